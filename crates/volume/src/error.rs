@@ -1,0 +1,38 @@
+//! How volume operations fail.
+
+use std::io;
+
+/// Why a volume refused or failed an operation.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The range does not lie within the volume.
+    #[error("range lies outside the volume")]
+    OutOfRange,
+    /// The volume is read-only.
+    #[error("volume is read-only")]
+    ReadOnly,
+    /// No space is left behind the volume (ENOSPC, EDQUOT). The data is as before or undefined
+    /// within the range of the failed write only.
+    #[error("no space left behind the volume")]
+    NoSpace,
+    /// The operation is not supported by this backend.
+    #[error("operation not supported by this volume")]
+    Unsupported,
+    /// A flush failed earlier; the volume refuses writes until it is reopened.
+    #[error("an earlier flush failed; the volume refuses writes until it is reopened")]
+    Poisoned,
+    /// The backing file is shorter than the volume.
+    #[error("backing file ends before byte {expected_end}")]
+    ShortFile {
+        /// Where the operation needed the file to reach.
+        expected_end: u64,
+    },
+    /// The operating system reported an error.
+    #[error("{operation}: {source}")]
+    Io {
+        /// System call and object, such as `fdatasync volume disk0`.
+        operation: String,
+        /// What it said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,194 @@
+//! Volumes: what is stored, apart from how it is exported.
+//!
+//! A backend is one file and implements [`Volume`]; a layer wraps a volume and is one. Volumes are
+//! shared by all reactors (`Arc<dyn Volume>`), keep no lock on the data path, and talk to the outside
+//! only through [`Storage`]. All offsets and lengths are bytes and multiples of the block size.
+
+use longshore_reactor::buffer::Buffer;
+use longshore_reactor::storage::{FileCompletion, Storage, StorageTag};
+use uuid::Uuid;
+
+pub mod error;
+pub use error::VolumeError;
+
+/// Bytes from the start of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ByteOffset(pub u64);
+
+/// What a volume is called and recognised by.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Name on the command line and in the configuration.
+    pub name: String,
+    /// Source of every identifier that peers see (NAA, EUI-64, NGUID …). Stable across restarts.
+    pub uuid: Uuid,
+    /// Unit serial number, printable ASCII, at most 20 characters.
+    pub serial: String,
+}
+
+/// Size at this moment; it can change when the volume is resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// At least 1.
+    pub block_count: u64,
+}
+
+/// What a completed write is worth before any flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCache {
+    /// A completed write is as durable as this backend ever makes it; flush has nothing to do.
+    None,
+    /// A completed write may be lost by a crash of the host until a flush or FUA completes.
+    Volatile,
+}
+
+/// What a volume can do. Fixed while it is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Characteristics {
+    /// Writes are refused with [`VolumeError::ReadOnly`].
+    pub read_only: bool,
+    /// See [`WriteCache`].
+    pub write_cache: WriteCache,
+    /// `Unmap` frees space, in units of this many bytes (a multiple of the block size); `None`: not
+    /// supported.
+    pub unmap_granularity: Option<u32>,
+    /// Unmapped ranges read as zeros.
+    pub unmapped_reads_zeros: bool,
+    /// Spinning medium (block device characteristics VPD page).
+    pub rotational: bool,
+}
+
+/// Whether a write must be on the medium when it completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// As [`WriteCache`] says.
+    Cached,
+    /// On the medium (Force Unit Access).
+    Durable,
+}
+
+/// What to do with which bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Fills the request's buffer range from `offset`.
+    Read { offset: ByteOffset },
+    /// Writes the request's buffer range at `offset`.
+    Write { offset: ByteOffset, durability: Durability },
+    /// Everything completed before is on the medium when this completes.
+    Flush,
+    /// Frees the range; it then reads as zeros where the characteristics say so.
+    Unmap { offset: ByteOffset, length: u64 },
+    /// The range reads as zeros afterwards; `may_unmap` lets it be freed, otherwise it stays
+    /// (or becomes) allocated.
+    WriteZeroes { offset: ByteOffset, length: u64, may_unmap: bool, durability: Durability },
+    /// Reserves space for the range and keeps what it reads as (an "anchored" range).
+    Anchor { offset: ByteOffset, length: u64 },
+    /// Reports the provisioning state of the longest run that starts at `offset`, looking no further
+    /// than `length`.
+    ExtentStatus { offset: ByteOffset, length: u64 },
+    /// Brings the range into the cache if that is cheap; never fails for lack of support.
+    Prefetch { offset: ByteOffset, length: u64 },
+}
+
+/// How an operation ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// Answer to [`Operation::ExtentStatus`]: the first `length` bytes share `state`.
+    Extent { length: u64, state: ExtentState },
+}
+
+/// Provisioning state of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentState {
+    /// Space is allocated and holds data.
+    Mapped,
+    /// No space is allocated.
+    Deallocated,
+    /// Space is reserved, no data.
+    Anchored,
+}
+
+/// An operation and everything it owns while it is in flight. Reused by its owner.
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub operation: Operation,
+    /// Payload of reads and writes; taken while storage has it, back when the request is done.
+    pub buffer: Option<Buffer>,
+    /// The part of `buffer` that is read or written.
+    pub start: usize,
+    /// End of that part.
+    pub end: usize,
+    /// Put into every storage operation of this request.
+    pub tag: StorageTag,
+    /// Backend's own place to remember how far it got. Starts as [`RequestProgress::default`].
+    pub progress: RequestProgress,
+}
+
+/// Backend-private state of a [`Request`], small and plain so that requests need no allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestProgress {
+    /// Which step of a multi-step operation is under way; meaning is the backend's.
+    pub step: u8,
+    /// Bytes done so far; meaning is the backend's.
+    pub done_bytes: u64,
+}
+
+/// Where a request stands after `start` or `resume`.
+#[derive(Debug)]
+pub enum Progress {
+    /// It is over and owns its buffer again.
+    Done(Result<Outcome, VolumeError>),
+    /// Storage has work; `resume` with the completion that carries the request's tag.
+    Pending,
+}
+
+/// Result of trying to work without sleeping.
+#[derive(Debug)]
+pub enum Attempt {
+    /// All of it was done, or it failed.
+    Done(Result<(), VolumeError>),
+    /// Nothing was done that matters; use `start`.
+    WouldSleep,
+}
+
+/// A block volume. See the module documentation.
+pub trait Volume: Send + Sync {
+    /// What it is called.
+    fn identity(&self) -> &Identity;
+    /// How large it is now.
+    fn geometry(&self) -> Geometry;
+    /// What it can do.
+    fn characteristics(&self) -> Characteristics;
+
+    /// True when the range is known to read as zeros without looking (the null volume), so that a
+    /// sender may use shared zeros in place of a read.
+    fn known_zeros(&self, _offset: ByteOffset, _length: u64) -> bool {
+        false
+    }
+
+    /// Reads whole blocks if that needs no sleep.
+    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt;
+
+    /// Writes whole blocks if that needs no sleep.
+    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt;
+
+    /// Begins a request.
+    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress;
+
+    /// Continues a request with the completion of the storage operation it waited for.
+    fn resume(
+        &self,
+        request: &mut Request,
+        completion: FileCompletion,
+        storage: &mut dyn Storage,
+    ) -> Progress;
+
+    /// Looks whether the backing object changed its size, and takes the new size up. May block;
+    /// called from control threads only. Returns the geometry now in force.
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError>;
+}
