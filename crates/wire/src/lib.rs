@@ -1,1 +1,20 @@
-//! placeholder
+//! What every wire format of Longshore is read and written with.
+//!
+//! - [`field`]: fixed-offset integers of a fixed-size header, big and little endian;
+//! - [`Reader`] and [`Writer`]: bounded cursors for the variable parts;
+//! - [`Crc32c`]: the incremental CRC of iSCSI and NVMe/TCP digests;
+//! - [`serial_number!`]: sequence numbers that wrap around (RFC 1982).
+//!
+//! Nothing here panics on what a peer sent: running out of bytes is an error value.
+
+#![forbid(unsafe_code)]
+
+mod crc32c;
+pub mod field;
+mod reader;
+mod serial;
+mod writer;
+
+pub use crate::crc32c::{Crc32c, crc32c, crc32c_of_zeros};
+pub use crate::reader::{OutOfBytes, Reader};
+pub use crate::writer::{NoRoom, Writer};
