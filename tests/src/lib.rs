@@ -1,0 +1,15 @@
+//! What the tests of a whole server share: starting servers, looking at their processes, and an
+//! initiator written apart from `longshore-iscsi`.
+//!
+//! The initiator here builds its PDUs from byte offsets in RFC 7143 §11 and shares no code with
+//! the product, so that a mistake in the product's codec cannot cancel itself out, and so that a
+//! test can send whatever a rude peer would.
+#![forbid(unsafe_code)]
+
+pub mod initiator;
+pub mod pdu;
+pub mod process;
+pub mod random;
+pub mod scratch;
+pub mod server;
+pub mod tgt;

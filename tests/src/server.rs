@@ -1,0 +1,310 @@
+//! Starts the server under test and takes it down again.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::process::Process;
+use crate::scratch::Scratch;
+
+/// The target that volumes given on the command line appear in.
+pub const TARGET: &str = "iqn.2026-11.local.longshore:default";
+
+/// How long a server may take to print its `ready` line, on a machine that is busy with other
+/// tests.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// How to start a server: a builder for `longshore serve …`.
+#[derive(Debug, Clone)]
+pub struct ServerBuilder {
+    program: PathBuf,
+    wrapper: Vec<String>,
+    arguments: Vec<String>,
+    portals: Vec<SocketAddr>,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ServerBuilder {
+    /// A server without volumes and listeners.
+    pub fn new() -> Self {
+        Self::with_program(program())
+    }
+
+    /// The same with a program built by the caller.
+    pub fn with_program(program: PathBuf) -> Self {
+        Self {
+            program,
+            wrapper: Vec::new(),
+            arguments: Vec::new(),
+            portals: Vec::new(),
+        }
+    }
+
+    /// One volume, in the notation of the command line: `NAME[,key=value]…`.
+    #[must_use]
+    pub fn volume(self, volume: &str) -> Self {
+        self.argument("--volume").argument(volume)
+    }
+
+    /// Listens for iSCSI on a free loopback port.
+    #[must_use]
+    pub fn iscsi(self) -> Self {
+        let portal = free_port();
+        self.iscsi_at(portal, "")
+    }
+
+    /// Listens for iSCSI at `portal`; `options` (`,advertise=…`) are appended to the address.
+    #[must_use]
+    pub fn iscsi_at(mut self, portal: SocketAddr, options: &str) -> Self {
+        self.portals.push(portal);
+        self.argument("--iscsi").argument(&format!("{portal}{options}"))
+    }
+
+    /// Any other argument of `longshore serve`.
+    #[must_use]
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Runs the server below another program, such as `setpriv` or `taskset`, with its arguments.
+    #[must_use]
+    pub fn below(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper.extend(wrapper.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    /// Starts the server and waits for its `ready` line.
+    pub fn start(self) -> io::Result<Server> {
+        let scratch = Scratch::new("server");
+        let mut server = Server {
+            child: self.spawn(&scratch)?,
+            portals: self.portals,
+            scratch,
+        };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// Starts the server and expects it to refuse: its exit status and standard error.
+    pub fn start_and_fail(self) -> io::Result<(ExitStatus, String)> {
+        let scratch = Scratch::new("server");
+        let mut server = Server {
+            child: self.spawn(&scratch)?,
+            portals: self.portals,
+            scratch,
+        };
+        let status = server.wait(START_LIMIT)?;
+        Ok((status, server.log()))
+    }
+
+    fn spawn(&self, scratch: &Scratch) -> io::Result<Child> {
+        let mut words = self.wrapper.clone();
+        words.push(self.program.display().to_string());
+        Command::new(&words[0])
+            .args(&words[1..])
+            .arg("serve")
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(File::create(scratch.join("stdout"))?)
+            .stderr(File::create(scratch.join("stderr"))?)
+            .spawn()
+            .map_err(|error| io::Error::other(format!("start {}: {error}", words[0])))
+    }
+}
+
+/// A running server. Killed when this value goes away, unless it was stopped before.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    portals: Vec<SocketAddr>,
+    scratch: Scratch,
+}
+
+impl Server {
+    /// Where it listens for iSCSI, in the order of the arguments.
+    pub fn portal(&self, index: usize) -> SocketAddr {
+        self.portals[index]
+    }
+
+    /// The process, for its memory and time.
+    pub fn process(&self) -> Process {
+        Process::new(self.child.id())
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the server has written to standard error so far.
+    pub fn log(&self) -> String {
+        read_text(&self.scratch.join("stderr"))
+    }
+
+    /// What the server has written to standard output so far.
+    pub fn output(&self) -> String {
+        read_text(&self.scratch.join("stdout"))
+    }
+
+    /// Sends a signal by its name, such as `TERM` or `HUP`.
+    pub fn signal(&self, name: &str) -> io::Result<()> {
+        signal(self.child.id(), name)
+    }
+
+    /// Asks the server to end (SIGTERM) and waits; after `limit` it is killed and an error comes.
+    pub fn stop(mut self, limit: Duration) -> io::Result<ExitStatus> {
+        self.signal("TERM")?;
+        self.wait(limit)
+    }
+
+    /// Ends the server without any warning (SIGKILL).
+    pub fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Whether the server still runs; if not, how it ended.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    fn wait(&mut self, limit: Duration) -> io::Result<ExitStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                self.child.kill()?;
+                self.child.wait()?;
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("server did not end within {limit:?}\n{}", self.log()),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn wait_until_ready(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if self.output().lines().any(|line| line.starts_with("ready")) {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                let how = describe(status);
+                return Err(io::Error::other(format!("server ended {how}\n{}", self.log())));
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("server was not ready within {START_LIMIT:?}\n{}", self.log()),
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- log of the server ---\n{}", self.log());
+        }
+    }
+}
+
+/// Sends the signal `name` to the process `pid` by the `kill` command of the system.
+pub fn signal(pid: u32, name: &str) -> io::Result<()> {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("kill -{name} {pid}: {status}")))
+    }
+}
+
+/// "with status 1" or "by signal 9".
+pub fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("with status {code}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => "in an unknown way".to_owned(),
+    }
+}
+
+/// A loopback address with a port that is free now. Ports stay below 32768, from where the kernel
+/// takes those of outgoing connections, and each process starts at a place of its own.
+pub fn free_port() -> SocketAddr {
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(u64::from(std::process::id()) * 37 % u64::from(COUNT))
+        .expect("a remainder below COUNT fits");
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        let port = FIRST + (start + step) % COUNT;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+}
+
+/// The server program: `LONGSHORE_BIN` when set, else the one beside this test program, built
+/// first if needed.
+pub fn program() -> PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM
+        .get_or_init(|| match std::env::var_os("LONGSHORE_BIN") {
+            Some(path) => PathBuf::from(path),
+            None => build_beside_this_program(),
+        })
+        .clone()
+}
+
+fn build_beside_this_program() -> PathBuf {
+    let this = std::env::current_exe().expect("a running program has a path");
+    // …/target/<profile>/deps/<test>, or …/target/<profile>/<program>.
+    let mut folder = this.parent().expect("a program lies in a folder");
+    if folder.ends_with("deps") {
+        folder = folder.parent().expect("deps lies in the profile's folder");
+    }
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "longshore-cli"]);
+    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
+    cargo.env("CARGO_TARGET_DIR", folder.parent().expect("the profile lies in target"));
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().expect("cargo can be started");
+    assert!(status.success(), "building the server failed");
+    folder.join("longshore")
+}
+
+fn read_text(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(mut file) = File::open(path) {
+        // A file that cannot be read shows as empty, and the caller's limit ends the wait.
+        let _ = file.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

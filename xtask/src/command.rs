@@ -1,0 +1,127 @@
+//! Runs other programs, with a limit on their time.
+
+use std::io::Read;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// None when the time limit ended it.
+    pub status: Option<ExitStatus>,
+    /// Standard output and standard error, in the order they came.
+    pub output: String,
+}
+
+impl Ended {
+    /// Whether it ended by itself with status 0.
+    pub fn is_success(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
+    /// "with status 1", "by signal 11" or "by the time limit".
+    pub fn how(&self) -> String {
+        self.status
+            .map_or_else(|| "by the time limit".to_owned(), longshore_tests::server::describe)
+    }
+}
+
+/// Runs `command` and takes in its output; kills it when `limit` has passed.
+pub fn run_captured(command: &mut Command, limit: Duration) -> Result<Ended> {
+    let name = name_of(command);
+    let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
+    command.stdin(Stdio::null());
+    command.stdout(writer.try_clone().context("share the pipe")?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("start {name}"))?;
+    // The parent's ends of the pipe live in `command`; they must go for the reader to see an end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let collector = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until an error is still worth showing.
+        let _ = reader.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let status = wait(&mut child, limit).with_context(|| format!("wait for {name}"))?;
+    let output = collector.join().expect("the collector does not panic");
+    Ok(Ended { status, output })
+}
+
+/// Runs `command` with its output shown; an error unless it ends with status 0.
+pub fn run_shown(command: &mut Command) -> Result<()> {
+    let name = name_of(command);
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("start {name}"))?;
+    if !status.success() {
+        bail!("{name} ended {}", longshore_tests::server::describe(status));
+    }
+    Ok(())
+}
+
+/// Runs `command` quietly; its output, or an error that holds it.
+pub fn run_checked(command: &mut Command, limit: Duration) -> Result<String> {
+    let name = name_of(command);
+    let ended = run_captured(command, limit)?;
+    if !ended.is_success() {
+        bail!("{name} ended {}:\n{}", ended.how(), ended.output.trim_end());
+    }
+    Ok(ended.output)
+}
+
+/// The program's path when it is installed: looked up in PATH and where Debian keeps programs of
+/// the administrator.
+pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let admin = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(admin)
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+fn wait(child: &mut std::process::Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn name_of(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_past_its_limit_is_killed_and_its_output_kept() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo before; exec sleep 60"]);
+        let ended = run_captured(&mut command, Duration::from_millis(300)).unwrap();
+        assert!(ended.status.is_none());
+        assert_eq!(ended.output, "before\n");
+    }
+
+    #[test]
+    fn failure_carries_the_output() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo why >&2; exit 3"]);
+        let error = run_checked(&mut command, Duration::from_secs(5)).unwrap_err();
+        assert!(error.to_string().contains("status 3"));
+        assert!(error.to_string().contains("why"));
+    }
+}

@@ -1,0 +1,48 @@
+//! `cargo xtask`: what contributors and CI run beyond `cargo build`. Each suite is one subcommand
+//! and one module; `ci` runs them all in order.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod command;
+
+mod counts;
+mod servers;
+mod setup;
+mod workspace;
+
+use std::process::ExitCode;
+
+use arguments::Arguments;
+use counts::Counts;
+
+const USAGE: &str = "\
+usage: cargo xtask <command> [options]
+
+  ci            everything below in order, as CI runs it
+  setup         install the Debian packages the suites need
+  conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
+";
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_process();
+    let command = arguments.next_word();
+    match run(command.as_deref(), arguments) {
+        Ok(counts) => {
+            println!("{counts}");
+            if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
+    match command {
+        Some("setup") => setup::run(arguments),
+
+        Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
+        None => anyhow::bail!("a command is needed\n{USAGE}"),
+    }
+}

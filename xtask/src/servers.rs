@@ -1,0 +1,165 @@
+//! The servers that suites run against: ours, or `tgt` to try the suite itself.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use longshore_tests::process::Process;
+use longshore_tests::server::{Server, ServerBuilder, TARGET};
+use longshore_tests::tgt::{Tgt, TgtVolume};
+
+use crate::workspace;
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The one of this repository.
+    Longshore,
+    /// Debian's `tgt`.
+    Tgt,
+}
+
+impl Kind {
+    /// From the value of `--server`.
+    pub fn parse(name: Option<&str>) -> Result<Self> {
+        match name {
+            None | Some("longshore") => Ok(Self::Longshore),
+            Some("tgt") => Ok(Self::Tgt),
+            Some(other) => bail!("--server {other}: longshore or tgt"),
+        }
+    }
+}
+
+/// What kind of volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// A sparse file in the suite's folder.
+    File,
+    /// Memory. `tgt` has none and gets a file.
+    Memory,
+    /// Nothing: reads give zeros.
+    Null,
+}
+
+impl Backend {
+    /// The value of `backend=` on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Memory => "mem",
+            Self::Null => "null",
+        }
+    }
+}
+
+/// One volume on a server with some portals.
+#[derive(Debug, Clone)]
+pub struct Setup<'a> {
+    /// Which server.
+    pub kind: Kind,
+    /// What holds the data.
+    pub backend: Backend,
+    /// Bytes.
+    pub size: u64,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// `io_uring`, `epoll` or `auto`.
+    pub engine: &'a str,
+    /// How many addresses it listens on.
+    pub portals: usize,
+    /// A program to run the server below, such as `taskset -c 0`.
+    pub below: &'a [&'a str],
+    /// Where a file goes.
+    pub folder: &'a Path,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub enum Running {
+    /// Ours.
+    Longshore(Server),
+    /// `tgt`.
+    Tgt(Tgt),
+}
+
+impl Setup<'_> {
+    /// Starts it.
+    pub fn start(&self) -> Result<Running> {
+        match self.kind {
+            Kind::Longshore => self.start_longshore(),
+            Kind::Tgt => self.start_tgt(),
+        }
+    }
+
+    fn start_longshore(&self) -> Result<Running> {
+        let mut volume = format!(
+            "disk0,backend={},size={},block-size={}",
+            self.backend.name(),
+            self.size,
+            self.block_size
+        );
+        if self.backend == Backend::File {
+            volume += &format!(",path={}", self.folder.join("disk0.img").display());
+        }
+        let mut builder = ServerBuilder::with_program(workspace::server_program()?)
+            .below(self.below)
+            .volume(&volume)
+            .argument("--engine")
+            .argument(self.engine);
+        for _ in 0..self.portals {
+            builder = builder.iscsi();
+        }
+        Ok(Running::Longshore(builder.start().context("start longshore")?))
+    }
+
+    fn start_tgt(&self) -> Result<Running> {
+        let path = self.folder.join("disk0.img");
+        let file = std::fs::File::create(&path)?;
+        file.set_len(self.size)?;
+        let volume = TgtVolume {
+            backing_store_type: if self.backend == Backend::Null { "null" } else { "rdwr" },
+            path,
+            block_size: self.block_size,
+        };
+        Ok(Running::Tgt(Tgt::start(self.below, self.portals, &[volume]).context("start tgt")?))
+    }
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn portal(&self, index: usize) -> SocketAddr {
+        match self {
+            Self::Longshore(server) => server.portal(index),
+            Self::Tgt(tgt) => tgt.portal(index),
+        }
+    }
+
+    /// The number of the volume.
+    pub fn lun(&self) -> u8 {
+        match self {
+            Self::Longshore(_) => 0,
+            Self::Tgt(_) => 1,
+        }
+    }
+
+    /// The volume's address as libiscsi and QEMU write it.
+    pub fn url(&self, portal: usize) -> String {
+        format!("iscsi://{}/{TARGET}/{}", self.portal(portal), self.lun())
+    }
+
+    /// The server's process.
+    pub fn process(&self) -> Process {
+        match self {
+            Self::Longshore(server) => server.process(),
+            Self::Tgt(tgt) => tgt.process(),
+        }
+    }
+
+    /// What ours wrote to its log.
+    pub fn log(&self) -> String {
+        match self {
+            Self::Longshore(server) => server.log(),
+            Self::Tgt(_) => String::new(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Installs the Debian packages that the suites need.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::arguments::Arguments;
+use crate::command::{find_program, run_captured, run_checked};
+use crate::counts::Counts;
+
+/// A package and one file that shows that it is installed.
+struct Package {
+    name: &'static str,
+    shown_by: ShownBy,
+}
+
+enum ShownBy {
+    Program(&'static str),
+    File(&'static str),
+}
+
+const fn program(name: &'static str, program: &'static str) -> Package {
+    Package { name, shown_by: ShownBy::Program(program) }
+}
+
+/// Everything any suite starts or copies into a guest.
+const PACKAGES: &[Package] = &[
+    program("libiscsi-bin", "iscsi-test-cu"),
+    program("tgt", "tgtd"),
+    program("qemu-utils", "qemu-img"),
+    Package {
+        name: "qemu-block-extra",
+        shown_by: ShownBy::File("/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so"),
+    },
+    program("qemu-system-x86", "qemu-system-x86_64"),
+    program("busybox-static", "busybox"),
+    program("open-iscsi", "iscsid"),
+    program("e2fsprogs", "mkfs.ext4"),
+    program("xfsprogs", "mkfs.xfs"),
+    program("multipath-tools", "multipathd"),
+    program("dmsetup", "dmsetup"),
+    program("sg3-utils", "sg_inq"),
+    program("fio", "fio"),
+    program("binutils", "strip"),
+    program("util-linux", "taskset"),
+    program("procps", "ps"),
+];
+
+impl Package {
+    fn is_installed(&self) -> bool {
+        match self.shown_by {
+            ShownBy::Program(name) => find_program(name).is_some(),
+            ShownBy::File(path) => Path::new(path).exists(),
+        }
+    }
+}
+
+/// `cargo xtask setup`.
+pub fn run(arguments: Arguments) -> Result<Counts> {
+    arguments.finish()?;
+    install_missing()?;
+    Ok(Counts::PASSED)
+}
+
+/// Installs what is missing, or says why it cannot.
+pub fn install_missing() -> Result<()> {
+    let missing: Vec<&str> =
+        PACKAGES.iter().filter(|package| !package.is_installed()).map(|p| p.name).collect();
+    if missing.is_empty() {
+        println!("setup: all packages are installed");
+        return Ok(());
+    }
+    println!("setup: installing {}", missing.join(" "));
+    if find_program("apt-get").is_none() {
+        bail!("these Debian packages are missing, and there is no apt-get: {}", missing.join(" "));
+    }
+    if !is_root()? {
+        bail!(
+            "these packages are missing; install them as root and run this again:\n  \
+             apt-get update && apt-get install --no-install-recommends {}",
+            missing.join(" ")
+        );
+    }
+    update_index()?;
+    run_checked(
+        apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing),
+        Duration::from_secs(900),
+    )?;
+    let still_missing: Vec<&str> =
+        PACKAGES.iter().filter(|package| !package.is_installed()).map(|p| p.name).collect();
+    if !still_missing.is_empty() {
+        bail!("installed, yet not found: {}", still_missing.join(" "));
+    }
+    Ok(())
+}
+
+/// Fetches the lists of packages, once a process.
+pub fn update_index() -> Result<()> {
+    run_checked(apt_get().args(["update", "-qq"]), Duration::from_secs(300)).map(drop)
+}
+
+/// `apt-get` that asks nothing and starts no services: a server that comes up by being installed
+/// would take ports that tests want, and containers have nothing to start it with.
+pub fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    command
+}
+
+/// Whether this process has user number 0.
+pub fn is_root() -> Result<bool> {
+    let ended = run_captured(Command::new("id").arg("-u"), Duration::from_secs(5))
+        .context("ask for the user number")?;
+    Ok(ended.output.trim() == "0")
+}
