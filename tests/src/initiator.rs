@@ -56,7 +56,10 @@ impl Default for Login {
 impl Login {
     /// A session whose ISID tells it from others of the same initiator.
     pub fn numbered(isid: u16) -> Self {
-        Self { isid, ..Self::default() }
+        Self {
+            isid,
+            ..Self::default()
+        }
     }
 
     /// The login request that asks for all this in one PDU.
@@ -194,7 +197,9 @@ impl Initiator {
         let mut initiator = Self::connect(portal)?;
         match initiator.try_login(login)? {
             0 => Ok(initiator),
-            status => Err(io::Error::other(format!("login refused with status {status:#06x}"))),
+            status => Err(io::Error::other(format!(
+                "login refused with status {status:#06x}"
+            ))),
         }
     }
 
@@ -205,7 +210,9 @@ impl Initiator {
         loop {
             let response = self.receive()?;
             if response.opcode() != opcode::LOGIN_RESPONSE {
-                return Err(io::Error::other(format!("{response:?} instead of a login response")));
+                return Err(io::Error::other(format!(
+                    "{response:?} instead of a login response"
+                )));
             }
             self.negotiated.extend(pdu::parse_text(&response.data));
             let status = u16::from_be_bytes([response.bhs[36], response.bhs[37]]);
@@ -217,9 +224,15 @@ impl Initiator {
                 return Ok(0);
             }
             // The target wants to say more: an empty request gives it the chance.
-            let mut next = Pdu::new(opcode::LOGIN_REQUEST).immediate().set_byte(1, 0x87);
+            let mut next = Pdu::new(opcode::LOGIN_REQUEST)
+                .immediate()
+                .set_byte(1, 0x87);
             next.bhs[8..16].copy_from_slice(&request.bhs[8..16]);
-            self.send(&next.set_word(24, self.cmd_sn).set_word(28, self.exp_stat_sn))?;
+            self.send(
+                &next
+                    .set_word(24, self.cmd_sn)
+                    .set_word(28, self.exp_stat_sn),
+            )?;
         }
     }
 
@@ -293,7 +306,11 @@ impl Initiator {
     pub fn command(&mut self, lun: u8, cdb: &[u8], data: Data<'_>) -> io::Result<Answer> {
         let command = self.command_pdu(lun, cdb, data);
         self.send(&command)?;
-        let out = if let Data::Out(bytes) = data { bytes } else { &[] };
+        let out = if let Data::Out(bytes) = data {
+            bytes
+        } else {
+            &[]
+        };
         self.finish(command.initiator_task_tag(), out)
     }
 
@@ -307,7 +324,9 @@ impl Initiator {
                 continue;
             }
             if pdu.initiator_task_tag() != tag {
-                return Err(io::Error::other(format!("{pdu:?} while task {tag:#x} is awaited")));
+                return Err(io::Error::other(format!(
+                    "{pdu:?} while task {tag:#x} is awaited"
+                )));
             }
             match pdu.opcode() {
                 opcode::DATA_IN => {
@@ -405,7 +424,9 @@ impl Initiator {
         if response.opcode() == opcode::LOGOUT_RESPONSE && response.bhs[2] == 0 {
             Ok(())
         } else {
-            Err(io::Error::other(format!("{response:?} instead of a logout response")))
+            Err(io::Error::other(format!(
+                "{response:?} instead of a logout response"
+            )))
         }
     }
 
@@ -448,7 +469,10 @@ impl Initiator {
         if u32::from_le_bytes(digest) == expected {
             Ok(())
         } else {
-            Err(io::Error::new(io::ErrorKind::InvalidData, format!("wrong {what} digest")))
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("wrong {what} digest"),
+            ))
         }
     }
 
@@ -495,7 +519,11 @@ impl Initiator {
 }
 
 fn answer(last: &Pdu, sense: Vec<u8>, data: Vec<u8>) -> Answer {
-    let response = if last.opcode() == opcode::SCSI_RESPONSE { last.bhs[2] } else { 0 };
+    let response = if last.opcode() == opcode::SCSI_RESPONSE {
+        last.bhs[2]
+    } else {
+        0
+    };
     Answer {
         response,
         status: last.bhs[3],
@@ -508,7 +536,9 @@ fn answer(last: &Pdu, sense: Vec<u8>, data: Vec<u8>) -> Answer {
 
 /// Sense data behind its two length bytes (RFC 7143 §11.4.7.2).
 fn sense_data(data: &[u8]) -> Vec<u8> {
-    let Some((length, rest)) = data.split_first_chunk::<2>() else { return Vec::new() };
+    let Some((length, rest)) = data.split_first_chunk::<2>() else {
+        return Vec::new();
+    };
     let length = usize::from(u16::from_be_bytes(*length));
     rest.get(..length).unwrap_or(rest).to_vec()
 }

@@ -59,7 +59,10 @@ impl Pdu {
     pub fn new(opcode: u8) -> Self {
         let mut bhs = [0; BHS_LENGTH];
         bhs[0] = opcode;
-        Self { bhs, data: Vec::new() }
+        Self {
+            bhs,
+            data: Vec::new(),
+        }
     }
 
     /// Sets the data segment and its length in the header.
@@ -120,7 +123,9 @@ impl Pdu {
 
     /// Four bytes of the header, big-endian.
     pub fn word(&self, offset: usize) -> u32 {
-        let bytes = self.bhs[offset..offset + 4].try_into().expect("four bytes were cut");
+        let bytes = self.bhs[offset..offset + 4]
+            .try_into()
+            .expect("four bytes were cut");
         u32::from_be_bytes(bytes)
     }
 
@@ -176,7 +181,11 @@ const fn crc32c_table() -> [u32; 256] {
         let mut crc: u32 = start;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                (crc >> 1) ^ POLYNOMIAL
+            } else {
+                crc >> 1
+            };
             bit += 1;
         }
         table[index] = crc;

@@ -37,15 +37,18 @@ impl Process {
 
     /// Whether the process exists and has not ended.
     pub fn is_running(self) -> bool {
-        fs::read_to_string(format!("/proc/{}/stat", self.pid))
-            .is_ok_and(|stat| !matches!(after_name(&stat).split(' ').next(), Some("Z" | "X") | None))
+        fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| {
+            !matches!(after_name(&stat).split(' ').next(), Some("Z" | "X") | None)
+        })
     }
 
     fn cpu_time_of_threads(self) -> io::Result<Duration> {
         let mut nanos = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
             // A thread that ends meanwhile has no file any more; its time is lost to us.
-            let Ok(line) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+            let Ok(line) = fs::read_to_string(thread?.path().join("schedstat")) else {
+                continue;
+            };
             let first = line.split(' ').next().unwrap_or_default();
             nanos += first.parse::<u64>().map_err(io::Error::other)?;
         }
@@ -70,7 +73,10 @@ impl Process {
             .lines()
             .find_map(|line| line.strip_prefix(key))
             .ok_or_else(|| io::Error::other(format!("process {} has no {key}", self.pid)))?;
-        line.trim().trim_end_matches(" kB").parse().map_err(io::Error::other)
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .map_err(io::Error::other)
     }
 }
 

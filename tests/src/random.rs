@@ -17,7 +17,9 @@ impl Random {
     pub fn seed_from_clock() -> u64 {
         let nanos = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |elapsed| u64::from(elapsed.subsec_nanos()) ^ elapsed.as_secs());
+            .map_or(0, |elapsed| {
+                u64::from(elapsed.subsec_nanos()) ^ elapsed.as_secs()
+            });
         Self::new(nanos ^ (u64::from(std::process::id()) << 32)).next()
     }
 

@@ -19,10 +19,8 @@ impl Scratch {
     /// When the directory cannot be made: no test can go on without it.
     pub fn new(name: &str) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!(
-            "longshore-{name}-{}-{number}",
-            std::process::id()
-        ));
+        let path =
+            std::env::temp_dir().join(format!("longshore-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path)
             .unwrap_or_else(|error| panic!("create {}: {error}", path.display()));
         Self { path }

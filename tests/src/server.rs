@@ -68,7 +68,8 @@ impl ServerBuilder {
     #[must_use]
     pub fn iscsi_at(mut self, portal: SocketAddr, options: &str) -> Self {
         self.portals.push(portal);
-        self.argument("--iscsi").argument(&format!("{portal}{options}"))
+        self.argument("--iscsi")
+            .argument(&format!("{portal}{options}"))
     }
 
     /// Any other argument of `longshore serve`.
@@ -81,7 +82,8 @@ impl ServerBuilder {
     /// Runs the server below another program, such as `setpriv` or `taskset`, with its arguments.
     #[must_use]
     pub fn below(mut self, wrapper: &[&str]) -> Self {
-        self.wrapper.extend(wrapper.iter().map(|&word| word.to_owned()));
+        self.wrapper
+            .extend(wrapper.iter().map(|&word| word.to_owned()));
         self
     }
 
@@ -206,12 +208,18 @@ impl Server {
             }
             if let Some(status) = self.child.try_wait()? {
                 let how = describe(status);
-                return Err(io::Error::other(format!("server ended {how}\n{}", self.log())));
+                return Err(io::Error::other(format!(
+                    "server ended {how}\n{}",
+                    self.log()
+                )));
             }
             if Instant::now() > deadline {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    format!("server was not ready within {START_LIMIT:?}\n{}", self.log()),
+                    format!(
+                        "server was not ready within {START_LIMIT:?}\n{}",
+                        self.log()
+                    ),
                 ));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -233,7 +241,10 @@ impl Drop for Server {
 
 /// Sends the signal `name` to the process `pid` by the `kill` command of the system.
 pub fn signal(pid: u32, name: &str) -> io::Result<()> {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status()?;
+    let status = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(pid.to_string())
+        .status()?;
     if status.success() {
         Ok(())
     } else {
@@ -291,7 +302,10 @@ fn build_beside_this_program() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "longshore-cli"]);
     cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")));
-    cargo.env("CARGO_TARGET_DIR", folder.parent().expect("the profile lies in target"));
+    cargo.env(
+        "CARGO_TARGET_DIR",
+        folder.parent().expect("the profile lies in target"),
+    );
     if folder.ends_with("release") {
         cargo.arg("--release");
     }

@@ -40,14 +40,14 @@ impl Tgt {
     pub fn start(wrapper: &[&str], portals: usize, volumes: &[TgtVolume]) -> io::Result<Self> {
         let scratch = Scratch::new("tgt");
         // Each tgtd has a control socket named after a number; several may run on one machine.
-        let number = std::process::id() % 30_000 + NEXT_CONTROL_PORT.fetch_add(1, Ordering::Relaxed);
+        let number =
+            std::process::id() % 30_000 + NEXT_CONTROL_PORT.fetch_add(1, Ordering::Relaxed);
         let control_port = number.to_string();
         let portals: Vec<SocketAddr> = (0..portals).map(|_| free_port()).collect();
         let mut words: Vec<String> = wrapper.iter().map(|&word| word.to_owned()).collect();
         words.extend(["tgtd", "-f", "-C", &control_port].map(str::to_owned));
-        for portal in &portals {
-            words.extend(["--iscsi".to_owned(), format!("portal={portal}")]);
-        }
+        let addresses: Vec<String> = portals.iter().map(|p| format!("portal={p}")).collect();
+        words.extend(["--iscsi".to_owned(), addresses.join(",")]);
         let child = Command::new(&words[0])
             .args(&words[1..])
             .stdin(Stdio::null())
@@ -55,7 +55,12 @@ impl Tgt {
             .stderr(File::create(scratch.join("stderr"))?)
             .spawn()
             .map_err(|error| io::Error::other(format!("start {}: {error}", words[0])))?;
-        let tgt = Self { child, control_port, portals, _scratch: scratch };
+        let tgt = Self {
+            child,
+            control_port,
+            portals,
+            _scratch: scratch,
+        };
         tgt.configure(volumes)?;
         Ok(tgt)
     }
@@ -74,11 +79,16 @@ impl Tgt {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.admin(&["--op", "show", "--mode", "target"]).is_err() {
             if Instant::now() > deadline {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "tgtd does not answer"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "tgtd does not answer",
+                ));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.admin(&["--op", "new", "--mode", "target", "--tid", "1", "-T", TARGET])?;
+        self.admin(&[
+            "--op", "new", "--mode", "target", "--tid", "1", "-T", TARGET,
+        ])?;
         for (volume, lun) in volumes.iter().zip(1..) {
             self.admin(&[
                 "--op",
@@ -97,10 +107,21 @@ impl Tgt {
                 &volume.path.display().to_string(),
             ])?;
             let lun = format!("{lun}");
-            let thin = ["--op", "update", "--mode", "logicalunit", "--tid", "1", "--lun", &lun];
+            let thin = [
+                "--op",
+                "update",
+                "--mode",
+                "logicalunit",
+                "--tid",
+                "1",
+                "--lun",
+                &lun,
+            ];
             self.admin(&[&thin[..], &["--params", "thin_provisioning=1"]].concat())?;
         }
-        self.admin(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"])
+        self.admin(&[
+            "--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL",
+        ])
     }
 
     fn admin(&self, arguments: &[&str]) -> io::Result<()> {
@@ -113,7 +134,10 @@ impl Tgt {
             Ok(())
         } else {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(io::Error::other(format!("tgtadm {}: {why}", arguments.join(" "))))
+            Err(io::Error::other(format!(
+                "tgtadm {}: {why}",
+                arguments.join(" ")
+            )))
         }
     }
 }

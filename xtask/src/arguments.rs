@@ -13,12 +13,16 @@ pub struct Arguments {
 impl Arguments {
     /// Those of this process, without its name.
     pub fn from_process() -> Self {
-        Self { words: std::env::args().skip(1).collect() }
+        Self {
+            words: std::env::args().skip(1).collect(),
+        }
     }
 
     /// No arguments.
     pub fn none() -> Self {
-        Self { words: VecDeque::new() }
+        Self {
+            words: VecDeque::new(),
+        }
     }
 
     /// Takes the first word.
@@ -38,14 +42,21 @@ impl Arguments {
             return Ok(None);
         };
         self.words.remove(index);
-        let value = self.words.remove(index).with_context(|| format!("{name} needs a value"))?;
+        let value = self
+            .words
+            .remove(index)
+            .with_context(|| format!("{name} needs a value"))?;
         Ok(Some(value))
     }
 
     /// Takes `name` and the number behind it.
     pub fn number(&mut self, name: &str) -> Result<Option<u64>> {
-        let Some(value) = self.value(name)? else { return Ok(None) };
-        let number = value.parse().with_context(|| format!("{name} {value}: not a number"))?;
+        let Some(value) = self.value(name)? else {
+            return Ok(None);
+        };
+        let number = value
+            .parse()
+            .with_context(|| format!("{name} {value}: not a number"))?;
         Ok(Some(number))
     }
 
@@ -63,7 +74,9 @@ mod tests {
     use super::*;
 
     fn arguments(line: &str) -> Arguments {
-        Arguments { words: line.split_whitespace().map(str::to_owned).collect() }
+        Arguments {
+            words: line.split_whitespace().map(str::to_owned).collect(),
+        }
     }
 
     #[test]

@@ -23,8 +23,10 @@ impl Ended {
 
     /// "with status 1", "by signal 11" or "by the time limit".
     pub fn how(&self) -> String {
-        self.status
-            .map_or_else(|| "by the time limit".to_owned(), longshore_tests::server::describe)
+        self.status.map_or_else(
+            || "by the time limit".to_owned(),
+            longshore_tests::server::describe,
+        )
     }
 }
 
@@ -33,7 +35,9 @@ pub fn run_captured(command: &mut Command, limit: Duration) -> Result<Ended> {
     let name = name_of(command);
     let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdin(Stdio::null());
-    command.stdout(writer.try_clone().context("share the pipe")?).stderr(writer);
+    command
+        .stdout(writer.try_clone().context("share the pipe")?)
+        .stderr(writer);
     let mut child = command.spawn().with_context(|| format!("start {name}"))?;
     // The parent's ends of the pipe live in `command`; they must go for the reader to see an end.
     command.stdout(Stdio::null()).stderr(Stdio::null());

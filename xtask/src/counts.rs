@@ -16,11 +16,23 @@ pub struct Counts {
 
 impl Counts {
     /// One check that passed.
-    pub const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
+    pub const PASSED: Self = Self {
+        passed: 1,
+        failed: 0,
+        skipped: 0,
+    };
     /// One check that failed.
-    pub const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+    pub const FAILED: Self = Self {
+        passed: 0,
+        failed: 1,
+        skipped: 0,
+    };
     /// One check that could not run.
-    pub const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
+    pub const SKIPPED: Self = Self {
+        passed: 0,
+        failed: 0,
+        skipped: 1,
+    };
 }
 
 impl AddAssign for Counts {
@@ -33,6 +45,10 @@ impl AddAssign for Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
     }
 }

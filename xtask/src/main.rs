@@ -4,6 +4,7 @@
 
 mod arguments;
 mod command;
+mod conformance;
 
 mod counts;
 mod servers;
@@ -29,7 +30,11 @@ fn main() -> ExitCode {
     match run(command.as_deref(), arguments) {
         Ok(counts) => {
             println!("{counts}");
-            if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            if counts.failed == 0 {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
 fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
     match command {
         Some("setup") => setup::run(arguments),
+        Some("conformance") => conformance::run(arguments),
 
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),

@@ -109,7 +109,9 @@ impl Setup<'_> {
         for _ in 0..self.portals {
             builder = builder.iscsi();
         }
-        Ok(Running::Longshore(builder.start().context("start longshore")?))
+        Ok(Running::Longshore(
+            builder.start().context("start longshore")?,
+        ))
     }
 
     fn start_tgt(&self) -> Result<Running> {
@@ -117,11 +119,17 @@ impl Setup<'_> {
         let file = std::fs::File::create(&path)?;
         file.set_len(self.size)?;
         let volume = TgtVolume {
-            backing_store_type: if self.backend == Backend::Null { "null" } else { "rdwr" },
+            backing_store_type: if self.backend == Backend::Null {
+                "null"
+            } else {
+                "rdwr"
+            },
             path,
             block_size: self.block_size,
         };
-        Ok(Running::Tgt(Tgt::start(self.below, self.portals, &[volume]).context("start tgt")?))
+        Ok(Running::Tgt(
+            Tgt::start(self.below, self.portals, &[volume]).context("start tgt")?,
+        ))
     }
 }
 

@@ -22,7 +22,10 @@ enum ShownBy {
 }
 
 const fn program(name: &'static str, program: &'static str) -> Package {
-    Package { name, shown_by: ShownBy::Program(program) }
+    Package {
+        name,
+        shown_by: ShownBy::Program(program),
+    }
 }
 
 /// Everything any suite starts or copies into a guest.
@@ -66,15 +69,21 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
 
 /// Installs what is missing, or says why it cannot.
 pub fn install_missing() -> Result<()> {
-    let missing: Vec<&str> =
-        PACKAGES.iter().filter(|package| !package.is_installed()).map(|p| p.name).collect();
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|package| !package.is_installed())
+        .map(|p| p.name)
+        .collect();
     if missing.is_empty() {
         println!("setup: all packages are installed");
         return Ok(());
     }
     println!("setup: installing {}", missing.join(" "));
     if find_program("apt-get").is_none() {
-        bail!("these Debian packages are missing, and there is no apt-get: {}", missing.join(" "));
+        bail!(
+            "these Debian packages are missing, and there is no apt-get: {}",
+            missing.join(" ")
+        );
     }
     if !is_root()? {
         bail!(
@@ -85,11 +94,16 @@ pub fn install_missing() -> Result<()> {
     }
     update_index()?;
     run_checked(
-        apt_get().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing),
+        apt_get()
+            .args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(&missing),
         Duration::from_secs(900),
     )?;
-    let still_missing: Vec<&str> =
-        PACKAGES.iter().filter(|package| !package.is_installed()).map(|p| p.name).collect();
+    let still_missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|package| !package.is_installed())
+        .map(|p| p.name)
+        .collect();
     if !still_missing.is_empty() {
         bail!("installed, yet not found: {}", still_missing.join(" "));
     }
@@ -105,7 +119,9 @@ pub fn update_index() -> Result<()> {
 /// would take ports that tests want, and containers have nothing to start it with.
 pub fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("RUNLEVEL", "1");
     command
 }
 

@@ -10,7 +10,10 @@ use crate::command::run_shown;
 /// The top folder of the repository.
 pub fn root() -> PathBuf {
     let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().expect("xtask lies in the top folder").to_owned()
+    xtask
+        .parent()
+        .expect("xtask lies in the top folder")
+        .to_owned()
 }
 
 /// Cargo's folder for what it builds.

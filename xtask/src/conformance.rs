@@ -1,0 +1,247 @@
+//! The libiscsi suite against the server: one process per test, every skip accounted for.
+//!
+//! One process per test keeps one crash of the tool from hiding the rest, and keeps hooks that a
+//! test leaves in the client (`CompareAndWrite.InvalidDataOutSize` does) out of the next one.
+//! The tool counts a test that it skipped as passed; here it is skipped, or passed in part when
+//! some of its checks ran, and both need an entry with a reason in
+//! `tests/conformance/skips.toml`. A missing entry fails the run, and so does one that no test
+//! matched any more.
+
+mod outcome;
+mod table;
+
+use std::collections::VecDeque;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::arguments::Arguments;
+use crate::command::{run_captured, run_checked};
+use crate::counts::Counts;
+use crate::servers::{Backend, Kind, Running, Setup};
+use crate::workspace;
+use outcome::Outcome;
+use table::Table;
+
+/// A test that takes longer has hung; the slowest takes 3 s against a slow server.
+const TEST_LIMIT: Duration = Duration::from_secs(60);
+
+/// Configurations that run at the same time. Tests of one configuration share a logical unit and
+/// its reservations, so they run one after the other.
+const PARALLEL: usize = 2;
+
+/// Large enough for every test, small enough to be held in memory.
+const VOLUME_SIZE: u64 = 1 << 30;
+
+/// One volume on one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Configuration {
+    backend: Backend,
+    block_size: u32,
+    engine: &'static str,
+}
+
+impl Configuration {
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for engine in ["io_uring", "epoll"] {
+            for backend in [Backend::File, Backend::Memory] {
+                for block_size in [512, 4096] {
+                    all.push(Self {
+                        backend,
+                        block_size,
+                        engine,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    fn name(self) -> String {
+        format!(
+            "{}-{}-{}",
+            self.backend.name(),
+            self.block_size,
+            self.engine
+        )
+    }
+}
+
+/// `cargo xtask conformance`.
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
+    let only = arguments.value("--only")?;
+    let configuration = arguments.value("--configuration")?;
+    let write_table = arguments.flag("--list-skips");
+    arguments.finish()?;
+
+    let tests = list_tests(only.as_deref())?;
+    let mut configurations = match kind {
+        Kind::Longshore => Configuration::all(),
+        // tgt has files and one engine only.
+        Kind::Tgt => Configuration::all()
+            .into_iter()
+            .filter(|c| c.backend == Backend::File && c.engine == "epoll")
+            .collect(),
+    };
+    configurations.retain(|c| {
+        configuration
+            .as_ref()
+            .is_none_or(|name| c.name().contains(name))
+    });
+    if configurations.is_empty() {
+        bail!("no configuration matches {configuration:?}");
+    }
+    if kind == Kind::Longshore {
+        workspace::server_program()?; // built here once, rather than by each thread
+    }
+    let table = Table::load(&workspace::root().join("tests/conformance/skips.toml"))?;
+    let check_stale = only.is_none();
+    let queue = Mutex::new(VecDeque::from(configurations));
+    let total = Mutex::new(Counts::default());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..PARALLEL)
+            .map(|_| {
+                scope.spawn(|| {
+                    while let Some(next) = queue.lock().expect("no panics").pop_front() {
+                        let run = Run {
+                            kind,
+                            configuration: next,
+                            tests: &tests,
+                        };
+                        let results = run.all_tests()?;
+                        let counts = judge(&run, &results, &table, check_stale, write_table);
+                        *total.lock().expect("no panics") += counts;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|w| w.join().expect("workers do not panic"))
+    })
+    .and_then(|()| Ok(total.into_inner()?))
+}
+
+/// Names of all tests of the suite, `SUITE.TEST`.
+fn list_tests(only: Option<&str>) -> Result<Vec<String>> {
+    let list = run_checked(Command::new("iscsi-test-cu").arg("--list"), TEST_LIMIT)
+        .context("iscsi-test-cu is in Debian's package libiscsi-bin; try cargo xtask setup")?;
+    let tests: Vec<String> = list
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("ALL."))
+        .filter(|name| name.contains('.'))
+        .filter(|name| only.is_none_or(|only| name.contains(only)))
+        .map(str::to_owned)
+        .collect();
+    if tests.is_empty() {
+        bail!("no test matches {only:?}");
+    }
+    Ok(tests)
+}
+
+struct Run<'a> {
+    kind: Kind,
+    configuration: Configuration,
+    tests: &'a [String],
+}
+
+impl Run<'_> {
+    fn all_tests(&self) -> Result<Vec<(&str, Outcome)>> {
+        let name = self.configuration.name();
+        let folder = workspace::work_folder(&format!("conformance/{name}"))?;
+        // The last run's data must not make this one pass.
+        let _ = std::fs::remove_file(folder.join("disk0.img"));
+        let setup = Setup {
+            kind: self.kind,
+            backend: self.configuration.backend,
+            size: VOLUME_SIZE,
+            block_size: self.configuration.block_size,
+            engine: self.configuration.engine,
+            portals: 2,
+            below: &[],
+            folder: &folder,
+        };
+        let mut running = setup.start()?;
+        let started = Instant::now();
+        let mut results = Vec::new();
+        for test in self.tests {
+            let outcome = one_test(test, &running)?;
+            if !running.process().is_running() {
+                println!("{name}: the server died in {test}\n{}", running.log());
+                results.push((test.as_str(), Outcome::Failed("the server died".to_owned())));
+                running = setup.start()?;
+                continue;
+            }
+            results.push((test.as_str(), outcome));
+        }
+        println!(
+            "conformance {name}: {} tests in {:.1?}",
+            results.len(),
+            started.elapsed()
+        );
+        Ok(results)
+    }
+}
+
+fn one_test(test: &str, server: &Running) -> Result<Outcome> {
+    let mut command = Command::new("iscsi-test-cu");
+    command.args(["--dataloss", "--test", &format!("ALL.{test}")]);
+    command.args([server.url(0), server.url(1)]);
+    Ok(Outcome::of(&run_captured(&mut command, TEST_LIMIT)?))
+}
+
+/// Prints what is not as it should be and counts everything.
+fn judge(
+    run: &Run<'_>,
+    results: &[(&str, Outcome)],
+    table: &Table,
+    check_stale: bool,
+    list_skips: bool,
+) -> Counts {
+    let name = run.configuration.name();
+    let mut counts = Counts::default();
+    let (mut whole, mut part) = (0, 0);
+    for (test, outcome) in results {
+        match outcome {
+            Outcome::Passed => {
+                whole += 1;
+                counts += Counts::PASSED;
+            }
+            Outcome::Failed(why) => {
+                counts += Counts::FAILED;
+                println!("FAIL {name} {test}: {why}");
+            }
+            Outcome::PassedInPart(why) | Outcome::Skipped(why) => {
+                let kind = outcome.kind().expect("these two have a kind");
+                if list_skips {
+                    println!("{kind:8} {test}: {}", why.join("; "));
+                }
+                if table.explains(test, kind, &name).is_none() {
+                    counts += Counts::FAILED;
+                    println!("FAIL {name} {test}: unexplained {kind}: {}", why.join("; "));
+                } else if kind == table::Kind::Partial {
+                    part += 1;
+                    counts += Counts::PASSED;
+                } else {
+                    counts += Counts::SKIPPED;
+                }
+            }
+        }
+    }
+    if check_stale {
+        for stale in table.stale(results, &name) {
+            counts += Counts::FAILED;
+            println!("FAIL {name}: skips.toml lists {stale}, which is not so any more");
+        }
+    }
+    println!(
+        "conformance {name}: {whole} passed, {part} passed in part, {} skipped, {} failed",
+        counts.skipped, counts.failed
+    );
+    counts
+}
