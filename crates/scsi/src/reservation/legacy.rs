@@ -1,0 +1,1 @@
+//! RESERVE (6) and RELEASE (6).

@@ -1,0 +1,1 @@
+//! iSCSI TransportIDs (SPC-4 §7.6.4.6).

@@ -1,0 +1,301 @@
+//! The logical unit: what all reactors share of one exported volume.
+//!
+//! A command asks two things of it on the data path, both answered by atomic loads: the capacity,
+//! and whether its nexus may do this now ([`LogicalUnit::admit`]). Everything that changes who may
+//! do what (attach, reset, reservations) takes the one lock, and leaves its result in the gate of
+//! every nexus (see [`crate::nexus`]).
+//!
+//! What happens to whom (SAM-5 §6.3):
+//!
+//! | event | RESERVE (6) | persistent reservation | mode pages | unit attention |
+//! |---|---|---|---|---|
+//! | session ends | released if held by it | kept | kept | none left |
+//! | session begins | – | kept, known by its names | kept | 29/00 for the new nexus |
+//! | logical unit reset | released | kept | defaults | 29/03 for all, the sender too |
+//! | target warm or cold reset | released | kept | defaults | 29/00 for all |
+//! | resize | kept | kept | kept | 2A/09 for all |
+//! | process restarts | gone | kept if APTPL | defaults | 29/00 with each session |
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use crate::access::Access;
+use crate::command::Completion;
+use crate::extended_copy::CopyResults;
+use crate::mode::ModeState;
+use crate::nexus::{GATE_RESERVATION_SHIFT, Nexus, NexusPort};
+use crate::reservation::{ReservationFormatError, Reservations};
+use crate::sense::Sense;
+use crate::status::Status;
+use crate::unit_attention::UnitAttention;
+
+/// What a logical unit is and can do. Fixed, but for the number of blocks.
+#[derive(Clone, Debug)]
+pub struct LogicalUnitConfig {
+    /// Source of every designator that peers see.
+    pub uuid: Uuid,
+    /// Name of the volume, for product identification and logs.
+    pub name: String,
+    /// Unit serial number, printable ASCII, at most 20 characters.
+    pub serial: String,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// At least 1.
+    pub block_count: u64,
+    /// Writes are refused with WRITE PROTECTED.
+    pub read_only: bool,
+    /// A completed write may be lost until a flush: WCE of the caching mode page.
+    pub volatile_cache: bool,
+    /// UNMAP works, in units of this many blocks; `None`: not offered.
+    pub unmap_granularity_blocks: Option<u32>,
+    /// Unmapped blocks read as zeros.
+    pub unmapped_reads_zeros: bool,
+    /// Spinning medium.
+    pub rotational: bool,
+    /// Largest transfer in one READ or WRITE; more is INVALID FIELD IN CDB.
+    pub max_transfer_blocks: u32,
+    /// The driver can store reservations durably: APTPL is offered.
+    pub persistent_reservations_store: bool,
+    /// PRODUCT REVISION LEVEL, printable ASCII, at most 4 characters.
+    pub product_revision: String,
+}
+
+/// Kinds of reset (SAM-5 §6.3, §7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// LOGICAL UNIT RESET.
+    LogicalUnit,
+    /// TARGET WARM RESET of iSCSI.
+    TargetWarm,
+    /// TARGET COLD RESET of iSCSI.
+    TargetCold,
+}
+
+/// A logical unit. See the module documentation.
+#[derive(Debug)]
+pub struct LogicalUnit {
+    config: LogicalUnitConfig,
+    block_count: AtomicU64,
+    modes: ModeState,
+    shared: Mutex<Shared>,
+}
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Nexuses of the sessions that exist.
+    pub(crate) nexuses: Vec<Arc<Nexus>>,
+    /// RESERVE (6) and persistent reservations.
+    pub(crate) reservations: Reservations,
+    /// Results of EXTENDED COPY that RECEIVE COPY RESULTS may still ask for.
+    pub(crate) copies: CopyResults,
+}
+
+impl LogicalUnit {
+    /// A logical unit without sessions and reservations.
+    pub fn new(config: LogicalUnitConfig) -> Arc<Self> {
+        Arc::new(Self {
+            block_count: AtomicU64::new(config.block_count),
+            modes: ModeState::new(),
+            shared: Mutex::new(Shared {
+                nexuses: Vec::new(),
+                reservations: Reservations::default(),
+                copies: CopyResults::default(),
+            }),
+            config,
+        })
+    }
+
+    /// What it is and can do. The number of blocks in there is the one it started with; see
+    /// [`Self::block_count`].
+    pub fn config(&self) -> &LogicalUnitConfig {
+        &self.config
+    }
+
+    /// Settings that MODE SELECT changes.
+    pub fn modes(&self) -> &ModeState {
+        &self.modes
+    }
+
+    /// Block size in bytes, and number of blocks at this moment.
+    pub fn capacity(&self) -> (u32, u64) {
+        (self.config.block_size, self.block_count())
+    }
+
+    /// Number of blocks at this moment.
+    pub fn block_count(&self) -> u64 {
+        self.block_count.load(Ordering::Acquire)
+    }
+
+    /// The volume has a new size.
+    pub fn resize(&self, block_count: u64) {
+        if self.block_count.swap(block_count, Ordering::AcqRel) != block_count {
+            self.establish_for_all(UnitAttention::CapacityChanged);
+        }
+    }
+
+    /// A session was established. The nexus starts with POWER ON, RESET, OR BUS DEVICE RESET
+    /// OCCURRED pending: we do not remember sessions that ended, and this code tells the initiator
+    /// to trust nothing it knew, whatever happened meanwhile (SAM-5 §5.14.6 permits it in place of
+    /// I_T NEXUS LOSS OCCURRED).
+    ///
+    /// A session that is replaced by one with the same names (session reinstatement) is detached
+    /// here, in whatever order the driver learns of the two.
+    pub fn attach(self: &Arc<Self>, port: NexusPort) -> Arc<Nexus> {
+        let nexus = Arc::new(Nexus::new(port));
+        let mut shared = self.lock();
+        let replaced = shared.nexuses.iter().find(|n| n.identity() == nexus.identity()).cloned();
+        if let Some(replaced) = replaced {
+            shared.detach(&replaced);
+        }
+        shared.reservations.add_target_port(nexus.port().relative_target_port);
+        shared.nexuses.push(Arc::clone(&nexus));
+        shared.refresh_gates();
+        nexus
+    }
+
+    /// The session is gone (I_T nexus loss): RESERVE (6) is released, persistent reservations stay.
+    pub fn detach(&self, nexus: &Arc<Nexus>) {
+        let mut shared = self.lock();
+        shared.detach(nexus);
+        shared.refresh_gates();
+    }
+
+    /// Nexuses of the sessions that exist.
+    pub fn nexuses(&self) -> Vec<Arc<Nexus>> {
+        self.lock().nexuses.clone()
+    }
+
+    /// Relative identifiers of the target ports through which this unit can be reached, for
+    /// registrations on all of them (ALL_TG_PT) and on ports named by an initiator. Ports of
+    /// sessions are added by themselves.
+    pub fn set_target_ports(&self, ports: &[u16]) {
+        let mut shared = self.lock();
+        for port in ports {
+            shared.reservations.add_target_port(*port);
+        }
+    }
+
+    /// Carries out a reset, after the driver aborted the tasks it has to abort.
+    ///
+    /// Every nexus learns of it, that of the sender too: SAM-5 §6.3.3 makes no exception. A target
+    /// reset says 29/00, because that is the code that is understood everywhere.
+    pub fn reset(&self, kind: Reset) {
+        let mut shared = self.lock();
+        shared.reservations.release_legacy();
+        shared.copies.clear();
+        self.modes.reset();
+        shared.refresh_gates();
+        let attention = match kind {
+            Reset::LogicalUnit => UnitAttention::LogicalUnitReset,
+            Reset::TargetWarm | Reset::TargetCold => UnitAttention::PowerOnOrReset,
+        };
+        for nexus in &shared.nexuses {
+            nexus.establish(attention);
+        }
+    }
+
+    /// `origin` cleared commands of the `affected` nexuses (CLEAR TASK SET, PREEMPT AND ABORT).
+    pub fn tasks_cleared_by(&self, origin: &Nexus, affected: &[Arc<Nexus>]) {
+        for nexus in affected {
+            if !std::ptr::eq(Arc::as_ptr(nexus), origin) {
+                nexus.establish(UnitAttention::CommandsCleared);
+            }
+        }
+    }
+
+    /// Establishes a condition for every nexus.
+    pub fn establish_for_all(&self, attention: UnitAttention) {
+        for nexus in &self.lock().nexuses {
+            nexus.establish(attention);
+        }
+    }
+
+    /// Establishes a condition for every nexus but the one that caused it (MODE SELECT).
+    pub fn establish_for_others(&self, origin: &Nexus, attention: UnitAttention) {
+        for nexus in &self.lock().nexuses {
+            if !std::ptr::eq(Arc::as_ptr(nexus), origin) {
+                nexus.establish(attention);
+            }
+        }
+    }
+
+    /// Decides whether a command of this kind may run now.
+    ///
+    /// The order is that of SAM-5 §5.3.3: a unit attention about a reset, then RESERVATION
+    /// CONFLICT, then other unit attentions.
+    ///
+    /// # Errors
+    /// The completion the command ends with.
+    pub fn admit(&self, nexus: &Nexus, access: Access) -> Result<(), Completion> {
+        let conflict_bits =
+            u32::from(crate::reservation::gate_bit(access.reservation)) << GATE_RESERVATION_SHIFT;
+        let attention_bits =
+            if access.ignores_unit_attention { 0 } else { UnitAttention::MASK };
+        if nexus.gate() & (conflict_bits | attention_bits) == 0 {
+            return Ok(());
+        }
+        Self::refuse(nexus, conflict_bits, attention_bits)
+    }
+
+    #[cold]
+    fn refuse(nexus: &Nexus, conflict_bits: u32, attention_bits: u32) -> Result<(), Completion> {
+        loop {
+            let gate = nexus.gate();
+            let first = UnitAttention::first_of(gate & attention_bits);
+            if gate & conflict_bits != 0
+                && !first.is_some_and(UnitAttention::precedes_reservation_conflict)
+            {
+                return Err(Completion::status(Status::RESERVATION_CONFLICT));
+            }
+            match first {
+                None => return Ok(()),
+                // Whoever clears the bit reports the condition; a loser looks again.
+                Some(attention) if nexus.clear_unit_attention(attention) => {
+                    return Err(Sense::unit_attention(attention.additional_sense()).into());
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Reservations as bytes that [`Self::restore_reservations`] takes (docs/formats/reservations.md).
+    pub fn reservations_to_bytes(&self) -> Vec<u8> {
+        self.lock().reservations.table().to_bytes()
+    }
+
+    /// Takes up reservations stored before a restart. Meant to be called before sessions exist.
+    ///
+    /// # Errors
+    /// The bytes are not what `reservations_to_bytes` or `Step::Persist` gave; nothing changes then.
+    pub fn restore_reservations(&self, bytes: &[u8]) -> Result<(), ReservationFormatError> {
+        let mut shared = self.lock();
+        shared.reservations.restore(bytes)?;
+        shared.refresh_gates();
+        Ok(())
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A panic elsewhere must not take the volume down with it; every change under the lock is
+        // made by assigning finished values.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn detach(&mut self, nexus: &Arc<Nexus>) {
+        nexus.set_detached();
+        self.nexuses.retain(|known| !Arc::ptr_eq(known, nexus));
+        self.reservations.nexus_lost(nexus);
+        self.copies.nexus_lost(nexus);
+    }
+
+    /// Writes what each nexus may do now into its gate.
+    pub(crate) fn refresh_gates(&self) {
+        for nexus in &self.nexuses {
+            nexus.set_reservation_bits(self.reservations.gate_of(nexus));
+        }
+    }
+}
