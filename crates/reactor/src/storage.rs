@@ -32,27 +32,78 @@ pub struct FileOperation {
 #[derive(Debug)]
 pub enum FileOperationKind {
     /// Reads into `buffer[start..end]`; may read less. Result: bytes read, 0 at end of file.
-    Read { offset: u64, buffer: Buffer, start: usize, end: usize },
+    Read {
+        /// Where in the file.
+        offset: u64,
+        /// Comes back with the completion.
+        buffer: Buffer,
+        /// First byte of the buffer to fill.
+        start: usize,
+        /// End of the part to fill, at most the buffer's length.
+        end: usize,
+    },
     /// Writes `buffer[start..end]`; may write less. `dsync` asks for RWF_DSYNC. Result: bytes
     /// written.
-    Write { offset: u64, buffer: Buffer, start: usize, end: usize, dsync: bool },
+    Write {
+        /// Where in the file.
+        offset: u64,
+        /// Comes back with the completion.
+        buffer: Buffer,
+        /// First byte of the buffer to write.
+        start: usize,
+        /// End of the part to write, at most the buffer's length.
+        end: usize,
+        /// The bytes are on the medium when the operation completes.
+        dsync: bool,
+    },
     /// fdatasync. Result: 0.
     DataSync,
     /// fallocate(PUNCH_HOLE | KEEP_SIZE). Result: 0.
-    PunchHole { offset: u64, length: u64 },
+    PunchHole {
+        /// Where it begins.
+        offset: u64,
+        /// How far it goes.
+        length: u64,
+    },
     /// fallocate(ZERO_RANGE | KEEP_SIZE). Result: 0.
-    ZeroRange { offset: u64, length: u64 },
+    ZeroRange {
+        /// Where it begins.
+        offset: u64,
+        /// How far it goes.
+        length: u64,
+    },
     /// fallocate(0): reserves space, for anchored blocks. Result: 0.
-    Allocate { offset: u64, length: u64 },
+    Allocate {
+        /// Where it begins.
+        offset: u64,
+        /// How far it goes.
+        length: u64,
+    },
     /// ioctl BLKDISCARD on a block device. Result: 0.
-    BlockDiscard { offset: u64, length: u64 },
+    BlockDiscard {
+        /// Where it begins.
+        offset: u64,
+        /// How far it goes.
+        length: u64,
+    },
     /// ioctl BLKZEROOUT on a block device. Result: 0.
-    BlockZeroOut { offset: u64, length: u64 },
+    BlockZeroOut {
+        /// Where it begins.
+        offset: u64,
+        /// How far it goes.
+        length: u64,
+    },
     /// lseek SEEK_DATA from `offset`. Result: offset of the next data at or after it; ENXIO error
     /// when there is none.
-    SeekData { offset: u64 },
+    SeekData {
+        /// Where to start looking.
+        offset: u64,
+    },
     /// lseek SEEK_HOLE from `offset`. Result: offset of the next hole at or after it.
-    SeekHole { offset: u64 },
+    SeekHole {
+        /// Where to start looking.
+        offset: u64,
+    },
 }
 
 /// The end of a [`FileOperation`]. Exactly one comes for each submission.

@@ -1,0 +1,372 @@
+//! The event loop's engine: readiness of sockets, completions of files, wake-ups by other threads.
+//!
+//! # Sockets: what both engines promise
+//!
+//! A registered socket is reported as [`Event::Socket`] with a [`Readiness`], at *edges*:
+//!
+//! - Right after registration, and whenever something new happens on the socket (bytes or a
+//!   connection arrive, room appears in a send buffer that was full, the peer closes), the next
+//!   [`Engine::wait`] reports it. A report says at least what is new, and may repeat what is known:
+//!   a socket that receives bytes is often reported as writable too. So readiness is added to what
+//!   the caller remembers; only a receive or a send takes it away.
+//! - There is nothing to re-arm. The caller remembers "readable" until a receive returned
+//!   [`WouldBlock`](std::io::ErrorKind::WouldBlock) *or fewer bytes than it had room for* (an accept: until `WouldBlock`);
+//!   from then on the next arrival gives a new report. The same goes for "writable" and a send that
+//!   took less than all. Whoever stops earlier, because a budget is used up, must come back by
+//!   itself: no event will remind it.
+//! - [`Readiness::is_hang_up`] means that the peer sends no more, or that the connection failed. It
+//!   comes together with readable: receive until 0 or an error.
+//! - Once [`Engine::deregister`] has returned, no later `wait` reports that token. Events already
+//!   handed out may still carry it, so a slot that is reused wants a generation in its token.
+//!
+//! # Storage
+//!
+//! [`Storage::submit`] queues an operation; the next `wait` passes all queued ones on together, and
+//! each comes back exactly once as [`Event::File`]. The engine keeps the file and the buffer of an
+//! operation alive until then, also if the engine itself is dropped.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::storage::{FileCompletion, FileOperation, Storage};
+use crate::wake::Waker;
+
+mod epoll;
+mod uring;
+
+/// How long dropping an engine waits for storage that does not answer.
+const DROP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longer sleeps are cut to this, which every system call can express.
+const TIMEOUT_MAX: Duration = Duration::from_secs(1 << 20);
+
+/// Which engine to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// io_uring where this process may use it, otherwise epoll.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// epoll with helper threads.
+    Epoll,
+}
+
+/// Which engine is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// Completions through a ring shared with the kernel.
+    IoUring,
+    /// Readiness by epoll, files by helper threads.
+    Epoll,
+}
+
+impl std::fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::IoUring => "io_uring",
+            Self::Epoll => "epoll",
+        })
+    }
+}
+
+/// Sizes of an engine. The default suits a reactor with some thousand connections.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// Submission queue entries of the ring; a power of two. More operations than this may be
+    /// queued, they then need several system calls.
+    pub ring_entries: u32,
+    /// Completion queue entries of the ring; a power of two, at least `ring_entries`.
+    pub completion_entries: u32,
+    /// Most helper threads of this engine. They start when there is work for them and end after a
+    /// while without.
+    pub helper_threads_max: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            ring_entries: 256,
+            completion_entries: 1024,
+            helper_threads_max: 8,
+        }
+    }
+}
+
+/// Chosen by the caller at [`Engine::register`] and echoed in the events of the socket.
+///
+/// By convention a slot number and a generation, so that an event of a connection that is gone is
+/// not taken for one of its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SocketToken(pub u64);
+
+impl SocketToken {
+    /// Joins a slot number and the slot's generation.
+    #[must_use]
+    pub fn new(slot: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(slot))
+    }
+
+    /// The slot number given to [`SocketToken::new`].
+    #[must_use]
+    pub fn slot(self) -> u32 {
+        u32::try_from(self.0 & u64::from(u32::MAX)).expect("masked to 32 bits")
+    }
+
+    /// The generation given to [`SocketToken::new`].
+    #[must_use]
+    pub fn generation(self) -> u32 {
+        u32::try_from(self.0 >> 32).expect("shifted to 32 bits")
+    }
+}
+
+/// What a socket is ready for. See the module documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    readable: bool,
+    writable: bool,
+    hang_up: bool,
+}
+
+impl Readiness {
+    /// From the bits of poll(2), which epoll shares.
+    fn from_poll_bits(bits: u32) -> Self {
+        let any = |mask: i16| bits & u32::from(mask.cast_unsigned()) != 0;
+        let failed = any(libc::POLLERR | libc::POLLHUP);
+        let hang_up = failed || any(libc::POLLRDHUP);
+        Self {
+            readable: hang_up || any(libc::POLLIN),
+            writable: failed || any(libc::POLLOUT),
+            hang_up,
+        }
+    }
+
+    /// Bytes, a connection to accept, the end of the stream or an error is there to be received.
+    #[must_use]
+    pub fn is_readable(self) -> bool {
+        self.readable
+    }
+
+    /// A send would take bytes or report an error.
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        self.writable
+    }
+
+    /// The peer has closed its sending side, or the connection has failed.
+    #[must_use]
+    pub fn is_hang_up(self) -> bool {
+        self.hang_up
+    }
+}
+
+/// What [`Engine::wait`] found.
+#[derive(Debug)]
+pub enum Event {
+    /// Something happened on a registered socket.
+    Socket {
+        /// As given to [`Engine::register`].
+        token: SocketToken,
+        /// What it is ready for now.
+        readiness: Readiness,
+    },
+    /// A file operation is over.
+    File(FileCompletion),
+    /// [`Waker::wake`] was called since the last `wait`: look into the mailboxes.
+    Woken,
+}
+
+/// What an engine has done since it was made. For statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// Calls of [`Engine::wait`].
+    pub turns: u64,
+    /// System calls of the engine itself: enter, epoll_wait, registrations. Sends and receives are
+    /// the caller's, operations on helper threads are in `helper_operations`.
+    pub system_calls: u64,
+    /// Turns that could sleep.
+    pub sleeps: u64,
+    /// [`Event::Woken`] reported.
+    pub woken: u64,
+    /// [`Event::Socket`] reported.
+    pub socket_events: u64,
+    /// File operations taken in.
+    pub file_submitted: u64,
+    /// [`Event::File`] reported.
+    pub file_completed: u64,
+    /// File operations run by helper threads rather than by the ring.
+    pub helper_operations: u64,
+    /// Times the completion queue overflowed. Nothing is lost then; it costs time.
+    pub completion_overflows: u64,
+}
+
+/// Why io_uring cannot be used here. [`EngineChoice::Auto`] then takes epoll and keeps the reason for
+/// [`Engine::refusal`].
+#[derive(Debug, thiserror::Error)]
+pub enum IoUringRefusal {
+    /// EPERM or EACCES: `kernel.io_uring_disabled`, seccomp or a security module says no.
+    #[error("the kernel forbids it to this process (sysctl kernel.io_uring_disabled, seccomp)")]
+    Forbidden,
+    /// ENOSYS.
+    #[error("the kernel does not have it")]
+    NotBuilt,
+    /// ENOMEM: the locked-memory limit of the user is used up, or memory is.
+    #[error(
+        "not enough lockable memory for a ring (RLIMIT_MEMLOCK is {}, shared by all processes of \
+         the user)",
+        memlock_text(.memlock_limit_bytes)
+    )]
+    Memory {
+        /// Soft limit of this process; `None` is unlimited.
+        memlock_limit_bytes: Option<u64>,
+    },
+    /// The kernel is too old for something that is needed.
+    #[error("the kernel lacks {0}")]
+    Missing(&'static str),
+    /// Anything else.
+    #[error("{call}: {source}")]
+    Other {
+        /// The system call.
+        call: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+fn memlock_text(limit: &Option<u64>) -> String {
+    limit.map_or_else(
+        || "unlimited".to_owned(),
+        |bytes| format!("{} KiB", bytes / 1024),
+    )
+}
+
+/// Why no engine could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// io_uring was asked for by name and is not to be had.
+    #[error("io_uring cannot be used: {0}")]
+    IoUring(#[from] IoUringRefusal),
+    /// A system call failed that every engine needs.
+    #[error("{call}: {source}")]
+    SystemCall {
+        /// The system call.
+        call: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// One thread's event loop. See the module documentation.
+///
+/// Made on the thread that uses it, and stays there.
+#[derive(Debug)]
+pub struct Engine {
+    inner: Inner,
+    refusal: Option<IoUringRefusal>,
+}
+
+#[derive(Debug)]
+enum Inner {
+    IoUring(Box<uring::UringEngine>),
+    Epoll(Box<epoll::EpollEngine>),
+}
+
+macro_rules! either {
+    ($self:expr, $engine:ident => $call:expr) => {
+        match $self {
+            Inner::IoUring($engine) => $call,
+            Inner::Epoll($engine) => $call,
+        }
+    };
+}
+
+impl Engine {
+    /// Makes an engine for the calling thread. `waker` is what other threads wake it with; make it
+    /// beforehand, so that all mailboxes exist before the first reactor runs.
+    pub fn new(
+        choice: EngineChoice,
+        config: EngineConfig,
+        waker: Waker,
+    ) -> Result<Self, EngineError> {
+        let epoll = |waker, refusal| {
+            let engine = epoll::EpollEngine::new(config, waker)?;
+            Ok(Self {
+                inner: Inner::Epoll(Box::new(engine)),
+                refusal,
+            })
+        };
+        if choice == EngineChoice::Epoll {
+            return epoll(waker, None);
+        }
+        match uring::UringEngine::new(config, waker.clone()) {
+            Ok(engine) => Ok(Self {
+                inner: Inner::IoUring(Box::new(engine)),
+                refusal: None,
+            }),
+            Err(refusal) if choice == EngineChoice::Auto => epoll(waker, Some(refusal)),
+            Err(refusal) => Err(EngineError::IoUring(refusal)),
+        }
+    }
+
+    /// Which engine it is.
+    #[must_use]
+    pub fn kind(&self) -> EngineKind {
+        match self.inner {
+            Inner::IoUring(_) => EngineKind::IoUring,
+            Inner::Epoll(_) => EngineKind::Epoll,
+        }
+    }
+
+    /// Why [`EngineChoice::Auto`] did not take io_uring.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&IoUringRefusal> {
+        self.refusal.as_ref()
+    }
+
+    /// What other threads wake this engine with.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        either!(&self.inner, engine => engine.waker().clone())
+    }
+
+    /// Starts watching a socket: a connection or a listener, non-blocking. No two registered
+    /// sockets may have the same token.
+    pub fn register(&mut self, socket: BorrowedFd<'_>, token: SocketToken) -> io::Result<()> {
+        either!(&mut self.inner, engine => engine.register(socket, token))
+    }
+
+    /// Stops watching a socket. Call it before the socket is closed, which takes effect for the peer
+    /// at once then. Unknown tokens are ignored.
+    pub fn deregister(&mut self, socket: BorrowedFd<'_>, token: SocketToken) {
+        either!(&mut self.inner, engine => engine.deregister(socket, token));
+    }
+
+    /// Passes queued storage operations on, sleeps until something happens or `timeout` is over
+    /// (`None`: for as long as it takes; zero: not at all), and appends what happened to `events`.
+    ///
+    /// It may return early without events (a signal came). It does not sleep while [`Waker::wake`]
+    /// has been called and not been reported.
+    pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        let timeout = timeout.map(|timeout| timeout.min(TIMEOUT_MAX));
+        either!(&mut self.inner, engine => engine.wait(timeout, events))
+    }
+
+    /// File operations submitted and not yet reported as complete.
+    #[must_use]
+    pub fn operations_in_flight(&self) -> usize {
+        either!(&self.inner, engine => engine.operations_in_flight())
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> EngineCounters {
+        either!(&self.inner, engine => engine.counters())
+    }
+}
+
+impl Storage for Engine {
+    fn submit(&mut self, operation: FileOperation) {
+        either!(&mut self.inner, engine => engine.submit(operation));
+    }
+}

@@ -1,0 +1,237 @@
+//! The engine for hosts without io_uring: epoll for sockets, helper threads for files.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::{
+    DROP_TIMEOUT, EngineConfig, EngineCounters, EngineError, Event, Readiness, SocketToken,
+};
+use crate::file_call;
+use crate::helper::HelperPool;
+use crate::storage::{FileCompletion, FileOperation};
+use crate::wake::Waker;
+
+/// Most sockets reported by one turn; the kernel hands out the others next time, in turn.
+const READY_MAX: usize = 1024;
+
+/// What the kernel says of the waker's eventfd.
+const WAKER_DATA: u64 = u64::MAX;
+
+pub(super) struct EpollEngine {
+    epoll: OwnedFd,
+    waker: Waker,
+    ready: Vec<epoll::Event>,
+    helpers: FileHelpers,
+    counters: EngineCounters,
+}
+
+impl std::fmt::Debug for EpollEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EpollEngine")
+            .field("helpers", &self.helpers)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EpollEngine {
+    pub(super) fn new(config: EngineConfig, waker: Waker) -> Result<Self, EngineError> {
+        let failed = |call| {
+            move |error: rustix::io::Errno| EngineError::SystemCall {
+                call,
+                source: error.into(),
+            }
+        };
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("epoll_create1"))?;
+        let data = EventData::new_u64(WAKER_DATA);
+        epoll::add(
+            &epoll,
+            waker.eventfd(),
+            data,
+            EventFlags::IN | EventFlags::ET,
+        )
+        .map_err(failed("epoll_ctl"))?;
+        Ok(Self {
+            epoll,
+            helpers: FileHelpers::new(config.helper_threads_max, waker.clone()),
+            waker,
+            ready: Vec::with_capacity(READY_MAX),
+            counters: EngineCounters::default(),
+        })
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    pub(super) fn register(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        token: SocketToken,
+    ) -> io::Result<()> {
+        if token.0 == WAKER_DATA {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.counters.system_calls += 1;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            EventData::new_u64(token.0),
+            flags,
+        )?)
+    }
+
+    pub(super) fn deregister(&mut self, socket: BorrowedFd<'_>, _token: SocketToken) {
+        self.counters.system_calls += 1;
+        // Fails only for a socket that is not registered, and then there is nothing to do.
+        let _ = epoll::delete(&self.epoll, socket);
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        self.counters.turns += 1;
+        let may_sleep = timeout != Some(Duration::ZERO) && self.waker.prepare_sleep();
+        self.counters.sleeps += u64::from(may_sleep);
+        self.counters.system_calls += 1;
+        let result = if may_sleep {
+            sleep(self.epoll.as_fd(), &mut self.ready, timeout)
+        } else {
+            sleep(self.epoll.as_fd(), &mut self.ready, Some(Duration::ZERO))
+        };
+        let wakeups = self.waker.take();
+        result?;
+        for event in self.ready.drain(..) {
+            let token = event.data.u64();
+            if token != WAKER_DATA {
+                self.counters.socket_events += 1;
+                let flags = event.flags; // Out of a packed structure.
+                let readiness = Readiness::from_poll_bits(flags.bits());
+                events.push(Event::Socket {
+                    token: SocketToken(token),
+                    readiness,
+                });
+            }
+        }
+        if wakeups.helper {
+            self.counters.file_completed += self.helpers.take_completions(events);
+        }
+        if wakeups.mail {
+            self.counters.woken += 1;
+            events.push(Event::Woken);
+        }
+        Ok(())
+    }
+
+    pub(super) fn submit(&mut self, operation: FileOperation) {
+        self.counters.file_submitted += 1;
+        self.counters.helper_operations += 1;
+        self.helpers.submit(operation);
+    }
+
+    pub(super) fn operations_in_flight(&self) -> usize {
+        self.helpers.in_flight
+    }
+
+    pub(super) fn counters(&self) -> EngineCounters {
+        self.counters
+    }
+}
+
+impl Drop for EpollEngine {
+    /// Operations that no helper has begun are dropped. Those that run own their files and buffers,
+    /// so waiting for them is not a matter of safety: after it, nothing of this engine changes a
+    /// file any more, unless storage hangs.
+    fn drop(&mut self) {
+        self.helpers.cancel_queued();
+        let deadline = Instant::now() + DROP_TIMEOUT;
+        let mut events = Vec::new();
+        while self.helpers.in_flight > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.wait(Some(left), &mut events).is_err() {
+                tracing::warn!(
+                    operations = self.helpers.in_flight,
+                    "storage operations hang"
+                );
+                return;
+            }
+            events.clear();
+        }
+    }
+}
+
+/// Waits for events. A signal ends the wait early.
+fn sleep(
+    epoll: BorrowedFd<'_>,
+    ready: &mut Vec<epoll::Event>,
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    ready.clear();
+    let timeout = timeout.map(|timeout| rustix::time::Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    match epoll::wait(
+        epoll,
+        rustix::buffer::spare_capacity(ready),
+        timeout.as_ref(),
+    ) {
+        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Helper threads for file operations, and the way back of their completions.
+#[derive(Debug)]
+pub(super) struct FileHelpers {
+    pool: HelperPool<FileOperation>,
+    done: Arc<Mutex<VecDeque<FileCompletion>>>,
+    pub(super) in_flight: usize,
+}
+
+impl FileHelpers {
+    pub(super) fn new(threads_max: usize, waker: Waker) -> Self {
+        let done = Arc::new(Mutex::new(VecDeque::new()));
+        let results = done.clone();
+        let pool = HelperPool::new("longshore-io", threads_max.max(1), move |operation| {
+            let completion = file_call::run(operation);
+            results
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_back(completion);
+            waker.wake_for_helper();
+        });
+        Self {
+            pool,
+            done,
+            in_flight: 0,
+        }
+    }
+
+    pub(super) fn submit(&mut self, operation: FileOperation) {
+        self.in_flight += 1;
+        self.pool.submit(operation);
+    }
+
+    /// Appends what is done; returns how many.
+    pub(super) fn take_completions(&mut self, events: &mut Vec<Event>) -> u64 {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = done.len();
+        events.extend(done.drain(..).map(Event::File));
+        self.in_flight -= count;
+        u64::try_from(count).expect("usize is at most 64 bits on Linux")
+    }
+
+    /// Drops operations that no thread has begun.
+    pub(super) fn cancel_queued(&mut self) {
+        self.in_flight -= self.pool.cancel_queued();
+    }
+}

@@ -1,0 +1,154 @@
+//! Threads that do what may sleep, started on demand and ended when idle.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A helper that finds no work for this long ends.
+const IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// Up to `threads_max` threads that run jobs of one kind in order of submission.
+///
+/// Jobs are owned by the pool's queue and then by the thread that runs them: dropping the pool
+/// leaves running jobs to finish by themselves.
+pub(crate) struct HelperPool<J> {
+    shared: Arc<Shared<J>>,
+}
+
+struct Shared<J> {
+    name: &'static str,
+    threads_max: usize,
+    run: Box<dyn Fn(J) + Send + Sync>,
+    queue: Mutex<Queue<J>>,
+    work: Condvar,
+}
+
+struct Queue<J> {
+    jobs: VecDeque<J>,
+    threads: usize,
+    idle: usize,
+    /// The pool is gone: threads end when they run out of jobs.
+    closed: bool,
+}
+
+impl<J> Shared<J> {
+    /// Jobs run outside of the lock, so a poisoned lock still guards a consistent queue.
+    fn lock(&self) -> MutexGuard<'_, Queue<J>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<J: Send + 'static> HelperPool<J> {
+    pub(crate) fn new(
+        name: &'static str,
+        threads_max: usize,
+        run: impl Fn(J) + Send + Sync + 'static,
+    ) -> Self {
+        assert!(
+            threads_max > 0,
+            "a pool without threads never does anything"
+        );
+        let queue = Queue {
+            jobs: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            closed: false,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                name,
+                threads_max,
+                run: Box::new(run),
+                queue: Mutex::new(queue),
+                work: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Queues a job. The lock is held for a few instructions by either side; whoever comes here has
+    /// accepted that the job costs a change of threads anyway.
+    pub(crate) fn submit(&self, job: J) {
+        let mut queue = self.shared.lock();
+        queue.jobs.push_back(job);
+        if queue.idle >= queue.jobs.len() {
+            drop(queue);
+            self.shared.work.notify_one();
+        } else if queue.threads < self.shared.threads_max {
+            queue.threads += 1;
+            drop(queue);
+            self.start_thread();
+        }
+        // Else all are busy, and each looks for more work before it rests.
+    }
+
+    /// Drops the jobs that no thread has begun; returns how many.
+    pub(crate) fn cancel_queued(&self) -> usize {
+        let jobs = std::mem::take(&mut self.shared.lock().jobs);
+        jobs.len()
+    }
+
+    fn start_thread(&self) {
+        let shared = self.shared.clone();
+        let started = std::thread::Builder::new()
+            .name(self.shared.name.to_owned())
+            .spawn(move || helper_thread(&shared));
+        if let Err(error) = started {
+            let mut queue = self.shared.lock();
+            queue.threads -= 1;
+            if queue.threads > 0 {
+                return; // The others take it.
+            }
+            drop(queue);
+            // Better slow than stuck: the caller itself works the queue off.
+            tracing::warn!(%error, name = self.shared.name, "cannot start a helper thread");
+            while let Some(job) = { self.shared.lock().jobs.pop_front() } {
+                (self.shared.run)(job);
+            }
+        }
+    }
+}
+
+fn helper_thread<J>(shared: &Shared<J>) {
+    let mut queue = shared.lock();
+    loop {
+        while let Some(job) = queue.jobs.pop_front() {
+            drop(queue);
+            (shared.run)(job);
+            queue = shared.lock();
+        }
+        if queue.closed {
+            queue.threads -= 1;
+            return;
+        }
+        queue.idle += 1;
+        let (woken, waited) = shared
+            .work
+            .wait_timeout(queue, IDLE_TIME)
+            .unwrap_or_else(PoisonError::into_inner);
+        queue = woken;
+        queue.idle -= 1;
+        if waited.timed_out() && queue.jobs.is_empty() {
+            queue.threads -= 1;
+            return;
+        }
+    }
+}
+
+impl<J> Drop for HelperPool<J> {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl<J> fmt::Debug for HelperPool<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = self.shared.lock();
+        f.debug_struct("HelperPool")
+            .field("name", &self.shared.name)
+            .field("queued", &queue.jobs.len())
+            .field("threads", &queue.threads)
+            .finish()
+    }
+}

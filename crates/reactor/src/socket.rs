@@ -1,0 +1,217 @@
+//! Non-blocking TCP sockets: listening, accepting, moving bytes, options.
+//!
+//! Everything here is one system call (or a few, for set-up) on a borrowed descriptor and holds no
+//! state. Each socket made here is non-blocking and close-on-exec.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+/// Most buffers that one [`receive`] or [`send`] takes (`UIO_MAXIOV`).
+pub const IO_SLICES_MAX: usize = 1024;
+
+/// How a listener is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// Connections that wait for `accept`.
+    pub backlog: i32,
+    /// Lets several listeners share the address, with connections spread over them (SO_REUSEPORT).
+    pub share_port: bool,
+    /// An IPv6 wildcard listener takes IPv6 connections only.
+    pub v6_only: bool,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            backlog: 1024,
+            share_port: false,
+            v6_only: true,
+        }
+    }
+}
+
+/// Opens a listener. Port 0 picks a free one: ask [`local_address`].
+pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if options.share_port {
+        socket.set_reuse_port(true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(options.v6_only)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(options.backlog)?;
+    Ok(socket.into())
+}
+
+/// Starts to connect. The socket becomes writable when it is connected or has failed;
+/// [`take_error`] tells which.
+pub fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// Takes one waiting connection; [`io::ErrorKind::WouldBlock`] when there is none.
+///
+/// Connections that broke while they waited are passed over. Errors of the system (EMFILE, ENFILE,
+/// ENOBUFS, ENOMEM) leave the connection waiting, and no event reminds of it: try again later.
+pub fn accept(listener: impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = match rustix::net::acceptfrom_with(&listener, flags) {
+            Ok(accepted) => accepted,
+            // accept(2): "treat them like EAGAIN by retrying".
+            Err(
+                rustix::io::Errno::INTR
+                | rustix::io::Errno::CONNABORTED
+                | rustix::io::Errno::NETDOWN
+                | rustix::io::Errno::PROTO
+                | rustix::io::Errno::NOPROTOOPT
+                | rustix::io::Errno::HOSTDOWN
+                | rustix::io::Errno::NONET
+                | rustix::io::Errno::HOSTUNREACH
+                | rustix::io::Errno::OPNOTSUPP
+                | rustix::io::Errno::NETUNREACH,
+            ) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        match peer.map(SocketAddr::try_from) {
+            Some(Ok(peer)) => return Ok((socket, peer)),
+            // Not an internet address: not a peer of ours.
+            _ => drop(socket),
+        }
+    }
+}
+
+/// Receives into `buffers`, in order. 0: the peer sends no more. Fewer bytes than there was room
+/// for: nothing else is there now.
+pub fn receive(socket: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let received = if let [buffer] = buffers {
+        retry(|| rustix::net::recv(&socket, &mut **buffer, RecvFlags::DONTWAIT)).map(|(_, n)| n)
+    } else {
+        retry(|| {
+            let mut control = RecvAncillaryBuffer::default();
+            rustix::net::recvmsg(&socket, buffers, &mut control, RecvFlags::DONTWAIT)
+        })
+        .map(|message| message.bytes)
+    };
+    Ok(received?)
+}
+
+/// Sends `buffers`, in order, as far as the socket takes them. `more`: further bytes follow at once,
+/// so a partial segment may wait for them (MSG_MORE). A broken connection is an error, not a signal.
+pub fn send(socket: impl AsFd, buffers: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    flags.set(SendFlags::MORE, more);
+    let sent = if let [buffer] = buffers {
+        retry(|| rustix::net::send(&socket, buffer, flags))
+    } else {
+        retry(|| rustix::net::sendmsg(&socket, buffers, &mut SendAncillaryBuffer::default(), flags))
+    };
+    Ok(sent?)
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Ends one or both directions. A peer that has gone already is no error.
+pub fn shutdown(socket: impl AsFd, how: Shutdown) -> io::Result<()> {
+    match SockRef::from(&socket).shutdown(how) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        other => other,
+    }
+}
+
+/// Closes with a reset instead of a FIN once the descriptor is closed, dropping what is unsent.
+pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))
+}
+
+/// The address a socket is bound to.
+pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    let address = SockRef::from(&socket).local_addr()?;
+    address
+        .as_socket()
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// The address of the peer.
+pub fn peer_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    let address = SockRef::from(&socket).peer_addr()?;
+    address
+        .as_socket()
+        .ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// The pending error of a socket (SO_ERROR), cleared by this.
+pub fn take_error(socket: impl AsFd) -> io::Result<Option<io::Error>> {
+    SockRef::from(&socket).take_error()
+}
+
+/// The core whose softirq last received something for this socket (SO_INCOMING_CPU). `None` when the
+/// kernel does not know.
+#[must_use]
+pub fn incoming_core(socket: impl AsFd) -> Option<usize> {
+    rustix::net::sockopt::socket_incoming_cpu(&socket)
+        .ok()
+        .and_then(|core| usize::try_from(core).ok())
+}
+
+/// Sends small segments at once (TCP_NODELAY).
+pub fn set_nodelay(socket: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_tcp_nodelay(&socket, on)?)
+}
+
+/// Has the kernel find peers that are gone: probes after `idle` without traffic every `interval`,
+/// and fails the connection after `count` unanswered ones.
+pub fn set_keepalive(
+    socket: impl AsFd,
+    idle: Duration,
+    interval: Duration,
+    count: u32,
+) -> io::Result<()> {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(idle)
+        .with_interval(interval)
+        .with_retries(count);
+    SockRef::from(&socket).set_tcp_keepalive(&keepalive)
+}
+
+/// Fails the connection when sent bytes stay unacknowledged for this long (TCP_USER_TIMEOUT).
+pub fn set_user_timeout(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_user_timeout(Some(timeout))
+}
+
+/// Sets the send and receive buffer sizes; `None` leaves one to the kernel, which adapts it.
+pub fn set_buffer_sizes(
+    socket: impl AsFd,
+    send_bytes: Option<usize>,
+    receive_bytes: Option<usize>,
+) -> io::Result<()> {
+    let socket = SockRef::from(&socket);
+    send_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
+    receive_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))
+}

@@ -1,0 +1,206 @@
+//! Deadlines: an indexed heap whose entries can be moved and cancelled in place.
+//!
+//! A cancelled or moved timer leaves nothing behind, so that a connection may push its deadline back
+//! on every command, and the next deadline is exact: no ticks. Nothing is allocated once the queue
+//! has held as many timers before. Every operation takes O(log n).
+
+use std::time::Instant;
+
+/// One timer of a [`TimerQueue`]. Stays unique when its slot is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerId {
+    slot: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    /// `None` while the slot is free.
+    armed: Option<Armed<T>>,
+}
+
+#[derive(Debug)]
+struct Armed<T> {
+    deadline: Instant,
+    /// Index into `heap`.
+    position: usize,
+    payload: T,
+}
+
+/// Timers of one reactor; `T` says what to do when one expires.
+#[derive(Debug)]
+pub struct TimerQueue<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    /// Slot numbers; the parent of `i` is `(i - 1) / 2`, and no parent is later than its children.
+    heap: Vec<u32>,
+}
+
+impl<T> Default for TimerQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> TimerQueue<T> {
+    /// No timers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            heap: Vec::new(),
+        }
+    }
+
+    /// Starts a timer.
+    pub fn insert(&mut self, deadline: Instant, payload: T) -> TimerId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                armed: None,
+            });
+            u32::try_from(self.slots.len() - 1).expect("fewer timers than connections can exist")
+        });
+        let position = self.heap.len();
+        self.heap.push(slot);
+        let entry = &mut self.slots[index(slot)];
+        entry.armed = Some(Armed {
+            deadline,
+            position,
+            payload,
+        });
+        let id = TimerId {
+            slot,
+            generation: entry.generation,
+        };
+        self.sift_up(position);
+        id
+    }
+
+    /// Stops a timer. `None` if it has expired or been cancelled before.
+    pub fn cancel(&mut self, id: TimerId) -> Option<T> {
+        let position = self.position(id)?;
+        Some(self.remove(position))
+    }
+
+    /// Moves a running timer to another deadline. False if it has expired or been cancelled.
+    pub fn reset(&mut self, id: TimerId, deadline: Instant) -> bool {
+        let Some(position) = self.position(id) else {
+            return false;
+        };
+        self.armed_mut(id.slot).deadline = deadline;
+        let position = self.sift_up(position);
+        self.sift_down(position);
+        true
+    }
+
+    /// When the earliest timer expires.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.heap.first().map(|slot| self.deadline(*slot))
+    }
+
+    /// Takes out the earliest timer if it has expired by `now`. Call until `None`.
+    pub fn pop_expired(&mut self, now: Instant) -> Option<T> {
+        if self.next_deadline()? > now {
+            return None;
+        }
+        Some(self.remove(0))
+    }
+
+    /// Running timers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// True when no timer runs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    fn position(&self, id: TimerId) -> Option<usize> {
+        let slot = self
+            .slots
+            .get(index(id.slot))
+            .filter(|slot| slot.generation == id.generation)?;
+        slot.armed.as_ref().map(|armed| armed.position)
+    }
+
+    fn remove(&mut self, position: usize) -> T {
+        let slot = self.heap.swap_remove(position);
+        if position < self.heap.len() {
+            self.armed_mut(self.heap[position]).position = position;
+            let position = self.sift_up(position);
+            self.sift_down(position);
+        }
+        let entry = &mut self.slots[index(slot)];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(slot);
+        entry
+            .armed
+            .take()
+            .expect("slots in the heap are armed")
+            .payload
+    }
+
+    /// Moves the entry at `position` towards the root; returns where it ends.
+    fn sift_up(&mut self, mut position: usize) -> usize {
+        while position > 0 {
+            let parent = (position - 1) / 2;
+            if self.deadline(self.heap[parent]) <= self.deadline(self.heap[position]) {
+                break;
+            }
+            self.swap(parent, position);
+            position = parent;
+        }
+        position
+    }
+
+    fn sift_down(&mut self, mut position: usize) {
+        loop {
+            let left = 2 * position + 1;
+            let earliest = [left, left + 1]
+                .into_iter()
+                .filter(|child| *child < self.heap.len())
+                .min_by_key(|child| self.deadline(self.heap[*child]));
+            match earliest {
+                Some(child)
+                    if self.deadline(self.heap[child]) < self.deadline(self.heap[position]) =>
+                {
+                    self.swap(child, position);
+                    position = child;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.armed_mut(self.heap[a]).position = a;
+        self.armed_mut(self.heap[b]).position = b;
+    }
+
+    fn deadline(&self, slot: u32) -> Instant {
+        self.slots[index(slot)]
+            .armed
+            .as_ref()
+            .expect("slots in the heap are armed")
+            .deadline
+    }
+
+    fn armed_mut(&mut self, slot: u32) -> &mut Armed<T> {
+        self.slots[index(slot)]
+            .armed
+            .as_mut()
+            .expect("slots in the heap are armed")
+    }
+}
+
+fn index(slot: u32) -> usize {
+    usize::try_from(slot).expect("usize has at least 32 bits on Linux")
+}
