@@ -1,1 +1,19 @@
-//! placeholder
+//! iSCSI (RFC 7143) as machines without I/O, both roles.
+//!
+//! [`target::Connection`] is one TCP connection of a target, from its first Login Request to its
+//! last byte; [`initiator`] holds the other end. Bytes go in as slices, what is to be sent comes out
+//! in a [`transmit::Transmit`], and time is an argument. A CDB is opaque here, and SCSI never sees a
+//! PDU; the `target` crate joins the two.
+
+#![forbid(unsafe_code)]
+
+pub mod chap;
+pub mod initiator;
+pub mod keys;
+pub mod name;
+pub mod negotiation;
+pub mod pdu;
+pub mod session_parameters;
+pub mod target;
+pub mod text;
+pub mod transmit;

@@ -1,0 +1,244 @@
+//! What the driver of a connection sees of tasks: commands in, completions out.
+
+use std::fmt;
+
+use crate::pdu::{CmdSn, InitiatorTaskTag, Lun};
+use crate::transmit::PayloadId;
+
+/// Dense number of a task of this connection: `0..Connection::task_capacity()`, reused after the
+/// task has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskId(pub u32);
+
+impl TaskId {
+    /// The number as an index.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A SCSI command descriptor block of 16 bytes, or up to 260 with an extended CDB.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cdb {
+    fixed: [u8; 16],
+    /// The whole CDB when it is longer than 16 bytes.
+    extended: Option<Box<[u8]>>,
+}
+
+impl Cdb {
+    /// A CDB of at most 16 bytes, with zeros behind it.
+    #[inline]
+    #[must_use]
+    pub const fn new(fixed: [u8; 16]) -> Self {
+        Self { fixed, extended: None }
+    }
+
+    /// A CDB whose bytes from the 17th on came in an additional header segment.
+    #[must_use]
+    pub fn extended(fixed: [u8; 16], spillover: &[u8]) -> Self {
+        let extended = (!spillover.is_empty()).then(|| [&fixed, spillover].concat().into());
+        Self { fixed, extended }
+    }
+
+    /// Its bytes, 16 or more.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.extended.as_deref().unwrap_or(&self.fixed)
+    }
+}
+
+impl fmt::Debug for Cdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cdb({:02x?})", self.as_bytes())
+    }
+}
+
+/// Task attribute (RFC 7143 §11.3.1, SAM-5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskAttribute {
+    /// No attribute; treated as simple.
+    Untagged,
+    /// Any order among simple tasks.
+    Simple,
+    /// After all older tasks, before all younger ones.
+    Ordered,
+    /// Before all others.
+    HeadOfQueue,
+    /// Within an auto contingent allegiance.
+    Aca,
+}
+
+/// A SCSI command whose turn it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScsiCommand {
+    /// Names the task until it is completed or aborted.
+    pub task: TaskId,
+    /// The addressed logical unit.
+    pub lun: Lun,
+    /// The command.
+    pub cdb: Cdb,
+    /// How it orders with others.
+    pub attribute: TaskAttribute,
+    /// R: the initiator expects data.
+    pub read: bool,
+    /// W: the initiator has data to send.
+    pub write: bool,
+    /// Bytes the initiator expects to move, EDTL (§11.3.4).
+    pub expected_data_transfer_length: u32,
+    /// Delivered out of order by the I bit.
+    pub immediate: bool,
+}
+
+/// How a task ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion<'a> {
+    /// SAM status code.
+    pub status: u8,
+    /// Sense data, empty unless the status has some.
+    pub sense: &'a [u8],
+    /// Data for the initiator; what exceeds the expected transfer length is cut off.
+    pub data_in: Payload<'a>,
+    /// Bytes the command would move if the initiator's expectation were boundless: the residual
+    /// count says how this differs from EDTL (§11.4.5.2).
+    pub scsi_length: u64,
+}
+
+/// Data for the initiator.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// There is none.
+    None,
+    /// Copied into the arena.
+    Bytes(&'a [u8]),
+    /// Zero bytes.
+    Zeros(u32),
+    /// Sent by reference: `id` is released once its last byte has left. `bytes` are all its bytes,
+    /// for the length and for the data digest.
+    Buffer {
+        /// What [`crate::transmit::Segment::Buffer`] will name.
+        id: PayloadId,
+        /// The bytes that will be sent, from index 0 of the payload.
+        bytes: &'a [u8],
+    },
+}
+
+impl Payload<'_> {
+    /// Bytes in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
+            Self::Zeros(length) => *length as usize,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where the next bytes of the connection belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadWanted {
+    /// Into the write data of this task,
+    pub task: TaskId,
+    /// at this offset,
+    pub buffer_offset: u32,
+    /// and at most so many bytes.
+    pub length: u32,
+}
+
+/// Why write data is unusable: complete the task with CHECK CONDITION, ABORTED COMMAND and this
+/// additional sense (RFC 7143 §11.4.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataOutFailure {
+    /// Additional sense code.
+    pub asc: u8,
+    /// Additional sense code qualifier.
+    pub ascq: u8,
+}
+
+impl DataOutFailure {
+    /// Data without R2T where R2Ts are required.
+    pub const UNEXPECTED_UNSOLICITED_DATA: Self = Self { asc: 0x0c, ascq: 0x0c };
+    /// More or less data than announced or asked for.
+    pub const INCORRECT_AMOUNT_OF_DATA: Self = Self { asc: 0x0c, ascq: 0x0d };
+    /// A data digest that does not match.
+    pub const PROTOCOL_SERVICE_CRC_ERROR: Self = Self { asc: 0x47, ascq: 0x05 };
+}
+
+/// What is known of a live task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskInfo {
+    /// The addressed logical unit.
+    pub lun: Lun,
+    /// The initiator's name for the task.
+    pub initiator_task_tag: InitiatorTaskTag,
+    /// Its place in the order of commands.
+    pub cmd_sn: CmdSn,
+    /// Delivered out of order by the I bit.
+    pub immediate: bool,
+    /// EDTL.
+    pub expected_data_transfer_length: u32,
+}
+
+/// Names a task management request until [`super::Connection::task_management_done`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskManagementId(pub u32);
+
+/// What a task management request asks for (RFC 7143 §11.5.1). Task reassignment never comes here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskManagementFunction {
+    /// Aborts [`TaskManagementRequest::referenced_task`].
+    AbortTask,
+    /// Aborts all tasks of this session on the logical unit.
+    AbortTaskSet,
+    /// Clears the auto contingent allegiance.
+    ClearAca,
+    /// Aborts all tasks of the task set.
+    ClearTaskSet,
+    /// Resets the logical unit.
+    LogicalUnitReset,
+    /// Resets all logical units the initiator can see.
+    TargetWarmReset,
+    /// As a warm reset; and all sessions of the target end.
+    TargetColdReset,
+}
+
+/// A task management request, checked for validity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskManagementRequest {
+    /// For the answer.
+    pub id: TaskManagementId,
+    /// What to do.
+    pub function: TaskManagementFunction,
+    /// To which logical unit; reserved for target resets.
+    pub lun: Lun,
+    /// For `AbortTask`: the task, which exists. Its request is answered inside when there is none.
+    pub referenced_task: Option<TaskId>,
+    /// Tasks with a CmdSN before this one are affected, and immediate ones received before it.
+    pub cmd_sn: CmdSn,
+}
+
+/// How task management went (RFC 7143 §11.6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskManagementResult {
+    /// 0.
+    FunctionComplete,
+    /// 1.
+    TaskDoesNotExist,
+    /// 2.
+    LunDoesNotExist,
+    /// 5.
+    FunctionNotSupported,
+    /// 6.
+    FunctionAuthorizationFailed,
+    /// 255.
+    FunctionRejected,
+}

@@ -1,0 +1,12 @@
+//! The target's end of a connection.
+
+mod command;
+mod connection;
+pub mod directory;
+
+pub use command::{
+    Cdb, Completion, DataOutFailure, Payload, PayloadWanted, ScsiCommand, TaskAttribute, TaskId,
+    TaskInfo, TaskManagementFunction, TaskManagementId, TaskManagementRequest,
+    TaskManagementResult,
+};
+pub use connection::{CloseReason, Connection, ConnectionConfig, Event};

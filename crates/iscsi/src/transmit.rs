@@ -1,0 +1,287 @@
+//! Bytes to send, in order: headers and small payload in one arena, larger payload by reference.
+//!
+//! ```text
+//! segments: [arena 0..96][buffer 7, 0..65536][arena 96..144][zeros 512][arena 144..192]
+//! arena:    hdr hdr                          hdr                      hdr
+//! ```
+//!
+//! Adjacent arena ranges are one segment, so a burst of small responses is one `write`. The memory
+//! is reused: once warm, nothing is allocated. The arena is compacted when what has been sent
+//! outweighs what has not, which a peer that never stops reading would otherwise never allow.
+
+use std::collections::VecDeque;
+
+/// Names payload that a segment refers to; chosen by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PayloadId(pub u64);
+
+/// A run of bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// `length` bytes at `start` of [`Transmit::arena`].
+    Arena {
+        /// Index into the arena.
+        start: usize,
+        /// Bytes.
+        length: usize,
+    },
+    /// `length` zero bytes.
+    Zeros {
+        /// Bytes.
+        length: usize,
+    },
+    /// `length` bytes at `start` of payload the driver holds.
+    Buffer {
+        /// Which payload.
+        id: PayloadId,
+        /// Index into it.
+        start: usize,
+        /// Bytes.
+        length: usize,
+    },
+}
+
+impl Segment {
+    /// Bytes in it.
+    #[must_use]
+    pub const fn length(self) -> usize {
+        match self {
+            Self::Arena { length, .. } | Self::Zeros { length } | Self::Buffer { length, .. } => {
+                length
+            }
+        }
+    }
+
+    /// Takes `n` bytes off its front.
+    const fn advance(&mut self, n: usize) {
+        match self {
+            Self::Zeros { length } => *length -= n,
+            Self::Arena { start, length } | Self::Buffer { start, length, .. } => {
+                *start += n;
+                *length -= n;
+            }
+        }
+    }
+}
+
+/// A segment whose arena range counts from the beginning of time, so that compaction moves none.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    segment: Segment,
+    /// The payload is referred to by no later segment.
+    last_of_payload: bool,
+}
+
+/// The queue of one connection. See the module documentation.
+#[derive(Debug, Default)]
+pub struct Transmit {
+    /// Bytes beyond `arena_used` are stale and never sent.
+    arena: Vec<u8>,
+    arena_used: usize,
+    /// Absolute position of `arena[0]`.
+    arena_base: usize,
+    segments: VecDeque<Queued>,
+    pending_bytes: usize,
+}
+
+/// The arena is compacted when this much of it has been sent.
+const COMPACT_AT: usize = 64 << 10;
+
+impl Transmit {
+    /// An empty queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether there is nothing to send.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// How many bytes there are to send.
+    #[inline]
+    #[must_use]
+    pub const fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// What is to be sent, first things first. Arena ranges are indices into [`Self::arena`].
+    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
+        self.segments.iter().map(|queued| match queued.segment {
+            Segment::Arena { start, length } => Segment::Arena {
+                start: start - self.arena_base,
+                length,
+            },
+            other => other,
+        })
+    }
+
+    /// The memory that arena segments refer to, until the next call that changes the queue.
+    #[inline]
+    #[must_use]
+    pub fn arena(&self) -> &[u8] {
+        &self.arena[..self.arena_used]
+    }
+
+    /// Notes that `n` bytes have left. Payload whose last byte left is appended to `released`.
+    ///
+    /// # Panics
+    /// When `n` is more than what is pending.
+    pub fn advance(&mut self, mut n: usize, released: &mut Vec<PayloadId>) {
+        assert!(n <= self.pending_bytes, "more bytes left than were queued");
+        self.pending_bytes -= n;
+        while let Some(front) = self.segments.front_mut() {
+            let length = front.segment.length();
+            if n < length {
+                front.segment.advance(n);
+                break;
+            }
+            n -= length;
+            if let Some(id) = front.releases() {
+                released.push(id);
+            }
+            self.segments.pop_front();
+        }
+        self.reclaim();
+    }
+
+    /// Gives up all that is queued: the connection dies.
+    pub fn release_all(&mut self, released: &mut Vec<PayloadId>) {
+        released.extend(self.segments.drain(..).filter_map(|queued| queued.releases()));
+        self.pending_bytes = 0;
+        self.reclaim();
+    }
+
+    /// Frees arena memory that nothing refers to any more.
+    fn reclaim(&mut self) {
+        if self.segments.is_empty() {
+            self.arena_base += self.arena_used;
+            self.arena_used = 0;
+            return;
+        }
+        let first = self.segments.iter().find_map(|queued| match queued.segment {
+            Segment::Arena { start, .. } => Some(start - self.arena_base),
+            _ => None,
+        });
+        let sent = first.unwrap_or(self.arena_used);
+        if sent >= COMPACT_AT && sent * 2 >= self.arena_used {
+            self.arena.copy_within(sent..self.arena_used, 0);
+            self.arena_base += sent;
+            self.arena_used -= sent;
+        }
+    }
+
+    /// Makes room for `length` arena bytes at the end of the queue. Their contents are stale: the
+    /// caller fills every one. Follow with [`Self::arena_bytes_mut`] or give back by
+    /// [`Self::take_back`].
+    #[inline]
+    pub(crate) fn reserve_arena(&mut self, length: usize) -> ArenaRange {
+        let start = self.arena_used;
+        let end = start + length;
+        if end > self.arena.len() {
+            self.arena.resize(end.next_power_of_two().max(4096), 0);
+        }
+        self.arena_used = end;
+        self.pending_bytes += length;
+        let position = self.arena_base + start;
+        match self.segments.back_mut() {
+            Some(Queued { segment: Segment::Arena { start, length: so_far }, .. })
+                if *start + *so_far == position =>
+            {
+                *so_far += length;
+            }
+            _ => self.segments.push_back(Queued {
+                segment: Segment::Arena { start: position, length },
+                last_of_payload: false,
+            }),
+        }
+        ArenaRange { position, length }
+    }
+
+    /// The bytes of a range that has not been sent.
+    #[inline]
+    pub(crate) fn arena_bytes_mut(&mut self, range: ArenaRange) -> &mut [u8] {
+        let start = range.position - self.arena_base;
+        &mut self.arena[start..start + range.length]
+    }
+
+    /// Undoes the [`Self::reserve_arena`] that was the last addition to the queue.
+    pub(crate) fn take_back(&mut self, range: ArenaRange) {
+        let end = self.arena_base + self.arena_used;
+        assert_eq!(range.position + range.length, end, "only the newest range is taken back");
+        self.arena_used -= range.length;
+        self.pending_bytes -= range.length;
+        let Some(Queued { segment: Segment::Arena { length, .. }, .. }) = self.segments.back_mut()
+        else {
+            unreachable!("the newest range is in the last segment");
+        };
+        *length -= range.length;
+        if *length == 0 {
+            self.segments.pop_back();
+        }
+    }
+
+    /// Appends a copy of `bytes`.
+    #[inline]
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let range = self.reserve_arena(bytes.len());
+        self.arena_bytes_mut(range).copy_from_slice(bytes);
+    }
+
+    /// Appends zero bytes without storing them.
+    pub(crate) fn push_zeros(&mut self, length: usize) {
+        if length == 0 {
+            return;
+        }
+        self.pending_bytes += length;
+        if let Some(Queued { segment: Segment::Zeros { length: so_far }, .. }) =
+            self.segments.back_mut()
+        {
+            *so_far += length;
+            return;
+        }
+        self.segments.push_back(Queued {
+            segment: Segment::Zeros { length },
+            last_of_payload: false,
+        });
+    }
+
+    /// Appends payload by reference. `last`: it is the last reference to this payload.
+    pub(crate) fn push_buffer(&mut self, id: PayloadId, start: usize, length: usize, last: bool) {
+        self.pending_bytes += length;
+        self.segments.push_back(Queued {
+            segment: Segment::Buffer { id, start, length },
+            last_of_payload: last,
+        });
+    }
+}
+
+/// Arena bytes by absolute position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArenaRange {
+    position: usize,
+    length: usize,
+}
+
+impl ArenaRange {
+    /// How many bytes.
+    pub(crate) const fn length(self) -> usize {
+        self.length
+    }
+}
+
+impl Queued {
+    /// The payload that is free once this segment has left.
+    const fn releases(&self) -> Option<PayloadId> {
+        match self.segment {
+            Segment::Buffer { id, .. } if self.last_of_payload => Some(id),
+            _ => None,
+        }
+    }
+}
