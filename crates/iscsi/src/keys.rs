@@ -42,6 +42,17 @@ pub enum LoginStage {
     Neither,
 }
 
+/// Where a connection stands when a key arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Login, SecurityNegotiation stage.
+    Security,
+    /// Login, LoginOperationalNegotiation stage.
+    Operational,
+    /// Text requests.
+    FullFeature,
+}
+
 /// Who may send a key, as proposal or declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
@@ -284,6 +295,20 @@ key_table! {
     /// §13.26
     NodeArchitecture "X#NodeArchitecture",
         LeadingOnly Operational Both Session, Declaration, relevant, "";
+}
+
+impl Definition {
+    /// Whether the key may be sent in this phase.
+    #[must_use]
+    pub fn is_allowed_in(&self, phase: Phase) -> bool {
+        match phase {
+            Phase::Security => matches!(self.stage, LoginStage::Security | LoginStage::Any),
+            Phase::Operational => matches!(self.stage, LoginStage::Operational | LoginStage::Any),
+            Phase::FullFeature => {
+                matches!(self.usage, Usage::FullFeaturePhaseOnly | Usage::All)
+            }
+        }
+    }
 }
 
 impl Key {
