@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod initiator;
+pub mod ledger;
 pub mod pdu;
 pub mod process;
 pub mod random;

@@ -7,8 +7,10 @@ mod command;
 mod conformance;
 
 mod counts;
+mod kernel;
 mod servers;
 mod setup;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -22,6 +24,7 @@ usage: cargo xtask <command> [options]
   ci            everything below in order, as CI runs it
   setup         install the Debian packages the suites need
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
+  kernel        the Linux initiator in a virtual machine [--only JOB] [--server tgt] [--verbose]
 ";
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
     match command {
         Some("setup") => setup::run(arguments),
         Some("conformance") => conformance::run(arguments),
+        Some("kernel") => kernel::run(arguments),
 
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),

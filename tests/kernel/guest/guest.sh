@@ -1,0 +1,107 @@
+# Functions for jobs. Descriptors 3 and 4 are the line to and from the host, on which each message
+# is one line: "check NAME passed", "check NAME failed WHY", "ask REQUEST", "verdict …".
+
+# say WORDS: a line in the host's log.
+say() {
+    echo "log $*" >&3
+}
+
+# verdict passed|failed WHY: ends the job for the host.
+verdict() {
+    echo "verdict $*" >&3
+    sync
+    sleep 0.2
+}
+
+# host REQUEST: has the host do something and prints its answer; fails when the host did.
+host() {
+    echo "ask $*" >&3
+    read -r host_status host_answer <&4
+    [ -z "$host_answer" ] || echo "$host_answer"
+    [ "$host_status" = ok ]
+}
+
+# check NAME COMMAND…: runs the command and reports how it went. The job goes on either way.
+check() {
+    check_name=$1
+    shift
+    if (set -e; "$@") >/tmp/check.log 2>&1; then
+        echo "check $check_name passed" >&3
+    else
+        check_status=$?
+        echo "--- $check_name ended with status $check_status"
+        tail -n 60 /tmp/check.log
+        echo "check $check_name failed status $check_status: $(tail -n 1 /tmp/check.log)" >&3
+    fi
+}
+
+# ends_with STATUS COMMAND…: the command must end with this status.
+ends_with() {
+    wanted=$1
+    shift
+    got=0
+    "$@" || got=$?
+    echo "$* ended with status $got"
+    [ "$got" = "$wanted" ]
+}
+
+# eventually SECONDS COMMAND…: tries until the command succeeds.
+eventually() {
+    tries=$(($1 * 5))
+    shift
+    while ! "$@"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.2
+    done
+}
+
+# start_iscsid: brings the initiator up. `iscsiadm -m session` ends with 20 before, 21 after.
+start_iscsid() {
+    modprobe iscsi_tcp
+    iscsid
+    eventually 10 iscsid_is_up
+}
+
+iscsid_is_up() {
+    up=0
+    iscsiadm -m session >/dev/null 2>&1 || up=$?
+    [ $up = 21 ] || [ $up = 0 ]
+}
+
+# new_node PORTAL [NAME=VALUE…]: makes a node record and sets its values.
+new_node() {
+    node=$1
+    shift
+    iscsiadm -m node -T "$TARGET" -p "$node,1" -o new >/dev/null
+    for setting in "$@"; do
+        iscsiadm -m node -T "$TARGET" -p "$node" -o update -n "${setting%%=*}" -v "${setting#*=}"
+    done
+}
+
+log_in() {
+    iscsiadm -m node -T "$TARGET" -p "$1" --login
+}
+
+log_out() {
+    iscsiadm -m node -T "$TARGET" -p "$1" --logout
+}
+
+# disks: names of the disks behind all sessions, one per line.
+disks() {
+    for path in /sys/class/iscsi_session/session*/device/target*/*/block/*; do
+        [ ! -e "$path" ] || echo "${path##*/}"
+    done
+}
+
+# Whether there are this many disks.
+has_disks() {
+    [ "$(disks | wc -l)" = "$1" ]
+}
+
+# wait_for_disk: prints the first disk's device once it is there with its queue limits.
+wait_for_disk() {
+    eventually 10 has_disks "${1:-1}"
+    sleep 0.5
+    echo "/dev/$(disks | head -n 1)"
+}

@@ -1,0 +1,206 @@
+//! The Linux kernel's initiator, in a virtual machine, against the server on the host.
+//!
+//! Each file in `tests/kernel/jobs` is one boot. Its first lines say what the host provides:
+//!
+//! ```text
+//! # volume: NAME SIZE [options]   a file of that size, served as LUN 0, 1, …
+//! # portals: 2                    listeners; each is reached through a relay of its own
+//! # config: FILE                  a configuration file instead of the command line
+//! # limit: 120                    seconds
+//! ```
+//!
+//! and its checks are counted one by one. A job may ask the host for things ([`Host::perform`]).
+
+mod header;
+mod host;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::arguments::Arguments;
+use crate::counts::Counts;
+use crate::servers::Kind;
+use crate::vm::guest::{Machine, Message};
+use crate::vm::image;
+use crate::vm::kernel::Kernel;
+use crate::workspace;
+use header::Header;
+use host::Host;
+
+/// Guests at the same time: each keeps a processor busy.
+const PARALLEL: usize = 2;
+
+/// MiB; the image unpacks to a third of it.
+const MEMORY: u32 = 1024;
+
+/// `cargo xtask kernel`.
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
+    let only = arguments.value("--only")?;
+    let verbose = arguments.flag("--verbose");
+    arguments.finish()?;
+
+    let kernel = Kernel::prepare()?;
+    let ledger = workspace::build_release("longshore-tests", "ledger")?;
+    if kind == Kind::Longshore {
+        workspace::server_program()?;
+    }
+    let base = image::base(&kernel, &[ledger])?;
+    println!(
+        "kernel {}: image of {} MiB",
+        kernel.version,
+        base.len() >> 20
+    );
+    let mut jobs = jobs()?;
+    jobs.retain(|job| {
+        only.as_ref()
+            .is_none_or(|only| job.name.contains(only.as_str()))
+    });
+    if jobs.is_empty() {
+        bail!("no job matches {only:?}");
+    }
+    let queue = Mutex::new(VecDeque::from(jobs));
+    let total = Mutex::new(Counts::default());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..PARALLEL)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    while let Some(job) = queue.lock().expect("no panics").pop_front() {
+                        let started = Instant::now();
+                        let counts = job
+                            .run(kind, &kernel, &base, verbose)
+                            .with_context(|| format!("job {}", job.name))?;
+                        println!("kernel {}: {counts} in {:.1?}", job.name, started.elapsed());
+                        *total.lock().expect("no panics") += counts;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|w| w.join().expect("workers do not panic"))
+    })?;
+    Ok(total.into_inner()?)
+}
+
+fn jobs() -> Result<Vec<Job>> {
+    let folder = workspace::root().join("tests/kernel/jobs");
+    let mut jobs = Vec::new();
+    for entry in std::fs::read_dir(&folder)? {
+        let script = entry?.path();
+        if script
+            .extension()
+            .is_some_and(|extension| extension == "sh")
+        {
+            let name = script
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            jobs.push(Job { name, script });
+        }
+    }
+    jobs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(jobs)
+}
+
+struct Job {
+    name: String,
+    script: PathBuf,
+}
+
+impl Job {
+    fn run(&self, kind: Kind, kernel: &Kernel, base: &[u8], verbose: bool) -> Result<Counts> {
+        let header = Header::read(&self.script)?;
+        let folder = workspace::work_folder(&format!("kernel/{}", self.name))?;
+        let mut host = Host::start(kind, &header, &folder)?;
+        let job = image::job(&self.script, &host.settings(header.limit))?;
+        let guest = Machine {
+            kernel,
+            image: [base, &job],
+            drives: &[],
+            memory: MEMORY,
+            watchdog: header.limit,
+            folder: &folder,
+        };
+        self.follow(guest, &mut host, verbose)
+    }
+
+    fn follow(&self, machine: Machine<'_>, host: &mut Host, verbose: bool) -> Result<Counts> {
+        let mut guest = machine.start()?;
+        let mut counts = Counts::default();
+        let failure = loop {
+            match guest
+                .next(None)
+                .expect("without a limit of ours there is a message")
+            {
+                Message::Log(text) => println!("     {}: {text}", self.name),
+                Message::Check(check, Ok(())) => {
+                    println!("ok   {} {check}", self.name);
+                    counts += Counts::PASSED;
+                }
+                Message::Check(check, Err(why)) => {
+                    println!("FAIL {} {check}: {why}", self.name);
+                    counts += Counts::FAILED;
+                }
+                Message::Ask(request) => {
+                    let answer = host.perform(&request);
+                    if verbose || answer.is_err() {
+                        println!("     {}: {request}: {answer:?}", self.name);
+                    }
+                    guest.answer(&answer)?;
+                }
+                Message::Verdict(Ok(())) if counts.passed + counts.failed == 0 => {
+                    break Some("the job checked nothing".to_owned());
+                }
+                Message::Verdict(Ok(())) => break None,
+                Message::Verdict(Err(why)) | Message::Ended(why) => break Some(why),
+            }
+        };
+        if let Some(why) = &failure {
+            println!("FAIL {}: {why}", self.name);
+            counts += Counts::FAILED;
+        }
+        if counts.failed > 0 || verbose {
+            println!(
+                "--- console of {}\n{}",
+                self.name,
+                last_lines(&guest.console(), 150)
+            );
+            println!(
+                "--- log of the server\n{}",
+                last_lines(&host.server_log(), 60)
+            );
+        }
+        Ok(counts)
+    }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// The default limit of a job.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Reads a size with a unit: `512M`, `2G`.
+fn parse_size(text: &str) -> Result<u64> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().with_context(|| format!("size {text:?}"))?;
+    Ok(number << shift)
+}
+
+fn read_script(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}

@@ -1,0 +1,93 @@
+//! The first lines of a job, which say what it wants of the host.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{LIMIT, parse_size, read_script};
+
+/// What a job wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Served as LUN 0, 1, …
+    pub volumes: Vec<Volume>,
+    /// Listeners, each behind a relay.
+    pub portals: usize,
+    /// A configuration file beside the job, instead of volumes on the command line.
+    pub config: Option<String>,
+    /// When the job has hung.
+    pub limit: Duration,
+}
+
+/// One volume in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// `disk0`
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// Further options of the command line: `block-size=4096`.
+    pub options: Vec<String>,
+}
+
+impl Header {
+    /// Reads the comments at the top of `script`.
+    pub fn read(script: &Path) -> Result<Self> {
+        Self::parse(&read_script(script)?).with_context(|| format!("in {}", script.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut header = Self {
+            volumes: Vec::new(),
+            portals: 1,
+            config: None,
+            limit: LIMIT,
+        };
+        for line in text.lines().take_while(|line| line.starts_with('#')) {
+            let Some((key, value)) = line.trim_start_matches(['#', ' ']).split_once(": ") else {
+                continue;
+            };
+            match key {
+                "volume" => header.volumes.push(volume(value)?),
+                "portals" => header.portals = value.parse()?,
+                "config" => header.config = Some(value.to_owned()),
+                "limit" => header.limit = Duration::from_secs(value.parse()?),
+                _ if key.contains(' ') => {} // an ordinary sentence with a colon
+                _ => bail!("unknown key {key:?}"),
+            }
+        }
+        Ok(header)
+    }
+}
+
+fn volume(value: &str) -> Result<Volume> {
+    let mut words = value.split_whitespace().map(str::to_owned);
+    let name = words.next().context("a volume has no name")?;
+    let size = parse_size(&words.next().context("a volume has no size")?)?;
+    Ok(Volume {
+        name,
+        size,
+        options: words.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_portals_and_limit_are_read() {
+        let text = "# Two disks.\n# volume: a 1G\n# volume: b 512M block-size=4096\n\
+                    # portals: 2\n# limit: 90\ntrue\n# portals: 9\n";
+        let header = Header::parse(text).unwrap();
+        assert_eq!(header.volumes[1].size, 512 << 20);
+        assert_eq!(header.volumes[1].options, ["block-size=4096"]);
+        assert_eq!((header.portals, header.limit.as_secs()), (2, 90));
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused() {
+        assert!(Header::parse("# volumes: a 1G\n").is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! The host's side of a job: the server, the relays in front of it, and what a guest may ask for.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use longshore_tests::server::{Server, ServerBuilder, TARGET, free_port};
+use longshore_tests::tgt::{Tgt, TgtVolume};
+
+use super::header::Header;
+use super::parse_size;
+use crate::servers::Kind;
+use crate::vm::relay::Relay;
+use crate::workspace;
+
+/// The host as QEMU's network shows it to the guest.
+const HOST: &str = "10.0.2.2";
+
+/// How long the server may take to stop by itself.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+
+/// Server, relays and files of one job.
+pub struct Host {
+    folder: PathBuf,
+    builder: Option<ServerBuilder>,
+    server: Option<Server>,
+    _tgt: Option<Tgt>,
+    relays: Vec<Relay>,
+    /// Logs of servers that have ended.
+    earlier_logs: String,
+}
+
+impl Host {
+    /// Starts the server of a job with fresh files.
+    pub fn start(kind: Kind, header: &Header, folder: &Path) -> Result<Self> {
+        for volume in &header.volumes {
+            let file = std::fs::File::create(image(folder, &volume.name))?;
+            file.set_len(volume.size)?;
+        }
+        match kind {
+            Kind::Longshore => Self::start_longshore(header, folder),
+            Kind::Tgt => Self::start_tgt(header, folder),
+        }
+    }
+
+    fn start_longshore(header: &Header, folder: &Path) -> Result<Self> {
+        let portals: Vec<SocketAddr> = (0..header.portals).map(|_| free_port()).collect();
+        let relays = portals
+            .iter()
+            .map(|&p| Relay::start(p))
+            .collect::<Result<Vec<_>>>()?;
+        let mut builder = ServerBuilder::with_program(workspace::server_program()?);
+        if let Some(config) = &header.config {
+            let path = fill_in(config, folder, &portals, &relays)?;
+            builder = builder
+                .argument("--config")
+                .argument(&path.display().to_string());
+        } else {
+            for (portal, relay) in portals.iter().zip(&relays) {
+                let advertise = format!(",advertise={HOST}:{}", relay.address().port());
+                builder = builder.iscsi_at(*portal, &advertise);
+            }
+        }
+        for volume in &header.volumes {
+            let mut text = format!(
+                "{},backend=file,path={}",
+                volume.name,
+                image(folder, &volume.name).display()
+            );
+            for option in &volume.options {
+                text += &format!(",{option}");
+            }
+            if header.config.is_none() {
+                builder = builder.volume(&text);
+            }
+        }
+        let server = builder.clone().start()?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            builder: Some(builder),
+            server: Some(server),
+            _tgt: None,
+            relays,
+            earlier_logs: String::new(),
+        })
+    }
+
+    fn start_tgt(header: &Header, folder: &Path) -> Result<Self> {
+        let volumes: Vec<TgtVolume> = header
+            .volumes
+            .iter()
+            .map(|volume| TgtVolume {
+                backing_store_type: "rdwr",
+                path: image(folder, &volume.name),
+                block_size: if volume.options.iter().any(|o| o == "block-size=4096") {
+                    4096
+                } else {
+                    512
+                },
+            })
+            .collect();
+        let tgt = Tgt::start(&[], header.portals, &volumes)?;
+        let relays = (0..header.portals)
+            .map(|i| Relay::start(tgt.portal(i)))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            builder: None,
+            server: None,
+            _tgt: Some(tgt),
+            relays,
+            earlier_logs: String::new(),
+        })
+    }
+
+    /// Variables of the job: `TARGET`, `PORTAL0`, … and `WATCHDOG` in seconds.
+    pub fn settings(&self, limit: Duration) -> Vec<(String, String)> {
+        let mut settings = vec![
+            ("TARGET".to_owned(), TARGET.to_owned()),
+            ("WATCHDOG".to_owned(), limit.as_secs().to_string()),
+        ];
+        for (index, relay) in self.relays.iter().enumerate() {
+            let portal = format!("{HOST}:{}", relay.address().port());
+            settings.push((format!("PORTAL{index}"), portal));
+        }
+        settings
+    }
+
+    /// Does what a guest asks for:
+    ///
+    /// | request | what happens | answer |
+    /// |---|---|---|
+    /// | `kill-server` | SIGKILL | |
+    /// | `start-server` | the same server again | |
+    /// | `stop-server` | SIGTERM, must end with status 0 | |
+    /// | `reload-server` | SIGHUP | |
+    /// | `cut N`, `silence N`, `restore N` | relay N | |
+    /// | `allocated NAME` | | KiB the volume's file occupies |
+    /// | `resize NAME SIZE` | truncates the file | |
+    /// | `sleep-server SECONDS` | SIGSTOP, then SIGCONT | |
+    pub fn perform(&mut self, request: &str) -> Result<String> {
+        let words: Vec<&str> = request.split_whitespace().collect();
+        match words[..] {
+            ["kill-server"] => {
+                let server = self.take_server()?;
+                self.earlier_logs += &server.log();
+                server.kill()?;
+            }
+            ["start-server"] => {
+                let builder = self
+                    .builder
+                    .clone()
+                    .context("only our own server can do this")?;
+                self.server = Some(builder.start()?);
+            }
+            ["stop-server"] => {
+                let server = self.take_server()?;
+                self.earlier_logs += &server.log();
+                let status = server.stop(STOP_LIMIT)?;
+                if !status.success() {
+                    bail!("the server ended with {status}");
+                }
+            }
+            ["reload-server"] => self.server()?.signal("HUP")?,
+            ["sleep-server", seconds] => {
+                let pause = Duration::from_secs(seconds.parse()?);
+                self.server()?.signal("STOP")?;
+                std::thread::sleep(pause);
+                self.server()?.signal("CONT")?;
+            }
+            ["cut", relay] => self.relay(relay)?.cut(),
+            ["silence", relay] => self.relay(relay)?.silence(),
+            ["restore", relay] => self.relay(relay)?.restore(),
+            ["allocated", volume] => {
+                let blocks = std::fs::metadata(image(&self.folder, volume))?.blocks();
+                return Ok((blocks / 2).to_string());
+            }
+            ["resize", volume, size] => {
+                let path = image(&self.folder, volume);
+                let file = std::fs::OpenOptions::new().write(true).open(path)?;
+                file.set_len(parse_size(size)?)?;
+            }
+            _ => bail!("the host does not know {request:?}"),
+        }
+        Ok(String::new())
+    }
+
+    /// What all servers of this job have logged.
+    pub fn server_log(&self) -> String {
+        let now = self.server.as_ref().map(Server::log).unwrap_or_default();
+        format!("{}{now}", self.earlier_logs)
+    }
+
+    fn server(&self) -> Result<&Server> {
+        self.server.as_ref().context("the server does not run")
+    }
+
+    fn take_server(&mut self) -> Result<Server> {
+        self.server.take().context("the server does not run")
+    }
+
+    fn relay(&self, index: &str) -> Result<&Relay> {
+        self.relays
+            .get(index.parse::<usize>()?)
+            .with_context(|| format!("no relay {index}"))
+    }
+}
+
+fn image(folder: &Path, volume: &str) -> PathBuf {
+    folder.join(format!("{volume}.img"))
+}
+
+/// Copies a configuration file with `{folder}`, `{portal0}` and `{advertise0}` filled in.
+fn fill_in(
+    config: &str,
+    folder: &Path,
+    portals: &[SocketAddr],
+    relays: &[Relay],
+) -> Result<PathBuf> {
+    let source = workspace::root().join("tests/kernel/jobs").join(config);
+    let mut text = super::read_script(&source)?;
+    text = text.replace("{folder}", &folder.display().to_string());
+    for (index, (portal, relay)) in portals.iter().zip(relays).enumerate() {
+        let advertise = format!("{HOST}:{}", relay.address().port());
+        text = text.replace(&format!("{{portal{index}}}"), &portal.to_string());
+        text = text.replace(&format!("{{advertise{index}}}"), &advertise);
+    }
+    let path = folder.join(config);
+    std::fs::write(&path, text)?;
+    Ok(path)
+}

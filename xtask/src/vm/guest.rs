@@ -1,0 +1,239 @@
+//! One running guest: QEMU, its console in a file, and the line on which host and guest talk.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::kernel::Kernel;
+use crate::command::find_program;
+
+/// Options that make the guest's kernel start fast and die loudly.
+const KERNEL_LINE: &str = "console=ttyS0 panic=-1 net.ifnames=0 mitigations=off audit=0 \
+    nosoftlockup cryptomgr.notests rcupdate.rcu_expedited=1 tsc=reliable random.trust_cpu=on quiet";
+
+/// How long QEMU may live after the guest's own watchdog should have ended it.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// What a guest is made of.
+#[derive(Debug)]
+pub struct Machine<'a> {
+    /// What it boots.
+    pub kernel: &'a Kernel,
+    /// The archive all jobs share, and the job's own.
+    pub image: [&'a [u8]; 2],
+    /// Values of QEMU's `-drive`, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
+    pub drives: &'a [String],
+    /// MiB.
+    pub memory: u32,
+    /// The job's own watchdog, which prints what hangs.
+    pub watchdog: Duration,
+    /// Where image and console go.
+    pub folder: &'a Path,
+}
+
+/// A line from the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// For the reader of the run.
+    Log(String),
+    /// A check by name, and why it failed if it did.
+    Check(String, Result<(), String>),
+    /// Wants something done, and an answer.
+    Ask(String),
+    /// The job is over.
+    Verdict(Result<(), String>),
+    /// The machine is gone, or the limit has passed, without a verdict.
+    Ended(String),
+}
+
+/// A running machine. Killed when this value goes away.
+#[derive(Debug)]
+pub struct Guest {
+    child: Child,
+    to_guest: ChildStdin,
+    lines: Receiver<String>,
+    deadline: Instant,
+    console: PathBuf,
+}
+
+impl Machine<'_> {
+    /// Starts it.
+    pub fn start(&self) -> Result<Guest> {
+        let initrd = self.folder.join("initrd");
+        std::fs::write(&initrd, self.image.concat())?;
+        let console = self.folder.join("console");
+        let qemu = find_program("qemu-system-x86_64").context("qemu-system-x86 is missing")?;
+        let mut command = Command::new(qemu);
+        command.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-machine",
+            "pc,usb=off,vmport=off",
+        ]);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"]);
+        command.args(["-m", &self.memory.to_string()]);
+        command.args([
+            "-display",
+            "none",
+            "-vga",
+            "none",
+            "-monitor",
+            "none",
+            "-no-reboot",
+        ]);
+        command
+            .arg("-kernel")
+            .arg(&self.kernel.vmlinux)
+            .arg("-initrd")
+            .arg(&initrd);
+        command.args(["-append", KERNEL_LINE]);
+        command.args(["-serial", &format!("file:{}", console.display())]);
+        command.args([
+            "-chardev",
+            "stdio,id=line,signal=off",
+            "-serial",
+            "chardev:line",
+        ]);
+        command.args(["-netdev", "user,id=n0,ipv6=off"]);
+        command.args(["-device", "virtio-net-pci,netdev=n0,romfile="]);
+        for drive in self.drives {
+            command.args(["-drive", drive]);
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let mut child = command.spawn().context("start QEMU")?;
+        let to_guest = child.stdin.take().expect("stdin is a pipe");
+        let from_guest = child.stdout.take().expect("stdout is a pipe");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(from_guest)
+                .split(b'\n')
+                .map_while(|line| line.ok())
+            {
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let deadline = Instant::now() + self.watchdog + GRACE;
+        Ok(Guest {
+            child,
+            to_guest,
+            lines,
+            deadline,
+            console,
+        })
+    }
+}
+
+impl Guest {
+    /// Waits for the next message, at most until `limit` if there is one (then None).
+    pub fn next(&mut self, limit: Option<Instant>) -> Option<Message> {
+        loop {
+            let until = limit.map_or(self.deadline, |limit| limit.min(self.deadline));
+            let wait = until.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(wait) {
+                Ok(line) => {
+                    if let Some(message) = parse(&line) {
+                        return Some(message);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Some(Message::Ended(
+                        "the machine ended without a verdict".to_owned(),
+                    ));
+                }
+                Err(RecvTimeoutError::Timeout) if until == self.deadline => {
+                    return Some(Message::Ended("the machine hung".to_owned()));
+                }
+                Err(RecvTimeoutError::Timeout) => return None,
+            }
+        }
+    }
+
+    /// Answers the guest's last question.
+    pub fn answer(&mut self, answer: &Result<String>) -> Result<()> {
+        let line = match answer {
+            Ok(text) => format!("ok {text}\n"),
+            Err(error) => format!("failed {error:#}\n").replace('\n', " ") + "\n",
+        };
+        self.to_guest
+            .write_all(line.as_bytes())
+            .context("write to the guest")?;
+        self.to_guest.flush().context("write to the guest")
+    }
+
+    /// Cuts the power: nothing in the guest or in QEMU gets to know of it.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill().context("kill QEMU")?;
+        self.child.wait().context("wait for QEMU").map(drop)
+    }
+
+    /// Everything on the console so far.
+    pub fn console(&self) -> String {
+        let bytes = std::fs::read(&self.console).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It is gone already, unless its run was broken off.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads one line; None for what is no message, such as noise before the line is set up.
+fn parse(line: &str) -> Option<Message> {
+    let (kind, rest) = line.split_once(' ')?;
+    let outcome = |text: &str| match text.split_once(' ').unwrap_or((text, "")) {
+        ("passed", _) => Some(Ok(())),
+        ("failed", why) => Some(Err(why.to_owned())),
+        _ => None,
+    };
+    match kind {
+        "log" => Some(Message::Log(rest.to_owned())),
+        "ask" => Some(Message::Ask(rest.to_owned())),
+        "verdict" => Some(Message::Verdict(outcome(rest)?)),
+        "check" => {
+            let (name, result) = rest.split_once(' ')?;
+            Some(Message::Check(name.to_owned(), outcome(result)?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_told_from_noise() {
+        assert_eq!(
+            parse("ask resize disk0 2G"),
+            Some(Message::Ask("resize disk0 2G".to_owned()))
+        );
+        assert_eq!(
+            parse("check mount passed"),
+            Some(Message::Check("mount".to_owned(), Ok(())))
+        );
+        assert_eq!(
+            parse("check mount failed status 1: no"),
+            Some(Message::Check(
+                "mount".to_owned(),
+                Err("status 1: no".to_owned())
+            ))
+        );
+        assert_eq!(parse("verdict passed"), Some(Message::Verdict(Ok(()))));
+        assert_eq!(parse("[    1.0] log"), None);
+        assert_eq!(parse(""), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! The guest's file system: an archive that the kernel unpacks into memory.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::cpio::Archive;
+use super::kernel::Kernel;
+use super::modules;
+use crate::command::{find_program, run_checked};
+use crate::workspace;
+
+/// Modules every guest has. The guest's `init` loads the first ones itself.
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_net",
+    "virtio_blk",
+    "iscsi_tcp",
+    "sd_mod",
+    "xfs",
+    "dm_mod",
+    "dm_multipath",
+    "dm_round_robin",
+    "loop",
+];
+
+/// Programs of the host that every guest has.
+const PROGRAMS: &[&str] = &[
+    "busybox",
+    "iscsid",
+    "iscsiadm",
+    "mkfs.ext4",
+    "e2fsck",
+    "mkfs.xfs",
+    "xfs_repair",
+    "fstrim",
+    "dmsetup",
+    "blockdev",
+    "fio",
+];
+
+/// Folders of the guest, parents first.
+const FOLDERS: &[&str] = &[
+    "dev",
+    "proc",
+    "sys",
+    "run",
+    "tmp",
+    "mnt",
+    "root",
+    "etc",
+    "etc/iscsi",
+    "etc/iscsi/nodes",
+    "etc/iscsi/send_targets",
+    "etc/iscsi/ifaces",
+    "var",
+    "var/lib",
+    "var/log",
+    "usr",
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib",
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "job",
+];
+
+/// Puts together the part of the image that all jobs share. `programs` are further programs by
+/// path, which land in `/usr/bin`.
+pub fn base(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    for folder in FOLDERS {
+        archive.folder(folder);
+    }
+    for (link, to) in [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib")] {
+        archive.link(link, to);
+    }
+    archive.link("lib64", "usr/lib64");
+    let mut added = BTreeSet::new();
+    for name in PROGRAMS {
+        let path = find_program(name).with_context(|| format!("{name} is not installed"))?;
+        add_program(&mut archive, &path, &in_usr(&path)?, &mut added)?;
+    }
+    for path in programs {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .context("a program's name")?;
+        add_program(&mut archive, path, &format!("usr/bin/{name}"), &mut added)?;
+    }
+    modules::add(
+        &mut archive,
+        kernel,
+        MODULES,
+        &workspace::work_folder("vm")?,
+    )?;
+    let guest = workspace::root().join("tests/kernel/guest");
+    archive.program("init", &read(&guest.join("init.sh"))?);
+    archive.file("job/guest.sh", &read(&guest.join("guest.sh"))?);
+    archive.file("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n");
+    archive.file(
+        "etc/iscsi/initiatorname.iscsi",
+        b"InitiatorName=iqn.2026-11.local.longshore:guest\n",
+    );
+    archive.file("etc/iscsi/iscsid.conf", &read(&guest.join("iscsid.conf"))?);
+    Ok(archive.finish())
+}
+
+/// The part that belongs to one job: its script and the settings it reads.
+pub fn job(script: &Path, settings: &[(String, String)]) -> Result<Vec<u8>> {
+    let mut archive = Archive::default();
+    archive.file("job/job.sh", &read(script)?);
+    let lines: String = settings
+        .iter()
+        .map(|(key, value)| format!("{key}='{value}'\n"))
+        .collect();
+    archive.file("job/settings", lines.as_bytes());
+    Ok(archive.finish())
+}
+
+fn add_program(
+    archive: &mut Archive,
+    path: &Path,
+    place: &str,
+    added: &mut BTreeSet<String>,
+) -> Result<()> {
+    archive.program(place, &read(path)?);
+    for library in libraries(path)? {
+        let place = in_usr(&library)?;
+        if added.insert(place.clone()) {
+            archive.program(&place, &read(&library)?);
+        }
+    }
+    Ok(())
+}
+
+/// Shared libraries a program is loaded with, the loader among them; none for a static one.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    // ldd fails for a static program; there is nothing to add then.
+    let Ok(output) = run_checked(Command::new("ldd").arg(program), Duration::from_secs(10)) else {
+        return Ok(Vec::new());
+    };
+    let paths = output.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words
+            .iter()
+            .find(|word| word.starts_with('/'))
+            .map(PathBuf::from)
+    });
+    Ok(paths.collect())
+}
+
+/// Where a file of the host lies in the guest. Both have `/bin`, `/lib` and so on as links into
+/// `/usr`, so the folder is resolved; the name is kept, since libraries are found by it.
+fn in_usr(path: &Path) -> Result<String> {
+    let folder = path.parent().context("a file lies in a folder")?;
+    let folder = fs::canonicalize(folder)?;
+    let name = path.file_name().context("a file has a name")?;
+    let place = folder.join(name);
+    let place = place
+        .to_str()
+        .context("a path in UTF-8")?
+        .trim_start_matches('/')
+        .to_owned();
+    Ok(place)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("read {}", path.display()))
+}
