@@ -15,7 +15,9 @@
 //!   took less than all. Whoever stops earlier, because a budget is used up, must come back by
 //!   itself: no event will remind it.
 //! - [`Readiness::is_hang_up`] means that the peer sends no more, or that the connection failed. It
-//!   comes together with readable: receive until 0 or an error.
+//!   comes together with readable, and it may be reported once only. From then on a short receive
+//!   proves nothing, since the end of the stream is already there behind it: receive until 0 or an
+//!   error other than `WouldBlock`.
 //! - Once [`Engine::deregister`] has returned, no later `wait` reports that token. Events already
 //!   handed out may still carry it, so a slot that is reused wants a generation in its token.
 //!
