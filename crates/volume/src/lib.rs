@@ -4,12 +4,29 @@
 //! shared by all reactors (`Arc<dyn Volume>`), keep no lock on the data path, and talk to the outside
 //! only through [`Storage`]. All offsets and lengths are bytes and multiples of the block size.
 
+#![forbid(unsafe_code)]
+
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{FileCompletion, Storage, StorageTag};
 use uuid::Uuid;
 
+pub mod backend;
 pub mod error;
+mod identity;
+pub mod layer;
+mod lock;
+mod medium;
+pub mod open;
+mod outline;
+#[cfg(test)]
+mod suite_tests;
+mod sysfs;
+#[cfg(any(test, feature = "test-support"))]
+pub mod testing;
+
 pub use error::VolumeError;
+pub use medium::InlineWrites;
+pub use open::{BackendKind, OpenError, VolumeSpec, open};
 
 /// Bytes from the start of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -73,23 +90,60 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Fills the request's buffer range from `offset`.
-    Read { offset: ByteOffset },
+    Read {
+        /// Where in the volume.
+        offset: ByteOffset,
+    },
     /// Writes the request's buffer range at `offset`.
-    Write { offset: ByteOffset, durability: Durability },
+    Write {
+        /// Where in the volume.
+        offset: ByteOffset,
+        /// What its completion promises.
+        durability: Durability,
+    },
     /// Everything completed before is on the medium when this completes.
     Flush,
     /// Frees the range; it then reads as zeros where the characteristics say so.
-    Unmap { offset: ByteOffset, length: u64 },
+    Unmap {
+        /// Where in the volume.
+        offset: ByteOffset,
+        /// Bytes.
+        length: u64,
+    },
     /// The range reads as zeros afterwards; `may_unmap` lets it be freed, otherwise it stays
     /// (or becomes) allocated.
-    WriteZeroes { offset: ByteOffset, length: u64, may_unmap: bool, durability: Durability },
+    WriteZeroes {
+        /// Where in the volume.
+        offset: ByteOffset,
+        /// Bytes.
+        length: u64,
+        /// The range may be freed.
+        may_unmap: bool,
+        /// What its completion promises.
+        durability: Durability,
+    },
     /// Reserves space for the range and keeps what it reads as (an "anchored" range).
-    Anchor { offset: ByteOffset, length: u64 },
+    Anchor {
+        /// Where in the volume.
+        offset: ByteOffset,
+        /// Bytes.
+        length: u64,
+    },
     /// Reports the provisioning state of the longest run that starts at `offset`, looking no further
     /// than `length`.
-    ExtentStatus { offset: ByteOffset, length: u64 },
+    ExtentStatus {
+        /// Where in the volume.
+        offset: ByteOffset,
+        /// Bytes.
+        length: u64,
+    },
     /// Brings the range into the cache if that is cheap; never fails for lack of support.
-    Prefetch { offset: ByteOffset, length: u64 },
+    Prefetch {
+        /// Where in the volume.
+        offset: ByteOffset,
+        /// Bytes.
+        length: u64,
+    },
 }
 
 /// How an operation ended well.
@@ -98,7 +152,12 @@ pub enum Outcome {
     /// It is done.
     Done,
     /// Answer to [`Operation::ExtentStatus`]: the first `length` bytes share `state`.
-    Extent { length: u64, state: ExtentState },
+    Extent {
+        /// Bytes from the start of the question, at least one block.
+        length: u64,
+        /// What they all are.
+        state: ExtentState,
+    },
 }
 
 /// Provisioning state of a range.
@@ -129,6 +188,30 @@ pub struct Request {
     pub progress: RequestProgress,
 }
 
+impl Request {
+    /// Bytes that a read or write moves.
+    #[must_use]
+    pub fn payload_length(&self) -> u64 {
+        let length = self
+            .end
+            .checked_sub(self.start)
+            .expect("a payload ends after it starts");
+        u64::try_from(length).expect("usize is at most 64 bits wide")
+    }
+
+    /// The bytes that a read fills or a write takes.
+    ///
+    /// # Panics
+    /// When the request has no buffer: a read or write is always given one.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        let (start, end) = (self.start, self.end);
+        &mut self
+            .buffer
+            .as_mut()
+            .expect("a read or write carries a buffer")[start..end]
+    }
+}
+
 /// Backend-private state of a [`Request`], small and plain so that requests need no allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestProgress {
@@ -136,6 +219,8 @@ pub struct RequestProgress {
     pub step: u8,
     /// Bytes done so far; meaning is the backend's.
     pub done_bytes: u64,
+    /// Which of the backend's file descriptions the request has to itself, plus one; 0 for none.
+    pub lane: u8,
 }
 
 /// Where a request stands after `start` or `resume`.
@@ -190,5 +275,16 @@ pub trait Volume: Send + Sync {
 
     /// Looks whether the backing object changed its size, and takes the new size up. May block;
     /// called from control threads only. Returns the geometry now in force.
+    /// A backing object that became shorter is reported ([`VolumeError::ShortFile`]) and the old
+    /// size stays in force: a volume never shrinks under its users.
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError>;
+
+    /// Makes the volume `size_bytes` long, growing the backing object where it has one. May block;
+    /// called from control threads only. Returns the geometry now in force. A smaller or uneven size
+    /// is refused with [`VolumeError::OutOfRange`], a backend that cannot grow with
+    /// [`VolumeError::Unsupported`].
+    fn grow(&self, size_bytes: u64) -> Result<Geometry, VolumeError> {
+        let _ = size_bytes;
+        Err(VolumeError::Unsupported)
+    }
 }

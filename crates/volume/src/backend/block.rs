@@ -1,0 +1,210 @@
+//! A block device node as a volume.
+//!
+//! A volume that may write claims the device exclusively (O_EXCL), which the kernel refuses while it
+//! is mounted, used for swap or part of a RAID or volume group, and locks it against other servers.
+//! Read-only volumes only take the shared lock.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use longshore_reactor::storage::{FileCompletion, Storage};
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::backend::file::{direct_alignment, open_error};
+use crate::lock;
+use crate::medium::{Abilities, Medium, Zeroing};
+use crate::open::{OpenError, VolumeSpec, check_size, identify};
+use crate::outline::Outline;
+use crate::sysfs::Queue;
+use crate::{
+    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress, Request,
+    Volume, VolumeError,
+};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct BlockVolume {
+    medium: Medium,
+}
+
+impl BlockVolume {
+    /// Opens the device. Its size is its own; a size in the specification has to agree with it.
+    pub fn open(spec: &VolumeSpec) -> Result<BlockVolume, OpenError> {
+        let path = spec.required_path()?;
+        let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::DeviceNotFound {
+                path: path.to_owned(),
+            },
+            _ => open_error(spec, path, error),
+        })?;
+        if metadata.is_dir() {
+            return Err(OpenError::IsDirectory {
+                path: path.to_owned(),
+            });
+        }
+        if !metadata.file_type().is_block_device() {
+            return Err(OpenError::NotBlockDevice {
+                path: path.to_owned(),
+            });
+        }
+        let queue = Queue::of_device(metadata.rdev());
+        let file = claim(spec, path, queue.as_ref())?;
+        lock::lock(&file, path, spec.read_only)?;
+        let size = settle_size(spec, path, &file)?;
+        check_logical_block(spec, path, &file)?;
+        let direct_memory_alignment = if spec.direct {
+            Some(direct_alignment(spec, path, &file)?)
+        } else {
+            None
+        };
+        let outline = Outline::new(identify(spec, Some(path))?, spec.block_size, size);
+        let abilities = abilities(spec, queue.as_ref(), direct_memory_alignment);
+        Ok(BlockVolume {
+            medium: Medium::new(outline, file, abilities),
+        })
+    }
+}
+
+fn claim(spec: &VolumeSpec, path: &Path, queue: Option<&Queue>) -> Result<File, OpenError> {
+    let read_only_device = queue.is_some_and(Queue::is_read_only);
+    if read_only_device && !spec.read_only {
+        return Err(OpenError::ReadOnlyMedium {
+            path: path.to_owned(),
+        });
+    }
+    let mut flags = OFlags::empty();
+    flags.set(OFlags::EXCL, !spec.read_only);
+    flags.set(OFlags::DIRECT, spec.direct);
+    OpenOptions::new()
+        .read(true)
+        .write(!spec.read_only)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(
+            |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::BUSY) => busy(path),
+                _ => open_error(spec, path, error),
+            },
+        )
+}
+
+/// The claim was refused: by another server, which also holds the lock, or by the host.
+fn busy(path: &Path) -> OpenError {
+    let locked = File::open(path)
+        .ok()
+        .and_then(|file| lock::lock(&file, path, true).err());
+    match locked {
+        Some(locked @ OpenError::Locked { .. }) => locked,
+        _ => OpenError::DeviceBusy {
+            path: path.to_owned(),
+        },
+    }
+}
+
+fn settle_size(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u64, OpenError> {
+    let existing = device_size(file).map_err(|error| OpenError::io("lseek", path, error))?;
+    check_size(&path.display().to_string(), existing, spec.block_size)?;
+    match spec.size {
+        Some(asked) if asked != existing => Err(OpenError::SizeDiffers {
+            path: path.to_owned(),
+            existing,
+            asked,
+        }),
+        _ => Ok(existing),
+    }
+}
+
+fn device_size(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+}
+
+/// Blocks smaller than the device's own would make every write a read, change and write of a
+/// neighbour, which a power cut can tear.
+fn check_logical_block(spec: &VolumeSpec, path: &Path, file: &File) -> Result<(), OpenError> {
+    let logical = rustix::fs::ioctl_blksszget(file)
+        .map_err(|errno| OpenError::io("ioctl BLKSSZGET", path, errno))?;
+    if spec.block_size.is_multiple_of(logical.max(1)) {
+        return Ok(());
+    }
+    Err(OpenError::DeviceBlockSize {
+        path: path.to_owned(),
+        block_size: spec.block_size,
+        logical,
+    })
+}
+
+fn abilities(
+    spec: &VolumeSpec,
+    queue: Option<&Queue>,
+    direct_memory_alignment: Option<usize>,
+) -> Abilities {
+    let granularity = queue
+        .and_then(Queue::discard_granularity)
+        .filter(|_| !spec.read_only);
+    let zeroes = queue.is_some_and(Queue::zeroes);
+    Abilities {
+        read_only: spec.read_only,
+        syncs: true,
+        direct_memory_alignment,
+        zeroing: if zeroes {
+            Zeroing::zeroing_device()
+        } else {
+            Zeroing::discarding_device()
+        },
+        unmap_granularity: granularity
+            .map(|bytes| bytes.max(spec.block_size).next_multiple_of(spec.block_size)),
+        extents: false,
+        reserves: false,
+        rotational: queue.is_some_and(Queue::is_rotational),
+        in_memory: false,
+        inline_writes: spec.inline_writes,
+    }
+}
+
+impl Volume for BlockVolume {
+    fn identity(&self) -> &Identity {
+        self.medium.outline.identity()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.medium.outline.geometry()
+    }
+
+    fn characteristics(&self) -> Characteristics {
+        self.medium.characteristics()
+    }
+
+    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+        self.medium.try_read(offset, into)
+    }
+
+    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
+        self.medium.try_write(offset, from, durability)
+    }
+
+    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        self.medium.start(request, storage)
+    }
+
+    fn resume(
+        &self,
+        request: &mut Request,
+        completion: FileCompletion,
+        storage: &mut dyn Storage,
+    ) -> Progress {
+        self.medium.resume(request, completion, storage)
+    }
+
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
+        let _one_at_a_time = self.medium.resizing.lock();
+        let size =
+            device_size(self.medium.file()).map_err(|error| self.medium.error("lseek", error))?;
+        self.medium.take_up_size(size)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Memory of this process: as fast as a volume that keeps data can be, and gone with the process.
+
+use longshore_reactor::SharedRegion;
+use longshore_reactor::storage::{FileCompletion, Storage};
+
+use crate::open::{BackendKind, OpenError, VolumeSpec, identify};
+use crate::outline::{Outline, length_of};
+use crate::{
+    Attempt, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Identity, Operation,
+    Outcome, Progress, Request, Volume, VolumeError, WriteCache,
+};
+
+/// Unit in which memory is taken and freed.
+const PAGE: u32 = 4096;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct MemVolume {
+    outline: Outline,
+    region: SharedRegion,
+    read_only: bool,
+}
+
+impl MemVolume {
+    /// Needs a size. Memory is taken when it is first written.
+    pub fn open(spec: &VolumeSpec) -> Result<MemVolume, OpenError> {
+        let size = spec.required_size()?;
+        let outline = Outline::new(identify(spec, None)?, spec.block_size, size);
+        let region = SharedRegion::new(size).map_err(|_| OpenError::TooLarge {
+            name: spec.name.clone(),
+            backend: BackendKind::Mem,
+            size,
+        })?;
+        Ok(MemVolume {
+            outline,
+            region,
+            read_only: spec.read_only,
+        })
+    }
+
+    fn check_change(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
+        self.outline.check(offset, length)?;
+        if self.read_only {
+            Err(VolumeError::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn read(&self, offset: ByteOffset, into: &mut [u8]) -> Result<(), VolumeError> {
+        self.outline.check_slice(offset, into)?;
+        self.region.copy_out(offset.0, into);
+        Ok(())
+    }
+
+    fn write(&self, offset: ByteOffset, from: &[u8]) -> Result<(), VolumeError> {
+        self.check_change(offset, length_of(from))?;
+        self.region.copy_in(offset.0, from);
+        Ok(())
+    }
+
+    /// Overwrites with zeros, so that the range has memory of its own afterwards.
+    fn write_zeros(&self, mut offset: u64, mut length: u64) {
+        const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+        while length > 0 {
+            let count = length.min(length_of(&ZEROS));
+            let here = usize::try_from(count).expect("at most 16 KiB");
+            self.region.copy_in(offset, &ZEROS[..here]);
+            offset += count;
+            length -= count;
+        }
+    }
+
+    /// Gives memory to the parts of the range that have none.
+    fn anchor(&self, mut offset: u64, mut length: u64) {
+        while length > 0 {
+            let extent = self.region.extent(offset, length);
+            if !extent.mapped {
+                self.write_zeros(offset, extent.length_bytes);
+            }
+            offset += extent.length_bytes;
+            length -= extent.length_bytes;
+        }
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<Outcome, VolumeError> {
+        match request.operation {
+            Operation::Read { offset } => self.read(offset, request.payload_mut())?,
+            Operation::Write { offset, .. } => self.write(offset, request.payload_mut())?,
+            Operation::Flush => {}
+            Operation::Unmap { offset, length }
+            | Operation::WriteZeroes {
+                offset,
+                length,
+                may_unmap: true,
+                ..
+            } => {
+                self.check_change(offset, length)?;
+                self.region.discard(offset.0, length);
+            }
+            Operation::WriteZeroes {
+                offset,
+                length,
+                may_unmap: false,
+                ..
+            } => {
+                self.check_change(offset, length)?;
+                self.write_zeros(offset.0, length);
+            }
+            Operation::Anchor { offset, length } => {
+                self.check_change(offset, length)?;
+                self.anchor(offset.0, length);
+            }
+            Operation::ExtentStatus { offset, length } => {
+                self.outline.check(offset, length)?;
+                return Ok(self.extent(offset.0, length));
+            }
+            Operation::Prefetch { offset, length } => self.outline.check(offset, length)?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn extent(&self, offset: u64, length: u64) -> Outcome {
+        let found = self.region.extent(offset, length);
+        let state = if found.mapped {
+            ExtentState::Mapped
+        } else {
+            ExtentState::Deallocated
+        };
+        Outcome::Extent {
+            length: found.length_bytes,
+            state,
+        }
+    }
+}
+
+impl Volume for MemVolume {
+    fn identity(&self) -> &Identity {
+        self.outline.identity()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.outline.geometry()
+    }
+
+    fn characteristics(&self) -> Characteristics {
+        Characteristics {
+            read_only: self.read_only,
+            write_cache: WriteCache::None,
+            unmap_granularity: Some(PAGE.max(self.outline.block_size())),
+            unmapped_reads_zeros: true,
+            rotational: false,
+        }
+    }
+
+    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+        Attempt::Done(self.read(offset, into))
+    }
+
+    fn try_write(&self, offset: ByteOffset, from: &[u8], _durability: Durability) -> Attempt {
+        Attempt::Done(self.write(offset, from))
+    }
+
+    fn start(&self, request: &mut Request, _storage: &mut dyn Storage) -> Progress {
+        Progress::Done(self.perform(request))
+    }
+
+    fn resume(
+        &self,
+        _request: &mut Request,
+        _completion: FileCompletion,
+        _storage: &mut dyn Storage,
+    ) -> Progress {
+        unreachable!("a volume in memory submits nothing, so nothing completes")
+    }
+
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
+        Ok(self.outline.geometry())
+    }
+}

@@ -1,0 +1,6 @@
+//! What can store a volume. Each backend is one file.
+
+pub mod block;
+pub mod file;
+pub mod mem;
+pub mod null;

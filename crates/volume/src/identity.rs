@@ -1,0 +1,154 @@
+//! Where the UUID and the serial number of a volume come from.
+//!
+//! Initiators recognise a disk by identifiers that we derive from its UUID, so the UUID must be the
+//! same after every restart. An explicit one is best. Without it, a name-based UUID (RFC 9562 §5.5,
+//! version 5) is made of the machine id, the backend, the canonical path and the volume's name: it
+//! stays as long as these stay, and two machines never agree on one. Where there is no machine id
+//! (minimal containers) it is left out; volumes that move between machines or containers should
+//! carry an explicit UUID.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::Identity;
+use crate::open::{BackendKind, OpenError, VolumeSpec};
+
+/// Namespace of derived volume UUIDs. Changing it changes every disk's identity.
+const NAMESPACE: Uuid = Uuid::from_u128(0x5c0d_86b4_0d0e_4f0a_9b1e_6c6f_6e67_7368);
+
+/// Longest unit serial number.
+pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
+
+/// Identity of a volume; `canonical_path` is that of the backing object, if there is one.
+pub(crate) fn identify(
+    spec: &VolumeSpec,
+    canonical_path: Option<&Path>,
+) -> Result<Identity, OpenError> {
+    let uuid = match spec.uuid {
+        Some(uuid) => uuid,
+        None => derive_uuid(
+            machine_id().as_deref(),
+            spec.backend,
+            canonical_path,
+            &spec.name,
+        ),
+    };
+    let serial = match &spec.serial {
+        Some(serial) => checked_serial(&spec.name, serial)?,
+        None => derive_serial(uuid),
+    };
+    Ok(Identity {
+        name: spec.name.clone(),
+        uuid,
+        serial,
+    })
+}
+
+fn derive_uuid(
+    machine_id: Option<&str>,
+    backend: BackendKind,
+    path: Option<&Path>,
+    name: &str,
+) -> Uuid {
+    let path = path
+        .map(|path| path.as_os_str().as_bytes())
+        .unwrap_or_default();
+    let mut unique = Vec::new();
+    for part in [
+        machine_id.unwrap_or_default().as_bytes(),
+        backend.as_str().as_bytes(),
+        path,
+    ] {
+        unique.extend_from_slice(part);
+        unique.push(0);
+    }
+    unique.extend_from_slice(name.as_bytes());
+    Uuid::new_v5(&NAMESPACE, &unique)
+}
+
+fn machine_id() -> Option<String> {
+    ["/etc/machine-id", "/var/lib/dbus/machine-id"]
+        .iter()
+        .find_map(|path| {
+            let id = std::fs::read_to_string(path).ok()?;
+            let id = id.trim();
+            (!id.is_empty()).then(|| id.to_owned())
+        })
+}
+
+/// The first 20 of the UUID's 32 hexadecimal digits. 80 bits: the version digit among them is the
+/// only one that all volumes share.
+fn derive_serial(uuid: Uuid) -> String {
+    let mut serial = uuid.simple().to_string();
+    serial.truncate(SERIAL_LENGTH_MAX);
+    serial
+}
+
+/// Trailing spaces go, because the standards pad with them; everything else that cannot be shown to
+/// peers as it was written is refused rather than changed.
+pub(crate) fn checked_serial(name: &str, serial: &str) -> Result<String, OpenError> {
+    let trimmed = serial.trim_end_matches(' ');
+    let printable = trimmed.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if trimmed.is_empty() || trimmed.len() > SERIAL_LENGTH_MAX || !printable {
+        return Err(OpenError::Serial {
+            name: name.to_owned(),
+            serial: serial.to_owned(),
+        });
+    }
+    Ok(trimmed.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn derived_uuid_depends_on_machine_backend_path_and_name() {
+        let file = |machine, path: &str, name| {
+            derive_uuid(
+                Some(machine),
+                BackendKind::File,
+                Some(Path::new(path)),
+                name,
+            )
+        };
+        let one = file("m", "/a", "n");
+        assert_eq!(one, file("m", "/a", "n"));
+        assert_eq!(one.get_version_num(), 5);
+        assert_ne!(one, file("other", "/a", "n"));
+        assert_ne!(one, file("m", "/b", "n"));
+        assert_ne!(one, file("m", "/a", "o"));
+        assert_ne!(
+            one,
+            derive_uuid(Some("m"), BackendKind::Block, Some(Path::new("/a")), "n")
+        );
+        assert_ne!(
+            one,
+            derive_uuid(None, BackendKind::File, Some(Path::new("/a")), "n")
+        );
+    }
+
+    /// Peers find their disks again after an upgrade only if this never changes.
+    #[test]
+    fn derived_identity_is_the_same_in_every_release() {
+        let uuid = derive_uuid(Some("m"), BackendKind::File, Some(Path::new("/a")), "n");
+        assert_eq!(uuid.to_string(), "6df3e495-442e-57a3-9030-713a2d7dca3a");
+        assert_eq!(derive_serial(uuid), "6df3e495442e57a39030");
+    }
+
+    #[test]
+    fn serials_that_peers_could_not_see_as_written_are_refused() {
+        assert_eq!(checked_serial("n", "ABC 1  ").expect("fine"), "ABC 1");
+        assert_eq!(
+            checked_serial("n", "12345678901234567890")
+                .expect("fine")
+                .len(),
+            20
+        );
+        for bad in ["", "   ", "123456789012345678901", "caf\u{e9}", "a\tb"] {
+            assert!(checked_serial("n", bad).is_err(), "{bad:?}");
+        }
+    }
+}

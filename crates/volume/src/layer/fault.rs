@@ -1,0 +1,336 @@
+//! Makes a volume fail on purpose, to see how everything above it takes that.
+//!
+//! A [`FaultRule`] says which operations on which bytes fail, how, and how often. Which of the
+//! operations that match fail is decided by a seed and by how many matched before: one reactor that
+//! runs the same operations in the same order fails the same ones again.
+//!
+//! A flush or durable write that is made to fail poisons the layer as it would a backend: from then
+//! on it refuses changes and flushes until it is made anew.
+//!
+//! Operations that a rule may hit never finish inside `try_read` or `try_write`, so that each is
+//! decided once. The layer does not delay: an operation has no clock to wait for.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use longshore_reactor::storage::{FileCompletion, Storage};
+use rustix::io::Errno;
+
+use crate::outline::length_of;
+use crate::{
+    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation, Progress,
+    Request, Volume, VolumeError,
+};
+
+/// Operations, as rules name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultTarget {
+    /// Reads.
+    Read,
+    /// Writes, durable or not.
+    Write,
+    /// Flushes; they have no range, so a rule's range does not matter.
+    Flush,
+    /// Unmap, write zeroes and anchor.
+    Provisioning,
+    /// Everything.
+    Any,
+}
+
+/// How an operation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The medium cannot do it (EIO).
+    Medium,
+    /// There is no space left.
+    NoSpace,
+}
+
+/// Which operations fail, how and how often.
+#[derive(Clone, Debug)]
+pub struct FaultRule {
+    /// Operations that it is about.
+    pub target: FaultTarget,
+    /// Bytes of the volume; an operation that touches one of them matches.
+    pub range: Range<u64>,
+    /// Of a million operations that match, this many fail.
+    pub failures_per_million: u32,
+    /// How they fail.
+    pub fault: Fault,
+}
+
+/// See the module documentation.
+pub struct FaultVolume {
+    inner: Arc<dyn Volume>,
+    rules: Vec<FaultRule>,
+    seed: u64,
+    decided: AtomicU64,
+    failed: AtomicU64,
+    poisoned: AtomicBool,
+}
+
+impl FaultVolume {
+    /// Wraps `inner`. The first rule that matches an operation decides about it.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Volume>, rules: Vec<FaultRule>, seed: u64) -> FaultVolume {
+        FaultVolume {
+            inner,
+            rules,
+            seed,
+            decided: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Operations that were made to fail so far.
+    #[must_use]
+    pub fn failed_count(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn rule_for(&self, target: FaultTarget, range: &Range<u64>) -> Option<&FaultRule> {
+        self.rules.iter().find(|rule| {
+            let operation = rule.target == target || rule.target == FaultTarget::Any;
+            let place = target == FaultTarget::Flush
+                || (rule.range.start < range.end && range.start < rule.range.end);
+            operation && place
+        })
+    }
+
+    fn may_fail(&self, target: FaultTarget, offset: ByteOffset, bytes: &[u8]) -> bool {
+        let end = offset.0.saturating_add(length_of(bytes));
+        self.rule_for(target, &(offset.0..end)).is_some()
+    }
+
+    fn decide(&self, target: FaultTarget, range: &Range<u64>) -> Option<Fault> {
+        let rule = self.rule_for(target, range)?;
+        let number = self.decided.fetch_add(1, Ordering::Relaxed);
+        let draw = scramble(self.seed ^ scramble(number)) % 1_000_000;
+        (draw < u64::from(rule.failures_per_million)).then(|| {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            rule.fault
+        })
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    fn error(&self, fault: Fault) -> VolumeError {
+        match fault {
+            Fault::Medium => VolumeError::Io {
+                operation: format!("injected fault volume {}", self.inner.identity().name),
+                source: io::Error::from_raw_os_error(Errno::IO.raw_os_error()),
+            },
+            Fault::NoSpace => VolumeError::NoSpace,
+        }
+    }
+}
+
+/// The mixing step of SplitMix64.
+fn scramble(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// What a rule looks at; `None` for operations that rules leave alone.
+fn target_of(request: &Request) -> Option<(FaultTarget, Range<u64>)> {
+    let payload = |offset: ByteOffset| offset.0..offset.0.saturating_add(request.payload_length());
+    match request.operation {
+        Operation::Read { offset } => Some((FaultTarget::Read, payload(offset))),
+        Operation::Write { offset, .. } => Some((FaultTarget::Write, payload(offset))),
+        Operation::Flush => Some((FaultTarget::Flush, 0..0)),
+        Operation::Unmap { offset, length }
+        | Operation::WriteZeroes { offset, length, .. }
+        | Operation::Anchor { offset, length } => Some((
+            FaultTarget::Provisioning,
+            offset.0..offset.0.saturating_add(length),
+        )),
+        Operation::ExtentStatus { .. } | Operation::Prefetch { .. } => None,
+    }
+}
+
+/// A failure of the operation leaves completed writes in doubt.
+fn syncs(operation: Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Flush
+            | Operation::Write {
+                durability: Durability::Durable,
+                ..
+            }
+            | Operation::WriteZeroes {
+                durability: Durability::Durable,
+                ..
+            }
+    )
+}
+
+impl Volume for FaultVolume {
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn characteristics(&self) -> Characteristics {
+        self.inner.characteristics()
+    }
+
+    fn known_zeros(&self, offset: ByteOffset, length: u64) -> bool {
+        let range = offset.0..offset.0.saturating_add(length);
+        self.rule_for(FaultTarget::Read, &range).is_none() && self.inner.known_zeros(offset, length)
+    }
+
+    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+        if self.may_fail(FaultTarget::Read, offset, into) {
+            return Attempt::WouldSleep;
+        }
+        self.inner.try_read(offset, into)
+    }
+
+    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
+        if self.is_poisoned() || self.may_fail(FaultTarget::Write, offset, from) {
+            return Attempt::WouldSleep;
+        }
+        self.inner.try_write(offset, from, durability)
+    }
+
+    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        let Some((target, range)) = target_of(request) else {
+            return self.inner.start(request, storage);
+        };
+        if target != FaultTarget::Read && self.is_poisoned() {
+            return Progress::Done(Err(VolumeError::Poisoned));
+        }
+        let Some(fault) = self.decide(target, &range) else {
+            return self.inner.start(request, storage);
+        };
+        if syncs(request.operation) && fault == Fault::Medium {
+            self.poisoned.store(true, Ordering::Release);
+        }
+        Progress::Done(Err(self.error(fault)))
+    }
+
+    fn resume(
+        &self,
+        request: &mut Request,
+        completion: FileCompletion,
+        storage: &mut dyn Storage,
+    ) -> Progress {
+        self.inner.resume(request, completion, storage)
+    }
+
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
+        self.inner.refresh_geometry()
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<Geometry, VolumeError> {
+        self.inner.grow(size_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestStorage, VolumeClient};
+    use crate::{BackendKind, VolumeSpec, open};
+
+    fn faulty(rules: Vec<FaultRule>, seed: u64) -> FaultVolume {
+        let spec = VolumeSpec {
+            size: Some(1 << 20),
+            ..VolumeSpec::new("m", BackendKind::Mem)
+        };
+        FaultVolume::new(open(&spec).expect("mem opens"), rules, seed)
+    }
+
+    fn rule(target: FaultTarget, range: Range<u64>, failures_per_million: u32) -> FaultRule {
+        FaultRule {
+            target,
+            range,
+            failures_per_million,
+            fault: Fault::Medium,
+        }
+    }
+
+    #[test]
+    fn only_the_range_of_a_rule_fails() {
+        let volume = faulty(vec![rule(FaultTarget::Read, 4096..8192, 1_000_000)], 1);
+        let mut storage = TestStorage::new();
+        let mut client = VolumeClient::new(&volume, &mut storage);
+        assert!(client.read(0, 4096).is_ok());
+        assert!(client.read(8192, 4096).is_ok());
+        assert!(matches!(
+            client.read(7680, 512),
+            Err(VolumeError::Io { .. })
+        ));
+        assert!(matches!(client.read(0, 8192), Err(VolumeError::Io { .. })));
+        assert!(client.write(4096, &[1; 512]).is_ok());
+        assert_eq!(volume.failed_count(), 2);
+    }
+
+    #[test]
+    fn an_operation_that_may_fail_is_not_decided_twice() {
+        let volume = faulty(vec![rule(FaultTarget::Read, 0..512, 0)], 1);
+        assert!(matches!(
+            volume.try_read(ByteOffset(0), &mut [0; 512]),
+            Attempt::WouldSleep
+        ));
+        assert!(matches!(
+            volume.try_read(ByteOffset(512), &mut [0; 512]),
+            Attempt::Done(Ok(()))
+        ));
+    }
+
+    #[test]
+    fn one_seed_fails_the_same_operations_again() {
+        let run = |seed| {
+            let volume = faulty(vec![rule(FaultTarget::Write, 0..1 << 20, 300_000)], seed);
+            let mut storage = TestStorage::new();
+            let mut client = VolumeClient::new(&volume, &mut storage);
+            (0..64)
+                .map(|block| client.write(block * 512, &[1; 512]).is_ok())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+        assert!(run(7).contains(&true) && run(7).contains(&false));
+    }
+
+    #[test]
+    fn a_failed_flush_ends_writing_but_not_reading() {
+        let volume = faulty(vec![rule(FaultTarget::Flush, 0..0, 1_000_000)], 1);
+        let mut storage = TestStorage::new();
+        let mut client = VolumeClient::new(&volume, &mut storage);
+        assert!(client.write(0, &[1; 512]).is_ok());
+        assert!(matches!(client.flush(), Err(VolumeError::Io { .. })));
+        assert!(matches!(client.flush(), Err(VolumeError::Poisoned)));
+        assert!(matches!(
+            client.write(0, &[2; 512]),
+            Err(VolumeError::Poisoned)
+        ));
+        assert_eq!(client.read(0, 512).expect("read"), [1; 512]);
+    }
+
+    #[test]
+    fn no_space_leaves_the_data_and_the_volume_usable() {
+        let mut no_space = rule(FaultTarget::Write, 0..512, 1_000_000);
+        no_space.fault = Fault::NoSpace;
+        let volume = faulty(vec![no_space], 1);
+        let mut storage = TestStorage::new();
+        let mut client = VolumeClient::new(&volume, &mut storage);
+        assert!(matches!(
+            client.write_durable(0, &[1; 512]),
+            Err(VolumeError::NoSpace)
+        ));
+        assert!(client.write(512, &[1; 512]).is_ok());
+        assert_eq!(client.read(0, 512).expect("read"), [0; 512]);
+    }
+}

@@ -1,0 +1,3 @@
+//! Volumes that wrap a volume.
+
+pub mod fault;

@@ -1,0 +1,131 @@
+//! File descriptions for operations that sync, so that each learns of its own failures.
+//!
+//! The kernel reports a failed write-back once per open file description: of two syncs that run on
+//! one description at the same time, the first to return takes the error and the other succeeds,
+//! although data that it vouches for is lost. A sync therefore has a description, a *lane*, to itself
+//! for as long as it runs. When all lanes are taken a further description is opened for the moment;
+//! only when that fails too (no file descriptors left, no `/proc`) is one shared.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use longshore_reactor::storage::FileHandle;
+
+/// Syncs of one volume that commonly run at once.
+const COUNT: u32 = 8;
+
+#[derive(Debug)]
+pub(super) struct Lanes {
+    handles: Box<[FileHandle]>,
+    /// Bit *i* is set while lane *i* is free.
+    free: AtomicU32,
+}
+
+impl Lanes {
+    pub(super) fn none() -> Lanes {
+        Lanes {
+            handles: Box::default(),
+            free: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn open(file: &File, volume: &str) -> Lanes {
+        let mut handles = Vec::new();
+        for _ in 0..COUNT {
+            match reopen(file) {
+                Ok(file) => handles.push(FileHandle(Arc::new(file))),
+                Err(error) => {
+                    tracing::warn!(volume, %error, lanes = handles.len(), "cannot open the file \
+                        again: a failed flush may be reported to one of several at once only");
+                    break;
+                }
+            }
+        }
+        let count = u32::try_from(handles.len()).expect("at most COUNT");
+        Lanes {
+            handles: handles.into(),
+            free: AtomicU32::new((1 << count) - 1),
+        }
+    }
+
+    /// Takes a free lane. The answer is its number plus one, or 0 when there is none.
+    pub(super) fn take(&self) -> u8 {
+        let mut free = self.free.load(Ordering::Relaxed);
+        while free != 0 {
+            let lane = free.trailing_zeros();
+            let without = free & !(1 << lane);
+            match self.free.compare_exchange_weak(
+                free,
+                without,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return u8::try_from(lane + 1).expect("at most COUNT"),
+                Err(now) => free = now,
+            }
+        }
+        0
+    }
+
+    pub(super) fn give_back(&self, lane: u8) {
+        if lane != 0 {
+            let before = self.free.fetch_or(1 << (lane - 1), Ordering::Release);
+            assert!(before & (1 << (lane - 1)) == 0, "a lane is given back once");
+        }
+    }
+
+    /// The description to sync on; `volume` is the one shared by all other operations.
+    pub(super) fn handle(&self, lane: u8, volume: &FileHandle) -> FileHandle {
+        match usize::from(lane).checked_sub(1) {
+            Some(lane) => self.handles[lane].clone(),
+            None => match reopen(&volume.0) {
+                Ok(file) => FileHandle(Arc::new(file)),
+                Err(_) => volume.clone(),
+            },
+        }
+    }
+}
+
+/// Another description of the same object, whatever its path says by now.
+fn reopen(file: &File) -> std::io::Result<File> {
+    let direct = rustix::fs::fcntl_getfl(file)? & rustix::fs::OFlags::DIRECT;
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(direct.bits().cast_signed())
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lane_is_taken_by_one_at_a_time() {
+        let path = std::env::temp_dir().join(format!("longshore-lanes-{}", std::process::id()));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .expect("open");
+        std::fs::remove_file(&path).expect("remove");
+        let lanes = Lanes::open(&file, "t");
+        let taken: Vec<u8> = (0..COUNT).map(|_| lanes.take()).collect();
+        let mut distinct = taken.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), taken.len());
+        assert_eq!(lanes.take(), 0);
+        let volume = FileHandle(Arc::new(file));
+        assert!(
+            !Arc::ptr_eq(&lanes.handle(0, &volume).0, &volume.0),
+            "opened for the moment"
+        );
+        lanes.give_back(taken[3]);
+        assert_eq!(lanes.take(), taken[3]);
+    }
+}

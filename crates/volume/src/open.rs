@@ -1,0 +1,496 @@
+//! From what the operator wrote to an open volume.
+//!
+//! Everything that can be wrong with a volume is found here, at start, and said with the path and
+//! what to do next; an open volume then only meets what can go wrong later.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::backend::{block, file, mem, null};
+use crate::identity::SERIAL_LENGTH_MAX;
+use crate::medium::InlineWrites;
+use crate::{Volume, identity};
+
+/// Which backend stores a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BackendKind {
+    /// Reads give zeros, writes vanish.
+    Null,
+    /// Memory of this process.
+    Mem,
+    /// A regular file, `/dev/zero` or `/dev/full`.
+    File,
+    /// A block device node.
+    Block,
+}
+
+impl BackendKind {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [BackendKind; 4] = [
+        BackendKind::Null,
+        BackendKind::Mem,
+        BackendKind::File,
+        BackendKind::Block,
+    ];
+
+    /// The name on the command line and in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BackendKind::Null => "null",
+            BackendKind::Mem => "mem",
+            BackendKind::File => "file",
+            BackendKind::Block => "block",
+        }
+    }
+
+    fn has_path(self) -> bool {
+        matches!(self, BackendKind::File | BackendKind::Block)
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// The name is none of the backends'.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no backend is called {0:?}; there are null, mem, file and block")]
+pub struct UnknownBackend(pub String);
+
+impl FromStr for BackendKind {
+    type Err = UnknownBackend;
+
+    fn from_str(name: &str) -> Result<BackendKind, UnknownBackend> {
+        BackendKind::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
+            .ok_or_else(|| UnknownBackend(name.to_owned()))
+    }
+}
+
+/// A volume as the operator describes it.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    /// What it is called.
+    pub name: String,
+    /// What stores it.
+    pub backend: BackendKind,
+    /// The file or device; for `file` and `block` only.
+    pub path: Option<PathBuf>,
+    /// Bytes. `null` and `mem` need it; a file is created with it, or grown to it; a block device
+    /// has its own size.
+    pub size: Option<u64>,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// Writes are refused, and the backing object is opened for reading only.
+    pub read_only: bool,
+    /// Bypasses the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Unit serial number, up to 20 printable ASCII characters; otherwise the start of the UUID.
+    pub serial: Option<String>,
+    /// Otherwise derived from machine, backend, path and name.
+    pub uuid: Option<Uuid>,
+    /// When buffered writes are made on the reactor itself.
+    pub inline_writes: InlineWrites,
+}
+
+impl VolumeSpec {
+    /// A specification with 512-byte blocks and nothing else said.
+    pub fn new(name: impl Into<String>, backend: BackendKind) -> VolumeSpec {
+        VolumeSpec {
+            name: name.into(),
+            backend,
+            path: None,
+            size: None,
+            block_size: 512,
+            read_only: false,
+            direct: false,
+            serial: None,
+            uuid: None,
+            inline_writes: InlineWrites::default(),
+        }
+    }
+
+    pub(crate) fn required_path(&self) -> Result<&Path, OpenError> {
+        self.path.as_deref().ok_or_else(|| OpenError::PathMissing {
+            name: self.name.clone(),
+            backend: self.backend,
+        })
+    }
+
+    pub(crate) fn required_size(&self) -> Result<u64, OpenError> {
+        self.size.ok_or_else(|| OpenError::SizeMissing {
+            name: self.name.clone(),
+            backend: self.backend,
+        })
+    }
+
+    /// What can be told without looking at the backing object.
+    fn check(&self) -> Result<(), OpenError> {
+        if !matches!(self.block_size, 512 | 4096) {
+            return Err(OpenError::BlockSize {
+                name: self.name.clone(),
+                found: self.block_size,
+            });
+        }
+        let misplaced = |option| {
+            Err(OpenError::OptionMisplaced {
+                name: self.name.clone(),
+                backend: self.backend,
+                option,
+            })
+        };
+        if self.path.is_some() && !self.backend.has_path() {
+            return misplaced("path");
+        }
+        if self.direct && !self.backend.has_path() {
+            return misplaced("direct");
+        }
+        if let Some(serial) = &self.serial {
+            identity::checked_serial(&self.name, serial)?;
+        }
+        match self.size {
+            Some(size) => check_size(&self.name, size, self.block_size),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A size is a positive number of whole blocks.
+pub(crate) fn check_size(subject: &str, size: u64, block_size: u32) -> Result<(), OpenError> {
+    if size == 0 {
+        return Err(OpenError::SizeZero {
+            subject: subject.to_owned(),
+        });
+    }
+    if !size.is_multiple_of(u64::from(block_size)) {
+        return Err(OpenError::SizeNotMultiple {
+            subject: subject.to_owned(),
+            size,
+            block_size,
+            next: size.next_multiple_of(u64::from(block_size)),
+        });
+    }
+    Ok(())
+}
+
+/// Opens the volume, creating a file that is missing when a size is given. May block.
+pub fn open(spec: &VolumeSpec) -> Result<Arc<dyn Volume>, OpenError> {
+    spec.check()?;
+    match spec.backend {
+        BackendKind::Null => Ok(Arc::new(null::NullVolume::open(spec)?)),
+        BackendKind::Mem => Ok(Arc::new(mem::MemVolume::open(spec)?)),
+        BackendKind::File => Ok(Arc::new(file::FileVolume::open(spec)?)),
+        BackendKind::Block => Ok(Arc::new(block::BlockVolume::open(spec)?)),
+    }
+}
+
+/// Identity of the volume over the object at `path`.
+pub(crate) fn identify(
+    spec: &VolumeSpec,
+    path: Option<&Path>,
+) -> Result<crate::Identity, OpenError> {
+    let canonical = match path {
+        Some(path) => Some(
+            path.canonicalize()
+                .map_err(|source| OpenError::io("resolve", path, source))?,
+        ),
+        None => None,
+    };
+    identity::identify(spec, canonical.as_deref())
+}
+
+/// Who holds the lock that we wanted, for the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockHolder {
+    /// Nobody can say (another host, another PID namespace).
+    Unknown,
+    /// Another volume of this process.
+    ThisProcess,
+    /// The process with this id.
+    Process(u32),
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockHolder::Unknown => formatter.write_str("another process"),
+            LockHolder::ThisProcess => formatter.write_str("another volume of this server"),
+            LockHolder::Process(pid) => write!(formatter, "process {pid}"),
+        }
+    }
+}
+
+/// Why a volume could not be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No path was given.
+    #[error("volume {name}: backend={backend} needs path=…")]
+    PathMissing {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendKind,
+    },
+    /// No size was given.
+    #[error("volume {name}: backend={backend} needs size=…, for example size=1G")]
+    SizeMissing {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendKind,
+    },
+    /// An option was given that means nothing to this backend.
+    #[error("volume {name}: {option} means nothing to backend={backend}; leave it out")]
+    OptionMisplaced {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendKind,
+        /// The option.
+        option: &'static str,
+    },
+    /// The block size is not one that we serve.
+    #[error("volume {name}: block size {found} is not served; use 512 or 4096")]
+    BlockSize {
+        /// Volume.
+        name: String,
+        /// The block size asked for.
+        found: u32,
+    },
+    /// The size is zero.
+    #[error("{subject} is empty; give a size=… of at least one block")]
+    SizeZero {
+        /// Volume or path.
+        subject: String,
+    },
+    /// The size is not a whole number of blocks.
+    #[error(
+        "{subject}: size {size} is not a multiple of the block size {block_size}; \
+         use size={next}, or another block-size"
+    )]
+    SizeNotMultiple {
+        /// Volume or path.
+        subject: String,
+        /// Bytes asked for or found.
+        size: u64,
+        /// Bytes of a block.
+        block_size: u32,
+        /// The next larger size that would do.
+        next: u64,
+    },
+    /// The size is more than the backend can address.
+    #[error(
+        "volume {name}: {size} bytes are more than backend={backend} can hold here; use a smaller size"
+    )]
+    TooLarge {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendKind,
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// The file is longer than the size asked for.
+    #[error(
+        "{}: is {existing} bytes long already, and shrinking to size={asked} would lose data; \
+         leave size out to serve all of it", path.display()
+    )]
+    WouldShrink {
+        /// The file.
+        path: PathBuf,
+        /// Bytes it has.
+        existing: u64,
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// A device, or a file opened read-only, has another size than the one asked for.
+    #[error(
+        "{}: is {existing} bytes long, not {asked}, and cannot be grown; leave size out",
+        path.display()
+    )]
+    SizeDiffers {
+        /// The device or file.
+        path: PathBuf,
+        /// Bytes it has.
+        existing: u64,
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// There is no such file.
+    #[error("{}: no such file; give size=… to create it, or correct the path", path.display())]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no such device.
+    #[error("{}: no such device; correct the path", path.display())]
+    DeviceNotFound {
+        /// The device.
+        path: PathBuf,
+    },
+    /// There is no such file, and a read-only volume is not created.
+    #[error("{}: no such file, and a read-only volume is not created; correct the path", path.display())]
+    NotFoundReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The directory of the file to be created is missing.
+    #[error("{}: the directory {} does not exist; create it first", path.display(), directory.display())]
+    DirectoryMissing {
+        /// The file.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// The path is a directory.
+    #[error("{}: is a directory; name a file in it", path.display())]
+    IsDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The path is a block device.
+    #[error("{}: is a block device; use backend=block", path.display())]
+    IsBlockDevice {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The path is not a block device.
+    #[error("{}: is not a block device; use backend=file for files", path.display())]
+    NotBlockDevice {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is neither a regular file nor a device that can be served.
+    #[error(
+        "{}: is neither a regular file nor /dev/zero or /dev/full; a volume cannot live there",
+        path.display()
+    )]
+    NotServable {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The process may not open it this way.
+    #[error(
+        "{}: permission denied for {wanted}; run as a user that may, change its mode, \
+         or use read-only if reading is enough", path.display()
+    )]
+    Permission {
+        /// The file or device.
+        path: PathBuf,
+        /// `reading` or `reading and writing`, or what else was tried.
+        wanted: &'static str,
+    },
+    /// The file system or device is read-only.
+    #[error("{}: cannot be written to (read-only file system or device); add read-only", path.display())]
+    ReadOnlyMedium {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// Somebody else has the file open as a volume.
+    #[error(
+        "{}: in use by {holder}; two servers on one file would destroy it. Stop the other one, \
+         or open it read-only in both", path.display()
+    )]
+    Locked {
+        /// The file or device.
+        path: PathBuf,
+        /// Who has it.
+        holder: LockHolder,
+    },
+    /// A block device is mounted or otherwise claimed.
+    #[error(
+        "{}: in use by this host (mounted, swap, part of a RAID or of a volume group); release it \
+         first", path.display()
+    )]
+    DeviceBusy {
+        /// The device.
+        path: PathBuf,
+    },
+    /// O_DIRECT is not possible there.
+    #[error("{}: O_DIRECT is not supported there; leave direct out", path.display())]
+    DirectUnsupported {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// O_DIRECT wants larger units than the volume's blocks.
+    #[error(
+        "{}: O_DIRECT works in units of {required} bytes there, larger than blocks of \
+         {block_size}; {}, or leave direct out", path.display(), alignment_advice(*.required)
+    )]
+    DirectAlignment {
+        /// The file or device.
+        path: PathBuf,
+        /// Bytes of a block.
+        block_size: u32,
+        /// Bytes that offsets and lengths have to be multiples of.
+        required: u32,
+    },
+    /// The device's own blocks are larger than the volume's.
+    #[error(
+        "{}: has blocks of {logical} bytes, larger than the volume's {block_size}; use \
+         block-size={logical}", path.display()
+    )]
+    DeviceBlockSize {
+        /// The device.
+        path: PathBuf,
+        /// Bytes of a block of the volume.
+        block_size: u32,
+        /// Logical block size of the device.
+        logical: u32,
+    },
+    /// The serial number cannot be shown to peers.
+    #[error(
+        "volume {name}: serial {serial:?} must be 1 to {SERIAL_LENGTH_MAX} printable ASCII \
+         characters"
+    )]
+    Serial {
+        /// Volume.
+        name: String,
+        /// What was asked for.
+        serial: String,
+    },
+    /// Anything else that the operating system said.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// The system call.
+        operation: &'static str,
+        /// The file or device.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+fn alignment_advice(required: u32) -> String {
+    if required == 4096 {
+        "use block-size=4096".to_owned()
+    } else {
+        "no block size that we serve fits".to_owned()
+    }
+}
+
+impl OpenError {
+    /// [`OpenError::Io`] for a path.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: &Path,
+        source: impl Into<io::Error>,
+    ) -> OpenError {
+        OpenError::Io {
+            operation,
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

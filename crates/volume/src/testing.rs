@@ -1,0 +1,9 @@
+//! What tests of volumes need: storage that works at once and fails to order, a client, and the
+//! suite that every backend passes.
+
+mod client;
+mod storage;
+pub mod suite;
+
+pub use client::VolumeClient;
+pub use storage::{CompletionSource, Effect, EngineStorage, OperationName, TestStorage};
