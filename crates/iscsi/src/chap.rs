@@ -67,6 +67,15 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A CHAP name with its secret.
+#[derive(Clone, Debug)]
+pub struct ChapAccount {
+    /// CHAP_N.
+    pub name: String,
+    /// What its owner knows.
+    pub secret: Secret,
+}
+
 /// The hash of a CHAP exchange, with the number CHAP_A gives it (IANA, PPP authentication algorithms).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChapAlgorithm {

@@ -1,1 +1,3 @@
 //! The initiator's end of a connection.
+
+pub mod login;

@@ -3,7 +3,8 @@
 //! The [`Directory`] is implemented by the crate that knows the configuration and keeps the sessions.
 //! Its calls return at once; a login never waits for one.
 
-use crate::chap::{ChapAlgorithm, Secret};
+pub use crate::chap::ChapAccount;
+use crate::chap::ChapAlgorithm;
 use crate::name::IscsiName;
 use crate::negotiation::{DigestPolicy, Preferences};
 use crate::pdu::{ConnectionId, Isid, LoginStatus, Tsih};
@@ -92,15 +93,6 @@ pub struct ChapAuthentication {
     pub mutual: Option<ChapAccount>,
     /// Algorithms allowed. Of them the initiator's first choice is taken. Empty: all we know.
     pub algorithms: Vec<ChapAlgorithm>,
-}
-
-/// A CHAP name with its secret.
-#[derive(Clone, Debug)]
-pub struct ChapAccount {
-    /// CHAP_N.
-    pub name: String,
-    /// What its owner knows.
-    pub secret: Secret,
 }
 
 /// What this target, or discovery, is willing to negotiate. The defaults are generous.

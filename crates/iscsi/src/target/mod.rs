@@ -3,6 +3,8 @@
 mod command;
 mod connection;
 pub mod directory;
+pub mod discovery;
+pub mod login;
 
 pub use command::{
     Cdb, Completion, DataOutFailure, Payload, PayloadWanted, ScsiCommand, TaskAttribute, TaskId,
