@@ -4,6 +4,7 @@
 //! enters the kernel. After [`Event::Woken`](crate::Event::Woken) the receiver empties its mailboxes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -17,18 +18,14 @@ use crate::wake::Waker;
 #[must_use]
 pub fn mailbox<M: Send>(capacity: usize, waker: Waker) -> (Sender<M>, Mailbox<M>) {
     let queue = Arc::new(ArrayQueue::new(capacity));
-    let alive = Arc::new(());
-    let receiver = Arc::downgrade(&alive);
+    let open = Arc::new(AtomicBool::new(true));
     (
         Sender {
             queue: queue.clone(),
-            receiver,
+            open: open.clone(),
             waker,
         },
-        Mailbox {
-            queue,
-            _alive: alive,
-        },
+        Mailbox { queue, open },
     )
 }
 
@@ -36,7 +33,7 @@ pub fn mailbox<M: Send>(capacity: usize, waker: Waker) -> (Sender<M>, Mailbox<M>
 #[derive(Debug)]
 pub struct Mailbox<M> {
     queue: Arc<ArrayQueue<M>>,
-    _alive: Arc<()>,
+    open: Arc<AtomicBool>,
 }
 
 impl<M> Mailbox<M> {
@@ -46,11 +43,19 @@ impl<M> Mailbox<M> {
     }
 }
 
+impl<M> Drop for Mailbox<M> {
+    /// Unread messages are dropped with what they own, not when the last sender goes.
+    fn drop(&mut self) {
+        self.open.store(false, Ordering::SeqCst);
+        while self.queue.pop().is_some() {}
+    }
+}
+
 /// A sending end. Clones send to the same mailbox.
 #[derive(Debug)]
 pub struct Sender<M> {
     queue: Arc<ArrayQueue<M>>,
-    receiver: std::sync::Weak<()>,
+    open: Arc<AtomicBool>,
     waker: Waker,
 }
 
@@ -58,7 +63,7 @@ impl<M> Clone for Sender<M> {
     fn clone(&self) -> Self {
         Self {
             queue: self.queue.clone(),
-            receiver: self.receiver.clone(),
+            open: self.open.clone(),
             waker: self.waker.clone(),
         }
     }
@@ -70,10 +75,14 @@ impl<M> Sender<M> {
     /// Messages of one sender arrive in order. A message sent while the receiver is being dropped
     /// may be dropped with it.
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        if self.receiver.strong_count() == 0 {
+        if !self.open.load(Ordering::SeqCst) {
             return Err(SendError::Closed(message));
         }
         self.queue.push(message).map_err(SendError::Full)?;
+        if !self.open.load(Ordering::SeqCst) {
+            // The receiver may have emptied the queue before this message came.
+            while self.queue.pop().is_some() {}
+        }
         self.waker.wake();
         Ok(())
     }
@@ -126,5 +135,14 @@ mod tests {
         let (sender, mailbox) = mailbox(1, Waker::new().unwrap());
         drop(mailbox);
         assert_eq!(sender.send(()), Err(SendError::Closed(())));
+    }
+
+    #[test]
+    fn unread_messages_are_dropped_with_the_mailbox() {
+        let (sender, mailbox) = mailbox(1, Waker::new().unwrap());
+        let message = Arc::new(());
+        sender.send(message.clone()).unwrap();
+        drop(mailbox);
+        assert_eq!(Arc::strong_count(&message), 1);
     }
 }

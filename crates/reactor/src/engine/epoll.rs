@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags};
+use rustix::time::Timespec;
 
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, EngineError, Event, Readiness, SocketToken,
@@ -18,6 +20,9 @@ use crate::wake::Waker;
 
 /// Most sockets reported by one turn; the kernel hands out the others next time, in turn.
 const READY_MAX: usize = 1024;
+
+/// Shorter sleeps than this end to the microsecond, longer ones to the next millisecond.
+const EXACT_NS_MAX: i64 = 20_000_000;
 
 /// What the kernel says of the waker's eventfd.
 const WAKER_DATA: u64 = u64::MAX;
@@ -175,15 +180,34 @@ fn sleep(
     timeout: Option<Duration>,
 ) -> io::Result<()> {
     ready.clear();
-    let timeout = timeout.map(|timeout| rustix::time::Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    match epoll::wait(
+    let mut timeout = timeout.map(timespec);
+    // epoll_wait counts in milliseconds, and epoll_pwait2 is missing or forbidden in places. Where
+    // the fraction matters, as in the delays of a transmit policy, ppoll sleeps in its stead.
+    if let Some(exact) = timeout
+        && exact.tv_sec == 0
+        && exact.tv_nsec % 1_000_000 != 0
+        && exact.tv_nsec < EXACT_NS_MAX
+    {
+        let watched = &mut [PollFd::from_borrowed_fd(epoll, PollFlags::IN)];
+        tolerate_signal(rustix::event::poll(watched, Some(&exact)))?;
+        timeout = Some(timespec(Duration::ZERO));
+    }
+    tolerate_signal(epoll::wait(
         epoll,
         rustix::buffer::spare_capacity(ready),
         timeout.as_ref(),
-    ) {
+    ))
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+fn tolerate_signal(result: rustix::io::Result<usize>) -> io::Result<()> {
+    match result {
         Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
         _ => Ok(()),
     }

@@ -1,12 +1,12 @@
 //! The engine over io_uring: multishot polls for sockets, ring operations for files.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use io_uring::{cqueue, opcode, squeue, types};
 
 use super::epoll::FileHelpers;
 use super::{
@@ -16,8 +16,10 @@ use crate::storage::{FileCompletion, FileOperation};
 use crate::wake::Waker;
 
 mod files;
+mod ring;
 
 use files::Files;
+use ring::{Enter, Ring};
 
 /// Socket conditions that are watched, in the bits of poll(2).
 const POLL_EVENTS: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
@@ -62,9 +64,7 @@ impl Owner {
 }
 
 pub(super) struct UringEngine {
-    ring: IoUring,
-    /// Entries that found no room in the submission queue, oldest first.
-    backlog: VecDeque<squeue::Entry>,
+    ring: Ring,
     /// Completions of the turn, taken off the ring before they are acted on.
     reaped: Vec<cqueue::Entry>,
     sockets: Sockets,
@@ -73,6 +73,8 @@ pub(super) struct UringEngine {
     helpers: FileHelpers,
     waker: Waker,
     counters: EngineCounters,
+    /// What ends now is not begun again.
+    closing: bool,
     /// The kernel lets only the thread that made the ring enter it (`SINGLE_ISSUER`).
     _not_send: PhantomData<*const ()>,
 }
@@ -80,7 +82,7 @@ pub(super) struct UringEngine {
 impl std::fmt::Debug for UringEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UringEngine")
-            .field("backlog", &self.backlog.len())
+            .field("backlog", &self.ring.backlog_len())
             .field("files_in_flight", &self.files.in_flight())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
@@ -89,22 +91,15 @@ impl std::fmt::Debug for UringEngine {
 
 impl UringEngine {
     pub(super) fn new(config: EngineConfig, waker: Waker) -> Result<Self, IoUringRefusal> {
-        let ring = build_ring(config)?;
-        check_operations(&ring)?;
-        let workers = u32::try_from(config.helper_threads_max.max(1)).unwrap_or(u32::MAX);
-        // A kernel before 5.15 knows no such limit and has a reasonable one of its own.
-        let _ = ring
-            .submitter()
-            .register_iowq_max_workers(&mut [workers, workers]);
         let mut engine = Self {
-            ring,
-            backlog: VecDeque::new(),
+            ring: Ring::new(config)?,
             reaped: Vec::new(),
             sockets: Sockets::default(),
             files: Files::default(),
             helpers: FileHelpers::new(config.helper_threads_max, waker.clone()),
             waker,
             counters: EngineCounters::default(),
+            closing: false,
             _not_send: PhantomData,
         };
         engine.watch_waker();
@@ -129,16 +124,11 @@ impl UringEngine {
         let Some(owner) = self.sockets.remove(token) else {
             return;
         };
-        let user_data = owner.to_user_data();
-        self.backlog
-            .retain(|entry| entry.get_user_data() != user_data);
-        let removal = opcode::PollRemove::new(user_data).build();
+        let removal = opcode::PollRemove::new(owner.to_user_data()).build();
         self.push(removal.user_data(Owner::Nobody.to_user_data()));
         // The poll holds the socket open. It has to go now, or the peer would learn of the close at
-        // the end of the turn only, and the last turn before a long sleep may be this one.
-        if let Err(error) = self.enter(Some(Duration::ZERO), true) {
-            tracing::debug!(%error, "io_uring_enter after a poll was removed");
-        }
+        // the end of the turn only.
+        self.flush();
     }
 
     pub(super) fn wait(
@@ -149,14 +139,13 @@ impl UringEngine {
         self.counters.turns += 1;
         let may_sleep = timeout != Some(Duration::ZERO) && self.waker.prepare_sleep();
         self.counters.sleeps += u64::from(may_sleep);
-        let entered = self.enter(
-            if may_sleep {
-                timeout
-            } else {
-                Some(Duration::ZERO)
-            },
-            false,
-        );
+        let idle = self.files.in_flight() == 0;
+        let how = if may_sleep {
+            Enter::Sleep { timeout, idle }
+        } else {
+            Enter::Poll
+        };
+        let entered = self.ring.enter(how, &mut self.counters);
         let wakeups = self.waker.take();
         entered?;
         self.reap(events);
@@ -189,6 +178,12 @@ impl UringEngine {
         self.counters
     }
 
+    fn flush(&mut self) {
+        if let Err(error) = self.ring.enter(Enter::Flush, &mut self.counters) {
+            tracing::debug!(%error, "io_uring_enter");
+        }
+    }
+
     fn watch_waker(&mut self) {
         let fd = types::Fd(self.waker.eventfd().as_raw_fd());
         let poll = opcode::PollAdd::new(fd, poll_bits(libc::POLLIN))
@@ -199,73 +194,17 @@ impl UringEngine {
 
     /// Queues an entry for the next enter.
     fn push(&mut self, entry: squeue::Entry) {
-        if !self.backlog.is_empty() || !push_now(&mut self.ring, &entry) {
-            self.backlog.push_back(entry);
-        }
-    }
-
-    fn fill_submission_queue(&mut self) {
-        while let Some(entry) = self.backlog.front() {
-            if !push_now(&mut self.ring, entry) {
-                return;
-            }
-            self.backlog.pop_front();
-        }
-    }
-
-    /// Submits all that is queued, sleeps for completions up to `timeout`, and runs what the kernel
-    /// has deferred to this moment. `flush` runs it even if the ring looks idle.
-    fn enter(&mut self, timeout: Option<Duration>, flush: bool) -> io::Result<()> {
-        self.fill_submission_queue();
-        while !self.backlog.is_empty() {
-            self.counters.system_calls += 1;
-            let submitted = tolerate(self.ring.submit())?;
-            self.fill_submission_queue();
-            if submitted == 0 {
-                // The kernel is short of memory or wants completions to be taken first.
-                break;
-            }
-        }
-        let stuck = !self.backlog.is_empty();
-        if timeout == Some(Duration::ZERO) || stuck {
-            return self.poll(flush);
-        }
-        self.counters.system_calls += 1;
-        match timeout {
-            None => tolerate(self.ring.submit_and_wait(1))?,
-            Some(timeout) => {
-                let timespec = types::Timespec::from(timeout);
-                let arguments = types::SubmitArgs::new().timespec(&timespec);
-                tolerate(self.ring.submitter().submit_with_args(1, &arguments))?
-            }
-        };
-        Ok(())
-    }
-
-    /// Enters without sleeping, and not at all when the ring shows that there is no reason to.
-    fn poll(&mut self, flush: bool) -> io::Result<()> {
-        let queue = self.ring.submission();
-        let overflow = queue.cq_overflow();
-        let idle = queue.is_empty() && !queue.taskrun() && !overflow;
-        drop(queue);
-        self.counters.completion_overflows += u64::from(overflow);
-        if idle && !flush {
-            return Ok(());
-        }
-        self.counters.system_calls += 1;
-        // Asks for deferred work to be run if there was some before.
-        tolerate(self.ring.submit())?;
-        if flush && self.ring.submission().taskrun() {
-            self.counters.system_calls += 1;
-            tolerate(self.ring.submit())?;
-        }
-        Ok(())
+        // SAFETY: polls and cancellations refer to no memory. File operations are made by `Files`,
+        // which keeps file and buffer of each alive and untouched from before it is pushed until
+        // `finish`, called when its completion has been taken off the ring or its entry has been
+        // taken back; and `Drop` waits for that or leaks them.
+        unsafe { self.ring.push(entry) };
     }
 
     /// Takes completions off the ring and turns them into events.
     fn reap(&mut self, events: &mut Vec<Event>) {
         let mut reaped = std::mem::take(&mut self.reaped);
-        reaped.extend(self.ring.completion());
+        self.ring.completions(&mut reaped);
         for entry in reaped.drain(..) {
             match Owner::from_user_data(entry.user_data()) {
                 Owner::Socket { slot, generation } => {
@@ -278,7 +217,7 @@ impl UringEngine {
                     }
                 }
                 Owner::Waker => {
-                    if !cqueue::more(entry.flags()) {
+                    if !cqueue::more(entry.flags()) && !self.closing {
                         self.watch_waker();
                     }
                 }
@@ -302,7 +241,7 @@ impl UringEngine {
         // A poll ends by itself when the completion queue overflows; a new one looks at the state of
         // the socket first, so nothing that happened in between is missed. A descriptor that cannot
         // be polled is reported as failed, and its owner will find out.
-        if !cqueue::more(entry.flags()) && result != -libc::EBADF {
+        if !cqueue::more(entry.flags()) && !self.closing && result != -libc::EBADF {
             self.push(poll_entry(fd, Owner::Socket { slot, generation }));
         }
         let bits = u32::try_from(result).unwrap_or(poll_bits(libc::POLLERR));
@@ -315,6 +254,7 @@ impl UringEngine {
 
     fn file_completion(&mut self, slot: u32, result: i32) -> Option<FileCompletion> {
         if result == -libc::EINTR
+            && !self.closing
             && let Some(entry) = self.files.entry_again(slot)
         {
             self.push(entry);
@@ -329,15 +269,17 @@ impl Drop for UringEngine {
     /// and write to the buffers, which are freed afterwards.
     fn drop(&mut self) {
         self.helpers.cancel_queued();
-        for entry in std::mem::take(&mut self.backlog) {
+        for entry in self.ring.take_back() {
             if let Owner::File { slot } = Owner::from_user_data(entry.get_user_data()) {
                 self.files.finish(slot, -libc::ECANCELED);
             }
         }
-        if self.operations_in_flight() > 0 {
-            let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
-            self.push(cancel.user_data(Owner::Nobody.to_user_data()));
-        }
+        self.closing = true;
+        // The polls too: closing the ring would end them some time later, and until then sockets
+        // stay open and addresses in use.
+        let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build();
+        self.push(cancel.user_data(Owner::Nobody.to_user_data()));
+        self.flush();
         let deadline = Instant::now() + DROP_TIMEOUT;
         let mut events = Vec::new();
         while self.operations_in_flight() > 0 {
@@ -365,115 +307,6 @@ fn poll_entry(fd: RawFd, owner: Owner) -> squeue::Entry {
         .multi(true)
         .build()
         .user_data(owner.to_user_data())
-}
-
-/// False when the submission queue is full.
-fn push_now(ring: &mut IoUring, entry: &squeue::Entry) -> bool {
-    // SAFETY: an entry must be sound to execute until it completes. Polls and cancellations refer to
-    // no memory. File operations are made by `Files`, which keeps file and buffer of each alive and
-    // untouched from before it is pushed until its completion has been reaped, also across the drop
-    // of the engine.
-    unsafe { ring.submission().push(entry) }.is_ok()
-}
-
-/// Conditions of `io_uring_enter` that are part of life: a signal, the timeout, completions that
-/// must be taken first, a moment without memory. The turn goes on; entries not yet taken stay.
-fn tolerate(result: io::Result<usize>) -> io::Result<usize> {
-    match result {
-        Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)
-            ) =>
-        {
-            Ok(0)
-        }
-        other => other,
-    }
-}
-
-fn build_ring(config: EngineConfig) -> Result<IoUring, IoUringRefusal> {
-    let entries = config.ring_entries.max(2).next_power_of_two();
-    let completions = config.completion_entries.max(entries).next_power_of_two();
-    let mut best = IoUring::builder();
-    best.setup_clamp()
-        .setup_cqsize(completions)
-        .setup_submit_all()
-        .setup_taskrun_flag();
-    // Newest first. Linux 6.1: completions are worked out when this thread asks for them, and at no
-    // other time. Linux 5.19: they at least do not interrupt it.
-    let mut deferred = best.clone();
-    deferred.setup_single_issuer().setup_defer_taskrun();
-    let mut cooperative = best;
-    cooperative.setup_coop_taskrun();
-    let result = match deferred.build(entries) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => cooperative.build(entries),
-        other => other,
-    };
-    let ring = result.map_err(refusal)?;
-    let parameters = ring.params();
-    let features = [
-        (
-            parameters.is_feature_nodrop(),
-            "completions that are never dropped (Linux 5.5)",
-        ),
-        (
-            parameters.is_feature_ext_arg(),
-            "waiting with a timeout (Linux 5.11)",
-        ),
-        (
-            parameters.is_feature_resource_tagging(),
-            "multishot poll (Linux 5.13)",
-        ),
-    ];
-    match features.into_iter().find(|(present, _)| !present) {
-        Some((_, missing)) => Err(IoUringRefusal::Missing(missing)),
-        None => Ok(ring),
-    }
-}
-
-fn refusal(error: io::Error) -> IoUringRefusal {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => IoUringRefusal::Forbidden,
-        Some(libc::ENOSYS) => IoUringRefusal::NotBuilt,
-        Some(libc::EINVAL) => IoUringRefusal::Missing("cooperative task running (Linux 5.19)"),
-        Some(libc::ENOMEM) => {
-            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
-            IoUringRefusal::Memory {
-                memlock_limit_bytes: limit.current,
-            }
-        }
-        _ => IoUringRefusal::Other {
-            call: "io_uring_setup",
-            source: error,
-        },
-    }
-}
-
-fn check_operations(ring: &IoUring) -> Result<(), IoUringRefusal> {
-    let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(|source| IoUringRefusal::Other {
-            call: "io_uring_register(IORING_REGISTER_PROBE)",
-            source,
-        })?;
-    let needed = [
-        (opcode::Read::CODE, "reads"),
-        (opcode::Write::CODE, "writes"),
-        (opcode::Fsync::CODE, "fsync"),
-        (opcode::Fallocate::CODE, "fallocate"),
-        (opcode::PollAdd::CODE, "polls"),
-        (opcode::PollRemove::CODE, "removal of polls"),
-        (opcode::AsyncCancel::CODE, "cancellation"),
-    ];
-    match needed
-        .into_iter()
-        .find(|(code, _)| !probe.is_supported(*code))
-    {
-        Some((_, missing)) => Err(IoUringRefusal::Missing(missing)),
-        None => Ok(()),
-    }
 }
 
 /// Registered sockets by slot.

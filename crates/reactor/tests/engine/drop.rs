@@ -1,5 +1,6 @@
 //! Dropping an engine while it is at work.
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,9 +8,9 @@ use std::time::{Duration, Instant};
 use longshore_reactor::storage::{
     FileHandle, FileOperation, FileOperationKind, Storage, StorageTag,
 };
-use longshore_reactor::{Buffer, EngineKind};
+use longshore_reactor::{Buffer, EngineKind, SocketToken, socket};
 
-use crate::rig::on_both_engines;
+use crate::rig::{listener, on_both_engines};
 
 on_both_engines! {
     fn nothing_is_written_after_the_engine_is_gone(rig) {
@@ -58,6 +59,20 @@ on_both_engines! {
         drop(handle);
         drop(engine);
         assert!(watch.upgrade().is_none());
+    }
+
+    fn address_is_free_when_the_engine_and_the_listener_are_gone(rig) {
+        let (first, address) = listener();
+        drop(first);
+        for _ in 0..20 {
+            let options = socket::ListenOptions::default();
+            let listener = socket::listen(address, options).unwrap();
+            let mut other = rig.resized(longshore_reactor::EngineConfig::default());
+            other.engine.register(listener.as_fd(), SocketToken(1)).unwrap();
+            other.turn(Duration::ZERO);
+            drop(other);
+            drop(listener);
+        }
     }
 
     fn operation_that_never_ends_is_cancelled(rig) {

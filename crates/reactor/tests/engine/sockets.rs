@@ -166,6 +166,9 @@ on_both_engines! {
         let (ours, _peer) = rig.connection(TOKEN);
         let slices = vec![IoSlice::new(b"x"); socket::IO_SLICES_MAX];
         assert_eq!(socket::send(&ours, &slices, false).unwrap(), socket::IO_SLICES_MAX);
+        let slices = vec![IoSlice::new(b"x"); socket::IO_SLICES_MAX + 1];
+        let error = socket::send(&ours, &slices, false).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
     }
 
     fn waiting_connections_are_reported_and_accepted(rig) {

@@ -1,0 +1,262 @@
+//! The ring itself: setting it up, queueing entries without a limit, entering the kernel.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
+
+use crate::engine::{EngineConfig, EngineCounters, IoUringRefusal};
+
+/// How to enter the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Enter {
+    /// Submit, and sleep until a completion is there or the time is over. `idle`: no storage
+    /// operation is under way.
+    Sleep {
+        timeout: Option<Duration>,
+        idle: bool,
+    },
+    /// Submit and run deferred work; stay outside if there is neither.
+    Poll,
+    /// Submit and run deferred work, also that which the submission causes.
+    Flush,
+}
+
+pub(super) struct Ring {
+    ring: IoUring,
+    /// Entries that found no room in the submission queue, oldest first.
+    backlog: VecDeque<squeue::Entry>,
+    no_iowait: bool,
+}
+
+impl Ring {
+    pub(super) fn new(config: EngineConfig) -> Result<Self, IoUringRefusal> {
+        let ring = build(config)?;
+        check_operations(&ring)?;
+        let workers = u32::try_from(config.helper_threads_max.max(1)).unwrap_or(u32::MAX);
+        // A kernel before 5.15 knows no such limit and has a reasonable one of its own.
+        let _ = ring
+            .submitter()
+            .register_iowq_max_workers(&mut [workers, workers]);
+        let no_iowait = ring.params().is_feature_no_iowait();
+        Ok(Self {
+            ring,
+            backlog: VecDeque::new(),
+            no_iowait,
+        })
+    }
+
+    /// Queues an entry for the next enter.
+    ///
+    /// # Safety
+    /// What the entry points to stays alive and untouched until its completion has come out of
+    /// [`Ring::completions`], or [`Ring::take_back`] has returned it, or for ever.
+    pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
+        // SAFETY: passed on to the caller, word by word.
+        if !self.backlog.is_empty() || unsafe { self.ring.submission().push(&entry) }.is_err() {
+            self.backlog.push_back(entry);
+        }
+    }
+
+    /// Entries that are waiting for room in the submission queue. The kernel has not seen them, and
+    /// now it never will.
+    pub(super) fn take_back(&mut self) -> impl Iterator<Item = squeue::Entry> + use<> {
+        std::mem::take(&mut self.backlog).into_iter()
+    }
+
+    /// Entries that are waiting for room in the submission queue.
+    pub(super) fn backlog_len(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Moves completions out of the ring.
+    pub(super) fn completions(&mut self, into: &mut Vec<cqueue::Entry>) {
+        into.extend(self.ring.completion());
+    }
+
+    /// Enters the kernel as `how` says. With more entries than the queue holds, it takes several
+    /// system calls, and this does not sleep.
+    pub(super) fn enter(&mut self, how: Enter, counters: &mut EngineCounters) -> io::Result<()> {
+        self.fill_submission_queue();
+        while !self.backlog.is_empty() {
+            let submitted = self.call(Enter::Poll, counters)?;
+            self.fill_submission_queue();
+            if submitted == 0 {
+                // The kernel is short of memory, or wants completions to be taken first. The caller
+                // takes them and comes back.
+                return Ok(());
+            }
+        }
+        let queue = self.ring.submission();
+        let overflow = queue.cq_overflow();
+        let nothing_to_do = queue.is_empty() && !queue.taskrun() && !overflow;
+        drop(queue);
+        counters.completion_overflows += u64::from(overflow);
+        if how != Enter::Poll || !nothing_to_do {
+            self.call(how, counters)?;
+        }
+        Ok(())
+    }
+
+    fn fill_submission_queue(&mut self) {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: the promise made to `push` holds for as long as the entry is in the backlog.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// One `io_uring_enter`. Returns how many entries the kernel has taken.
+    fn call(&mut self, how: Enter, counters: &mut EngineCounters) -> io::Result<usize> {
+        counters.system_calls += 1;
+        let queued = self.ring.submission().len();
+        let to_submit = u32::try_from(queued).expect("a queue has a 32-bit length");
+        // Without GETEVENTS the kernel does not run deferred work.
+        let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        let timespec = match how {
+            Enter::Sleep { timeout, .. } => timeout.map(types::Timespec::from),
+            Enter::Poll | Enter::Flush => None,
+        };
+        let mut arguments = types::SubmitArgs::new();
+        if let Some(timespec) = &timespec {
+            arguments = arguments.timespec(timespec);
+        }
+        let wanted = match how {
+            Enter::Sleep { idle, .. } => {
+                // The kernel takes polls for I/O, and an idle server would show as one core that
+                // waits for storage all the time.
+                flags.set(EnterFlags::NO_IOWAIT, idle && self.no_iowait);
+                1
+            }
+            Enter::Poll | Enter::Flush => 0,
+        };
+        // SAFETY: `to_submit` entries are in the queue, for which `push` vouches; with EXT_ARG the
+        // argument is a `SubmitArgs` of the size passed by `enter`, which lives, like the timespec
+        // it points to, until the call returns.
+        let result = unsafe {
+            self.ring
+                .submitter()
+                .enter(to_submit, wanted, flags.bits(), Some(&arguments))
+        };
+        match result {
+            // Part of life: a signal, the timeout, completions that must be taken first, a moment
+            // without memory. Entries not taken stay in the queue for the next turn.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)
+                ) =>
+            {
+                Ok(0)
+            }
+            other => other,
+        }
+    }
+}
+
+fn build(config: EngineConfig) -> Result<IoUring, IoUringRefusal> {
+    let entries = config.ring_entries.max(2).next_power_of_two();
+    let completions = config.completion_entries.max(entries).next_power_of_two();
+    let mut common = IoUring::builder();
+    common
+        .setup_clamp()
+        .setup_cqsize(completions)
+        .setup_submit_all()
+        .setup_taskrun_flag();
+    // Linux 6.1: completions are worked out when this thread asks for them, and at no other time.
+    let mut deferred = common.clone();
+    deferred.setup_single_issuer().setup_defer_taskrun();
+    // Linux 5.19: they at least do not interrupt it.
+    let mut cooperative = common;
+    cooperative.setup_coop_taskrun();
+    let ring = match deferred.build(entries) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => cooperative.build(entries),
+        other => other,
+    }
+    .map_err(refusal)?;
+    let parameters = ring.params();
+    let features = [
+        (
+            parameters.is_feature_nodrop(),
+            "completions that are never dropped (Linux 5.5)",
+        ),
+        (
+            parameters.is_feature_ext_arg(),
+            "waiting with a timeout (Linux 5.11)",
+        ),
+        (
+            parameters.is_feature_resource_tagging(),
+            "multishot poll (Linux 5.13)",
+        ),
+    ];
+    match features.into_iter().find(|(present, _)| !present) {
+        Some((_, missing)) => Err(IoUringRefusal::Missing(missing)),
+        None => Ok(ring),
+    }
+}
+
+fn refusal(error: io::Error) -> IoUringRefusal {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => IoUringRefusal::Forbidden,
+        Some(libc::ENOSYS) => IoUringRefusal::NotBuilt,
+        Some(libc::EINVAL) => IoUringRefusal::Missing("cooperative task running (Linux 5.19)"),
+        Some(libc::ENOMEM) => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+            IoUringRefusal::Memory {
+                memlock_limit_bytes: limit.current,
+            }
+        }
+        _ => IoUringRefusal::Other {
+            call: "io_uring_setup",
+            source: error,
+        },
+    }
+}
+
+fn check_operations(ring: &IoUring) -> Result<(), IoUringRefusal> {
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|source| IoUringRefusal::Other {
+            call: "io_uring_register(IORING_REGISTER_PROBE)",
+            source,
+        })?;
+    let needed = [
+        (opcode::Read::CODE, "reads"),
+        (opcode::Write::CODE, "writes"),
+        (opcode::Fsync::CODE, "fsync"),
+        (opcode::Fallocate::CODE, "fallocate"),
+        (opcode::PollAdd::CODE, "polls"),
+        (opcode::PollRemove::CODE, "removal of polls"),
+        (opcode::AsyncCancel::CODE, "cancellation"),
+    ];
+    match needed
+        .into_iter()
+        .find(|(code, _)| !probe.is_supported(*code))
+    {
+        Some((_, missing)) => Err(IoUringRefusal::Missing(missing)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_errno_of_setup_has_its_reason() {
+        let reason = |errno| refusal(io::Error::from_raw_os_error(errno));
+        assert!(matches!(reason(libc::EPERM), IoUringRefusal::Forbidden));
+        assert!(matches!(reason(libc::ENOSYS), IoUringRefusal::NotBuilt));
+        assert!(matches!(
+            reason(libc::ENOMEM),
+            IoUringRefusal::Memory { .. }
+        ));
+        assert!(matches!(reason(libc::EINVAL), IoUringRefusal::Missing(_)));
+        assert!(matches!(reason(libc::EMFILE), IoUringRefusal::Other { .. }));
+    }
+}
