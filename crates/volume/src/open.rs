@@ -175,7 +175,9 @@ pub(crate) fn check_size(subject: &str, size: u64, block_size: u32) -> Result<()
             subject: subject.to_owned(),
             size,
             block_size,
-            next: size.next_multiple_of(u64::from(block_size)),
+            next: size
+                .checked_next_multiple_of(u64::from(block_size))
+                .unwrap_or(size),
         });
     }
     Ok(())

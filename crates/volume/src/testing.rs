@@ -1,7 +1,7 @@
 //! What tests of volumes need: storage that works at once and fails to order, a client, and the
 //! suite that every backend passes.
 
-mod client;
+pub mod client;
 mod storage;
 pub mod suite;
 

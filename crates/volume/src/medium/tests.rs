@@ -1,1 +1,465 @@
+//! The request machine against storage that fails to order.
 
+use std::fs;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::suite_tests::{Scratch, file_spec};
+use crate::testing::client::{request, write_request};
+use crate::testing::{CompletionSource, Effect, OperationName, TestStorage, VolumeClient};
+use crate::{
+    Attempt, ByteOffset, Durability, ExtentState, InlineWrites, Operation, Progress, Volume,
+    VolumeError, VolumeSpec, open,
+};
+
+const SIZE: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+struct Bench {
+    volume: Arc<dyn Volume>,
+    storage: TestStorage,
+    scratch: Scratch,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let scratch = Scratch::new();
+        let volume = open(&file_spec(&scratch, SIZE, 4096)).expect("open");
+        Bench {
+            volume,
+            storage: TestStorage::new(),
+            scratch,
+        }
+    }
+
+    fn client(&mut self) -> VolumeClient<'_> {
+        VolumeClient::new(&*self.volume, &mut self.storage)
+    }
+}
+
+fn block(fill: u8) -> Vec<u8> {
+    vec![fill; 4096]
+}
+
+#[track_caller]
+fn assert_poisoned<T: std::fmt::Debug>(result: Result<T, VolumeError>) {
+    assert!(matches!(result, Err(VolumeError::Poisoned)), "{result:?}");
+}
+
+#[track_caller]
+fn assert_only_reads_go_on(bench: &mut Bench, expected: &[u8]) {
+    let mut client = bench.client();
+    assert_eq!(client.read(0, expected.len()).expect("read"), expected);
+    assert!(client.extent(0, BLOCK).is_ok());
+    assert_poisoned(client.write(0, &block(9)));
+    assert_poisoned(client.write_durable(0, &block(9)));
+    assert_poisoned(client.flush());
+    assert_poisoned(client.unmap(0, BLOCK));
+    assert_poisoned(client.write_zeroes(0, BLOCK, true, Durability::Cached));
+    assert_poisoned(client.anchor(0, BLOCK));
+    let attempt = client
+        .volume()
+        .try_write(ByteOffset(0), &block(9), Durability::Cached);
+    assert!(matches!(
+        attempt,
+        Attempt::WouldSleep | Attempt::Done(Err(VolumeError::Poisoned))
+    ));
+    assert_eq!(client.read(0, expected.len()).expect("read"), expected);
+}
+
+#[test]
+fn a_failed_flush_poisons_the_volume_until_it_is_reopened() {
+    let mut bench = Bench::new();
+    bench.client().write(0, &block(1)).expect("write");
+    bench
+        .storage
+        .once(OperationName::DataSync, Effect::Fail(Errno::IO));
+    let failed = bench.client().flush();
+    assert!(
+        matches!(&failed, Err(VolumeError::Io { operation, .. })
+            if operation == "fdatasync volume disk0"),
+        "{failed:?}"
+    );
+    assert_only_reads_go_on(&mut bench, &block(1));
+    drop(bench.volume);
+    // The storage remembers file descriptions, and the lock lives as long as these.
+    bench.storage.take_log();
+    bench.volume = open(&file_spec(&bench.scratch, SIZE, 4096)).expect("reopen");
+    bench.client().write(0, &block(2)).expect("write");
+    bench.client().flush().expect("flush");
+}
+
+#[test]
+fn inline_writes_stop_at_poison_too() {
+    let scratch = Scratch::new();
+    let spec = VolumeSpec {
+        inline_writes: InlineWrites::Always,
+        ..file_spec(&scratch, SIZE, 4096)
+    };
+    let volume = open(&spec).expect("open");
+    let attempt = || volume.try_write(ByteOffset(0), &block(1), Durability::Cached);
+    assert!(matches!(attempt(), Attempt::Done(Ok(()))));
+    let mut storage = TestStorage::new();
+    storage.once(OperationName::DataSync, Effect::Fail(Errno::IO));
+    assert!(VolumeClient::new(&*volume, &mut storage).flush().is_err());
+    assert!(matches!(
+        attempt(),
+        Attempt::Done(Err(VolumeError::Poisoned))
+    ));
+}
+
+#[test]
+fn a_failed_durable_write_poisons_the_volume() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::DurableWrite, Effect::Fail(Errno::IO));
+    let failed = bench.client().write_durable(0, &block(1));
+    assert!(matches!(failed, Err(VolumeError::Io { .. })), "{failed:?}");
+    assert_only_reads_go_on(&mut bench, &block(0));
+}
+
+#[test]
+fn a_failed_sync_of_zeroes_poisons_the_volume() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::DataSync, Effect::Fail(Errno::NOSPC));
+    let failed = bench
+        .client()
+        .write_zeroes(0, BLOCK, true, Durability::Durable);
+    assert!(matches!(failed, Err(VolumeError::NoSpace)), "{failed:?}");
+    assert_only_reads_go_on(&mut bench, &block(0));
+}
+
+#[test]
+fn a_failed_cached_write_does_not_poison() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::Write, Effect::Fail(Errno::IO));
+    assert!(matches!(
+        bench.client().write(0, &block(1)),
+        Err(VolumeError::Io { .. })
+    ));
+    bench.client().write(0, &block(2)).expect("write");
+    bench.client().flush().expect("flush");
+}
+
+#[test]
+fn no_space_for_a_durable_write_itself_does_not_poison() {
+    let mut bench = Bench::new();
+    for errno in [Errno::NOSPC, Errno::DQUOT] {
+        bench
+            .storage
+            .once(OperationName::DurableWrite, Effect::Fail(errno));
+        bench
+            .storage
+            .once(OperationName::Write, Effect::Fail(errno));
+        let failed = bench.client().write_durable(0, &block(1));
+        assert!(matches!(failed, Err(VolumeError::NoSpace)), "{failed:?}");
+    }
+    bench
+        .client()
+        .write_durable(BLOCK, &block(2))
+        .expect("the volume is usable");
+}
+
+#[test]
+fn no_space_in_the_sync_of_a_durable_write_poisons() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::DurableWrite, Effect::Fail(Errno::NOSPC));
+    let failed = bench.client().write_durable(0, &block(1));
+    assert!(matches!(failed, Err(VolumeError::NoSpace)), "{failed:?}");
+    assert_poisoned(bench.client().flush());
+}
+
+#[test]
+fn a_flush_that_overlaps_with_a_failed_one_does_not_succeed() {
+    let mut bench = Bench::new();
+    let mut requests = [request(Operation::Flush, 0), request(Operation::Flush, 0)];
+    bench
+        .storage
+        .once(OperationName::DataSync, Effect::Fail(Errno::IO));
+    let results = bench.client().run_together(&mut requests);
+    assert!(matches!(results[0], Err(VolumeError::Io { .. })));
+    assert!(matches!(results[1], Err(VolumeError::Poisoned)));
+}
+
+/// The kernel tells each file description once that write-back failed.
+#[test]
+fn syncs_under_way_at_once_have_file_descriptions_of_their_own() {
+    let mut bench = Bench::new();
+    let mut requests: Vec<_> = (0..20)
+        .map(|number| write_request(number * BLOCK, &block(1), 0, Durability::Durable))
+        .chain((0..4).map(|_| request(Operation::Flush, 0)))
+        .collect();
+    for request in &mut requests {
+        assert!(matches!(
+            bench.volume.start(request, &mut bench.storage),
+            Progress::Pending
+        ));
+    }
+    let mut files: Vec<_> = bench
+        .storage
+        .files()
+        .iter()
+        .map(|file| Arc::as_ptr(&file.0))
+        .collect();
+    files.sort_unstable();
+    files.dedup();
+    assert_eq!(files.len(), requests.len());
+    for request in &mut requests {
+        let completion = bench.storage.next_completion();
+        let progress = bench.volume.resume(request, completion, &mut bench.storage);
+        assert!(matches!(progress, Progress::Done(Ok(_))));
+    }
+    // All lanes are free again, and used again.
+    bench.storage.take_log();
+    bench.client().flush().expect("flush");
+    let first = Arc::as_ptr(&bench.storage.files()[0].0);
+    bench.client().flush().expect("flush");
+    assert_eq!(first, Arc::as_ptr(&bench.storage.files()[1].0));
+}
+
+#[test]
+fn a_lane_is_free_again_after_a_failure() {
+    let mut bench = Bench::new();
+    for _ in 0..20 {
+        bench
+            .storage
+            .once(OperationName::DurableWrite, Effect::Fail(Errno::NOSPC));
+        bench
+            .storage
+            .once(OperationName::Write, Effect::Fail(Errno::NOSPC));
+        assert!(bench.client().write_durable(0, &block(1)).is_err());
+    }
+    bench.storage.take_log();
+    bench.client().flush().expect("flush");
+    bench.client().flush().expect("flush");
+    let [first, second] = bench.storage.files() else {
+        panic!("two flushes")
+    };
+    assert!(Arc::ptr_eq(&first.0, &second.0));
+}
+
+#[test]
+fn interrupted_operations_are_repeated() {
+    use OperationName::{
+        Allocate, DataSync, DurableWrite, PunchHole, Read, SeekData, SeekHole, Write,
+    };
+    let mut bench = Bench::new();
+    for name in [
+        Allocate,
+        DataSync,
+        DurableWrite,
+        PunchHole,
+        Read,
+        SeekData,
+        SeekHole,
+        Write,
+    ] {
+        bench.storage.once(name, Effect::Fail(Errno::INTR));
+    }
+    let mut client = bench.client();
+    client.write(0, &block(1)).expect("write");
+    client
+        .write_durable(BLOCK, &block(1))
+        .expect("durable write");
+    client.flush().expect("flush");
+    client.unmap(BLOCK, BLOCK).expect("unmap");
+    client.anchor(0, BLOCK).expect("anchor");
+    assert_eq!(
+        client.extent(0, 4 * BLOCK).expect("extent").1,
+        ExtentState::Mapped
+    );
+    assert_eq!(client.read(0, 4096).expect("read"), block(1));
+}
+
+#[test]
+fn a_way_of_zeroing_that_is_not_supported_is_tried_once() {
+    use OperationName::{PunchHole, Write, ZeroRange};
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .always(PunchHole, Effect::Fail(Errno::OPNOTSUPP));
+    bench
+        .storage
+        .always(ZeroRange, Effect::Fail(Errno::OPNOTSUPP));
+    bench.client().write(0, &[1; 8192]).expect("write");
+    bench.storage.take_log();
+    bench.client().unmap(0, BLOCK).expect("unmap");
+    assert_eq!(bench.storage.take_log(), [PunchHole, ZeroRange, Write]);
+    bench
+        .client()
+        .write_zeroes(BLOCK, BLOCK, true, Durability::Cached)
+        .expect("zeroes");
+    assert_eq!(bench.storage.take_log(), [Write]);
+    assert_eq!(bench.client().read(0, 8192).expect("read"), [0; 8192]);
+}
+
+#[test]
+fn zeros_are_written_in_bounded_pieces() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .always(OperationName::ZeroRange, Effect::Fail(Errno::OPNOTSUPP));
+    bench
+        .client()
+        .write_zeroes(0, SIZE, false, Durability::Durable)
+        .expect("zeroes");
+    let log = bench.storage.take_log();
+    assert_eq!(
+        log.iter()
+            .filter(|name| **name == OperationName::Write)
+            .count(),
+        4
+    );
+    assert_eq!(log.last(), Some(&OperationName::DataSync));
+}
+
+#[test]
+fn no_space_for_zeros_is_reported_and_the_volume_stays_usable() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::PunchHole, Effect::Fail(Errno::NOSPC));
+    let failed = bench.client().unmap(0, BLOCK);
+    assert!(matches!(failed, Err(VolumeError::NoSpace)), "{failed:?}");
+    bench.client().unmap(0, BLOCK).expect("unmap");
+}
+
+#[test]
+fn no_space_preserves_all_other_data() {
+    let mut bench = Bench::new();
+    bench.client().write(0, &block(1)).expect("write");
+    bench
+        .storage
+        .once(OperationName::Write, Effect::Fail(Errno::NOSPC));
+    assert!(matches!(
+        bench.client().write(BLOCK, &block(2)),
+        Err(VolumeError::NoSpace)
+    ));
+    assert_eq!(bench.client().read(0, 4096).expect("read"), block(1));
+    assert_eq!(bench.client().read(BLOCK, 4096).expect("read"), block(0));
+}
+
+#[test]
+fn a_write_that_moves_nothing_fails_instead_of_spinning() {
+    let mut bench = Bench::new();
+    bench.storage.once(OperationName::Write, Effect::Short(0));
+    assert!(matches!(
+        bench.client().write(0, &block(1)),
+        Err(VolumeError::Io { .. })
+    ));
+    bench.client().write(0, &block(1)).expect("write");
+}
+
+#[test]
+fn a_file_cut_behind_our_back_is_short_and_stays_usable() {
+    let mut bench = Bench::new();
+    bench.client().write(0, &block(1)).expect("write");
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(bench.scratch.path("volume"))
+        .expect("open");
+    file.set_len(BLOCK + 100).expect("cut");
+    let mut into = [0; 8192];
+    assert!(matches!(
+        bench.volume.try_read(ByteOffset(0), &mut into),
+        Attempt::WouldSleep
+    ));
+    for (offset, expected) in [(0, 2 * BLOCK), (BLOCK, 3 * BLOCK), (SIZE - 2 * BLOCK, SIZE)] {
+        let failed = bench.client().read(offset, 8192);
+        assert!(
+            matches!(failed, Err(VolumeError::ShortFile { expected_end }) if expected_end == expected),
+            "{failed:?}"
+        );
+    }
+    let refused = bench.volume.refresh_geometry();
+    assert!(
+        matches!(refused, Err(VolumeError::ShortFile { expected_end: SIZE })),
+        "{refused:?}"
+    );
+    assert_eq!(bench.volume.geometry().block_count, SIZE / BLOCK);
+    let mut client = bench.client();
+    assert_eq!(client.read(0, 4096).expect("read"), block(1));
+    client.write(SIZE - BLOCK, &block(2)).expect("write");
+    assert_eq!(client.read(SIZE - BLOCK, 4096).expect("read"), block(2));
+    assert_eq!(client.read(0, 4096).expect("read"), block(1));
+}
+
+#[test]
+fn extents_follow_data_and_holes() {
+    let mut bench = Bench::new();
+    let mut client = bench.client();
+    client.write(8 * BLOCK, &[1; 16384]).expect("write");
+    client.flush().expect("flush");
+    assert_eq!(
+        client.extent(0, SIZE).expect("extent"),
+        (8 * BLOCK, ExtentState::Deallocated)
+    );
+    assert_eq!(
+        client.extent(8 * BLOCK, SIZE - 8 * BLOCK).expect("extent"),
+        (4 * BLOCK, ExtentState::Mapped)
+    );
+    assert_eq!(
+        client
+            .extent(12 * BLOCK, SIZE - 12 * BLOCK)
+            .expect("extent"),
+        (SIZE - 12 * BLOCK, ExtentState::Deallocated)
+    );
+}
+
+#[test]
+fn extents_that_cannot_be_told_are_mapped() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::SeekData, Effect::Fail(Errno::INVAL));
+    let found = bench.client().extent(0, SIZE).expect("extent");
+    assert_eq!(found, (SIZE, ExtentState::Mapped));
+}
+
+#[test]
+fn space_that_cannot_be_reserved_is_an_unsupported_operation() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .once(OperationName::Allocate, Effect::Fail(Errno::OPNOTSUPP));
+    assert!(matches!(
+        bench.client().anchor(0, BLOCK),
+        Err(VolumeError::Unsupported)
+    ));
+}
+
+#[test]
+fn read_only_volumes_refuse_changes_and_flush_at_once() {
+    let mut bench = Bench::new();
+    bench.client().write(0, &block(1)).expect("write");
+    drop(bench.volume);
+    bench.storage.take_log();
+    let spec = VolumeSpec {
+        read_only: true,
+        ..file_spec(&bench.scratch, SIZE, 4096)
+    };
+    bench.volume = open(&spec).expect("open");
+    let mut client = bench.client();
+    assert!(matches!(
+        client.write(0, &block(2)),
+        Err(VolumeError::ReadOnly)
+    ));
+    assert!(matches!(client.unmap(0, BLOCK), Err(VolumeError::ReadOnly)));
+    let zeroed = client.write_zeroes(0, BLOCK, true, Durability::Cached);
+    assert!(matches!(zeroed, Err(VolumeError::ReadOnly)));
+    client.flush().expect("flush");
+    assert!(matches!(
+        client.volume().grow(2 * SIZE),
+        Err(VolumeError::ReadOnly)
+    ));
+    assert_eq!(client.read(0, 4096).expect("read"), block(1));
+    assert_eq!(bench.storage.take_log(), [OperationName::Read]);
+}
