@@ -22,10 +22,13 @@ pub struct NexusPort {
     pub initiator_name: String,
     /// Initiator session identifier; with the name it is the initiator port (RFC 7143 §4.4.2).
     pub isid: [u8; 6],
-    /// Relative target port identifier, from 1 (SPC-4 §7.8.6.6).
+    /// Relative target port identifier, from 1 (SPC-4 §7.8.6.6). Registrations are told apart by
+    /// it, so ports of different targets that export the same unit should differ in it too.
     pub relative_target_port: u16,
     /// Target port name: iSCSI name, `,t,0x`, portal group tag in four hexadecimal digits.
     pub target_port_name: String,
+    /// Writes through this nexus are refused with WRITE PROTECTED, whatever the volume allows.
+    pub read_only: bool,
 }
 
 impl NexusPort {
@@ -73,6 +76,11 @@ impl Nexus {
     /// Who this is to reservations.
     pub fn identity(&self) -> &NexusIdentity {
         &self.identity
+    }
+
+    /// Whether both go from the same initiator port to the same target port.
+    pub(crate) fn is_same_port(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.port.target_port_name == other.port.target_port_name
     }
 
     /// False once the session is gone.
@@ -143,13 +151,17 @@ mod tests {
             isid: [0x80, 0, 0, 0, 0, 1],
             relative_target_port: 1,
             target_port_name: "iqn.2026-11.local.longshore:default,t,0x0001".into(),
+            read_only: false,
         })
     }
 
     #[test]
     fn a_new_nexus_starts_with_power_on() {
         let nexus = nexus();
-        assert_eq!(nexus.take_unit_attention(), Some(UnitAttention::PowerOnOrReset));
+        assert_eq!(
+            nexus.take_unit_attention(),
+            Some(UnitAttention::PowerOnOrReset)
+        );
         assert_eq!(nexus.take_unit_attention(), None);
     }
 
@@ -160,8 +172,14 @@ mod tests {
         nexus.establish(UnitAttention::CapacityChanged);
         nexus.establish(UnitAttention::LogicalUnitReset);
         nexus.establish(UnitAttention::CapacityChanged);
-        assert_eq!(nexus.take_unit_attention(), Some(UnitAttention::LogicalUnitReset));
-        assert_eq!(nexus.take_unit_attention(), Some(UnitAttention::CapacityChanged));
+        assert_eq!(
+            nexus.take_unit_attention(),
+            Some(UnitAttention::LogicalUnitReset)
+        );
+        assert_eq!(
+            nexus.take_unit_attention(),
+            Some(UnitAttention::CapacityChanged)
+        );
         assert_eq!(nexus.take_unit_attention(), None);
     }
 
@@ -170,7 +188,10 @@ mod tests {
         let nexus = nexus();
         nexus.establish(UnitAttention::ModeParametersChanged);
         nexus.establish(UnitAttention::PowerOnOrReset);
-        assert_eq!(nexus.take_unit_attention(), Some(UnitAttention::PowerOnOrReset));
+        assert_eq!(
+            nexus.take_unit_attention(),
+            Some(UnitAttention::PowerOnOrReset)
+        );
         assert_eq!(nexus.take_unit_attention(), None);
     }
 
@@ -178,7 +199,10 @@ mod tests {
     fn reservation_bits_and_attentions_do_not_disturb_each_other() {
         let nexus = nexus();
         nexus.set_reservation_bits(0xff);
-        assert_eq!(nexus.pending_unit_attention(), Some(UnitAttention::PowerOnOrReset));
+        assert_eq!(
+            nexus.pending_unit_attention(),
+            Some(UnitAttention::PowerOnOrReset)
+        );
         nexus.take_unit_attention();
         assert_eq!(nexus.gate(), 0xff00_0000);
         nexus.establish(UnitAttention::CapacityChanged);

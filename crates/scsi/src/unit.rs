@@ -146,11 +146,17 @@ impl LogicalUnit {
     pub fn attach(self: &Arc<Self>, port: NexusPort) -> Arc<Nexus> {
         let nexus = Arc::new(Nexus::new(port));
         let mut shared = self.lock();
-        let replaced = shared.nexuses.iter().find(|n| n.identity() == nexus.identity()).cloned();
+        let replaced = shared
+            .nexuses
+            .iter()
+            .find(|known| known.is_same_port(&nexus))
+            .cloned();
         if let Some(replaced) = replaced {
             shared.detach(&replaced);
         }
-        shared.reservations.add_target_port(nexus.port().relative_target_port);
+        shared
+            .reservations
+            .add_target_port(nexus.port().relative_target_port);
         shared.nexuses.push(Arc::clone(&nexus));
         shared.refresh_gates();
         nexus
@@ -222,6 +228,12 @@ impl LogicalUnit {
         }
     }
 
+    /// Whether writes of this nexus are refused: the volume, the initiator's LUN map, or SWP of the
+    /// control mode page says so.
+    pub fn is_write_protected(&self, nexus: &Nexus) -> bool {
+        self.config.read_only || nexus.port().read_only || self.modes.software_write_protect()
+    }
+
     /// Decides whether a command of this kind may run now.
     ///
     /// The order is that of SAM-5 §5.3.3: a unit attention about a reset, then RESERVATION
@@ -232,8 +244,11 @@ impl LogicalUnit {
     pub fn admit(&self, nexus: &Nexus, access: Access) -> Result<(), Completion> {
         let conflict_bits =
             u32::from(crate::reservation::gate_bit(access.reservation)) << GATE_RESERVATION_SHIFT;
-        let attention_bits =
-            if access.ignores_unit_attention { 0 } else { UnitAttention::MASK };
+        let attention_bits = if access.ignores_unit_attention {
+            0
+        } else {
+            UnitAttention::MASK
+        };
         if nexus.gate() & (conflict_bits | attention_bits) == 0 {
             return Ok(());
         }

@@ -63,11 +63,17 @@ pub(crate) const fn gate_bit(class: ReservationClass) -> u8 {
     }
 }
 
-const GATED: [ReservationClass; 3] =
-    [ReservationClass::Inspects, ReservationClass::Reads, ReservationClass::Changes];
+const GATED: [ReservationClass; 3] = [
+    ReservationClass::Inspects,
+    ReservationClass::Reads,
+    ReservationClass::Changes,
+];
 
 fn gate_where(conflict: impl Fn(ReservationClass) -> bool) -> u8 {
-    GATED.into_iter().filter(|class| conflict(*class)).fold(0, |bits, class| bits | gate_bit(class))
+    GATED
+        .into_iter()
+        .filter(|class| conflict(*class))
+        .fold(0, |bits, class| bits | gate_bit(class))
 }
 
 pub(crate) fn persistent_gate(kind: ReservationType, relation: Relation) -> u8 {
@@ -118,18 +124,30 @@ mod tests {
         for (kind, relation, expected) in EXPECTED {
             let classes = [Unaffected, Inspects, Reads, Changes, Reservation];
             for (class, expected) in classes.into_iter().zip(expected) {
-                assert_eq!(conflicts(kind, relation, class), expected, "{kind:?} {relation:?} {class:?}");
+                assert_eq!(
+                    conflicts(kind, relation, class),
+                    expected,
+                    "{kind:?} {relation:?} {class:?}"
+                );
                 let gate = persistent_gate(kind, relation);
-                assert_eq!(gate & gate_bit(class) != 0, expected, "gate {kind:?} {relation:?} {class:?}");
+                assert_eq!(
+                    gate & gate_bit(class) != 0,
+                    expected,
+                    "gate {kind:?} {relation:?} {class:?}"
+                );
             }
         }
     }
 
     #[test]
     fn reserve_6_excludes_all_but_identification() {
-        for (class, expected) in
-            [(Unaffected, false), (Inspects, true), (Reads, true), (Changes, true), (Reservation, false)]
-        {
+        for (class, expected) in [
+            (Unaffected, false),
+            (Inspects, true),
+            (Reads, true),
+            (Changes, true),
+            (Reservation, false),
+        ] {
             assert_eq!(conflicts_with_legacy(class), expected);
             assert_eq!(legacy_gate() & gate_bit(class) != 0, expected);
         }

@@ -17,12 +17,13 @@ pub mod conflict;
 pub(crate) mod legacy;
 pub(crate) mod persistent_in;
 pub(crate) mod persistent_out;
+mod rules;
 pub mod store;
 pub mod table;
 pub mod transport_id;
 
-pub(crate) use conflict::gate_bit;
 pub use conflict::Relation;
+pub(crate) use conflict::gate_bit;
 pub use store::ReservationFormatError;
 pub use table::{NexusIdentity, ReservationTable, ReservationType};
 
@@ -66,7 +67,11 @@ impl Reservations {
     }
 
     pub(crate) fn nexus_lost(&mut self, nexus: &Arc<Nexus>) {
-        if self.legacy_holder.as_ref().is_some_and(|holder| Arc::ptr_eq(holder, nexus)) {
+        if self
+            .legacy_holder
+            .as_ref()
+            .is_some_and(|holder| Arc::ptr_eq(holder, nexus))
+        {
             self.legacy_holder = None;
         }
     }
@@ -74,7 +79,11 @@ impl Reservations {
     /// The gate bits of a nexus: one for each class of commands that would conflict now.
     pub(crate) fn gate_of(&self, nexus: &Arc<Nexus>) -> u8 {
         if let Some(holder) = &self.legacy_holder {
-            return if Arc::ptr_eq(holder, nexus) { 0 } else { conflict::legacy_gate() };
+            return if Arc::ptr_eq(holder, nexus) {
+                0
+            } else {
+                conflict::legacy_gate()
+            };
         }
         match self.table.reservation() {
             None => 0,

@@ -36,7 +36,11 @@ pub enum NexusIdentity {
 impl fmt::Debug for NexusIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Iscsi { initiator_name, isid, relative_target_port } => {
+            Self::Iscsi {
+                initiator_name,
+                isid,
+                relative_target_port,
+            } => {
                 write!(f, "{initiator_name},i,0x")?;
                 isid.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
                 write!(f, " on port {relative_target_port}")
@@ -98,7 +102,10 @@ impl ReservationType {
 
     /// Every registrant is a holder.
     pub fn held_by_all_registrants(self) -> bool {
-        matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
+        matches!(
+            self,
+            Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants
+        )
     }
 
     /// Those shut out may not read either.
@@ -173,15 +180,20 @@ impl ReservationTable {
         reservation: Option<Reservation>,
     ) -> Option<Self> {
         let distinct = registrations.iter().enumerate().all(|(index, one)| {
-            one.key != 0 && registrations[..index].iter().all(|other| other.identity != one.identity)
+            one.key != 0
+                && registrations[..index]
+                    .iter()
+                    .all(|other| other.identity != one.identity)
         });
-        let held = reservation.as_ref().is_none_or(|reservation| match &reservation.holder {
-            None => reservation.kind.held_by_all_registrants() && !registrations.is_empty(),
-            Some(holder) => {
-                !reservation.kind.held_by_all_registrants()
-                    && registrations.iter().any(|one| one.identity == *holder)
-            }
-        });
+        let held = reservation
+            .as_ref()
+            .is_none_or(|reservation| match &reservation.holder {
+                None => reservation.kind.held_by_all_registrants() && !registrations.is_empty(),
+                Some(holder) => {
+                    !reservation.kind.held_by_all_registrants()
+                        && registrations.iter().any(|one| one.identity == *holder)
+                }
+            });
         (distinct && held && registrations.len() <= MAX_REGISTRATIONS).then_some(Self {
             generation: 0,
             registrations,
@@ -217,7 +229,10 @@ impl ReservationTable {
 
     /// The key of a registrant.
     pub fn key_of(&self, identity: &NexusIdentity) -> Option<u64> {
-        self.registrations.iter().find(|one| one.identity == *identity).map(|one| one.key)
+        self.registrations
+            .iter()
+            .find(|one| one.identity == *identity)
+            .map(|one| one.key)
     }
 
     /// What somebody is to the reservation, or would be if there were one.
@@ -227,7 +242,10 @@ impl ReservationTable {
         }
         match &self.reservation {
             Some(Reservation { holder: None, .. }) => Relation::Holder,
-            Some(Reservation { holder: Some(holder), .. }) if holder == identity => Relation::Holder,
+            Some(Reservation {
+                holder: Some(holder),
+                ..
+            }) if holder == identity => Relation::Holder,
             Some(_) | None => Relation::Registrant,
         }
     }
@@ -243,10 +261,17 @@ impl ReservationTable {
     /// There is no room for another registrant.
     pub fn register(&mut self, identity: &NexusIdentity, key: u64) -> Result<(), TableFull> {
         debug_assert_ne!(key, 0, "zero is how protocols spell `no key`");
-        if let Some(known) = self.registrations.iter_mut().find(|one| one.identity == *identity) {
+        if let Some(known) = self
+            .registrations
+            .iter_mut()
+            .find(|one| one.identity == *identity)
+        {
             known.key = key;
         } else if self.registrations.len() < MAX_REGISTRATIONS {
-            self.registrations.push(Registration { identity: identity.clone(), key });
+            self.registrations.push(Registration {
+                identity: identity.clone(),
+                key,
+            });
         } else {
             return Err(TableFull);
         }
@@ -274,7 +299,10 @@ impl ReservationTable {
 
     /// Makes a registrant the holder of a reservation.
     pub fn reserve(&mut self, identity: &NexusIdentity, kind: ReservationType) {
-        debug_assert!(self.key_of(identity).is_some(), "only registrants hold reservations");
+        debug_assert!(
+            self.key_of(identity).is_some(),
+            "only registrants hold reservations"
+        );
         let holder = (!kind.held_by_all_registrants()).then(|| identity.clone());
         self.reservation = Some(Reservation { kind, holder });
     }
@@ -326,7 +354,11 @@ impl ReservationTable {
     /// Removes the holder of the reservation with all registrants that have its key, or all other
     /// registrants of an All Registrants reservation, and puts a reservation of `by` in its place
     /// (SPC-4 §5.12.11.2.4.2).
-    pub fn preempt_reservation(&mut self, by: &NexusIdentity, kind: ReservationType) -> Vec<Notice> {
+    pub fn preempt_reservation(
+        &mut self,
+        by: &NexusIdentity,
+        kind: ReservationType,
+    ) -> Vec<Notice> {
         let before = self.reservation.take();
         let holder_key = before
             .as_ref()
@@ -374,7 +406,11 @@ impl ReservationTable {
     }
 
     fn notify_others(&self, by: &NexusIdentity, event: NoticeEvent) -> Vec<Notice> {
-        let others = self.registrations.iter().map(|one| &one.identity).filter(|one| *one != by);
+        let others = self
+            .registrations
+            .iter()
+            .map(|one| &one.identity)
+            .filter(|one| *one != by);
         notices(others.cloned(), event)
     }
 }
