@@ -1,0 +1,117 @@
+//! Aborting tasks wherever they run, and knowing when the last of them can no longer act.
+//!
+//! An [`AbortOrder`] is mailed to every shard. Each shard aborts the tasks it names; a task whose
+//! storage request is still in flight keeps a reference to the order until that has ended. When the
+//! last reference goes, whoever waits is told. So the answer to a task management function, and the
+//! status of PREEMPT AND ABORT, leave only when no aborted task can touch the medium any more
+//! (SAM-5 §7.1).
+
+use std::sync::{Arc, Mutex};
+
+use longshore_scsi::nexus::Nexus;
+
+use crate::mail::Post;
+use crate::message::{AbortedFor, ConnectionAddress, Message, TaskAddress};
+
+/// Which tasks an order is about. Units are indices into the exports.
+#[derive(Debug)]
+pub(crate) enum AbortScope {
+    /// One task.
+    Task(TaskAddress),
+    /// All tasks of one connection on one unit.
+    ConnectionUnit {
+        connection: ConnectionAddress,
+        unit: usize,
+    },
+    /// All tasks of all nexuses on one unit.
+    Unit { unit: usize },
+    /// All tasks of all nexuses on several units.
+    Units { units: Vec<usize> },
+    /// All tasks of these nexuses on one unit.
+    Nexuses {
+        unit: usize,
+        nexuses: Vec<Arc<Nexus>>,
+    },
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct AbortOrder {
+    scope: AbortScope,
+    /// A task that stays, although the scope names it: the PREEMPT AND ABORT itself.
+    except: Option<TaskAddress>,
+    /// The nexuses that lost tasks.
+    aborted: Mutex<Vec<Arc<Nexus>>>,
+    waiter: AbortedFor,
+    post: Post,
+}
+
+impl AbortOrder {
+    /// An order on whose end `post` gets [`Message::AbortDone`] for `waiter`.
+    pub(crate) fn new(
+        scope: AbortScope,
+        except: Option<TaskAddress>,
+        waiter: AbortedFor,
+        post: Post,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            scope,
+            except,
+            aborted: Mutex::default(),
+            waiter,
+            post,
+        })
+    }
+
+    /// Whether it is about this task, which runs on that unit for that nexus.
+    pub(crate) fn names(&self, task: TaskAddress, on: Option<(usize, &Arc<Nexus>)>) -> bool {
+        if self.except == Some(task) {
+            return false;
+        }
+        let on_unit = |wanted: usize| on.is_some_and(|(unit, _)| unit == wanted);
+        match &self.scope {
+            AbortScope::Task(wanted) => *wanted == task,
+            AbortScope::ConnectionUnit { connection, unit } => {
+                task.connection == *connection && on_unit(*unit)
+            }
+            AbortScope::Unit { unit } => on_unit(*unit),
+            AbortScope::Units { units } => units.iter().any(|unit| on_unit(*unit)),
+            AbortScope::Nexuses { unit, nexuses } => on.is_some_and(|(own_unit, own)| {
+                own_unit == *unit && nexuses.iter().any(|nexus| Arc::ptr_eq(nexus, own))
+            }),
+        }
+    }
+
+    /// Whether requests of tasks that ended earlier on this unit must be waited for too.
+    pub(crate) fn waits_for_orphans_of(&self, wanted: usize) -> bool {
+        match &self.scope {
+            AbortScope::Task(_) => false,
+            AbortScope::ConnectionUnit { unit, .. }
+            | AbortScope::Unit { unit }
+            | AbortScope::Nexuses { unit, .. } => *unit == wanted,
+            AbortScope::Units { units } => units.contains(&wanted),
+        }
+    }
+
+    /// A task of that nexus was aborted.
+    pub(crate) fn note_aborted(&self, nexus: &Arc<Nexus>) {
+        let mut aborted = self.aborted.lock().expect("nothing panics under this lock");
+        if !aborted.iter().any(|known| Arc::ptr_eq(known, nexus)) {
+            aborted.push(Arc::clone(nexus));
+        }
+    }
+}
+
+impl Drop for AbortOrder {
+    fn drop(&mut self) {
+        let aborted = self
+            .aborted
+            .get_mut()
+            .expect("nothing panics under this lock");
+        let aborted = std::mem::take(aborted);
+        self.post.send(Message::AbortDone {
+            waiter: self.waiter,
+            aborted,
+        });
+    }
+}

@@ -1,0 +1,137 @@
+//! What a server is to serve and within which limits. Plain values, checked by [`crate::Server::start`].
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_iscsi::name::IscsiName;
+use longshore_iscsi::target::directory::{Authentication, LoginConfig};
+
+use longshore_reactor::EngineChoice;
+use longshore_volume::Volume;
+
+/// Everything a server needs to know.
+pub struct ServerConfig {
+    /// The volumes, by index.
+    pub volumes: Vec<Arc<dyn Volume>>,
+    /// The iSCSI targets.
+    pub targets: Vec<TargetConfig>,
+    /// What discovery sessions must prove.
+    pub discovery: Authentication,
+    /// Where to listen.
+    pub listeners: Vec<ListenerConfig>,
+    /// How reactors wait.
+    pub engine: EngineChoice,
+    /// One reactor per entry, pinned to that core. Empty: one for every core this process may use.
+    pub cores: Vec<usize>,
+    /// How long responses may wait for company.
+    pub transmit: TransmitPolicy,
+    /// See [`Limits`].
+    pub limits: Limits,
+    /// Where reservations that must survive a restart are kept. `None`: they are refused.
+    pub state_directory: Option<PathBuf>,
+}
+
+/// A listening socket, bound already.
+#[derive(Debug)]
+pub struct ListenerConfig {
+    /// The socket.
+    pub listener: TcpListener,
+    /// `host:port` that peers are told in place of the address of the socket (NAT, forwarding).
+    pub advertise: Option<String>,
+    /// Portals of one portal group share a tag (RFC 7143 §3.1.1, Portal Group).
+    pub portal_group_tag: u16,
+}
+
+impl ListenerConfig {
+    /// The address it is bound to.
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// One iSCSI target.
+pub struct TargetConfig {
+    /// Its name.
+    pub name: IscsiName,
+    /// Its alias.
+    pub alias: Option<String>,
+    /// Portal group tags it is reachable through. Empty: all.
+    pub portal_groups: Vec<u16>,
+    /// What it offers in negotiations.
+    pub login: LoginConfig,
+    /// What initiators must prove, where their access rule says nothing else.
+    pub authentication: Authentication,
+    /// The logical units of initiators that no rule names. `None`: those initiators are refused.
+    pub default_luns: Option<Vec<LunConfig>>,
+    /// Rules for initiators by name; the first that matches decides.
+    pub access: Vec<AccessRule>,
+}
+
+/// What one group of initiators may do with a target.
+pub struct AccessRule {
+    /// Names it is for.
+    pub initiators: Vec<IscsiName>,
+    /// What they must prove; `None`: as the target says.
+    pub authentication: Option<Authentication>,
+    /// Their own map of logical units. A rule without any refuses the login.
+    pub luns: Vec<LunConfig>,
+}
+
+/// A volume under a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LunConfig {
+    /// 0 to 16383.
+    pub lun: u16,
+    /// Index into [`ServerConfig::volumes`].
+    pub volume: usize,
+    /// Writes through this number are refused.
+    pub read_only: bool,
+}
+
+/// How long a response may wait for company.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransmitPolicy {
+    /// What is ready at the end of a turn leaves in one send, at once.
+    #[default]
+    NoDelay,
+    /// The kernel holds back a partial segment while sent data is unacknowledged (RFC 896).
+    Nagle,
+}
+
+/// Bounds on everything a peer can make grow.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Sessions; a login beyond is refused with "out of resources" (0302).
+    pub sessions: usize,
+    /// Connections that have not finished their login; one beyond is closed at once.
+    pub pending_logins: usize,
+    /// Commands a session may have outstanding (its command window).
+    pub queue_depth: u32,
+    /// Time for a login.
+    pub login_timeout: Duration,
+    /// Silence after which an initiator is pinged; zero: never.
+    pub nop_interval: Duration,
+    /// Time to answer a ping.
+    pub nop_timeout: Duration,
+    /// Bytes of payload memory, all reactors together.
+    pub memory: u64,
+    /// Time for sessions to end at shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 4096,
+            pending_logins: 256,
+            queue_depth: 512,
+            login_timeout: Duration::from_secs(15),
+            nop_interval: Duration::from_secs(30),
+            nop_timeout: Duration::from_secs(30),
+            memory: 1 << 30,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! One connection: its socket, its protocol machine, its tasks.
+//!
+//! The driver of STYLE's "feed, poll, repeat": bytes from the socket go into the machine, what the
+//! machine says happened is done, and what it queued leaves in one send at the end of the turn.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use longshore_iscsi::session_parameters::SessionType;
+use longshore_iscsi::target::{
+    CloseReason, Completion, Connection as Machine, ConnectionConfig, DataOutFailure, Event,
+    Payload, PayloadWanted, TaskId, TaskManagementId,
+};
+use longshore_iscsi::transmit::{PayloadId, Segment, Transmit};
+use longshore_reactor::{Buffer, TimerId};
+use longshore_scsi::command::{CommandEvent, Completion as ScsiCompletion};
+use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
+use slab::Slab;
+
+use crate::core::{Core, Shared};
+use crate::directory::{ConnectionDirectory, EstablishedSession};
+use crate::message::{ConnectionAddress, TaskAddress};
+use crate::platform::Link;
+use crate::session::Session;
+use crate::task::{TaskState, Tasks};
+use crate::task_management::PendingManagement;
+
+/// While so much waits to be sent, no more reads are started.
+const BACKED_UP_BYTES: usize = 1 << 20;
+/// While so much waits to be sent, nothing more is received: the peer does not read.
+const STOP_RECEIVING_BYTES: usize = 4 << 20;
+/// Payload from this length on is received straight into the buffer it belongs to.
+const DIRECT_RECEIVE_BYTES: u32 = 4096;
+/// Receives of one connection in one turn; others come next.
+const RECEIVES_PER_TURN: usize = 4;
+/// Segments in one send. Linux takes up to 1,024.
+const SEGMENTS_PER_SEND: usize = 256;
+/// Shared zeros that zero segments point at.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It does.
+    Open,
+    /// It is over; tear it down.
+    Over,
+}
+
+/// See the module documentation.
+pub(crate) struct Connection {
+    pub address: ConnectionAddress,
+    pub link: Box<dyn Link>,
+    pub machine: Machine,
+    pub transmit: Transmit,
+    pub session: Option<Session>,
+    pub tasks: Tasks,
+    /// Tasks that wait for room to answer, oldest first.
+    pub deferred: VecDeque<TaskAddress>,
+    /// How many live tasks are ORDERED.
+    pub ordered: usize,
+    /// A task ended while there were ordered ones.
+    pub order_changed: bool,
+    /// Tasks that have arrived.
+    pub sequence: u64,
+    /// Payload that the transmit queue refers to, by [`PayloadId`].
+    pub sending: Slab<Buffer>,
+    pub management: Vec<PendingManagement>,
+    pub timer: Option<(TimerId, u64)>,
+    /// It is in the shard's list of connections to be received from.
+    pub is_listed: bool,
+    /// It is in the shard's list of connections with something to send.
+    pub is_dirty: bool,
+    peer: SocketAddr,
+    reached: SocketAddr,
+    portal: usize,
+    readable: bool,
+    writable: bool,
+    /// Commands wait for the end of the session this one takes the place of.
+    held: bool,
+    /// Nothing more is received; what is queued is sent, then it is over.
+    closing: Option<CloseReason>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        shared: &Shared,
+        address: ConnectionAddress,
+        link: Box<dyn Link>,
+        portal: usize,
+        now_ms: u64,
+    ) -> std::io::Result<Self> {
+        let limits = &shared.limits;
+        let (peer, reached) = link.addresses()?;
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(std::io::Error::other)?;
+        let milliseconds =
+            |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let config = ConnectionConfig {
+            login_timeout_ms: milliseconds(limits.login_timeout),
+            nop_interval_ms: milliseconds(limits.nop_interval),
+            nop_timeout_ms: milliseconds(limits.nop_timeout),
+            logout_timeout_ms: milliseconds(limits.drain_timeout),
+            queue_depth: limits.queue_depth,
+            tag_seed: u64::from_ne_bytes(seed),
+            ..ConnectionConfig::default()
+        };
+        Ok(Self {
+            address,
+            peer,
+            reached,
+            link,
+            machine: Machine::new(config, now_ms),
+            transmit: Transmit::new(),
+            session: None,
+            tasks: Tasks::default(),
+            deferred: VecDeque::new(),
+            ordered: 0,
+            order_changed: false,
+            sequence: 0,
+            sending: Slab::new(),
+            management: Vec::new(),
+            timer: None,
+            is_listed: false,
+            is_dirty: false,
+            portal,
+            readable: true,
+            writable: true,
+            held: false,
+            closing: None,
+        })
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn set_readable(&mut self) {
+        self.readable = true;
+    }
+
+    pub(crate) fn set_writable(&mut self) {
+        self.writable = true;
+    }
+
+    /// The session this one takes the place of has ended.
+    pub(crate) fn release_hold(&mut self) {
+        self.held = false;
+    }
+
+    /// Whether there is something to receive and room for what may come of it.
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.readable
+            && !self.held
+            && self.closing.is_none()
+            && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
+    }
+
+    /// So much waits to be sent that reads had better wait.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.transmit.pending_bytes() >= BACKED_UP_BYTES || !self.deferred.is_empty()
+    }
+
+    /// Nothing of it is in progress.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.tasks.is_empty() && self.transmit.is_empty() && self.management.is_empty()
+    }
+
+    /// Stops receiving; the rest is sent.
+    pub(crate) fn begin_close(&mut self, reason: CloseReason) {
+        if self.closing.is_none() {
+            let initiator = self
+                .machine
+                .session()
+                .map(|s| s.initiator_name.as_str().to_owned());
+            match reason {
+                CloseReason::Logout => {
+                    tracing::info!(peer = %self.peer, initiator, "logged out");
+                }
+                _ => tracing::warn!(peer = %self.peer, initiator, ?reason, "closing connection"),
+            }
+            self.closing = Some(reason);
+        }
+    }
+
+    /// Receives and acts, for one turn.
+    pub(crate) fn receive_turn(&mut self, core: &mut Core) -> Fate {
+        for _ in 0..RECEIVES_PER_TURN {
+            if !self.wants_turn() {
+                break;
+            }
+            if self.receive(core) == Fate::Over {
+                return Fate::Over;
+            }
+        }
+        Fate::Open
+    }
+
+    fn receive(&mut self, core: &mut Core) -> Fate {
+        let mut receive_buffer = std::mem::take(&mut core.receive_buffer);
+        let direct = self
+            .machine
+            .payload_wanted()
+            .filter(|w| w.length >= DIRECT_RECEIVE_BYTES);
+        let place = direct.and_then(|wanted| place_of(&mut self.tasks, wanted));
+        let received = match place {
+            Some(place) => {
+                let placed_max = place.len();
+                let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(&mut receive_buffer)];
+                let room = placed_max + buffers[1].len();
+                self.link
+                    .receive(&mut buffers)
+                    .map(|n| (n, n.min(placed_max), room))
+            }
+            None => self
+                .link
+                .receive(&mut [IoSliceMut::new(&mut receive_buffer)])
+                .map(|n| (n, 0, receive_buffer.len())),
+        };
+        let fate = match received {
+            Ok((0, ..)) => {
+                tracing::debug!(peer = %self.peer, "peer closed the connection");
+                Fate::Over
+            }
+            Ok((n, placed, room)) => {
+                self.readable = n == room;
+                if placed > 0 {
+                    self.note_placed(placed, core.now_ms);
+                }
+                self.process(core, &receive_buffer[..n - placed], placed > 0);
+                Fate::Open
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Fate::Open
+            }
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "receive failed");
+                Fate::Over
+            }
+        };
+        core.receive_buffer = receive_buffer;
+        fate
+    }
+
+    /// Tells the machine of payload that went straight to its place.
+    fn note_placed(&mut self, placed: usize, now_ms: u64) {
+        let wanted = self
+            .machine
+            .payload_wanted()
+            .expect("asked for before the receive");
+        let task = self
+            .tasks
+            .get_mut(wanted.task.0)
+            .expect("its memory was received into");
+        let start = wanted.buffer_offset as usize;
+        let bytes = task.data_out.as_deref().unwrap_or_default();
+        self.machine
+            .payload_received(&bytes[start..start + placed], now_ms);
+    }
+
+    /// Feeds bytes to the machine and does what it says. `direct`: payload was placed before them, so
+    /// the machine may have something to say even if they are none.
+    fn process(&mut self, core: &mut Core, mut input: &[u8], direct: bool) {
+        if input.is_empty() && !direct {
+            return;
+        }
+        let shared = Arc::clone(&core.shared);
+        let mut established = None;
+        loop {
+            let mut directory = ConnectionDirectory {
+                exports: &shared.exports,
+                sessions: &shared.sessions,
+                connection: self.address,
+                post: &shared.posts[core.shard],
+                reached: self.reached,
+                portal_group_tag: shared.exports.portals[self.portal].portal_group_tag,
+                closing: shared.closing.load(Ordering::Relaxed),
+                established: &mut established,
+            };
+            let event =
+                self.machine
+                    .next(&mut input, &mut directory, &mut self.transmit, core.now_ms);
+            match event {
+                Event::NeedMore => break,
+                Event::Established => self.established(core, established.take()),
+                Event::Command(command) => self.start_command(core, &command),
+                Event::DataOut {
+                    task,
+                    buffer_offset,
+                    bytes,
+                } => {
+                    self.place(task, buffer_offset, &bytes);
+                }
+                Event::DataOutComplete { task } => self.data_out_complete(core, task),
+                Event::DataOutFailed { task, failure } => self.data_out_failed(core, task, failure),
+                Event::TaskManagement(request) => self.task_management(core, request),
+                Event::Close(reason) => {
+                    self.begin_close(reason);
+                    break;
+                }
+            }
+        }
+        // A login that took the place of a session and then failed leaves a session behind that
+        // nobody uses.
+        if let Some(unused) = established {
+            shared.sessions.leave(unused.ticket.tsih, self.address);
+        }
+    }
+
+    fn established(&mut self, core: &mut Core, established: Option<EstablishedSession>) {
+        let established = established.expect("a login that succeeds has established its session");
+        let parameters = self.machine.session().expect("the login is over");
+        tracing::info!(
+            peer = %self.peer,
+            initiator = %parameters.initiator_name.as_str(),
+            target = parameters.target_name.as_ref().map(|name| name.as_str()),
+            discovery = parameters.session_type == SessionType::Discovery,
+            tsih = parameters.tsih.0,
+            "logged in"
+        );
+        tracing::debug!(peer = %self.peer, parameters = ?parameters.operational, "negotiated");
+        core.shared.pending_logins.fetch_sub(1, Ordering::Relaxed);
+        self.held = established.ticket.must_wait;
+        self.session = Some(Session::begin(
+            &core.shared.exports,
+            established,
+            parameters,
+        ));
+    }
+
+    /// Puts write data where it belongs.
+    fn place(&mut self, task: TaskId, buffer_offset: u32, bytes: &[u8]) {
+        let place = self
+            .tasks
+            .get_mut(task.0)
+            .and_then(|task| task.data_out.as_deref_mut())
+            .and_then(|buffer| {
+                buffer
+                    .get_mut(buffer_offset as usize..)?
+                    .get_mut(..bytes.len())
+            });
+        match place {
+            Some(place) => place.copy_from_slice(bytes),
+            None => debug_assert!(false, "the machine delivers what was asked for only"),
+        }
+    }
+
+    fn data_out_failed(&mut self, core: &mut Core, task: TaskId, failure: DataOutFailure) {
+        let sense = Sense::new(
+            SenseKey::AbortedCommand,
+            AdditionalSense {
+                asc: failure.asc,
+                ascq: failure.ascq,
+            },
+        );
+        match self.tasks.take(task.0) {
+            Some(task) => self.finish(core, task, ScsiCompletion::check_condition(sense)),
+            None => {
+                let sense = ScsiCompletion::check_condition(sense);
+                let bytes = sense.sense_bytes();
+                let completion = Completion {
+                    status: sense.status.0,
+                    sense: bytes.as_ref().map_or(&[], |bytes| bytes.as_ref()),
+                    data_in: Payload::None,
+                    scsi_length: 0,
+                };
+                self.machine.complete(task, completion, &mut self.transmit);
+            }
+        }
+    }
+
+    /// Sends as much as the socket takes, and lets deferred tasks use the room.
+    pub(crate) fn flush(&mut self, core: &mut Core) -> Fate {
+        loop {
+            while !self.transmit.is_empty() && self.writable {
+                if self.send(core) == Fate::Over {
+                    return Fate::Over;
+                }
+            }
+            if !self.run_deferred(core) && !self.run_ordering(core) {
+                break;
+            }
+        }
+        if self.closing.is_some() && self.transmit.is_empty() {
+            return Fate::Over;
+        }
+        Fate::Open
+    }
+
+    fn send(&mut self, core: &mut Core) -> Fate {
+        let mut slices = [IoSlice::new(&[]); SEGMENTS_PER_SEND];
+        let mut count = 0;
+        let mut length = 0;
+        let arena = self.transmit.arena();
+        for (slice, segment) in slices.iter_mut().zip(self.transmit.segments()) {
+            let bytes = match segment {
+                Segment::Arena { start, length } => &arena[start..start + length],
+                Segment::Zeros { length } => &ZEROS[..length.min(ZEROS.len())],
+                Segment::Buffer { id, start, length } => {
+                    let number = usize::try_from(id.0).expect("we numbered it");
+                    &self.sending[number][start..start + length]
+                }
+            };
+            *slice = IoSlice::new(bytes);
+            count += 1;
+            length += bytes.len();
+            if bytes.len() < segment.length() {
+                break;
+            }
+        }
+        match self.link.send(&slices[..count]) {
+            Ok(sent) => {
+                self.writable = sent == length;
+                let mut released = std::mem::take(&mut core.released);
+                self.transmit.advance(sent, &mut released);
+                self.release(core, &mut released);
+                core.released = released;
+                Fate::Open
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.writable = false;
+                Fate::Open
+            }
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "send failed");
+                Fate::Over
+            }
+        }
+    }
+
+    /// Gives back payload that has left.
+    fn release(&mut self, core: &mut Core, released: &mut Vec<PayloadId>) {
+        for id in released.drain(..) {
+            let number = usize::try_from(id.0).expect("we numbered it");
+            core.pool.put(self.sending.remove(number));
+        }
+    }
+
+    /// Runs tasks that waited for room. Returns whether any ran.
+    fn run_deferred(&mut self, core: &mut Core) -> bool {
+        let mut ran = false;
+        while self.transmit.pending_bytes() < BACKED_UP_BYTES {
+            let Some(address) = self.deferred.pop_front() else {
+                break;
+            };
+            if let Some(task) = self.tasks.take_exact(address) {
+                debug_assert!(matches!(task.state, TaskState::Deferred));
+                self.run_in_order(core, task);
+                ran = true;
+            }
+        }
+        ran
+    }
+
+    /// A message for a task in [`TaskState::Elsewhere`] came.
+    pub(crate) fn resume(&mut self, core: &mut Core, address: TaskAddress, event: CommandEvent) {
+        if let Some(task) = self.tasks.take_exact(address) {
+            debug_assert!(matches!(task.state, TaskState::Elsewhere));
+            self.run(core, task, event);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_deadline(&mut self, now_ms: u64) {
+        if let Some(reason) = self.machine.handle_deadline(&mut self.transmit, now_ms) {
+            self.begin_close(reason);
+        }
+    }
+
+    /// Ends everything the connection has in progress. Requests in flight live on as orphans.
+    pub(crate) fn tear_down(&mut self, core: &mut Core) {
+        let slots: Vec<u32> = self.tasks.iter().map(|task| task.address.slot).collect();
+        for slot in slots {
+            self.end_task(core, slot, None);
+        }
+        let mut released = Vec::new();
+        self.transmit.release_all(&mut released);
+        for (_, buffer) in std::mem::take(&mut self.sending) {
+            core.pool.put(buffer);
+        }
+        match self.session.take() {
+            Some(session) => {
+                session.end(&core.shared.exports);
+                core.shared
+                    .sessions
+                    .leave(session.ticket.tsih, self.address);
+            }
+            None => {
+                core.shared.pending_logins.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Answers a task management request.
+    pub(crate) fn answer_management(
+        &mut self,
+        id: TaskManagementId,
+        result: longshore_iscsi::target::TaskManagementResult,
+    ) {
+        self.machine
+            .task_management_done(id, result, &mut self.transmit);
+    }
+}
+
+/// The memory that the next payload bytes belong in.
+fn place_of(tasks: &mut Tasks, wanted: PayloadWanted) -> Option<&mut [u8]> {
+    let start = wanted.buffer_offset as usize;
+    let buffer = tasks.get_mut(wanted.task.0)?.data_out.as_deref_mut()?;
+    buffer.get_mut(start..start + wanted.length as usize)
+}

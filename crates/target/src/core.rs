@@ -1,0 +1,119 @@
+//! What the connections of one shard share: engine, memory, requests, mail.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use longshore_iscsi::transmit::PayloadId;
+use longshore_reactor::{BlockingPool, Buffer, BufferPool};
+
+use crate::config::{Limits, TransmitPolicy};
+use crate::exports::{Exports, Unit};
+use crate::mail::Post;
+use crate::message::{Message, TaskAddress};
+use crate::platform::Platform;
+use crate::request::Requests;
+use crate::reservation_store::ReservationStore;
+use crate::sessions::Sessions;
+
+/// Bytes taken from a socket at a time.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// What all shards share.
+pub(crate) struct Shared {
+    pub exports: Exports,
+    pub sessions: Sessions,
+    pub limits: Limits,
+    pub transmit: TransmitPolicy,
+    pub posts: Vec<Post>,
+    /// Connections of each shard.
+    pub connections: Vec<AtomicUsize>,
+    /// Connections that have not finished their login.
+    pub pending_logins: AtomicUsize,
+    pub reservation_store: Option<ReservationStore>,
+    pub blocking: BlockingPool,
+    pub closing: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn unit(&self, index: usize) -> &Unit {
+        &self.exports.units[index]
+    }
+
+    /// Tells a task's shard to let it try again.
+    pub(crate) fn retry(&self, task: TaskAddress) {
+        self.posts[task.connection.shard as usize].send(Message::Retry(task));
+    }
+
+    /// Sends to every shard.
+    pub(crate) fn broadcast(&self, mut message: impl FnMut() -> Message) {
+        for post in &self.posts {
+            post.send(message());
+        }
+    }
+}
+
+/// See the module documentation.
+pub(crate) struct Core {
+    pub shard: usize,
+    pub shared: Arc<Shared>,
+    pub platform: Box<dyn Platform>,
+    pub pool: BufferPool,
+    pub requests: Requests,
+    /// Where bytes from sockets land whose place is not known yet. Empty between turns.
+    pub receive_buffer: Box<[u8]>,
+    /// Milliseconds since the shard started, at the beginning of this turn.
+    pub now_ms: u64,
+    /// Reused by every send.
+    pub released: Vec<PayloadId>,
+    /// Tasks that wait for memory.
+    pub starved: VecDeque<TaskAddress>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        shard: usize,
+        shared: Arc<Shared>,
+        platform: Box<dyn Platform>,
+        pool: BufferPool,
+    ) -> Self {
+        Self {
+            shard,
+            shared,
+            platform,
+            pool,
+            requests: Requests::new(),
+            receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            now_ms: 0,
+            released: Vec::new(),
+            starved: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn post(&self) -> &Post {
+        &self.shared.posts[self.shard]
+    }
+
+    /// Gives memory back, if there is any.
+    pub(crate) fn recycle(&mut self, buffer: Option<Buffer>) {
+        if let Some(buffer) = buffer {
+            self.pool.put(buffer);
+        }
+    }
+
+    /// A write of this shard is over.
+    pub(crate) fn leave_gate(&self, unit: usize) {
+        self.shared
+            .unit(unit)
+            .gate
+            .leave(self.shard, |task| self.shared.retry(task));
+    }
+
+    /// A task no longer wants the gate to itself.
+    pub(crate) fn leave_exclusive(&self, unit: usize, task: TaskAddress) {
+        self.shared
+            .unit(unit)
+            .gate
+            .leave_exclusive(task, |task| self.shared.retry(task));
+    }
+}

@@ -1,0 +1,141 @@
+//! What a login finds out about targets, accounts and sessions (see
+//! [`longshore_iscsi::target::directory`]).
+
+use std::net::SocketAddr;
+
+use longshore_iscsi::name::IscsiName;
+use longshore_iscsi::pdu::{LoginStatus, Tsih};
+use longshore_iscsi::session_parameters::{OperationalParameters, PortalGroupTag, SessionType};
+use longshore_iscsi::target::directory::{
+    Authentication, Directory, LoginRefusal, SessionIdentity, SessionRequest, TargetLogin,
+    TargetRecord,
+};
+
+use crate::exports::Exports;
+use crate::mail::Post;
+use crate::message::ConnectionAddress;
+use crate::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket, Sessions};
+
+/// The directory as one connection sees it.
+pub(crate) struct ConnectionDirectory<'a> {
+    pub exports: &'a Exports,
+    pub sessions: &'a Sessions,
+    pub connection: ConnectionAddress,
+    pub post: &'a Post,
+    /// Our address, as the initiator reached it.
+    pub reached: SocketAddr,
+    pub portal_group_tag: u16,
+    /// No new sessions: the server is shutting down.
+    pub closing: bool,
+    /// Where the session is left once it exists.
+    pub established: &'a mut Option<EstablishedSession>,
+}
+
+/// What the driver keeps of a successful login.
+#[derive(Debug)]
+pub(crate) struct EstablishedSession {
+    pub ticket: SessionTicket,
+    pub target: Option<usize>,
+}
+
+impl Directory for ConnectionDirectory<'_> {
+    fn discovery_authentication(&self, _initiator: &IscsiName) -> Authentication {
+        self.exports.discovery.clone()
+    }
+
+    fn target_login(
+        &self,
+        initiator: &IscsiName,
+        target: &str,
+    ) -> Result<TargetLogin, LoginRefusal> {
+        if self.closing {
+            return Err(LoginStatus::SERVICE_UNAVAILABLE.into());
+        }
+        let (_, target) = self
+            .exports
+            .find_target(target)
+            .filter(|(_, target)| Exports::is_reachable(target, self.portal_group_tag))
+            .ok_or(LoginStatus::NOT_FOUND)?;
+        let admission =
+            Exports::admission(target, initiator).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+        let mut config = target.login.clone();
+        config.target_alias.clone_from(&target.alias);
+        Ok(TargetLogin {
+            name: target.name.clone(),
+            portal_group_tag: PortalGroupTag(self.portal_group_tag),
+            authentication: admission.authentication.clone(),
+            config,
+        })
+    }
+
+    fn visible_targets(&self, initiator: &IscsiName) -> Vec<TargetRecord> {
+        self.exports.visible_targets(initiator, self.reached)
+    }
+
+    fn existing_session(
+        &self,
+        session: &SessionIdentity<'_>,
+    ) -> Result<OperationalParameters, LoginStatus> {
+        let (key, _) = self.session_key(session)?;
+        self.sessions
+            .continued(&key, session.tsih, session.connection_id)
+            .map_err(login_status)
+    }
+
+    fn establish(&mut self, request: SessionRequest<'_>) -> Result<Tsih, LoginStatus> {
+        let identity = request.identity;
+        let (key, target) = self.session_key(&identity)?;
+        let claim = SessionClaim {
+            key,
+            tsih: identity.tsih,
+            connection_id: identity.connection_id,
+            parameters: request.parameters.clone(),
+        };
+        let ticket = self
+            .sessions
+            .enter(claim, self.connection, self.post)
+            .map_err(login_status)?;
+        let tsih = ticket.tsih;
+        *self.established = Some(EstablishedSession { ticket, target });
+        Ok(tsih)
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the kernel gives random bytes");
+    }
+}
+
+impl ConnectionDirectory<'_> {
+    fn session_key(
+        &self,
+        identity: &SessionIdentity<'_>,
+    ) -> Result<(SessionKey, Option<usize>), LoginStatus> {
+        let target = match identity.session_type {
+            SessionType::Discovery => None,
+            SessionType::Normal => {
+                let name = identity.target.ok_or(LoginStatus::MISSING_PARAMETER)?;
+                let (index, _) = self
+                    .exports
+                    .find_target(name.as_str())
+                    .ok_or(LoginStatus::NOT_FOUND)?;
+                Some(index)
+            }
+        };
+        let key = SessionKey {
+            initiator: identity.initiator.as_str().to_owned(),
+            isid: identity.isid,
+            target,
+            portal_group_tag: self.portal_group_tag,
+        };
+        Ok((key, target))
+    }
+}
+
+/// The answer to the peer for each refusal (RFC 7143 §11.13.5).
+fn login_status(refusal: SessionRefusal) -> LoginStatus {
+    match refusal {
+        SessionRefusal::DoesNotExist => LoginStatus::SESSION_DOES_NOT_EXIST,
+        SessionRefusal::OutOfResources => LoginStatus::OUT_OF_RESOURCES,
+        SessionRefusal::TooManyConnections => LoginStatus::TOO_MANY_CONNECTIONS,
+    }
+}

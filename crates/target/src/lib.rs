@@ -1,0 +1,32 @@
+//! Exports: portals, targets, logical units and access control.
+//!
+//! This crate joins the machines to the world: each reactor thread is a [`shard`] that drives the
+//! iSCSI machines of its connections with bytes from their sockets, hands commands to the SCSI machine,
+//! and carries their operations to volumes. What connections on different cores share is in
+//! [`exports`] (immutable), [`sessions`] and [`gate`]; everything else travels as a [`message`].
+
+#![forbid(unsafe_code)]
+
+mod abort;
+pub mod config;
+mod connection;
+mod core;
+mod directory;
+mod execute;
+mod exports;
+mod gate;
+mod listeners;
+mod mail;
+mod message;
+pub mod platform;
+mod request;
+mod reservation_store;
+mod server;
+mod session;
+mod sessions;
+mod shard;
+pub mod stepped;
+mod task;
+mod task_management;
+
+pub use server::{Resized, Server, StartError, Stopper};

@@ -1,0 +1,127 @@
+//! Listening sockets, and which shard a new connection goes to.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use longshore_reactor::{SocketToken, socket};
+
+use crate::config::TransmitPolicy;
+use crate::core::{Core, Shared};
+use crate::message::Message;
+use crate::platform::{Platform, TcpLink};
+
+/// Tokens of listeners have this generation, which connections' slots never reach in practice; slots
+/// tell them apart for certain.
+const LISTENER_GENERATION: u32 = u32::MAX;
+/// Slots of listeners count down from here.
+const LISTENER_SLOT_TOP: u32 = u32::MAX;
+
+/// How an attempt to accept ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// Nobody waits any more.
+    All,
+    /// The process has no file descriptors left.
+    OutOfDescriptors,
+}
+
+/// The listening sockets of a server, by portal. They live on the first shard.
+pub(crate) struct Listeners {
+    sockets: Vec<TcpListener>,
+    /// The core each shard is pinned to, if it is.
+    cores: Vec<Option<usize>>,
+    complained: bool,
+}
+
+impl Listeners {
+    pub(crate) fn new(sockets: Vec<TcpListener>, cores: Vec<Option<usize>>) -> Self {
+        Self {
+            sockets,
+            cores,
+            complained: false,
+        }
+    }
+
+    fn token(portal: usize) -> SocketToken {
+        let portal = u32::try_from(portal).expect("few listeners");
+        SocketToken::new(LISTENER_SLOT_TOP - portal, LISTENER_GENERATION)
+    }
+
+    pub(crate) fn portal_of(&self, token: SocketToken) -> Option<usize> {
+        let portal = (LISTENER_SLOT_TOP - token.slot()) as usize;
+        (portal < self.sockets.len()).then_some(portal)
+    }
+
+    pub(crate) fn watch(&self, platform: &mut dyn Platform) -> std::io::Result<()> {
+        for (portal, listener) in self.sockets.iter().enumerate() {
+            listener.set_nonblocking(true)?;
+            platform.watch(listener.as_fd(), Self::token(portal))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, platform: &mut dyn Platform) {
+        for (portal, listener) in self.sockets.iter().enumerate() {
+            platform.forget(listener.as_fd(), Self::token(portal));
+        }
+        self.sockets.clear();
+    }
+
+    /// Accepts all that wait at `portal` and hands them to their shards.
+    pub(crate) fn accept(&mut self, portal: usize, core: &Core) -> Accepted {
+        let Some(listener) = self.sockets.get(portal) else {
+            return Accepted::All;
+        };
+        loop {
+            match socket::accept(listener) {
+                Ok((stream, peer)) => {
+                    self.complained = false;
+                    let pending = core.shared.pending_logins.fetch_add(1, Ordering::Relaxed);
+                    if pending >= core.shared.limits.pending_logins {
+                        core.shared.pending_logins.fetch_sub(1, Ordering::Relaxed);
+                        tracing::debug!(%peer, "too many logins at a time; connection closed");
+                        continue;
+                    }
+                    let stream = TcpStream::from(stream);
+                    // Without it small responses would wait for acknowledgements; nothing else breaks.
+                    let nodelay = core.shared.transmit == TransmitPolicy::NoDelay;
+                    if let Err(error) = socket::set_nodelay(&stream, nodelay) {
+                        tracing::debug!(%peer, %error, "TCP_NODELAY not set");
+                    }
+                    let shard = self.place(&core.shared, &stream);
+                    core.shared.connections[shard].fetch_add(1, Ordering::Relaxed);
+                    let link = Box::new(TcpLink(stream));
+                    core.shared.posts[shard].send(Message::Accepted { link, portal });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Accepted::All;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.complained, true) {
+                        tracing::error!(
+                            %error,
+                            "cannot accept connections; raise the limit of open files (ulimit -n)"
+                        );
+                    }
+                    return Accepted::OutOfDescriptors;
+                }
+            }
+        }
+    }
+
+    /// The shard for a new connection: the one on the core that the kernel receives its packets on,
+    /// unless that has more connections than the least busy one; then that one.
+    fn place(&self, shared: &Shared, stream: &TcpStream) -> usize {
+        let load = |shard: usize| shared.connections[shard].load(Ordering::Relaxed);
+        let least = (0..self.cores.len())
+            .min_by_key(|shard| load(*shard))
+            .unwrap_or(0);
+        let incoming = socket::incoming_core(stream)
+            .and_then(|core| self.cores.iter().position(|pinned| *pinned == Some(core)));
+        match incoming {
+            Some(shard) if load(shard) <= load(least) => shard,
+            _ => least,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What shards tell each other, and how things are named across shards.
+
+use std::sync::Arc;
+
+use longshore_iscsi::target::TaskManagementId;
+use longshore_scsi::nexus::Nexus;
+
+use crate::abort::AbortOrder;
+use crate::platform::Link;
+
+/// A connection, wherever it lives. The generation keeps a reused slot from being mistaken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionAddress {
+    pub shard: u32,
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// A task of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TaskAddress {
+    pub connection: ConnectionAddress,
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// Mail for a shard.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A connection was accepted and is yours.
+    Accepted { link: Box<dyn Link>, portal: usize },
+    /// Try again: the write gate may be open now.
+    Retry(TaskAddress),
+    /// Abort the tasks the order names; the order is dropped when none of them can act any more.
+    Abort(Arc<AbortOrder>),
+    /// All that an abort order named is gone.
+    AbortDone {
+        waiter: AbortedFor,
+        /// Nexuses that lost tasks.
+        aborted: Vec<Arc<Nexus>>,
+    },
+    /// The session was taken over by a new login.
+    CloseConnection(ConnectionAddress),
+    /// The target was reset cold: its connections end.
+    CloseTarget(usize),
+    /// The session that this one reinstated has come to its end: commands may run.
+    SessionReady(ConnectionAddress),
+    /// The reservations of a task's unit were stored, or not.
+    Persisted { task: TaskAddress, stored: bool },
+    /// Stop accepting, ask initiators to log out, finish, flush, end.
+    Shutdown,
+    /// Drop everything and end.
+    ShutdownNow,
+}
+
+/// Who waits for an abort order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AbortedFor {
+    /// A task management request of a connection, by the number the connection gave it.
+    TaskManagement {
+        connection: ConnectionAddress,
+        request: TaskManagementId,
+    },
+    /// A PREEMPT AND ABORT that is part of a task.
+    Task(TaskAddress),
+}

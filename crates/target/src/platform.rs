@@ -1,0 +1,102 @@
+//! What a shard needs of the outside world: sockets and an engine, or stand-ins for them.
+//!
+//! The product runs on [`Engine`] and [`TcpLink`]. The simulator runs the same shards, turn by turn and
+//! under virtual time, on a network and a disk of its own (see [`crate::stepped`]). The calls go through
+//! trait objects: one for each receive and send, which is nothing beside the system call behind it.
+
+use std::fmt::Debug;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use longshore_reactor::storage::Storage;
+use longshore_reactor::{Engine, Event, SocketToken, socket};
+
+/// A stream of bytes in both directions that never blocks.
+pub trait Link: Debug + Send {
+    /// Fills the buffers in order. 0: the peer sends no more. `WouldBlock`: there is nothing now.
+    ///
+    /// # Errors
+    /// As those of a TCP socket.
+    fn receive(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Takes bytes from the front of the buffers. `WouldBlock`: there is no room now.
+    ///
+    /// # Errors
+    /// As those of a TCP socket.
+    fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Both ends: who it is, and the address at which it reached us.
+    ///
+    /// # Errors
+    /// The connection is gone already.
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)>;
+
+    /// Has its events reported under `token`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn watch(&mut self, platform: &mut dyn Platform, token: SocketToken) -> io::Result<()>;
+
+    /// Ends the reports.
+    fn forget(&mut self, platform: &mut dyn Platform, token: SocketToken);
+}
+
+/// The reactor's engine or what stands in for it.
+pub trait Platform: Storage {
+    /// Watches a socket; its events carry `token`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn watch(&mut self, descriptor: BorrowedFd<'_>, token: SocketToken) -> io::Result<()>;
+
+    /// Ends the watch.
+    fn forget(&mut self, descriptor: BorrowedFd<'_>, token: SocketToken);
+
+    /// Sleeps until something happens or `timeout` is over, and appends what happened.
+    ///
+    /// # Errors
+    /// The operating system's; the shard cannot go on.
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
+}
+
+impl Platform for Engine {
+    fn watch(&mut self, descriptor: BorrowedFd<'_>, token: SocketToken) -> io::Result<()> {
+        self.register(descriptor, token)
+    }
+
+    fn forget(&mut self, descriptor: BorrowedFd<'_>, token: SocketToken) {
+        self.deregister(descriptor, token);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        Self::wait(self, timeout, events)
+    }
+}
+
+/// A TCP connection.
+#[derive(Debug)]
+pub(crate) struct TcpLink(pub TcpStream);
+
+impl Link for TcpLink {
+    fn receive(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        socket::receive(&self.0, buffers)
+    }
+
+    fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        socket::send(&self.0, buffers, false)
+    }
+
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.0.peer_addr()?, self.0.local_addr()?))
+    }
+
+    fn watch(&mut self, platform: &mut dyn Platform, token: SocketToken) -> io::Result<()> {
+        platform.watch(self.0.as_fd(), token)
+    }
+
+    fn forget(&mut self, platform: &mut dyn Platform, token: SocketToken) {
+        platform.forget(self.0.as_fd(), token);
+    }
+}

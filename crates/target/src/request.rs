@@ -1,0 +1,65 @@
+//! Storage requests in flight on one shard.
+//!
+//! A request owns its buffer until storage has answered, whatever becomes of the task that wanted
+//! it. If the task is aborted or its connection closed, the request goes on as an orphan. An orphan
+//! keeps alive what must not end before the medium is quiet: the abort orders that wait for it and the
+//! life of its session.
+
+use std::sync::Arc;
+
+use longshore_volume::Request;
+use slab::Slab;
+
+use crate::abort::AbortOrder;
+use crate::message::TaskAddress;
+use crate::sessions::SessionLife;
+
+/// Which of a task's buffers a request has borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BufferHome {
+    /// None.
+    None,
+    /// The write data.
+    DataOut,
+    /// The scratch memory.
+    Scratch,
+    /// Memory for the data that goes to the initiator.
+    DataIn,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub request: Request,
+    /// Who waits for it.
+    pub owner: Owner,
+    /// Index of the unit whose volume works on it.
+    pub unit: usize,
+    pub home: BufferHome,
+    /// It counts as a write at its unit's gate.
+    pub counted: bool,
+}
+
+/// Who waits for a request.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// A task.
+    Task(TaskAddress),
+    /// Nobody: its task is gone.
+    Orphan(Orphan),
+    /// The shard itself, which flushes volumes before it ends.
+    Shutdown,
+}
+
+/// What an orphan keeps alive, and releases.
+#[derive(Debug, Default)]
+pub(crate) struct Orphan {
+    pub orders: Vec<Arc<AbortOrder>>,
+    #[expect(dead_code, reason = "held, not read: its end is what counts")]
+    pub life: Option<Arc<SessionLife>>,
+    /// The aborted task had the gate of this unit to itself.
+    pub exclusive: Option<(usize, TaskAddress)>,
+}
+
+/// All requests of a shard. The number of a request is the tag of its storage operations.
+pub(crate) type Requests = Slab<InFlight>;

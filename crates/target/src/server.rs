@@ -1,0 +1,419 @@
+//! Starting and stopping a server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use longshore_reactor::{
+    BlockingPool, BufferPool, Engine, EngineConfig, EngineError, EngineKind, MemoryBudget, Waker,
+    affinity,
+};
+use longshore_volume::{Geometry, VolumeError};
+
+use crate::config::{LunConfig, ServerConfig};
+use crate::core::{Core, Shared};
+use crate::exports::{Exports, Portal, Unit};
+use crate::listeners::Listeners;
+use crate::mail::post_box;
+use crate::message::Message;
+use crate::reservation_store::ReservationStore;
+use crate::sessions::Sessions;
+use crate::shard::Shard;
+
+/// Freed payload memory that each shard keeps at hand, at most.
+pub(crate) const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Helper threads for control work such as storing reservations.
+const BLOCKING_THREADS_MAX: usize = 2;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A logical unit number is used twice in one map, or is too large.
+    #[error("target {target}: LUN {lun} is used twice or is beyond 16383")]
+    Lun {
+        /// The target's name.
+        target: String,
+        /// The number.
+        lun: u16,
+    },
+    /// One map shows a volume under two numbers.
+    #[error("target {target}: volume {volume} has more than one LUN in the same map")]
+    VolumeTwice {
+        /// The target's name.
+        target: String,
+        /// The volume's name.
+        volume: String,
+    },
+    /// Two targets have one name.
+    #[error("target {0} is configured twice")]
+    TargetTwice(String),
+    /// The directory for reservations cannot be used.
+    #[error(
+        "state directory {}: {source}; make it writable or choose another one",
+        path.display()
+    )]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Stored reservations cannot be read.
+    #[error(
+        "stored reservations {}: {reason}; the volume must not be served without them. Remove \
+         the file only when no initiator relies on its reservations",
+        path.display()
+    )]
+    Reservations {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No event loop could be made.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A thread could not be started, or a socket not be used.
+    #[error("{operation}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<std::io::Result<()>>>,
+    addresses: Vec<SocketAddr>,
+    engine: EngineKind,
+    refusal: Option<String>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// The size of a volume that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resized {
+    /// Its name.
+    pub volume: String,
+    /// Size until now, in blocks.
+    pub before: Geometry,
+    /// Size from now on.
+    pub after: Geometry,
+}
+
+impl Server {
+    /// Starts the reactors. All listeners accept when this returns.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration or this host.
+    pub fn start(mut config: ServerConfig) -> Result<Self, StartError> {
+        check(&config)?;
+        let pins = pins(&config.cores);
+        let shards = pins.len();
+        let listeners = std::mem::take(&mut config.listeners);
+        let mut portals = Vec::new();
+        let mut sockets = Vec::new();
+        for listener in listeners {
+            let system = |source| StartError::System {
+                operation: "getsockname",
+                source,
+            };
+            portals.push(Portal {
+                local: listener.local_address().map_err(system)?,
+                advertise: listener.advertise,
+                portal_group_tag: listener.portal_group_tag,
+            });
+            sockets.push(listener.listener);
+        }
+        let addresses = portals.iter().map(|portal| portal.local).collect();
+        let system = |operation| move |source| StartError::System { operation, source };
+        let mut posts = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in 0..shards {
+            let waker = Waker::new().map_err(system("eventfd"))?;
+            let (post, inbox) = post_box(waker.clone());
+            posts.push(post);
+            inboxes.push((waker, inbox));
+        }
+        let (choice, memory) = (config.engine, config.limits.memory);
+        let shared = Arc::new(share(config, portals, posts)?);
+        let budget = MemoryBudget::new(usize::try_from(memory).unwrap_or(usize::MAX));
+        let mut listeners = Some(Listeners::new(sockets, pins.clone()));
+        let (started, reports) = mpsc::channel();
+        let mut threads = Vec::new();
+        for (index, (waker, inbox)) in inboxes.into_iter().enumerate() {
+            let shared = Arc::clone(&shared);
+            let pool = BufferPool::new(Arc::clone(&budget), KEPT_BYTES_MAX / shards);
+            let listeners = listeners.take();
+            let pin = pins[index];
+            let started = started.clone();
+            let body = move || {
+                if let Some(core) = pin
+                    && let Err(error) = affinity::pin_to_core(core)
+                {
+                    tracing::warn!(core, %error, "reactor not pinned");
+                }
+                let engine = match Engine::new(choice, EngineConfig::default(), waker) {
+                    Ok(engine) => engine,
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                        return Ok(());
+                    }
+                };
+                let refusal = engine.refusal().map(ToString::to_string);
+                let kind = engine.kind();
+                let core = Core::new(index, shared, Box::new(engine), pool);
+                let shard = Shard::new(core, inbox, listeners, Instant::now());
+                let _ = started.send(Ok((kind, refusal)));
+                drop(started);
+                shard.run()
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("reactor-{index}"))
+                .spawn(body)
+                .map_err(system("start a thread"))?;
+            threads.push(thread);
+        }
+        drop(started);
+        let mut outcome = None;
+        let mut failure = None;
+        for report in reports {
+            match report {
+                Ok((kind, refusal)) => outcome = Some((kind, refusal)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            shared.broadcast(|| Message::ShutdownNow);
+            return Err(error.into());
+        }
+        let (engine, refusal) = outcome.expect("every shard reports");
+        Ok(Self {
+            shared,
+            threads,
+            addresses,
+            engine,
+            refusal,
+        })
+    }
+
+    /// Addresses of the listeners, in the order they were given.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The engine in use.
+    #[must_use]
+    pub fn engine(&self) -> EngineKind {
+        self.engine
+    }
+
+    /// Why io_uring is not in use although it would have been preferred.
+    #[must_use]
+    pub fn engine_refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// What controls the server from another thread while this one waits.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Waits for the end of all reactors.
+    ///
+    /// # Errors
+    /// The first error that ended one.
+    pub fn wait(self) -> std::io::Result<()> {
+        let mut outcome = Ok(());
+        for thread in self.threads {
+            let ended = thread
+                .join()
+                .unwrap_or_else(|_| Err(std::io::Error::other("a reactor thread panicked")));
+            if let Err(error) = ended {
+                // The others would serve on without it.
+                self.shared.broadcast(|| Message::ShutdownNow);
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+}
+
+/// Stops a server, and has it look at its volumes again. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+}
+
+impl Stopper {
+    /// Looks for volumes whose backing object changed its size, and tells initiators (CAPACITY DATA
+    /// HAS CHANGED). Blocks.
+    pub fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
+        let refresh = |unit: &Unit| {
+            let volume = unit.volume.identity().name.clone();
+            let before = unit.volume.geometry();
+            let outcome = unit.volume.refresh_geometry().map(|after| {
+                unit.logical_unit.resize(after.block_count);
+                (before != after).then(|| Resized {
+                    volume: volume.clone(),
+                    before,
+                    after,
+                })
+            });
+            (volume, outcome)
+        };
+        self.shared.exports.units.iter().map(refresh).collect()
+    }
+
+    /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
+    pub fn shut_down(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.broadcast(|| Message::Shutdown);
+    }
+
+    /// Drops all connections, flushes, ends.
+    pub fn shut_down_now(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.broadcast(|| Message::ShutdownNow);
+    }
+}
+
+/// The cores that reactors are pinned to; `None` for one that is not.
+fn pins(cores: &[usize]) -> Vec<Option<usize>> {
+    let allowed;
+    let cores = if cores.is_empty() {
+        allowed = affinity::allowed_cores().unwrap_or_default();
+        &allowed
+    } else {
+        cores
+    };
+    if cores.is_empty() {
+        vec![None]
+    } else {
+        cores.iter().copied().map(Some).collect()
+    }
+}
+
+/// Checks what types cannot.
+pub(crate) fn check(config: &ServerConfig) -> Result<(), StartError> {
+    for (index, target) in config.targets.iter().enumerate() {
+        let name = || target.name.as_str().to_owned();
+        if config.targets[..index]
+            .iter()
+            .any(|other| other.name == target.name)
+        {
+            return Err(StartError::TargetTwice(name()));
+        }
+        let maps = target
+            .access
+            .iter()
+            .map(|rule| &rule.luns)
+            .chain(&target.default_luns);
+        for map in maps {
+            check_map(config, map, &name)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_map(
+    config: &ServerConfig,
+    map: &[LunConfig],
+    target: &dyn Fn() -> String,
+) -> Result<(), StartError> {
+    for (index, entry) in map.iter().enumerate() {
+        let earlier = &map[..index];
+        let used = earlier.iter().any(|other| other.lun == entry.lun);
+        if used || entry.lun > longshore_scsi::lun::Lun::MAX_NUMBER {
+            return Err(StartError::Lun {
+                target: target(),
+                lun: entry.lun,
+            });
+        }
+        if earlier.iter().any(|other| other.volume == entry.volume) {
+            let volume = config.volumes[entry.volume].identity().name.clone();
+            return Err(StartError::VolumeTwice {
+                target: target(),
+                volume,
+            });
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn share(
+    config: ServerConfig,
+    portals: Vec<Portal>,
+    posts: Vec<crate::mail::Post>,
+) -> Result<Shared, StartError> {
+    let shards = posts.len();
+    let store = config
+        .state_directory
+        .map(|path| {
+            ReservationStore::open(&path)
+                .map_err(|source| StartError::StateDirectory { path, source })
+        })
+        .transpose()?;
+    let units: Vec<Unit> = config
+        .volumes
+        .into_iter()
+        .map(|volume| Unit::new(volume, shards, store.is_some()))
+        .collect();
+    if let Some(store) = &store {
+        restore_reservations(store, &units)?;
+    }
+    let exports = Exports {
+        units,
+        targets: config.targets,
+        portals,
+        discovery: config.discovery,
+    };
+    exports.announce_target_ports();
+    Ok(Shared {
+        exports,
+        sessions: Sessions::new(config.limits.sessions),
+        limits: config.limits,
+        transmit: config.transmit,
+        posts,
+        connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
+        pending_logins: AtomicUsize::new(0),
+        reservation_store: store,
+        blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
+        closing: AtomicBool::new(false),
+    })
+}
+
+fn restore_reservations(store: &ReservationStore, units: &[Unit]) -> Result<(), StartError> {
+    for unit in units {
+        let uuid = unit.volume.identity().uuid;
+        let failed = |reason| StartError::Reservations {
+            path: store.path(uuid),
+            reason,
+        };
+        let stored = store
+            .load(uuid)
+            .map_err(|error| failed(error.to_string()))?;
+        if let Some(bytes) = stored {
+            unit.logical_unit
+                .restore_reservations(&bytes)
+                .map_err(|error| failed(error.to_string()))?;
+        }
+    }
+    Ok(())
+}

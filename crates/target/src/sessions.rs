@@ -1,0 +1,401 @@
+//! Which sessions exist, over all shards: reinstatement, limits, and the quiet between an old
+//! session's last write and its successor's first command.
+//!
+//! A login that names the initiator, ISID, target and portal group of a living session reinstates it (RFC 7143
+//! §6.3.5): the old connection is closed. A write of the old session may still be on its way to the
+//! medium then. If the new session's commands ran at once, that write could land on top of a newer
+//! one and silently bring back old data. So each session owns a [`SessionLife`], held by its connection
+//! and by every storage operation that outlives the connection; the successor's commands wait until
+//! the last reference is gone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use longshore_iscsi::pdu::{ConnectionId, Isid, Tsih};
+use longshore_iscsi::session_parameters::OperationalParameters;
+
+use crate::mail::Post;
+use crate::message::{ConnectionAddress, Message};
+
+/// What makes a session the same session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionKey {
+    pub initiator: String,
+    pub isid: Isid,
+    /// `None` for discovery sessions, which are never reinstated.
+    pub target: Option<usize>,
+    pub portal_group_tag: u16,
+}
+
+/// A session as a login wants it.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionClaim {
+    pub key: SessionKey,
+    /// Zero for a new session or to reinstate one; otherwise the session whose connection is to be
+    /// reinstated (§6.3.4).
+    pub tsih: Tsih,
+    pub connection_id: ConnectionId,
+    pub parameters: OperationalParameters,
+}
+
+/// Lives as long as anything of a session can still act. See the module documentation.
+#[derive(Debug)]
+pub(crate) struct SessionLife {
+    successors: Mutex<Vec<(Post, ConnectionAddress)>>,
+}
+
+impl Drop for SessionLife {
+    fn drop(&mut self) {
+        let successors = self
+            .successors
+            .get_mut()
+            .expect("nothing panics under this lock");
+        for (post, connection) in successors.drain(..) {
+            post.send(Message::SessionReady(connection));
+        }
+    }
+}
+
+/// A session as its connection sees it.
+#[derive(Debug)]
+pub(crate) struct SessionTicket {
+    pub tsih: Tsih,
+    pub life: Arc<SessionLife>,
+    /// Commands must wait for [`Message::SessionReady`].
+    pub must_wait: bool,
+}
+
+/// Why a session could not be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionRefusal {
+    /// The TSIH names no session of this initiator.
+    DoesNotExist,
+    /// There are as many sessions as the limits allow.
+    OutOfResources,
+    /// The session has the one connection it may have, and it is another one.
+    TooManyConnections,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tsih: Tsih,
+    connection_id: ConnectionId,
+    parameters: OperationalParameters,
+    connection: ConnectionAddress,
+    post: Post,
+    life: Weak<SessionLife>,
+    open: bool,
+}
+
+#[derive(Debug)]
+struct Table {
+    sessions: HashMap<SessionKey, Entry>,
+    by_tsih: HashMap<Tsih, SessionKey>,
+    open: usize,
+    next_tsih: u16,
+}
+
+/// All sessions of a server.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    limit: usize,
+    table: Mutex<Table>,
+}
+
+impl Sessions {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            // TSIH 0 means "none", so that many can have a number of their own.
+            limit: limit.min(usize::from(u16::MAX) - 1),
+            table: Mutex::new(Table {
+                sessions: HashMap::new(),
+                by_tsih: HashMap::new(),
+                open: 0,
+                next_tsih: 0,
+            }),
+        }
+    }
+
+    /// The parameters of the open session `tsih` of that name, which a login wants to continue.
+    pub(crate) fn continued(
+        &self,
+        key: &SessionKey,
+        tsih: Tsih,
+        connection_id: ConnectionId,
+    ) -> Result<OperationalParameters, SessionRefusal> {
+        let table = self.lock();
+        let entry = table
+            .sessions
+            .get(key)
+            .filter(|entry| entry.open && entry.tsih == tsih);
+        let entry = entry.ok_or(SessionRefusal::DoesNotExist)?;
+        if entry.connection_id != connection_id {
+            return Err(SessionRefusal::TooManyConnections);
+        }
+        Ok(entry.parameters.clone())
+    }
+
+    /// Opens a session, closing the connection it takes the place of.
+    pub(crate) fn enter(
+        &self,
+        claim: SessionClaim,
+        connection: ConnectionAddress,
+        post: &Post,
+    ) -> Result<SessionTicket, SessionRefusal> {
+        let SessionClaim {
+            key,
+            tsih: named_tsih,
+            connection_id,
+            parameters,
+        } = claim;
+        if named_tsih != Tsih(0) {
+            self.continued(&key, named_tsih, connection_id)?;
+        }
+        let mut table = self.lock();
+        let replaced_open = table.sessions.get(&key).is_some_and(|entry| entry.open);
+        if !replaced_open && table.open >= self.limit {
+            return Err(SessionRefusal::OutOfResources);
+        }
+        let tsih = if named_tsih == Tsih(0) {
+            table.free_tsih()
+        } else {
+            named_tsih
+        };
+        let life = Arc::new(SessionLife {
+            successors: Mutex::default(),
+        });
+        let entry = Entry {
+            tsih,
+            connection_id,
+            parameters,
+            connection,
+            post: post.clone(),
+            life: Arc::downgrade(&life),
+            open: true,
+        };
+        let old = table.sessions.insert(key.clone(), entry);
+        if !replaced_open {
+            table.open += 1;
+        }
+        let mut must_wait = false;
+        let mut old_life = None;
+        if let Some(old) = old {
+            table.by_tsih.remove(&old.tsih);
+            old_life = old.life.upgrade();
+            if let Some(old_life) = &old_life {
+                let mut successors = old_life
+                    .successors
+                    .lock()
+                    .expect("nothing panics under this lock");
+                successors.push((post.clone(), connection));
+                must_wait = true;
+            }
+            if old.open {
+                old.post.send(Message::CloseConnection(old.connection));
+            }
+        }
+        table.by_tsih.insert(tsih, key);
+        drop(table);
+        // Last, for it may be the last reference: its end sends mail.
+        drop(old_life);
+        Ok(SessionTicket {
+            tsih,
+            life,
+            must_wait,
+        })
+    }
+
+    /// The session's connection is closed. Its name stays taken while its operations are in flight.
+    pub(crate) fn leave(&self, tsih: Tsih, connection: ConnectionAddress) {
+        let mut table = self.lock();
+        let Some(key) = table.by_tsih.get(&tsih).cloned() else {
+            return;
+        };
+        let Some(entry) = table.sessions.get_mut(&key) else {
+            return;
+        };
+        if entry.connection != connection || !entry.open {
+            return;
+        }
+        entry.open = false;
+        table.open -= 1;
+        // Entries whose life has ended serve nobody any more. Each visit clears a session's own
+        // and those that ended since, so that the table follows the number of open sessions.
+        table.forget_ended();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl Table {
+    fn free_tsih(&mut self) -> Tsih {
+        loop {
+            self.next_tsih = self.next_tsih.checked_add(1).unwrap_or(1);
+            let tsih = Tsih(self.next_tsih);
+            if !self.by_tsih.contains_key(&tsih) {
+                return tsih;
+            }
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        if self.sessions.len() < 2 * self.open + 64 {
+            return;
+        }
+        let by_tsih = &mut self.by_tsih;
+        self.sessions.retain(|_, entry| {
+            let keep = entry.open || entry.life.strong_count() > 0;
+            if !keep {
+                by_tsih.remove(&entry.tsih);
+            }
+            keep
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_reactor::wake::Waker;
+
+    use super::*;
+    use crate::mail::{Inbox, post_box};
+
+    fn key(initiator: &str) -> SessionKey {
+        SessionKey {
+            initiator: initiator.to_owned(),
+            isid: Isid([0, 1, 2, 3, 4, 5]),
+            target: Some(0),
+            portal_group_tag: 1,
+        }
+    }
+
+    fn connection(slot: u32) -> ConnectionAddress {
+        ConnectionAddress {
+            shard: 0,
+            slot,
+            generation: 0,
+        }
+    }
+
+    fn mail() -> (Post, Inbox) {
+        post_box(Waker::new().expect("an eventfd"))
+    }
+
+    fn enter(
+        sessions: &Sessions,
+        initiator: &str,
+        tsih: Tsih,
+        slot: u32,
+        post: &Post,
+    ) -> Result<SessionTicket, SessionRefusal> {
+        let claim = SessionClaim {
+            key: key(initiator),
+            tsih,
+            connection_id: ConnectionId(0),
+            parameters: OperationalParameters::default(),
+        };
+        sessions.enter(claim, connection(slot), post)
+    }
+
+    #[test]
+    fn reinstatement_closes_the_old_connection_and_waits_for_its_operations() {
+        let (post, mut inbox) = mail();
+        let sessions = Sessions::new(8);
+        let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
+        let in_flight = old.life.clone();
+        let new = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
+        assert!(new.must_wait);
+        assert!(matches!(inbox.receive(), Some(Message::CloseConnection(c)) if c == connection(1)));
+        drop(old);
+        assert!(inbox.receive().is_none());
+        drop(in_flight);
+        assert!(matches!(inbox.receive(), Some(Message::SessionReady(c)) if c == connection(2)));
+    }
+
+    #[test]
+    fn session_after_a_closed_one_waits_for_operations_still_in_flight() {
+        let (post, mut inbox) = mail();
+        let sessions = Sessions::new(8);
+        let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
+        let in_flight = old.life.clone();
+        sessions.leave(old.tsih, connection(1));
+        drop(old);
+        let new = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
+        assert!(new.must_wait);
+        drop(in_flight);
+        assert!(matches!(inbox.receive(), Some(Message::SessionReady(c)) if c == connection(2)));
+    }
+
+    #[test]
+    fn session_after_a_quiet_one_need_not_wait() {
+        let (post, _inbox) = mail();
+        let sessions = Sessions::new(8);
+        let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
+        sessions.leave(old.tsih, connection(1));
+        drop(old);
+        assert!(
+            !enter(&sessions, "iqn.a", Tsih(0), 2, &post)
+                .unwrap()
+                .must_wait
+        );
+    }
+
+    #[test]
+    fn session_limit_refuses_new_sessions_but_not_reinstatement() {
+        let (post, _inbox) = mail();
+        let sessions = Sessions::new(1);
+        let first = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
+        assert_eq!(
+            enter(&sessions, "iqn.b", Tsih(0), 2, &post).unwrap_err(),
+            SessionRefusal::OutOfResources
+        );
+        let again = enter(&sessions, "iqn.a", Tsih(0), 3, &post).unwrap();
+        sessions.leave(first.tsih, connection(1));
+        sessions.leave(again.tsih, connection(3));
+        enter(&sessions, "iqn.b", Tsih(0), 4, &post).unwrap();
+    }
+
+    #[test]
+    fn unknown_tsih_is_refused() {
+        let (post, _inbox) = mail();
+        let sessions = Sessions::new(8);
+        assert_eq!(
+            enter(&sessions, "iqn.a", Tsih(7), 1, &post).unwrap_err(),
+            SessionRefusal::DoesNotExist
+        );
+    }
+
+    #[test]
+    fn connection_reinstatement_keeps_the_session_and_closes_the_old_connection() {
+        let (post, mut inbox) = mail();
+        let sessions = Sessions::new(8);
+        let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
+        let new = enter(&sessions, "iqn.a", old.tsih, 2, &post).unwrap();
+        assert_eq!(new.tsih, old.tsih);
+        assert!(matches!(inbox.receive(), Some(Message::CloseConnection(c)) if c == connection(1)));
+        assert_eq!(
+            sessions
+                .continued(&key("iqn.a"), old.tsih, ConnectionId(1))
+                .unwrap_err(),
+            SessionRefusal::TooManyConnections
+        );
+    }
+
+    #[test]
+    fn table_forgets_sessions_that_ended() {
+        let (post, _inbox) = mail();
+        let sessions = Sessions::new(8);
+        for number in 0..1000 {
+            let initiator = format!("iqn.{number}");
+            let ticket = enter(&sessions, &initiator, Tsih(0), number, &post).unwrap();
+            sessions.leave(ticket.tsih, connection(number));
+        }
+        assert!(sessions.lock().sessions.len() <= 64);
+        assert_eq!(
+            sessions.lock().sessions.len(),
+            sessions.lock().by_tsih.len()
+        );
+    }
+}

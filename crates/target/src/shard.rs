@@ -1,0 +1,684 @@
+//! A shard: one reactor thread with its connections.
+//!
+//! One turn takes in everything that has happened, runs it, and sends all responses of a connection
+//! with one call:
+//!
+//! ```text
+//! wait ─► events: mark readable/writable, end storage requests, read mail ─► due timers
+//!   ▲                                                                            │
+//!   └── send what the turn queued ◄── receive from listed connections ◄──────────┘
+//! ```
+//!
+//! A connection that has used up its turn stays listed, and the next wait does not sleep.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use longshore_iscsi::target::CloseReason;
+use longshore_reactor::storage::FileCompletion;
+use longshore_reactor::{Event, Readiness, SocketToken, TimerQueue};
+use longshore_scsi::command::CommandEvent;
+use longshore_volume::{
+    Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
+};
+
+use crate::connection::{Connection, Fate};
+use crate::core::Core;
+use crate::listeners::Listeners;
+use crate::mail::Inbox;
+use crate::message::{AbortedFor, ConnectionAddress, Message};
+use crate::platform::Link;
+use crate::request::{BufferHome, InFlight, Owner};
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timer {
+    /// A connection's next deadline.
+    Connection(ConnectionAddress),
+    /// Listeners that ran out of file descriptors try again.
+    Accept,
+    /// Tasks that wait for memory try again: another shard may have given some back.
+    Memory,
+    /// Sessions that have nothing more to do are closed.
+    DrainQuiet,
+    /// All sessions have had their time to end.
+    Drain,
+}
+
+/// How long tasks without memory wait before they look again.
+const MEMORY_RETRY: Duration = Duration::from_millis(5);
+/// How long listeners pause when there are no file descriptors left.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long initiators have to log out before quiet sessions are closed, and how often is looked
+/// for these then.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// What comes after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Another turn: when something happens, or at that time.
+    Wait(Option<Instant>),
+    /// Nothing; the shard has ended.
+    Ended,
+}
+
+/// How far the end of the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Sessions end.
+    Draining,
+    /// Connections are gone; storage requests and flushes end.
+    Flushing,
+}
+
+#[derive(Debug)]
+struct ConnectionSlot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module documentation.
+pub(crate) struct Shard {
+    core: Core,
+    inbox: Inbox,
+    listeners: Option<Listeners>,
+    slots: Vec<ConnectionSlot>,
+    free: Vec<u32>,
+    timers: TimerQueue<Timer>,
+    /// Connections to be received from.
+    listed: Vec<u32>,
+    /// Connections with something to send, or that ended.
+    dirty: Vec<u32>,
+    started: Instant,
+    /// Time of this turn.
+    now: Instant,
+    phase: Phase,
+    memory_timer: bool,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard")
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    pub(crate) fn new(
+        core: Core,
+        inbox: Inbox,
+        listeners: Option<Listeners>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            core,
+            inbox,
+            listeners,
+            slots: Vec::new(),
+            free: Vec::new(),
+            timers: TimerQueue::new(),
+            listed: Vec::new(),
+            dirty: Vec::new(),
+            started: now,
+            now,
+            phase: Phase::Serving,
+            memory_timer: false,
+        }
+    }
+
+    /// Serves until the server ends.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        if let Some(listeners) = &self.listeners {
+            listeners.watch(&mut *self.core.platform)?;
+        }
+        let mut events = Vec::new();
+        loop {
+            let now = Instant::now();
+            match self.turn(&mut events, now) {
+                Turn::Ended => return Ok(()),
+                Turn::Wait(deadline) => {
+                    let timeout = deadline.map(|at| at.saturating_duration_since(now));
+                    self.core.platform.wait(timeout, &mut events)?;
+                }
+            }
+        }
+    }
+
+    /// One turn: acts on what has happened by `now`, and sends what came of it.
+    pub(crate) fn turn(&mut self, events: &mut Vec<Event>, now: Instant) -> Turn {
+        self.now = now;
+        let elapsed = now.saturating_duration_since(self.started);
+        self.core.now_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        for event in events.drain(..) {
+            self.handle(event);
+        }
+        self.run_timers();
+        self.receive_listed();
+        self.retry_starved();
+        self.flush_dirty();
+        if self.advance_phase() {
+            Turn::Ended
+        } else if self.listed.is_empty() {
+            Turn::Wait(self.timers.next_deadline())
+        } else {
+            Turn::Wait(Some(now))
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Socket { token, readiness } => self.socket_ready(token, readiness),
+            Event::File(completion) => self.file_done(completion),
+            Event::Woken => {
+                while let Some(message) = self.inbox.receive() {
+                    self.receive_message(message);
+                }
+            }
+        }
+    }
+
+    fn socket_ready(&mut self, token: SocketToken, readiness: Readiness) {
+        if let Some(listeners) = &mut self.listeners
+            && let Some(portal) = listeners.portal_of(token)
+        {
+            return self.accept(portal);
+        }
+        let slot = token.slot();
+        let Some(connection) = self.connection(slot, token.generation()) else {
+            return;
+        };
+        if readiness.is_readable() {
+            connection.set_readable();
+            self.list(slot);
+        }
+        if readiness.is_writable() {
+            let connection = self.slots[slot as usize]
+                .connection
+                .as_mut()
+                .expect("looked up above");
+            connection.set_writable();
+            if !connection.transmit.is_empty() {
+                self.mark_dirty(slot);
+            }
+        }
+    }
+
+    fn accept(&mut self, portal: usize) {
+        let Some(listeners) = &mut self.listeners else {
+            return;
+        };
+        if listeners.accept(portal, &self.core) == crate::listeners::Accepted::OutOfDescriptors {
+            self.timers.insert(self.now + ACCEPT_PAUSE, Timer::Accept);
+        }
+    }
+
+    fn connection(&mut self, slot: u32, generation: u32) -> Option<&mut Connection> {
+        let entry = self.slots.get_mut(slot as usize)?;
+        if entry.generation != generation {
+            return None;
+        }
+        entry.connection.as_deref_mut()
+    }
+
+    fn list(&mut self, slot: u32) {
+        let Some(connection) = &mut self.slots[slot as usize].connection else {
+            return;
+        };
+        if !connection.is_listed && connection.wants_turn() {
+            connection.is_listed = true;
+            self.listed.push(slot);
+        }
+    }
+
+    fn mark_dirty(&mut self, slot: u32) {
+        let Some(connection) = &mut self.slots[slot as usize].connection else {
+            return;
+        };
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Does something with a connection if it is still there, and sees to it afterwards.
+    fn with(&mut self, address: ConnectionAddress, act: impl FnOnce(&mut Connection, &mut Core)) {
+        let Some(entry) = self.slots.get_mut(address.slot as usize) else {
+            return;
+        };
+        if entry.generation != address.generation {
+            return;
+        }
+        let Some(connection) = &mut entry.connection else {
+            return;
+        };
+        act(connection, &mut self.core);
+        self.mark_dirty(address.slot);
+    }
+
+    fn receive_message(&mut self, message: Message) {
+        match message {
+            Message::Accepted { link, portal } => self.adopt(link, portal),
+            Message::Retry(task) => {
+                self.with(task.connection, |connection, core| {
+                    connection.retry(core, task)
+                });
+                // A task that is gone may have been told to pass the gate on.
+                self.pass_on_gate(task);
+            }
+            Message::Abort(order) => self.obey(&order),
+            Message::AbortDone {
+                waiter: AbortedFor::Task(task),
+                ..
+            } => {
+                self.with(task.connection, |connection, core| {
+                    connection.resume(core, task, CommandEvent::TasksAborted);
+                });
+            }
+            Message::AbortDone {
+                waiter:
+                    AbortedFor::TaskManagement {
+                        connection,
+                        request,
+                    },
+                aborted,
+            } => self.with(connection, |connection, core| {
+                connection.management_done(core, request, &aborted);
+            }),
+            Message::CloseConnection(address) => {
+                if self.connection(address.slot, address.generation).is_some() {
+                    tracing::info!("session reinstated; closing its old connection");
+                    self.close(address.slot);
+                }
+            }
+            Message::CloseTarget(target) => {
+                for slot in 0..self.slots.len() {
+                    if let Some(connection) = &mut self.slots[slot].connection
+                        && connection
+                            .session
+                            .as_ref()
+                            .is_some_and(|s| s.target == Some(target))
+                    {
+                        connection.begin_close(CloseReason::Logout);
+                        let address = connection.address;
+                        self.mark_dirty(address.slot);
+                    }
+                }
+            }
+            Message::SessionReady(address) => {
+                self.with(address, |connection, _| connection.release_hold());
+                self.list_if_open(address);
+            }
+            Message::Persisted { task, stored } => {
+                self.with(task.connection, |connection, core| {
+                    connection.resume(core, task, CommandEvent::Persisted(stored));
+                });
+            }
+            Message::Shutdown => self.begin_drain(),
+            Message::ShutdownNow => self.end_connections(),
+        }
+    }
+
+    fn list_if_open(&mut self, address: ConnectionAddress) {
+        if self.connection(address.slot, address.generation).is_some() {
+            self.list(address.slot);
+        }
+    }
+
+    /// Wakes the next in line at every gate that told a vanished task to try again.
+    fn pass_on_gate(&mut self, task: crate::message::TaskAddress) {
+        let alive = self
+            .connection(task.connection.slot, task.connection.generation)
+            .is_some_and(|connection| connection.tasks.is_current(task));
+        if !alive {
+            for unit in 0..self.core.shared.exports.units.len() {
+                self.core.leave_exclusive(unit, task);
+            }
+        }
+    }
+
+    /// Takes over a connection that was accepted.
+    fn adopt(&mut self, link: Box<dyn Link>, portal: usize) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(ConnectionSlot {
+                generation: 0,
+                connection: None,
+            });
+            u32::try_from(self.slots.len() - 1).expect("fewer connections than descriptors")
+        });
+        let generation = self.slots[slot as usize].generation;
+        let shard = u32::try_from(self.core.shard).expect("fewer shards than cores");
+        let address = ConnectionAddress {
+            shard,
+            slot,
+            generation,
+        };
+        let opened = self.open(link, portal, address);
+        match opened {
+            Ok(connection) if self.phase == Phase::Serving => {
+                tracing::debug!(peer = %connection.peer(), "connection accepted");
+                self.slots[slot as usize].connection = Some(connection);
+                self.arm(slot);
+                self.list(slot);
+            }
+            refused => {
+                if let Err(error) = refused {
+                    tracing::debug!(%error, "connection lost before it began");
+                }
+                self.core
+                    .shared
+                    .pending_logins
+                    .fetch_sub(1, Ordering::Relaxed);
+                self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
+                self.free.push(slot);
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        link: Box<dyn Link>,
+        portal: usize,
+        address: ConnectionAddress,
+    ) -> io::Result<Box<Connection>> {
+        let token = SocketToken::new(address.slot, address.generation);
+        let shared = Arc::clone(&self.core.shared);
+        let mut connection = Connection::new(&shared, address, link, portal, self.core.now_ms)?;
+        connection.link.watch(&mut *self.core.platform, token)?;
+        Ok(Box::new(connection))
+    }
+
+    fn receive_listed(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        for slot in &listed {
+            let slot = *slot;
+            let Some(connection) = &mut self.slots[slot as usize].connection else {
+                continue;
+            };
+            connection.is_listed = false;
+            match connection.receive_turn(&mut self.core) {
+                Fate::Open => {
+                    self.mark_dirty(slot);
+                    self.list(slot);
+                }
+                Fate::Over => self.close(slot),
+            }
+        }
+        // The list's memory is kept for the next turn.
+        let again = std::mem::replace(&mut self.listed, listed);
+        self.listed.clear();
+        self.listed.extend(again);
+    }
+
+    fn flush_dirty(&mut self) {
+        // Sending may mark others, whose tasks were woken, for this same turn.
+        while let Some(slot) = self.dirty.pop() {
+            let Some(connection) = &mut self.slots[slot as usize].connection else {
+                continue;
+            };
+            connection.is_dirty = false;
+            match connection.flush(&mut self.core) {
+                Fate::Open => {
+                    self.arm(slot);
+                    self.list(slot);
+                }
+                Fate::Over => self.close(slot),
+            }
+        }
+    }
+
+    /// Sees to it that the connection's next deadline is not missed. A deadline that moved back is
+    /// looked at when the timer fires, so that traffic does not cost timer operations.
+    fn arm(&mut self, slot: u32) {
+        let Some(connection) = &mut self.slots[slot as usize].connection else {
+            return;
+        };
+        let Some(deadline_ms) = connection.machine.next_deadline_ms() else {
+            return;
+        };
+        let deadline = self.started + Duration::from_millis(deadline_ms);
+        match connection.timer {
+            Some((_, armed_ms)) if armed_ms <= deadline_ms => {}
+            Some((timer, _)) => {
+                self.timers.reset(timer, deadline);
+                connection.timer = Some((timer, deadline_ms));
+            }
+            None => {
+                let timer = self
+                    .timers
+                    .insert(deadline, Timer::Connection(connection.address));
+                connection.timer = Some((timer, deadline_ms));
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = self.now;
+        while let Some(timer) = self.timers.pop_expired(now) {
+            match timer {
+                Timer::Connection(address) => self.with(address, |connection, core| {
+                    connection.timer = None;
+                    connection.handle_deadline(core.now_ms);
+                }),
+                Timer::Accept => {
+                    for portal in 0..self.core.shared.exports.portals.len() {
+                        self.accept(portal);
+                    }
+                }
+                Timer::Memory => self.memory_timer = false,
+                Timer::DrainQuiet => self.close_quiet(),
+                Timer::Drain => self.end_connections(),
+            }
+        }
+    }
+
+    /// Lets tasks that wait for memory try again.
+    fn retry_starved(&mut self) {
+        for _ in 0..self.core.starved.len() {
+            let Some(task) = self.core.starved.pop_front() else {
+                break;
+            };
+            self.with(task.connection, |connection, core| {
+                connection.retry(core, task)
+            });
+        }
+        if !self.core.starved.is_empty() && !self.memory_timer {
+            self.memory_timer = true;
+            self.timers.insert(self.now + MEMORY_RETRY, Timer::Memory);
+        }
+    }
+
+    /// A storage operation ended; perhaps its request has, too.
+    fn file_done(&mut self, completion: FileCompletion) {
+        let number = usize::try_from(completion.tag.0).expect("we numbered it");
+        let shared = Arc::clone(&self.core.shared);
+        let in_flight = &mut self.core.requests[number];
+        let volume = &shared.unit(in_flight.unit).volume;
+        match volume.resume(&mut in_flight.request, completion, &mut *self.core.platform) {
+            Progress::Pending => {}
+            Progress::Done(result) => self.request_done(number, result),
+        }
+    }
+
+    fn request_done(&mut self, number: usize, result: Result<Outcome, VolumeError>) {
+        let mut in_flight = self.core.requests.remove(number);
+        if in_flight.counted {
+            self.core.leave_gate(in_flight.unit);
+        }
+        match std::mem::replace(&mut in_flight.owner, Owner::Shutdown) {
+            Owner::Task(task) => self.with(task.connection, |connection, core| {
+                connection.storage_done(core, task, in_flight, result);
+            }),
+            Owner::Orphan(orphan) => {
+                self.core.recycle(in_flight.request.buffer);
+                if let Some((unit, task)) = orphan.exclusive {
+                    self.core.leave_exclusive(unit, task);
+                }
+            }
+            Owner::Shutdown => {
+                if let Err(error) = result {
+                    let volume = &self.core.shared.unit(in_flight.unit).volume;
+                    tracing::error!(volume = volume.identity().name, %error, "flush failed");
+                }
+            }
+        }
+    }
+
+    /// Aborts the tasks that an order names.
+    fn obey(&mut self, order: &Arc<crate::abort::AbortOrder>) {
+        for (_, in_flight) in &mut self.core.requests {
+            if let Owner::Orphan(orphan) = &mut in_flight.owner
+                && order.waits_for_orphans_of(in_flight.unit)
+            {
+                orphan.orders.push(Arc::clone(order));
+            }
+        }
+        for entry in &mut self.slots {
+            if let Some(connection) = &mut entry.connection {
+                connection.obey(&mut self.core, order);
+            }
+        }
+    }
+
+    /// Ends a connection at once.
+    fn close(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
+        let Some(mut connection) = entry.connection.take() else {
+            return;
+        };
+        let token = SocketToken::new(slot, entry.generation);
+        connection.link.forget(&mut *self.core.platform, token);
+        connection.tear_down(&mut self.core);
+        if let Some((timer, _)) = connection.timer {
+            self.timers.cancel(timer);
+        }
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(slot);
+        self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Stops accepting, and asks initiators to log out.
+    fn begin_drain(&mut self) {
+        if self.phase != Phase::Serving {
+            return;
+        }
+        self.phase = Phase::Draining;
+        if let Some(listeners) = &mut self.listeners {
+            listeners.close(&mut *self.core.platform);
+        }
+        let now_ms = self.core.now_ms;
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &mut self.slots[slot].connection else {
+                continue;
+            };
+            let slot = connection.address.slot;
+            if connection
+                .session
+                .as_ref()
+                .is_some_and(|session| session.target.is_some())
+            {
+                connection
+                    .machine
+                    .request_logout(&mut connection.transmit, now_ms);
+                self.mark_dirty(slot);
+            } else {
+                self.close(slot);
+            }
+        }
+        let now = self.now;
+        self.timers
+            .insert(now + self.core.shared.limits.drain_timeout, Timer::Drain);
+        self.timers.insert(now + DRAIN_GRACE, Timer::DrainQuiet);
+    }
+
+    /// Closes sessions whose initiators did not log out but have nothing in progress.
+    fn close_quiet(&mut self) {
+        let mut waiting = false;
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &self.slots[slot].connection else {
+                continue;
+            };
+            if connection.is_quiet() {
+                self.close(connection.address.slot);
+            } else {
+                waiting = true;
+            }
+        }
+        if waiting {
+            self.timers.insert(self.now + DRAIN_LOOK, Timer::DrainQuiet);
+        }
+    }
+
+    /// Ends all connections at once.
+    fn end_connections(&mut self) {
+        if let Some(listeners) = &mut self.listeners {
+            listeners.close(&mut *self.core.platform);
+        }
+        for slot in 0..self.slots.len() {
+            self.close(u32::try_from(slot).expect("slots are numbered with 32 bits"));
+        }
+        if self.phase == Phase::Serving {
+            self.phase = Phase::Draining;
+        }
+    }
+
+    /// Goes on to the next phase of shutting down when it is time. Returns whether it is all over.
+    fn advance_phase(&mut self) -> bool {
+        if self.phase == Phase::Draining && self.slots.iter().all(|s| s.connection.is_none()) {
+            self.phase = Phase::Flushing;
+            if self.core.shard == 0 {
+                self.flush_volumes();
+            }
+        }
+        self.phase == Phase::Flushing && self.core.requests.is_empty()
+    }
+
+    fn flush_volumes(&mut self) {
+        let shared = Arc::clone(&self.core.shared);
+        for (unit, exported) in shared.exports.units.iter().enumerate() {
+            let characteristics = exported.volume.characteristics();
+            if characteristics.read_only || characteristics.write_cache == WriteCache::None {
+                continue;
+            }
+            let entry = self.core.requests.vacant_entry();
+            let number = entry.key();
+            let mut request = Request {
+                operation: Operation::Flush,
+                buffer: None,
+                start: 0,
+                end: 0,
+                tag: longshore_reactor::storage::StorageTag(number as u64),
+                progress: RequestProgress::default(),
+            };
+            let progress = exported
+                .volume
+                .start(&mut request, &mut *self.core.platform);
+            entry.insert(InFlight {
+                request,
+                owner: Owner::Shutdown,
+                unit,
+                home: BufferHome::None,
+                counted: false,
+            });
+            if let Progress::Done(result) = progress {
+                self.request_done(number, result);
+            }
+        }
+    }
+}

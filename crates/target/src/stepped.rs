@@ -1,0 +1,100 @@
+//! A server without threads, whose turns somebody else takes: the same shards as in production, on a
+//! network, a disk and a clock that a simulator makes up.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use longshore_reactor::{BufferPool, Event, MemoryBudget, Waker};
+
+use crate::config::ServerConfig;
+use crate::core::{Core, Shared};
+use crate::exports::Portal;
+use crate::mail::post_box;
+use crate::message::Message;
+use crate::platform::{Link, Platform};
+use crate::server::{KEPT_BYTES_MAX, StartError, check, share};
+use crate::shard::{Shard, Turn};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct SteppedServer {
+    shared: Arc<Shared>,
+    shards: Vec<Shard>,
+}
+
+/// What a shard waits for after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Events, mail from other shards, or that time.
+    Wait(Option<Instant>),
+    /// Nothing: it has ended.
+    Ended,
+}
+
+impl SteppedServer {
+    /// A server with a shard for each platform. Listeners of the configuration are not listened on,
+    /// but told to initiators.
+    ///
+    /// # Errors
+    /// As those of [`crate::Server::start`].
+    pub fn new(
+        mut config: ServerConfig,
+        platforms: Vec<Box<dyn Platform>>,
+        now: Instant,
+    ) -> Result<Self, StartError> {
+        check(&config)?;
+        let system = |operation| move |source| StartError::System { operation, source };
+        let mut portals = Vec::new();
+        for listener in std::mem::take(&mut config.listeners) {
+            portals.push(Portal {
+                local: listener.local_address().map_err(system("getsockname"))?,
+                advertise: listener.advertise,
+                portal_group_tag: listener.portal_group_tag,
+            });
+        }
+        let mut posts = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in &platforms {
+            let (post, inbox) = post_box(Waker::new().map_err(system("eventfd"))?);
+            posts.push(post);
+            inboxes.push(inbox);
+        }
+        let budget = MemoryBudget::new(usize::try_from(config.limits.memory).unwrap_or(usize::MAX));
+        let shared = Arc::new(share(config, portals, posts)?);
+        let shards = platforms.into_iter().zip(inboxes).enumerate();
+        let shards = shards.map(|(index, (platform, inbox))| {
+            let pool = BufferPool::new(Arc::clone(&budget), KEPT_BYTES_MAX);
+            let core = Core::new(index, Arc::clone(&shared), platform, pool);
+            Shard::new(core, inbox, None, now)
+        });
+        Ok(Self {
+            shards: shards.collect(),
+            shared,
+        })
+    }
+
+    /// Gives a shard a new connection, which came in by that listener. The link is told its token when
+    /// the shard takes it up.
+    pub fn accept(&self, shard: usize, link: Box<dyn Link>, portal: usize) {
+        use std::sync::atomic::Ordering;
+        self.shared.pending_logins.fetch_add(1, Ordering::Relaxed);
+        self.shared.connections[shard].fetch_add(1, Ordering::Relaxed);
+        self.shared.posts[shard].send(Message::Accepted { link, portal });
+    }
+
+    /// Takes a turn of a shard. [`Event::Woken`] among the events has it read its mail.
+    pub fn turn(&mut self, shard: usize, events: &mut Vec<Event>, now: Instant) -> Next {
+        match self.shards[shard].turn(events, now) {
+            Turn::Wait(deadline) => Next::Wait(deadline),
+            Turn::Ended => Next::Ended,
+        }
+    }
+
+    /// Begins an orderly end.
+    pub fn shut_down(&self) {
+        self.shared
+            .closing
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+        self.shared.broadcast(|| Message::Shutdown);
+    }
+}

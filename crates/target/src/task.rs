@@ -1,0 +1,167 @@
+//! A task: one SCSI command of one connection, from its arrival to its end.
+//!
+//! ```text
+//!  Command ──┬── write data wanted ──► Receiving ──┐ DataOutComplete
+//!            │                                     ▼
+//!            └───────────────────────────────────► step ──┬─► Complete
+//!                 ▲               ▲     ▲     ▲           │
+//!       Deferred ─┤               │     │     └───────────┼─► Storage    (a request is in flight)
+//!       Ordering ─┘               │     └─────────────────┼─► Medium     (gate closed, no memory)
+//!                                 └───────────────────────┴─► Elsewhere  (storing, aborting)
+//! ```
+//!
+//! While it runs, a task is on the stack; while it waits, it is parked in its connection's [`Tasks`].
+//! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
+//! until the medium has answered (see [`crate::request`]).
+
+use longshore_reactor::Buffer;
+use longshore_scsi::block::MediaOperation;
+use longshore_scsi::command::{Command, Place};
+
+use crate::message::{ConnectionAddress, TaskAddress};
+
+/// What a parked task waits for.
+#[derive(Debug)]
+pub(crate) enum TaskState {
+    /// Write data; its arrival is told by the connection machine.
+    Receiving,
+    /// Room to answer; ended by the connection when it has sent enough.
+    Deferred,
+    /// Its turn among ordered tasks; ended when an older task ends.
+    Ordering,
+    /// The storage request of that number; ended by its completion.
+    Storage { request: usize },
+    /// Another try at the medium of `unit`; ended by [`crate::message::Message::Retry`].
+    Medium {
+        unit: usize,
+        operation: MediaOperation,
+        place: Place,
+    },
+    /// Stored reservations or aborts on other shards; ended by a message.
+    Elsewhere,
+}
+
+/// Where data for the initiator is.
+#[derive(Debug)]
+pub(crate) enum DataIn {
+    /// There is none yet.
+    None,
+    /// In the transmit queue already, behind its header.
+    Inline,
+    /// So many zero bytes.
+    Zeros(u32),
+    /// In a buffer, its whole length.
+    Buffer(Buffer),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub address: TaskAddress,
+    pub command: Command,
+    /// Index into the session's logical units; `None` when the LUN has no unit.
+    pub lun: Option<usize>,
+    pub expected_data_transfer_length: u32,
+    pub state: TaskState,
+    /// Place in the order of arrival on this connection.
+    pub sequence: u64,
+    /// ORDERED (SAM-5 §8.6): all older tasks end before it runs, and no younger one runs before it ends.
+    pub ordered: bool,
+    /// Holds, or waits for, the write gate of its own unit.
+    pub exclusive: bool,
+    /// Memory for the write data; its length is what is wanted.
+    pub data_out: Option<Buffer>,
+    pub scratch: Option<Buffer>,
+    /// Parameter data of commands other than reads.
+    pub parameter_data: Vec<u8>,
+    pub data_in: DataIn,
+}
+
+/// A connection's tasks by the number the connection machine gave them, with a generation for each
+/// number.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    slots: Vec<Slot>,
+    parked: usize,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    task: Option<Task>,
+}
+
+impl Tasks {
+    /// No task is parked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parked == 0
+    }
+
+    /// The address of a new task with number `slot`.
+    pub(crate) fn begin(&mut self, connection: ConnectionAddress, slot: u32) -> TaskAddress {
+        let index = slot as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let entry = &mut self.slots[index];
+        debug_assert!(
+            entry.task.is_none(),
+            "numbers are reused only after their task ended"
+        );
+        entry.generation = entry.generation.wrapping_add(1);
+        TaskAddress {
+            connection,
+            slot,
+            generation: entry.generation,
+        }
+    }
+
+    /// Keeps a task while it waits.
+    pub(crate) fn park(&mut self, task: Task) {
+        let entry = &mut self.slots[task.address.slot as usize];
+        debug_assert!(entry.generation == task.address.generation && entry.task.is_none());
+        entry.task = Some(task);
+        self.parked += 1;
+    }
+
+    /// Whether that task is parked here.
+    pub(crate) fn is_current(&self, address: TaskAddress) -> bool {
+        let slot = self.slots.get(address.slot as usize);
+        slot.is_some_and(|slot| slot.generation == address.generation && slot.task.is_some())
+    }
+
+    /// A parked task.
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Task> {
+        self.slots.get_mut(slot as usize)?.task.as_mut()
+    }
+
+    /// Takes a parked task out.
+    pub(crate) fn take(&mut self, slot: u32) -> Option<Task> {
+        let task = self.slots.get_mut(slot as usize)?.task.take();
+        self.parked -= usize::from(task.is_some());
+        task
+    }
+
+    /// Takes a parked task out if it is still the one meant.
+    pub(crate) fn take_exact(&mut self, address: TaskAddress) -> Option<Task> {
+        let entry = self.slots.get(address.slot as usize)?;
+        if entry.generation != address.generation {
+            return None;
+        }
+        self.take(address.slot)
+    }
+
+    /// Whether the order of ordered tasks lets this one run: those parked are all that have not
+    /// ended (SAM-5 §8.6). Tasks on different logical units do not wait for each other.
+    pub(crate) fn may_run(&self, task: &Task) -> bool {
+        let before = |other: &Task| other.lun == task.lun && other.sequence < task.sequence;
+        !self
+            .iter()
+            .any(|other| before(other) && (task.ordered || other.ordered))
+    }
+
+    /// The parked tasks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Task> + '_ {
+        self.slots.iter().filter_map(|slot| slot.task.as_ref())
+    }
+}

@@ -1,0 +1,218 @@
+//! Task management functions: which tasks they end, and what follows when those have ended.
+
+use std::sync::Arc;
+
+use longshore_iscsi::target::{
+    TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
+};
+use longshore_scsi::lun::Lun;
+use longshore_scsi::nexus::Nexus;
+use longshore_scsi::unit::Reset;
+
+use crate::abort::{AbortOrder, AbortScope};
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::message::{AbortedFor, Message};
+use crate::request::{Orphan, Owner};
+use crate::task::{Task, TaskState};
+
+/// A request whose tasks have not all ended yet.
+#[derive(Debug)]
+pub(crate) struct PendingManagement {
+    id: TaskManagementId,
+    effect: Effect,
+}
+
+/// What a function does once the tasks are gone.
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    None,
+    ClearTaskSet { unit: usize },
+    ResetUnit { unit: usize },
+    ResetTarget { target: usize, cold: bool },
+}
+
+impl Connection {
+    /// A task management request arrived (SAM-5 §7, RFC 7143 §11.5).
+    pub(crate) fn task_management(&mut self, core: &mut Core, request: TaskManagementRequest) {
+        match self.plan(core, request) {
+            Ok((scope, effect)) => self.order(core, request.id, scope, effect),
+            Err(result) => self.answer_management(request.id, result),
+        }
+    }
+
+    fn plan(
+        &mut self,
+        core: &Core,
+        request: TaskManagementRequest,
+    ) -> Result<(AbortScope, Effect), TaskManagementResult> {
+        use TaskManagementFunction as Function;
+        let Some(session) = &self.session else {
+            return Err(TaskManagementResult::FunctionRejected);
+        };
+        let unit = session
+            .find_lun(Lun(request.lun.0))
+            .map(|lun| session.luns[lun].unit)
+            .ok_or(TaskManagementResult::LunDoesNotExist);
+        let target = session.target.ok_or(TaskManagementResult::FunctionRejected);
+        Ok(match request.function {
+            Function::AbortTask => {
+                let task = request
+                    .referenced_task
+                    .ok_or(TaskManagementResult::TaskDoesNotExist)?;
+                let task = self
+                    .tasks
+                    .get_mut(task.0)
+                    .ok_or(TaskManagementResult::TaskDoesNotExist)?;
+                (AbortScope::Task(task.address), Effect::None)
+            }
+            Function::AbortTaskSet => {
+                let scope = AbortScope::ConnectionUnit {
+                    connection: self.address,
+                    unit: unit?,
+                };
+                (scope, Effect::None)
+            }
+            // There is never an auto contingent allegiance: NACA is refused in every CDB.
+            Function::ClearAca => {
+                unit?;
+                return Err(TaskManagementResult::FunctionNotSupported);
+            }
+            Function::ClearTaskSet => {
+                let unit = unit?;
+                (AbortScope::Unit { unit }, Effect::ClearTaskSet { unit })
+            }
+            Function::LogicalUnitReset => {
+                let unit = unit?;
+                (AbortScope::Unit { unit }, Effect::ResetUnit { unit })
+            }
+            Function::TargetWarmReset | Function::TargetColdReset => {
+                let target = target?;
+                let cold = request.function == Function::TargetColdReset;
+                let units = core.shared.exports.units_of(target);
+                (
+                    AbortScope::Units { units },
+                    Effect::ResetTarget { target, cold },
+                )
+            }
+        })
+    }
+
+    fn order(&mut self, core: &Core, id: TaskManagementId, scope: AbortScope, effect: Effect) {
+        let local = matches!(
+            scope,
+            AbortScope::Task(_) | AbortScope::ConnectionUnit { .. }
+        );
+        let waiter = AbortedFor::TaskManagement {
+            connection: self.address,
+            request: id,
+        };
+        let order = AbortOrder::new(scope, None, waiter, core.post().clone());
+        self.management.push(PendingManagement { id, effect });
+        if local {
+            core.post().send(Message::Abort(order));
+        } else {
+            core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
+        }
+    }
+
+    /// The tasks that a request named are no more; `aborted` are the nexuses that lost some.
+    pub(crate) fn management_done(
+        &mut self,
+        core: &Core,
+        id: TaskManagementId,
+        aborted: &[Arc<Nexus>],
+    ) {
+        let Some(index) = self.management.iter().position(|pending| pending.id == id) else {
+            return;
+        };
+        let pending = self.management.swap_remove(index);
+        let origin = |unit| {
+            let luns = &self.session.as_ref()?.luns;
+            luns.iter()
+                .find(|lun| lun.unit == unit)
+                .map(|lun| &lun.nexus)
+        };
+        let exports = &core.shared.exports;
+        match pending.effect {
+            Effect::None => {}
+            Effect::ClearTaskSet { unit } => {
+                if let Some(origin) = origin(unit) {
+                    exports.units[unit]
+                        .logical_unit
+                        .tasks_cleared_by(origin, aborted);
+                }
+            }
+            Effect::ResetUnit { unit } => {
+                exports.units[unit].logical_unit.reset(Reset::LogicalUnit);
+            }
+            Effect::ResetTarget { target, cold } => {
+                let kind = if cold {
+                    Reset::TargetCold
+                } else {
+                    Reset::TargetWarm
+                };
+                for unit in exports.units_of(target) {
+                    exports.units[unit].logical_unit.reset(kind);
+                }
+                if cold {
+                    core.shared.broadcast(|| Message::CloseTarget(target));
+                }
+            }
+        }
+        self.answer_management(id, TaskManagementResult::FunctionComplete);
+    }
+
+    /// Carries out what an abort order says about this connection's tasks.
+    pub(crate) fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) {
+        let luns = self
+            .session
+            .as_ref()
+            .map_or(&[][..], |session| &session.luns);
+        let named = |task: &&Task| {
+            let unit = task.lun.and_then(|lun| luns.get(lun));
+            order.names(task.address, unit.map(|entry| (entry.unit, &entry.nexus)))
+        };
+        let slots: Vec<u32> = self
+            .tasks
+            .iter()
+            .filter(named)
+            .map(|t| t.address.slot)
+            .collect();
+        for slot in slots {
+            self.machine.abort(longshore_iscsi::target::TaskId(slot));
+            self.end_task(core, slot, Some(order));
+        }
+    }
+
+    /// Ends a parked task without an answer.
+    pub(crate) fn end_task(&mut self, core: &mut Core, slot: u32, order: Option<&Arc<AbortOrder>>) {
+        let Some(mut task) = self.tasks.take(slot) else {
+            return;
+        };
+        if let Some(order) = order
+            && let Some(entry) = task
+                .lun
+                .and_then(|lun| self.session.as_ref()?.luns.get(lun))
+        {
+            order.note_aborted(&entry.nexus);
+        }
+        if let TaskState::Storage { request } = task.state {
+            let own_unit = task
+                .lun
+                .and_then(|lun| Some(self.session.as_ref()?.luns.get(lun)?.unit));
+            core.requests[request].owner = Owner::Orphan(Orphan {
+                orders: order.map(Arc::clone).into_iter().collect(),
+                life: self
+                    .session
+                    .as_ref()
+                    .map(|session| Arc::clone(&session.ticket.life)),
+                exclusive: own_unit
+                    .filter(|_| task.exclusive)
+                    .map(|unit| (unit, task.address)),
+            });
+            task.exclusive = false;
+        }
+        self.let_go(core, task);
+    }
+}
