@@ -151,7 +151,11 @@ impl Job {
                 Message::Ask(request) => {
                     let answer = host.perform(&request);
                     if verbose || answer.is_err() {
-                        println!("     {}: {request}: {answer:?}", self.name);
+                        let text = match &answer {
+                            Ok(text) => text.clone(),
+                            Err(error) => format!("failed: {error:#}"),
+                        };
+                        println!("     {}: {request}: {text}", self.name);
                     }
                     guest.answer(&answer)?;
                 }

@@ -8,6 +8,7 @@ mod conformance;
 
 mod counts;
 mod kernel;
+mod qemu;
 mod servers;
 mod setup;
 mod vm;
@@ -25,6 +26,7 @@ usage: cargo xtask <command> [options]
   setup         install the Debian packages the suites need
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
   kernel        the Linux initiator in a virtual machine [--only JOB] [--server tgt] [--verbose]
+  qemu          QEMU's block driver [--server tgt]
 ";
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("setup") => setup::run(arguments),
         Some("conformance") => conformance::run(arguments),
         Some("kernel") => kernel::run(arguments),
+        Some("qemu") => qemu::run(arguments),
 
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),

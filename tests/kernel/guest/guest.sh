@@ -25,10 +25,13 @@ host() {
 check() {
     check_name=$1
     shift
-    if (set -e; "$@") >/tmp/check.log 2>&1; then
+    # In a condition the shell would overlook failures inside (set -e has no effect there), so
+    # the status is looked at afterwards.
+    (set -e; "$@") >/tmp/check.log 2>&1
+    check_status=$?
+    if [ $check_status = 0 ]; then
         echo "check $check_name passed" >&3
     else
-        check_status=$?
         echo "--- $check_name ended with status $check_status"
         tail -n 60 /tmp/check.log
         echo "check $check_name failed status $check_status: $(tail -n 1 /tmp/check.log)" >&3

@@ -37,9 +37,7 @@ const PROGRAMS: &[&str] = &[
     "e2fsck",
     "mkfs.xfs",
     "xfs_repair",
-    "fstrim",
     "dmsetup",
-    "blockdev",
     "fio",
 ];
 
@@ -132,10 +130,22 @@ fn add_program(
     for library in libraries(path)? {
         let place = in_usr(&library)?;
         if added.insert(place.clone()) {
+            add_folders(archive, &place, added);
             archive.program(&place, &read(&library)?);
         }
     }
     Ok(())
+}
+
+/// Adds the folders that `place` lies in and that are not there yet: some libraries have one of
+/// their own.
+fn add_folders(archive: &mut Archive, place: &str, added: &mut BTreeSet<String>) {
+    for (end, _) in place.match_indices('/') {
+        let folder = &place[..end];
+        if !FOLDERS.contains(&folder) && added.insert(folder.to_owned()) {
+            archive.folder(folder);
+        }
+    }
 }
 
 /// Shared libraries a program is loaded with, the loader among them; none for a static one.
