@@ -16,9 +16,11 @@ use crate::storage::{FileCompletion, FileOperation};
 use crate::wake::Waker;
 
 mod files;
+mod listeners;
 mod ring;
 
 use files::Files;
+use listeners::{Listeners, is_listener};
 use ring::{Enter, Ring};
 
 /// Socket conditions that are watched, in the bits of poll(2).
@@ -34,6 +36,8 @@ enum Owner {
     File { slot: u32 },
     /// The multishot poll of the waker.
     Waker,
+    /// The multishot poll of the listeners.
+    Listeners,
     /// A cancellation; nobody wants its result.
     Nobody,
 }
@@ -46,6 +50,7 @@ impl Owner {
             Self::Socket { slot, generation } => (0, generation & GENERATION_MASK, slot),
             Self::File { slot } => (1, 0, slot),
             Self::Waker => (2, 0, 0),
+            Self::Listeners => (2, 0, 1),
             Self::Nobody => (3, 0, 0),
         };
         kind << 62 | u64::from(generation) << 32 | u64::from(slot)
@@ -57,7 +62,8 @@ impl Owner {
         match data >> 62 {
             0 => Self::Socket { slot, generation },
             1 => Self::File { slot },
-            2 => Self::Waker,
+            2 if slot == 0 => Self::Waker,
+            2 => Self::Listeners,
             _ => Self::Nobody,
         }
     }
@@ -68,6 +74,8 @@ pub(super) struct UringEngine {
     /// Completions of the turn, taken off the ring before they are acted on.
     reaped: Vec<cqueue::Entry>,
     sockets: Sockets,
+    /// Made with the first one.
+    listeners: Option<Listeners>,
     files: Files,
     /// For what the ring cannot do: seeking holes, ioctls.
     helpers: FileHelpers,
@@ -95,6 +103,7 @@ impl UringEngine {
             ring: Ring::new(config)?,
             reaped: Vec::new(),
             sockets: Sockets::default(),
+            listeners: None,
             files: Files::default(),
             helpers: FileHelpers::new(config.helper_threads_max, waker.clone()),
             waker,
@@ -115,13 +124,34 @@ impl UringEngine {
         socket: BorrowedFd<'_>,
         token: SocketToken,
     ) -> io::Result<()> {
+        if is_listener(socket) {
+            return self.register_listener(socket, token);
+        }
         let poll = self.sockets.insert(socket.as_raw_fd(), token)?;
         self.push(poll);
         Ok(())
     }
 
-    pub(super) fn deregister(&mut self, _socket: BorrowedFd<'_>, token: SocketToken) {
+    fn register_listener(&mut self, socket: BorrowedFd<'_>, token: SocketToken) -> io::Result<()> {
+        self.counters.system_calls += 1;
+        match &self.listeners {
+            Some(listeners) => listeners.insert(socket, token),
+            None => {
+                let listeners = Listeners::new()?;
+                listeners.insert(socket, token)?;
+                self.listeners = Some(listeners);
+                self.watch_listeners();
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn deregister(&mut self, socket: BorrowedFd<'_>, token: SocketToken) {
         let Some(owner) = self.sockets.remove(token) else {
+            if let Some(listeners) = &self.listeners {
+                self.counters.system_calls += 1;
+                listeners.remove(socket);
+            }
             return;
         };
         let removal = opcode::PollRemove::new(owner.to_user_data()).build();
@@ -192,6 +222,25 @@ impl UringEngine {
         self.push(poll.user_data(Owner::Waker.to_user_data()));
     }
 
+    fn watch_listeners(&mut self) {
+        let Some(listeners) = &self.listeners else {
+            return;
+        };
+        let fd = types::Fd(listeners.epoll().as_raw_fd());
+        let poll = opcode::PollAdd::new(fd, poll_bits(libc::POLLIN))
+            .multi(true)
+            .build();
+        self.push(poll.user_data(Owner::Listeners.to_user_data()));
+    }
+
+    fn listener_events(&mut self, events: &mut Vec<Event>) {
+        if let Some(listeners) = &mut self.listeners {
+            let (reported, calls) = listeners.take_events(events);
+            self.counters.socket_events += reported;
+            self.counters.system_calls += calls;
+        }
+    }
+
     /// Queues an entry for the next enter.
     fn push(&mut self, entry: squeue::Entry) {
         // SAFETY: polls and cancellations refer to no memory. File operations are made by `Files`,
@@ -220,6 +269,12 @@ impl UringEngine {
                     if !cqueue::more(entry.flags()) && !self.closing {
                         self.watch_waker();
                     }
+                }
+                Owner::Listeners => {
+                    if !cqueue::more(entry.flags()) && !self.closing {
+                        self.watch_listeners();
+                    }
+                    self.listener_events(events);
                 }
                 Owner::Nobody => {}
             }

@@ -94,3 +94,57 @@ on_both_engines! {
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 }
+
+/// Set in the child of the test below.
+const CHILD_VARIABLE: &str = "LONGSHORE_TEST_LISTEN";
+
+#[test]
+fn address_is_free_when_a_killed_process_is_gone() {
+    use std::io::{BufRead, BufReader};
+    for choice in ["io_uring", "epoll"] {
+        for _ in 0..10 {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "drop::listening_child",
+                    "--nocapture",
+                    "--ignored",
+                ])
+                .env(CHILD_VARIABLE, choice)
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let address = lines.map(Result::unwrap).find_map(|line| {
+                line.split_once("listening=")
+                    .map(|(_, address)| address.parse().unwrap())
+            });
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let Some(address) = address else { continue };
+            socket::listen(address, socket::ListenOptions::default()).unwrap();
+        }
+    }
+}
+
+/// Not a test of its own: what the child does.
+#[test]
+#[ignore = "run by another test in a process of its own"]
+fn listening_child() {
+    let Ok(choice) = std::env::var(CHILD_VARIABLE) else {
+        return;
+    };
+    let choice = match choice.as_str() {
+        "epoll" => longshore_reactor::EngineChoice::Epoll,
+        _ => longshore_reactor::EngineChoice::IoUring,
+    };
+    crate::rig::with(choice, |mut rig| {
+        let (listener, address) = listener();
+        rig.engine
+            .register(listener.as_fd(), SocketToken(1))
+            .unwrap();
+        rig.turn(Duration::ZERO);
+        println!("listening={address}");
+        rig.turn(crate::rig::PATIENCE);
+    });
+}
