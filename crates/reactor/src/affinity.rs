@@ -35,3 +35,30 @@ pub fn pin_to_cores(cores: &[usize]) -> io::Result<()> {
 pub fn current_core() -> usize {
     rustix::thread::sched_getcpu()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinned_thread_stays_on_its_core() {
+        let cores = allowed_cores().unwrap();
+        assert!(!cores.is_empty());
+        // On a thread of its own: the affinity of the test's thread is not ours to change.
+        std::thread::spawn(move || {
+            for core in cores {
+                pin_to_core(core).unwrap();
+                assert_eq!(allowed_cores().unwrap(), [core]);
+                assert_eq!(current_core(), core);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn core_that_does_not_exist_is_an_error() {
+        assert!(pin_to_core(usize::MAX).is_err());
+        assert!(pin_to_core(CpuSet::MAX_CPU - 1).is_err());
+    }
+}

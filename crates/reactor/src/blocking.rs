@@ -33,3 +33,21 @@ impl BlockingPool {
         self.0.submit(work);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn work_runs_after_other_work_has_panicked() {
+        let pool = BlockingPool::new(1);
+        let (done, result) = channel();
+        pool.run(Box::new(|| {
+            std::panic::resume_unwind(Box::new("on purpose"))
+        }));
+        pool.run(Box::new(move || done.send(42).unwrap()));
+        assert_eq!(result.recv(), Ok(42));
+    }
+}

@@ -251,3 +251,141 @@ fn class_for(len: usize) -> Option<usize> {
 fn class_capacity(class: usize) -> usize {
     CLASS_MIN << class
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn pool(budget: usize, kept: usize) -> BufferPool {
+        BufferPool::new(MemoryBudget::new(budget), kept)
+    }
+
+    #[test]
+    fn allocated_buffer_is_aligned_and_zero() {
+        for len in [0, 1, 4096, 4097, 300_000, MIB] {
+            let buffer = Buffer::allocate(len);
+            assert_eq!(buffer.as_ptr().align_offset(4096), 0);
+            assert_eq!(buffer.len(), len);
+            assert!(buffer.capacity() >= len && buffer.capacity() >= 4096);
+            assert!(buffer.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn length_changes_within_capacity() {
+        let mut buffer = Buffer::allocate(10);
+        buffer.set_len(4096);
+        buffer[4095] = 7;
+        buffer.set_len(1);
+        buffer.set_len(4096);
+        assert_eq!(buffer[4095], 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond capacity")]
+    fn length_beyond_capacity_is_a_bug() {
+        Buffer::allocate(10).set_len(4097);
+    }
+
+    #[test]
+    fn buffer_may_be_dropped_by_another_thread() {
+        let budget = MemoryBudget::new(MIB);
+        let buffer = BufferPool::new(budget.clone(), 0).take(5000).unwrap();
+        assert_eq!(budget.used_bytes(), 8192);
+        std::thread::spawn(move || drop(buffer)).join().unwrap();
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn returned_buffer_is_used_again() {
+        let mut pool = pool(MIB, MIB);
+        let mut buffer = pool.take(100).unwrap();
+        buffer.fill(9);
+        let address = buffer.as_ptr();
+        pool.put(buffer);
+        assert_eq!(pool.kept_bytes(), 4096);
+        let again = pool.take(4000).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (address, 4000));
+        assert_eq!((again[99], again[100]), (9, 0), "stale, but initialised");
+        assert_eq!(pool.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn budget_used_up_gives_none_until_a_buffer_is_freed() {
+        let mut pool = pool(16384, 0);
+        let first = pool.take(8192).unwrap();
+        let _second = pool.take(8000).unwrap();
+        assert!(pool.take(1).is_none());
+        pool.put(first);
+        assert!(pool.take(1).is_some());
+    }
+
+    #[test]
+    fn kept_buffers_of_other_classes_make_room() {
+        let mut pool = pool(16384, 16384);
+        let small: Vec<_> = (0..4).map(|_| pool.take(4096).unwrap()).collect();
+        small.into_iter().for_each(|buffer| pool.put(buffer));
+        assert_eq!(pool.kept_bytes(), 16384);
+        assert!(pool.take(16384).is_some());
+        assert_eq!(pool.kept_bytes(), 0);
+    }
+
+    #[test]
+    fn pools_share_one_budget() {
+        let budget = MemoryBudget::new(8192);
+        let mut pools = [(); 2].map(|()| BufferPool::new(budget.clone(), 8192));
+        let buffer = pools[0].take(8192).unwrap();
+        assert!(pools[1].take(1).is_none());
+        // A buffer may end its life in another pool than its first.
+        pools[1].put(buffer);
+        assert_eq!(pools[1].kept_bytes(), 8192);
+        assert!(pools[1].take(8192).is_some());
+    }
+
+    #[test]
+    fn buffers_not_of_this_budget_or_of_no_class_are_not_kept() {
+        let mut pool = pool(64 * MIB, 64 * MIB);
+        pool.put(Buffer::allocate(4096));
+        let large = pool.take(CLASS_MAX + 1).unwrap();
+        assert_eq!(large.capacity(), CLASS_MAX + 4096);
+        pool.put(large);
+        assert_eq!((pool.kept_bytes(), pool.budget().used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn classes_are_powers_of_two_from_4_kib_to_16_mib() {
+        let capacity = |len| class_for(len).map(class_capacity);
+        assert_eq!(capacity(0), Some(4096));
+        assert_eq!(capacity(4096), Some(4096));
+        assert_eq!(capacity(4097), Some(8192));
+        assert_eq!(capacity(CLASS_MAX), Some(CLASS_MAX));
+        assert_eq!(capacity(CLASS_MAX + 1), None);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Whatever is taken and put, the budget is kept to and ends at zero.
+        #[test]
+        fn budget_is_exact(steps in proptest::collection::vec((0..200_000_usize, 0..3_u8), 1..60)) {
+            let budget = MemoryBudget::new(400_000);
+            let mut pool = BufferPool::new(budget.clone(), 100_000);
+            let mut taken: Vec<Buffer> = Vec::new();
+            for (len, action) in steps {
+                match action {
+                    0 => taken.extend(pool.take(len)),
+                    1 => { taken.pop().into_iter().for_each(|buffer| pool.put(buffer)); }
+                    _ => { taken.pop(); }
+                }
+                let held: usize = taken.iter().map(Buffer::capacity).sum();
+                proptest::prop_assert_eq!(budget.used_bytes(), held + pool.kept_bytes());
+                proptest::prop_assert!(budget.used_bytes() <= 400_000);
+                proptest::prop_assert!(pool.kept_bytes() <= 100_000);
+            }
+            drop((taken, pool));
+            proptest::prop_assert_eq!(budget.used_bytes(), 0);
+        }
+    }
+}

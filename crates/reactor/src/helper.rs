@@ -152,3 +152,47 @@ impl<J> fmt::Debug for HelperPool<J> {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{channel, sync_channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_at_the_same_time_up_to_the_limit() {
+        let (running, started) = channel();
+        let (release, hold) = sync_channel::<()>(0);
+        let hold = Mutex::new(hold);
+        let pool = HelperPool::new("test", 3, move |job: u32| {
+            running.send(job).unwrap();
+            // Waiting for the lock or for the channel: all the same here.
+            let _ = hold.lock().unwrap().recv();
+        });
+        (0..5).for_each(|job| pool.submit(job));
+        let mut first: Vec<_> = (0..3).map(|_| started.recv().unwrap()).collect();
+        first.sort_unstable();
+        assert_eq!(first, [0, 1, 2]);
+        assert!(started.recv_timeout(Duration::from_millis(50)).is_err());
+        assert_eq!(pool.cancel_queued(), 2);
+        drop(release);
+    }
+
+    #[test]
+    fn one_thread_runs_jobs_in_order() {
+        let (done, results) = channel();
+        let pool = HelperPool::new("test", 1, move |job: u32| done.send(job).unwrap());
+        (0..100).for_each(|job| pool.submit(job));
+        assert!(results.iter().take(100).eq(0..100));
+    }
+
+    #[test]
+    fn jobs_queued_when_the_pool_is_dropped_still_run() {
+        let (done, results) = channel();
+        let pool = HelperPool::new("test", 2, move |job: u32| done.send(job).unwrap());
+        (0..50).for_each(|job| pool.submit(job));
+        drop(pool);
+        assert_eq!(results.iter().count(), 50);
+    }
+}

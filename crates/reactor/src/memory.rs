@@ -248,3 +248,6 @@ fn for_words(pages: std::ops::Range<usize>, mut each: impl FnMut(usize, u64)) {
         page = stop;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,3 +215,87 @@ pub fn set_buffer_sizes(
     send_bytes.map_or(Ok(()), |bytes| socket.set_send_buffer_size(bytes))?;
     receive_bytes.map_or(Ok(()), |bytes| socket.set_recv_buffer_size(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback() -> SocketAddr {
+        "127.0.0.1:0".parse().unwrap()
+    }
+
+    fn connection() -> (OwnedFd, OwnedFd) {
+        let listener = listen(loopback(), ListenOptions::default()).unwrap();
+        let client = connect(local_address(&listener).unwrap()).unwrap();
+        loop {
+            match accept(&listener) {
+                Ok((server, _)) => return (client, server),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    #[test]
+    fn port_in_use_is_an_error_unless_shared() {
+        let shared = ListenOptions {
+            share_port: true,
+            ..Default::default()
+        };
+        let first = listen(loopback(), shared).unwrap();
+        let address = local_address(&first).unwrap();
+        let error = listen(address, ListenOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        listen(address, shared).unwrap();
+    }
+
+    #[test]
+    fn options_reach_the_kernel() {
+        let (client, _server) = connection();
+        let socket = SockRef::from(&client);
+        set_nodelay(&client, true).unwrap();
+        assert!(socket.tcp_nodelay().unwrap());
+        set_user_timeout(&client, Duration::from_millis(1500)).unwrap();
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(Duration::from_millis(1500))
+        );
+        set_keepalive(&client, Duration::from_secs(7), Duration::from_secs(2), 3).unwrap();
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(7));
+        let before = socket.recv_buffer_size().unwrap();
+        set_buffer_sizes(&client, Some(100_000), None).unwrap();
+        assert!(socket.send_buffer_size().unwrap() >= 100_000);
+        assert_eq!(socket.recv_buffer_size().unwrap(), before);
+    }
+
+    #[test]
+    fn incoming_core_of_a_connection_is_a_core() {
+        let (client, server) = connection();
+        send(&client, &[IoSlice::new(b"x")], false).unwrap();
+        let core = incoming_core(&server).expect("loopback tells");
+        assert!(core < rustix::thread::CpuSet::MAX_CPU);
+    }
+
+    #[test]
+    fn v6_wildcard_listener_leaves_v4_alone() {
+        let Ok(v6) = listen("[::]:0".parse().unwrap(), ListenOptions::default()) else {
+            eprintln!("SKIPPED: no IPv6 here");
+            return;
+        };
+        let port = local_address(&v6).unwrap().port();
+        listen(
+            SocketAddr::new("127.0.0.1".parse().unwrap(), port),
+            ListenOptions::default(),
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn shutdown_of_a_broken_connection_is_no_error() {
+        let (client, server) = connection();
+        reset_on_close(&client).unwrap();
+        drop(client);
+        shutdown(&server, Shutdown::Both).unwrap();
+        shutdown(&server, Shutdown::Both).unwrap();
+    }
+}

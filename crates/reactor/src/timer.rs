@@ -204,3 +204,100 @@ impl<T> TimerQueue<T> {
 fn index(slot: u32) -> usize {
     usize::try_from(slot).expect("usize has at least 32 bits on Linux")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn drain(timers: &mut TimerQueue<u64>, now: Instant) -> Vec<u64> {
+        std::iter::from_fn(|| timers.pop_expired(now)).collect()
+    }
+
+    #[test]
+    fn timers_expire_in_order_and_not_early() {
+        let start = Instant::now();
+        let mut timers = TimerQueue::new();
+        for n in [5, 1, 4, 2, 3] {
+            timers.insert(start + ms(n), n);
+        }
+        assert_eq!(timers.next_deadline(), Some(start + ms(1)));
+        assert_eq!(drain(&mut timers, start), []);
+        assert_eq!(drain(&mut timers, start + ms(3)), [1, 2, 3]);
+        assert_eq!(drain(&mut timers, start + ms(9)), [4, 5]);
+        assert_eq!((timers.next_deadline(), timers.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn cancelled_timer_does_not_expire() {
+        let start = Instant::now();
+        let mut timers = TimerQueue::new();
+        let first = timers.insert(start, 1);
+        timers.insert(start, 2);
+        assert_eq!(timers.cancel(first), Some(1));
+        assert_eq!(timers.cancel(first), None);
+        assert_eq!(drain(&mut timers, start), [2]);
+    }
+
+    #[test]
+    fn id_of_an_expired_timer_does_not_touch_its_successor() {
+        let start = Instant::now();
+        let mut timers = TimerQueue::new();
+        let old = timers.insert(start, 1);
+        assert_eq!(drain(&mut timers, start), [1]);
+        let new = timers.insert(start, 2);
+        assert_eq!(
+            (timers.cancel(old), timers.reset(old, start + ms(1))),
+            (None, false)
+        );
+        assert!(timers.reset(new, start + ms(1)));
+        assert_eq!(drain(&mut timers, start), []);
+        assert_eq!(timers.cancel(new), Some(2));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        /// Does what a plain list of deadlines does.
+        #[test]
+        fn behaves_like_a_list(steps in proptest::collection::vec((0..4_u8, 0..50_u64), 0..200)) {
+            let start = Instant::now();
+            let mut timers = TimerQueue::new();
+            let mut model: Vec<(TimerId, u64, u64)> = Vec::new();
+            for (number, (action, n)) in (0_u64..).zip(steps) {
+                let chosen = usize::try_from(n).unwrap() % model.len().max(1);
+                match action {
+                    0 => model.push((timers.insert(start + ms(n), number), n, number)),
+                    1 if !model.is_empty() => {
+                        let (id, _, payload) = model.swap_remove(chosen);
+                        prop_assert_eq!(timers.cancel(id), Some(payload));
+                    }
+                    2 if !model.is_empty() => {
+                        model[chosen].1 = n * 2;
+                        prop_assert!(timers.reset(model[chosen].0, start + ms(n * 2)));
+                    }
+                    3 => {
+                        let mut expired = drain(&mut timers, start + ms(n));
+                        expired.sort_unstable();
+                        let mut expected: Vec<_> =
+                            model.iter().filter(|entry| entry.1 <= n).map(|entry| entry.2).collect();
+                        expected.sort_unstable();
+                        prop_assert_eq!(expired, expected);
+                        model.retain(|entry| entry.1 > n);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(timers.len(), model.len());
+                let next = model.iter().map(|entry| start + ms(entry.1)).min();
+                prop_assert_eq!(timers.next_deadline(), next);
+            }
+        }
+    }
+}
