@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+mod encoder;
+mod framing;
 pub mod initiator;
 pub mod keys;
 pub mod name;

@@ -150,7 +150,11 @@ impl Transmit {
 
     /// Gives up all that is queued: the connection dies.
     pub fn release_all(&mut self, released: &mut Vec<PayloadId>) {
-        released.extend(self.segments.drain(..).filter_map(|queued| queued.releases()));
+        released.extend(
+            self.segments
+                .drain(..)
+                .filter_map(|queued| queued.releases()),
+        );
         self.pending_bytes = 0;
         self.reclaim();
     }
@@ -162,10 +166,13 @@ impl Transmit {
             self.arena_used = 0;
             return;
         }
-        let first = self.segments.iter().find_map(|queued| match queued.segment {
-            Segment::Arena { start, .. } => Some(start - self.arena_base),
-            _ => None,
-        });
+        let first = self
+            .segments
+            .iter()
+            .find_map(|queued| match queued.segment {
+                Segment::Arena { start, .. } => Some(start - self.arena_base),
+                _ => None,
+            });
         let sent = first.unwrap_or(self.arena_used);
         if sent >= COMPACT_AT && sent * 2 >= self.arena_used {
             self.arena.copy_within(sent..self.arena_used, 0);
@@ -188,13 +195,21 @@ impl Transmit {
         self.pending_bytes += length;
         let position = self.arena_base + start;
         match self.segments.back_mut() {
-            Some(Queued { segment: Segment::Arena { start, length: so_far }, .. })
-                if *start + *so_far == position =>
-            {
+            Some(Queued {
+                segment:
+                    Segment::Arena {
+                        start,
+                        length: so_far,
+                    },
+                ..
+            }) if *start + *so_far == position => {
                 *so_far += length;
             }
             _ => self.segments.push_back(Queued {
-                segment: Segment::Arena { start: position, length },
+                segment: Segment::Arena {
+                    start: position,
+                    length,
+                },
                 last_of_payload: false,
             }),
         }
@@ -211,10 +226,17 @@ impl Transmit {
     /// Undoes the [`Self::reserve_arena`] that was the last addition to the queue.
     pub(crate) fn take_back(&mut self, range: ArenaRange) {
         let end = self.arena_base + self.arena_used;
-        assert_eq!(range.position + range.length, end, "only the newest range is taken back");
+        assert_eq!(
+            range.position + range.length,
+            end,
+            "only the newest range is taken back"
+        );
         self.arena_used -= range.length;
         self.pending_bytes -= range.length;
-        let Some(Queued { segment: Segment::Arena { length, .. }, .. }) = self.segments.back_mut()
+        let Some(Queued {
+            segment: Segment::Arena { length, .. },
+            ..
+        }) = self.segments.back_mut()
         else {
             unreachable!("the newest range is in the last segment");
         };
@@ -240,8 +262,10 @@ impl Transmit {
             return;
         }
         self.pending_bytes += length;
-        if let Some(Queued { segment: Segment::Zeros { length: so_far }, .. }) =
-            self.segments.back_mut()
+        if let Some(Queued {
+            segment: Segment::Zeros { length: so_far },
+            ..
+        }) = self.segments.back_mut()
         {
             *so_far += length;
             return;

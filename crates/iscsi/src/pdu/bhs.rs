@@ -339,11 +339,18 @@ macro_rules! open_bits {
     ($(#[$meta:meta])* $name:ident($max:literal) { $($(#[$vmeta:meta])* $value:ident = $number:literal,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-        #[cfg_attr(test, derive(proptest_derive::Arbitrary))]
-        pub struct $name(
-            #[cfg_attr(test, proptest(strategy = concat!("0_u8..=", stringify!($max))))]
-            u8,
-        );
+        pub struct $name(u8);
+
+        #[cfg(test)]
+        impl ::proptest::arbitrary::Arbitrary for $name {
+            type Parameters = ();
+            type Strategy = ::proptest::strategy::BoxedStrategy<Self>;
+
+            fn arbitrary_with((): ()) -> Self::Strategy {
+                use ::proptest::strategy::Strategy as _;
+                (0_u8..=$max).prop_map(Self).boxed()
+            }
+        }
 
         #[allow(missing_docs)]
         impl $name {

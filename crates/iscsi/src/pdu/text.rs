@@ -61,3 +61,11 @@ pdu! {
         window: CommandWindow, at 28;
     }
 }
+
+impl TextRequest {
+    /// CmdSN of this and of every other request that has one: all have it at the same place.
+    #[inline]
+    pub(crate) fn cmd_sn_of(bhs: &super::Bhs) -> CmdSn {
+        super::bhs::Field::get(bhs, 24)
+    }
+}

@@ -32,7 +32,10 @@ impl Cdb {
     #[inline]
     #[must_use]
     pub const fn new(fixed: [u8; 16]) -> Self {
-        Self { fixed, extended: None }
+        Self {
+            fixed,
+            extended: None,
+        }
     }
 
     /// A CDB whose bytes from the 17th on came in an additional header segment.
@@ -166,11 +169,20 @@ pub struct DataOutFailure {
 
 impl DataOutFailure {
     /// Data without R2T where R2Ts are required.
-    pub const UNEXPECTED_UNSOLICITED_DATA: Self = Self { asc: 0x0c, ascq: 0x0c };
+    pub const UNEXPECTED_UNSOLICITED_DATA: Self = Self {
+        asc: 0x0c,
+        ascq: 0x0c,
+    };
     /// More or less data than announced or asked for.
-    pub const INCORRECT_AMOUNT_OF_DATA: Self = Self { asc: 0x0c, ascq: 0x0d };
+    pub const INCORRECT_AMOUNT_OF_DATA: Self = Self {
+        asc: 0x0c,
+        ascq: 0x0d,
+    };
     /// A data digest that does not match.
-    pub const PROTOCOL_SERVICE_CRC_ERROR: Self = Self { asc: 0x47, ascq: 0x05 };
+    pub const PROTOCOL_SERVICE_CRC_ERROR: Self = Self {
+        asc: 0x47,
+        ascq: 0x05,
+    };
 }
 
 /// What is known of a live task.

@@ -1,14 +1,64 @@
 //! One connection of a target: login, then full feature phase, then logout or failure.
+//!
+//! ```text
+//!                  last Login Response            Logout, error, timeout
+//!   Login ──────────────────────────► FullFeature ───────────────────────► Closed
+//!     │ waits for: Login Requests       waits for: requests, write data,     (final)
+//!     │ ended by: the initiator, the      the driver's completions
+//!     │   login timeout                 ended by: Logout, the peer's errors,
+//!     └──────── refused ─────────────►    silence despite a ping
+//! ```
+//!
+//! The driver feeds bytes to [`Connection::next`] and acts on the [`Event`]s; whatever needs no
+//! driver is answered inside. Payload does not travel through here: small reads are filled in place
+//! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received
+//! straight into its buffer ([`Connection::payload_wanted`]).
+//!
+//! | file | subject |
+//! |---|---|
+//! | `connection/command.rs` | SCSI commands: admission and order |
+//! | `connection/data_out.rs` | write data and R2Ts |
+//! | `connection/data_in.rs` | read data, status, residuals |
+//! | `connection/requests.rs` | NOP-Out, Logout, Login, the common part of numbered requests |
+//! | `connection/text.rs` | text exchanges |
+//! | `connection/task_management.rs` | task management |
+//! | `connection/held.rs` | requests before their turn |
+//! | `connection/reject.rs` | why a PDU is rejected |
+//! | `connection/timers.rs` | silence, deadlines, Asynchronous Messages |
+//!
+//! Error recovery is level 0: one connection per session, no SNACK, no retransmission; a header
+//! digest error closes the connection (RFC 7143 §7.8).
+
+mod command;
+mod data_in;
+mod data_out;
+mod held;
+mod reject;
+mod requests;
+mod task_management;
+#[cfg(test)]
+mod tests;
+mod text;
+mod timers;
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
-use super::command::{
-    Completion, DataOutFailure, PayloadWanted, ScsiCommand, TaskId, TaskInfo, TaskManagementId,
-    TaskManagementRequest, TaskManagementResult,
-};
+use self::data_in::InlineRead;
+use self::data_out::Incoming;
+use self::held::Held;
+use self::task_management::Pending;
+use self::text::TextExchange;
+use self::timers::Timers;
+use super::command::{DataOutFailure, ScsiCommand, TaskId, TaskInfo, TaskManagementRequest};
 use super::directory::Directory;
-use crate::pdu::LoginStatus;
-use crate::session_parameters::SessionParameters;
+use super::login::{Login, LoginError};
+use super::task::Tasks;
+use super::window::Window;
+use crate::encoder::Encoder;
+use crate::framing::{Framing, HeaderStep, TrailerStep};
+use crate::pdu::{Bhs, CmdSn, LoginStatus, Opcode, StatSn, TargetTransferTag};
+use crate::session_parameters::{OperationalParameters, SessionParameters, SessionType};
 use crate::transmit::Transmit;
 
 /// What the driver decides about a connection before it starts.
@@ -31,6 +81,8 @@ pub struct ConnectionConfig {
     pub inline_read_max: u32,
     /// Makes target transfer tags hard to guess; any number.
     pub tag_seed: u64,
+    /// Every login is refused with this status: shutting down, too many connections.
+    pub refuse_logins: Option<LoginStatus>,
 }
 
 impl Default for ConnectionConfig {
@@ -44,6 +96,7 @@ impl Default for ConnectionConfig {
             immediate_commands: 16,
             inline_read_max: 16 << 10,
             tag_seed: 0,
+            refuse_logins: None,
         }
     }
 }
@@ -88,12 +141,14 @@ pub enum Event<'a> {
 }
 
 /// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The initiator logged out of the session or this connection.
     Logout,
-    /// The login was refused; the response says so too.
-    LoginRefused(LoginStatus),
+    /// The login was refused, as the response says.
+    LoginRefused(LoginError),
+    /// The login was refused because of [`ConnectionConfig::refuse_logins`].
+    LoginsRefused(LoginStatus),
     /// The login took too long.
     LoginTimeout,
     /// The peer does not speak iSCSI as a target can understand it.
@@ -106,21 +161,218 @@ pub enum CloseReason {
     LogoutTimeout,
 }
 
-/// One connection of a target. See the module documentation.
-pub struct Connection {}
+/// Values in force, where the data path finds them.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    session_type: SessionType,
+    /// Longest data segment we take; the default of 8192 during login.
+    target_max_recv_data_segment_length: u32,
+    /// Longest data segment the initiator takes.
+    initiator_max_recv_data_segment_length: u32,
+    max_burst_length: u32,
+    first_burst_length: u32,
+    max_outstanding_r2t: u16,
+    initial_r2t: bool,
+    immediate_data: bool,
+    /// Longest read sent by `begin_inline_read`: fits one Data-In PDU.
+    inline_read_max: u32,
+}
 
-#[allow(unused_variables, clippy::unimplemented, clippy::needless_pass_by_ref_mut)]
+impl Limits {
+    fn new(
+        session_type: SessionType,
+        operational: &OperationalParameters,
+        inline_read_max: u32,
+    ) -> Self {
+        let segment = operational.initiator_max_recv_data_segment_length;
+        Self {
+            session_type,
+            target_max_recv_data_segment_length: operational.target_max_recv_data_segment_length,
+            initiator_max_recv_data_segment_length: segment,
+            max_burst_length: operational.max_burst_length,
+            first_burst_length: operational.first_burst_length,
+            max_outstanding_r2t: operational.max_outstanding_r2t,
+            initial_r2t: operational.initial_r2t,
+            immediate_data: operational.immediate_data,
+            inline_read_max: inline_read_max
+                .min(segment)
+                .min(operational.max_burst_length),
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+enum Phase {
+    /// RFC 7143 §8.1.3: T-states S3 and S4.
+    Login(Box<Login>),
+    /// S5, logged in.
+    FullFeature,
+    /// Nothing more is accepted.
+    Closed(CloseReason),
+}
+
+/// What the next bytes of input are.
+#[derive(Debug)]
+enum Receiving {
+    /// A header.
+    Header,
+    /// The data segment of [`Connection::current`], thrown away.
+    Discarded,
+    /// The data segment of [`Connection::current`], wanted as a whole.
+    Collected,
+    /// The same of a request before its turn.
+    HeldRequest(CmdSn),
+    /// The same of a Data-Out of such a request.
+    HeldDataOut,
+    /// Write data of a task.
+    WriteData(Incoming),
+}
+
+/// A request whose turn has come, going through the machine again.
+#[derive(Debug)]
+struct Replay {
+    stream: Vec<u8>,
+    at: usize,
+}
+
+/// Gives out target transfer tags: every value but the reserved one, in an order that depends on the
+/// seed, none twice within 2^32.
+#[derive(Debug)]
+struct TransferTags {
+    counter: u32,
+    seed: u32,
+}
+
+impl TransferTags {
+    const fn new(seed: u64) -> Self {
+        let [a, b, c, d, e, f, g, h] = seed.to_be_bytes();
+        Self {
+            counter: u32::from_be_bytes([a, b, c, d]),
+            seed: u32::from_be_bytes([e, f, g, h]),
+        }
+    }
+
+    /// A bijection of the counter (xor, odd multiplication, xor-shift), so no value comes early.
+    fn next(&mut self) -> TargetTransferTag {
+        loop {
+            self.counter = self.counter.wrapping_add(1);
+            let mixed = (self.counter ^ self.seed).wrapping_mul(0x9e37_79b1);
+            let tag = TargetTransferTag(mixed ^ (mixed >> 15));
+            if !tag.is_reserved() {
+                return tag;
+            }
+        }
+    }
+}
+
+/// One connection of a target. See the module documentation.
+#[derive(Debug)]
+pub struct Connection {
+    config: ConnectionConfig,
+    phase: Phase,
+    limits: Limits,
+    framing: Framing,
+    receiving: Receiving,
+    /// Header of the PDU being received, or received last.
+    current: Bhs,
+    /// Data segment of a PDU that is wanted as a whole; bounded by what we declared for ourselves.
+    collected: Vec<u8>,
+    encoder: Encoder,
+    window: Window,
+    stat_sn: StatSn,
+    transfer_tags: TransferTags,
+    tasks: Tasks,
+    inline_read: Option<InlineRead>,
+    task_management: Pending,
+    text: TextExchange,
+    held: Held,
+    replay: Option<Replay>,
+    /// Frames what is replayed, where there are no digests.
+    replay_framing: Framing,
+    /// Events that wait to be picked up.
+    ready: VecDeque<Event<'static>>,
+    timers: Timers,
+    session: Option<SessionParameters>,
+}
+
+impl Event<'_> {
+    /// The same with the bytes it refers to.
+    fn into_owned(self) -> Event<'static> {
+        match self {
+            Self::NeedMore => Event::NeedMore,
+            Self::Established => Event::Established,
+            Self::Command(command) => Event::Command(command),
+            Self::DataOut {
+                task,
+                buffer_offset,
+                bytes,
+            } => {
+                let bytes = Cow::Owned(bytes.into_owned());
+                Event::DataOut {
+                    task,
+                    buffer_offset,
+                    bytes,
+                }
+            }
+            Self::DataOutComplete { task } => Event::DataOutComplete { task },
+            Self::DataOutFailed { task, failure } => Event::DataOutFailed { task, failure },
+            Self::TaskManagement(request) => Event::TaskManagement(request),
+            Self::Close(reason) => Event::Close(reason),
+        }
+    }
+
+    /// The task it is about, for those that wait.
+    const fn data_out_task(&self) -> Option<TaskId> {
+        match self {
+            Self::DataOut { task, .. }
+            | Self::DataOutComplete { task }
+            | Self::DataOutFailed { task, .. } => Some(*task),
+            Self::NeedMore
+            | Self::Established
+            | Self::Command(_)
+            | Self::TaskManagement(_)
+            | Self::Close(_) => None,
+        }
+    }
+}
+
 impl Connection {
     /// A connection that waits for its first Login Request.
     #[must_use]
     pub fn new(config: ConnectionConfig, now_ms: u64) -> Self {
-        unimplemented!()
+        let defaults = OperationalParameters::default();
+        Self {
+            phase: Phase::Login(Box::default()),
+            limits: Limits::new(SessionType::Normal, &defaults, 0),
+            framing: Framing::new(),
+            receiving: Receiving::Header,
+            current: Bhs::new(Opcode::NOP_OUT),
+            collected: Vec::new(),
+            encoder: Encoder::default(),
+            window: Window::new(CmdSn(0), config.queue_depth),
+            stat_sn: StatSn(0),
+            transfer_tags: TransferTags::new(config.tag_seed),
+            tasks: Tasks::new(0, 0),
+            inline_read: None,
+            task_management: Pending::default(),
+            text: TextExchange::default(),
+            held: Held::default(),
+            replay: None,
+            replay_framing: Framing::new(),
+            ready: VecDeque::new(),
+            timers: Timers::new(now_ms),
+            session: None,
+            config,
+        }
     }
 
-    /// Takes bytes off the front of `input` until something happens or the input is used up.
+    /// Takes bytes off the front of `input` until something happens or the input is used up. What is
+    /// left of a PDU that has not arrived in full stays inside, so the input need not be kept.
     ///
-    /// Write data of a command is delivered from the first call after its `Event::Command` on, so a
-    /// driver without room for it has to stop calling.
+    /// Write data of a command is delivered from the first call after its [`Event::Command`] on; a
+    /// driver without room for it stops calling. An event's task may be completed at any time.
+    #[inline]
     pub fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -128,117 +380,234 @@ impl Connection {
         transmit: &mut Transmit,
         now_ms: u64,
     ) -> Event<'a> {
-        unimplemented!()
+        if !input.is_empty() {
+            self.timers.heard(now_ms);
+        }
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return event;
+            }
+            let event = if self.has_replay() {
+                self.step_replay(directory, transmit)
+            } else {
+                self.step(input, directory, transmit)
+            };
+            if let Some(event) = event {
+                return event;
+            }
+        }
     }
 
-    /// While write data is being received: where its next bytes belong. The driver may receive
-    /// straight into that place and call [`Self::payload_received`] instead of [`Self::next`].
-    #[must_use]
-    pub fn payload_wanted(&self) -> Option<PayloadWanted> {
-        unimplemented!()
-    }
-
-    /// `placed` bytes have been received to where [`Self::payload_wanted`] said.
-    pub fn payload_received(&mut self, placed: &[u8], now_ms: u64) {
-        unimplemented!()
-    }
-
-    /// The driver's answer to a write command: it takes `wanted` bytes of data, 0 included. R2Ts are
-    /// sent for what is neither immediate nor unsolicited, up to EDTL. `Event::DataOutComplete` or
-    /// `Event::DataOutFailed` follows, unless the task is completed or aborted before.
-    pub fn want_data_out(&mut self, task: TaskId, wanted: u64, transmit: &mut Transmit) {
-        unimplemented!()
-    }
-
-    /// Place in the transmit queue for the data of a small read, which the driver fills at once and
-    /// in full; stale bytes are in it. `scsi_length` is what the CDB asks for; the place is shorter
-    /// when EDTL is. `None` when it does not fit one Data-In PDU. Must be followed by
-    /// [`Self::commit_inline_read`] or [`Self::rollback_inline_read`] before any other call.
-    pub fn begin_inline_read<'t>(
+    /// Takes the next piece of input. `None`: there may be more to do at once.
+    #[inline]
+    fn step<'a>(
         &mut self,
-        task: TaskId,
-        scsi_length: u32,
-        transmit: &'t mut Transmit,
-    ) -> Option<&'t mut [u8]> {
-        unimplemented!()
-    }
-
-    /// Sends the read begun, with status GOOD in the Data-In PDU; ends the task.
-    pub fn commit_inline_read(&mut self, task: TaskId, transmit: &mut Transmit) {
-        unimplemented!()
-    }
-
-    /// Forgets the read begun; the task lives on.
-    pub fn rollback_inline_read(&mut self, task: TaskId, transmit: &mut Transmit) {
-        unimplemented!()
-    }
-
-    /// Ends a task: Data-In PDUs, the last with status GOOD if it is that, or a SCSI Response.
-    pub fn complete(
-        &mut self,
-        task: TaskId,
-        completion: Completion<'_>,
+        input: &mut &'a [u8],
+        directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) {
-        unimplemented!()
+    ) -> Option<Event<'a>> {
+        match &self.receiving {
+            Receiving::Header => {
+                if let Phase::Closed(reason) = &self.phase {
+                    return Some(Event::Close(reason.clone()));
+                }
+                match self.framing.take_header(input) {
+                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::DigestError => Some(self.close(CloseReason::HeaderDigestError)),
+                    HeaderStep::Header(bhs) => self.header(bhs, directory, transmit),
+                }
+            }
+            Receiving::WriteData(_) => self.write_data(input, transmit),
+            _ => self.whole_segment(input, directory, transmit),
+        }
     }
 
-    /// Forgets a task without a response. Data still arriving for it is discarded.
-    pub fn abort(&mut self, task: TaskId) {
-        unimplemented!()
-    }
-
-    /// Answers a task management request.
-    pub fn task_management_done(
+    /// A header has arrived.
+    #[inline]
+    fn header(
         &mut self,
-        request: TaskManagementId,
-        result: TaskManagementResult,
+        bhs: Bhs,
+        directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) {
-        unimplemented!()
+    ) -> Option<Event<'static>> {
+        let length = bhs.data_segment_length();
+        if length > self.limits.target_max_recv_data_segment_length {
+            // §7.7: inconsistent lengths are format errors, which end the connection.
+            let problem = "data segment longer than MaxRecvDataSegmentLength";
+            return Some(self.close(CloseReason::ProtocolError(problem)));
+        }
+        self.current = bhs;
+        self.framing.begin_segment(length);
+        if bhs.opcode() == Opcode::SCSI_COMMAND && matches!(self.phase, Phase::FullFeature) {
+            return self.command_header(&bhs, transmit);
+        }
+        self.other_header(&bhs, directory, transmit)
     }
 
-    /// Asks the initiator to log out (Asynchronous Message 1).
-    pub fn request_logout(&mut self, transmit: &mut Transmit, now_ms: u64) {
-        unimplemented!()
+    /// Takes a data segment that is wanted as a whole, or not at all.
+    fn whole_segment<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        directory: &mut dyn Directory,
+        transmit: &mut Transmit,
+    ) -> Option<Event<'a>> {
+        if self.framing.remaining() > 0 {
+            if input.is_empty() {
+                return Some(Event::NeedMore);
+            }
+            let bytes = self.framing.take_data(u32::MAX, input);
+            if !matches!(self.receiving, Receiving::Discarded) {
+                self.collected.extend_from_slice(bytes);
+            }
+            return None;
+        }
+        let TrailerStep::Done { digest_ok } = self.framing.take_trailer(input) else {
+            return Some(Event::NeedMore);
+        };
+        let receiving = std::mem::replace(&mut self.receiving, Receiving::Header);
+        let bhs = self.current;
+        if matches!(receiving, Receiving::Discarded) {
+            return None;
+        }
+        if !digest_ok {
+            if matches!(self.phase, Phase::FullFeature) {
+                self.refuse(&bhs, &[], reject::Refusal::DataDigest, transmit);
+            }
+            return None;
+        }
+        let data = std::mem::take(&mut self.collected);
+        let event = match receiving {
+            Receiving::HeldRequest(cmd_sn) => {
+                let held = self.held.hold(cmd_sn, &bhs, self.framing.ahs(), &data);
+                held.err().map(|held::Full| self.close_disordered())
+            }
+            Receiving::HeldDataOut => {
+                let held = self.held.hold_data_out(&bhs, &data);
+                held.err().map(|held::Full| self.close_disordered())
+            }
+            _ => self.request(&bhs, &data, directory, transmit),
+        };
+        self.collected = data;
+        event
     }
 
-    /// Tells the initiator that this connection is about to be dropped (Asynchronous Message 2).
-    pub fn announce_drop(&mut self, transmit: &mut Transmit) {
-        unimplemented!()
+    fn close_disordered(&mut self) -> Event<'static> {
+        self.close(CloseReason::ProtocolError(
+            "too many requests before their turn",
+        ))
     }
 
-    /// What the login settled, once it has.
+    /// Whether a request that had to wait goes through the machine, or can start to.
+    #[inline]
+    fn has_replay(&mut self) -> bool {
+        if self.replay.is_some() {
+            return true;
+        }
+        if self.held.is_empty() || !matches!(self.receiving, Receiving::Header) {
+            return false;
+        }
+        self.start_replay()
+    }
+
+    #[cold]
+    fn start_replay(&mut self) -> bool {
+        while let Some(stream) = self.held.take(self.window.exp_cmd_sn()) {
+            if !stream.is_empty() {
+                self.replay = Some(Replay { stream, at: 0 });
+                return true;
+            }
+            // It only counts as received (§11.6.1 b): its place is free at once.
+            self.window.receive();
+            self.window.give_back();
+        }
+        false
+    }
+
+    /// As [`Self::step`], on what had to wait.
+    #[cold]
+    fn step_replay(
+        &mut self,
+        directory: &mut dyn Directory,
+        transmit: &mut Transmit,
+    ) -> Option<Event<'static>> {
+        let mut replay = self.replay.take()?;
+        std::mem::swap(&mut self.framing, &mut self.replay_framing);
+        let mut rest = &replay.stream[replay.at..];
+        let event = self
+            .step(&mut rest, directory, transmit)
+            .map(Event::into_owned);
+        replay.at = replay.stream.len() - rest.len();
+        std::mem::swap(&mut self.framing, &mut self.replay_framing);
+        if replay.at < replay.stream.len() || !matches!(self.receiving, Receiving::Header) {
+            self.replay = Some(replay);
+        }
+        event.filter(|event| *event != Event::NeedMore)
+    }
+
+    /// Ends the connection: all further input is ignored.
+    #[cold]
+    fn close(&mut self, reason: CloseReason) -> Event<'static> {
+        self.phase = Phase::Closed(reason.clone());
+        self.receiving = Receiving::Header;
+        self.replay = None;
+        self.ready.clear();
+        Event::Close(reason)
+    }
+
+    /// Uses up a StatSN.
+    #[inline]
+    const fn next_stat_sn(&mut self) -> StatSn {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
+    /// Frees a task: its place in the window, its slot, and what of it is still under way.
+    #[inline]
+    fn end_task(&mut self, task: TaskId) {
+        if let Receiving::WriteData(incoming) = &self.receiving
+            && incoming.task == task
+        {
+            self.receiving = Receiving::Discarded;
+        }
+        if !self.ready.is_empty() {
+            self.ready
+                .retain(|event| event.data_out_task() != Some(task));
+        }
+        if self.tasks.remove(task) {
+            self.window.give_back();
+        }
+    }
+
+    /// What the login settled, once it has. Digests and limits are in force from then on.
     #[must_use]
-    pub fn session(&self) -> Option<&SessionParameters> {
-        unimplemented!()
+    pub const fn session(&self) -> Option<&SessionParameters> {
+        self.session.as_ref()
     }
 
-    /// When [`Self::handle_deadline`] should be called next.
-    #[must_use]
-    pub fn next_deadline_ms(&self) -> Option<u64> {
-        unimplemented!()
-    }
-
-    /// Does what is due by now. A reason to close means: send what is queued, then close.
-    pub fn handle_deadline(&mut self, transmit: &mut Transmit, now_ms: u64) -> Option<CloseReason> {
-        unimplemented!()
-    }
-
-    /// How many tasks there can be at a time: task numbers are below this.
+    /// How many tasks there can be at a time: task numbers are below this. Known once established.
     #[must_use]
     pub fn task_capacity(&self) -> usize {
-        unimplemented!()
+        self.tasks.capacity()
     }
 
     /// The live tasks.
     pub fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
-        std::iter::empty()
+        self.tasks.live()
     }
 
     /// What is known of a live task.
+    ///
+    /// # Panics
+    /// When the task is not live.
     #[must_use]
     pub fn task_info(&self, task: TaskId) -> TaskInfo {
-        unimplemented!()
+        self.tasks.get(task).info()
+    }
+
+    /// Whether part of a PDU has arrived and the rest has not.
+    #[must_use]
+    pub fn is_inside_pdu(&self) -> bool {
+        !matches!(self.receiving, Receiving::Header) || self.framing.is_inside_header()
     }
 }

@@ -5,6 +5,8 @@ mod connection;
 pub mod directory;
 pub mod discovery;
 pub mod login;
+mod task;
+mod window;
 
 pub use command::{
     Cdb, Completion, DataOutFailure, Payload, PayloadWanted, ScsiCommand, TaskAttribute, TaskId,

@@ -1,0 +1,210 @@
+//! Puts PDUs into the transmit queue, with lengths, padding and digests; both roles.
+
+use longshore_wire::Crc32c;
+
+use crate::framing::DIGEST_LENGTH;
+use crate::pdu::{BHS_LENGTH, Bhs, padding};
+use crate::session_parameters::Digest;
+use crate::transmit::{ArenaRange, PayloadId, Transmit};
+
+/// The sending side of a connection: which digests are on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Encoder {
+    header_digest: bool,
+    data_digest: bool,
+}
+
+/// Payload of one data PDU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chunk<'a> {
+    /// Copied.
+    Bytes(&'a [u8]),
+    /// So many zeros, not stored.
+    Zeros(u32),
+    /// By reference.
+    Buffer {
+        /// Which payload.
+        id: PayloadId,
+        /// Index of the chunk in it.
+        start: usize,
+        /// The chunk itself, for the digest.
+        bytes: &'a [u8],
+        /// No later chunk refers to the payload.
+        last: bool,
+    },
+}
+
+impl Chunk<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
+            Self::Zeros(length) => *length as usize,
+        }
+    }
+}
+
+/// Room for a PDU whose payload is filled in before its header is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenPdu {
+    range: ArenaRange,
+    data_start: usize,
+    data_length: usize,
+}
+
+impl Encoder {
+    /// From the next PDU on, digests are as given.
+    pub(crate) fn set_digests(&mut self, header: Digest, data: Digest) {
+        self.header_digest = header == Digest::Crc32c;
+        self.data_digest = data == Digest::Crc32c;
+    }
+
+    #[inline]
+    const fn header_length(self) -> usize {
+        BHS_LENGTH + if self.header_digest { DIGEST_LENGTH } else { 0 }
+    }
+
+    #[inline]
+    const fn trailer_length(self, data_length: usize) -> usize {
+        let digest = if self.data_digest && data_length > 0 {
+            DIGEST_LENGTH
+        } else {
+            0
+        };
+        padding(data_length) + digest
+    }
+
+    /// Writes a header, which has its lengths, and its digest.
+    #[inline]
+    fn write_header(self, bhs: &Bhs, place: &mut [u8]) {
+        let (header, digest) = place.split_at_mut(BHS_LENGTH);
+        header.copy_from_slice(&bhs.0);
+        if self.header_digest {
+            digest.copy_from_slice(&longshore_wire::crc32c(header).to_bytes());
+        }
+    }
+
+    /// Writes padding and digest of a data segment whose payload has this CRC.
+    #[inline]
+    fn write_trailer(self, data_length: usize, crc: Crc32c, place: &mut [u8]) {
+        let (padding, digest) = place.split_at_mut(padding(data_length));
+        padding.fill(0);
+        if !digest.is_empty() {
+            let mut crc = crc;
+            crc.update(padding);
+            digest.copy_from_slice(&crc.to_bytes());
+        }
+    }
+
+    #[inline]
+    fn crc(self, bytes: &[u8]) -> Crc32c {
+        if self.data_digest {
+            longshore_wire::crc32c(bytes)
+        } else {
+            Crc32c::new()
+        }
+    }
+
+    /// Queues a PDU whose data segment is copied.
+    #[inline]
+    pub(crate) fn push(self, mut bhs: Bhs, data: &[u8], transmit: &mut Transmit) {
+        let open = self.open(data.len(), transmit);
+        self.payload_mut(open, transmit).copy_from_slice(data);
+        self.close(open, &mut bhs, transmit);
+    }
+
+    /// Queues a PDU with additional header segments.
+    pub(crate) fn push_with_ahs(
+        self,
+        mut bhs: Bhs,
+        ahs: &[u8],
+        data: &[u8],
+        transmit: &mut Transmit,
+    ) {
+        bhs.set_total_ahs_length_bytes(ahs.len());
+        bhs.set_data_segment_length(length_u32(data.len()));
+        transmit.push_bytes(&bhs.0);
+        transmit.push_bytes(ahs);
+        if self.header_digest {
+            let mut crc = longshore_wire::crc32c(&bhs.0);
+            crc.update(ahs);
+            transmit.push_bytes(&crc.to_bytes());
+        }
+        transmit.push_bytes(data);
+        self.push_trailer(data.len(), self.crc(data), transmit);
+    }
+
+    /// Queues a PDU whose data segment may be sent by reference.
+    pub(crate) fn push_chunk(self, mut bhs: Bhs, chunk: Chunk<'_>, transmit: &mut Transmit) {
+        let length = chunk.len();
+        let (id, start, last, crc) = match chunk {
+            Chunk::Bytes(bytes) => return self.push(bhs, bytes, transmit),
+            Chunk::Zeros(_) if self.data_digest => {
+                (None, 0, false, longshore_wire::crc32c_of_zeros(length))
+            }
+            Chunk::Zeros(_) => (None, 0, false, Crc32c::new()),
+            Chunk::Buffer {
+                id,
+                start,
+                bytes,
+                last,
+            } => (Some(id), start, last, self.crc(bytes)),
+        };
+        bhs.set_data_segment_length(length_u32(length));
+        let range = transmit.reserve_arena(self.header_length());
+        self.write_header(&bhs, transmit.arena_bytes_mut(range));
+        match id {
+            None => transmit.push_zeros(length),
+            Some(id) => transmit.push_buffer(id, start, length, last),
+        }
+        self.push_trailer(length, crc, transmit);
+    }
+
+    fn push_trailer(self, data_length: usize, crc: Crc32c, transmit: &mut Transmit) {
+        let trailer = self.trailer_length(data_length);
+        if trailer > 0 {
+            let range = transmit.reserve_arena(trailer);
+            self.write_trailer(data_length, crc, transmit.arena_bytes_mut(range));
+        }
+    }
+
+    /// Reserves room for a PDU with `data_length` bytes of payload.
+    #[inline]
+    pub(crate) fn open(self, data_length: usize, transmit: &mut Transmit) -> OpenPdu {
+        let data_start = self.header_length();
+        let total = data_start + data_length + self.trailer_length(data_length);
+        OpenPdu {
+            range: transmit.reserve_arena(total),
+            data_start,
+            data_length,
+        }
+    }
+
+    /// The payload's place, holding stale bytes until filled.
+    #[inline]
+    pub(crate) fn payload_mut(self, open: OpenPdu, transmit: &mut Transmit) -> &mut [u8] {
+        let end = open.data_start + open.data_length;
+        &mut transmit.arena_bytes_mut(open.range)[open.data_start..end]
+    }
+
+    /// Writes the header, and what follows the payload, of a PDU whose payload is in place.
+    #[inline]
+    pub(crate) fn close(self, open: OpenPdu, bhs: &mut Bhs, transmit: &mut Transmit) {
+        bhs.set_data_segment_length(length_u32(open.data_length));
+        let place = transmit.arena_bytes_mut(open.range);
+        let (header, rest) = place.split_at_mut(open.data_start);
+        let (data, trailer) = rest.split_at_mut(open.data_length);
+        self.write_header(bhs, header);
+        if !trailer.is_empty() {
+            self.write_trailer(open.data_length, self.crc(data), trailer);
+        }
+    }
+
+    /// Gives back the room of a PDU that was the last thing reserved.
+    pub(crate) fn cancel(self, open: OpenPdu, transmit: &mut Transmit) {
+        transmit.take_back(open.range);
+    }
+}
+
+fn length_u32(length: usize) -> u32 {
+    u32::try_from(length).expect("data segments are bounded by MaxRecvDataSegmentLength")
+}

@@ -1,0 +1,291 @@
+//! Read data and the end of commands (RFC 7143 §11.4, §11.7).
+//!
+//! Data-In PDUs are cut at the initiator's MaxRecvDataSegmentLength, sequences at MaxBurstLength. The
+//! last PDU carries the status when that is of the kind without sense data ("phase collapse",
+//! §11.7.3); every other end is a SCSI Response.
+
+use super::Connection;
+use crate::encoder::{Chunk, OpenPdu};
+use crate::pdu::{
+    CommandWindow, DataIn, DataSn, InitiatorTaskTag, Lun, ScsiResponse, ServiceResponse, StatSn,
+    TargetTransferTag,
+};
+use crate::target::command::{Completion, Payload, TaskId};
+use crate::transmit::Transmit;
+
+/// A read that the driver fills into the transmit queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InlineRead {
+    task: TaskId,
+    pdu: OpenPdu,
+    residual: Residual,
+}
+
+/// Difference between what the initiator expected and what the command moves (§11.4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Residual {
+    overflow: bool,
+    underflow: bool,
+    count: u32,
+}
+
+impl Residual {
+    /// `expected` is EDTL, `presented` what the SCSI layer had or wanted (SPDTL).
+    fn new(expected: u32, presented: u64) -> Self {
+        let expected = u64::from(expected);
+        Self {
+            overflow: presented > expected,
+            underflow: presented < expected,
+            count: u32::try_from(presented.abs_diff(expected)).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// GOOD, CONDITION MET, INTERMEDIATE and INTERMEDIATE-CONDITION MET may travel with data (§11.7).
+const fn collapses(status: u8) -> bool {
+    matches!(status, 0x00 | 0x04 | 0x10 | 0x14)
+}
+
+impl Connection {
+    /// Place in the transmit queue for the data of a small read, which the driver fills at once and
+    /// in full; stale bytes are in it. `scsi_length` is what the CDB asks for; the place is shorter
+    /// when EDTL is. `None` when it does not fit one Data-In PDU, or there is nothing to send. Must
+    /// be followed by [`Self::commit_inline_read`] or [`Self::rollback_inline_read`] before any other
+    /// call.
+    #[inline]
+    pub fn begin_inline_read<'t>(
+        &mut self,
+        task: TaskId,
+        scsi_length: u32,
+        transmit: &'t mut Transmit,
+    ) -> Option<&'t mut [u8]> {
+        debug_assert!(self.inline_read.is_none(), "an inline read is open");
+        let slot = self.tasks.get(task);
+        let expected = slot.expected_data_transfer_length;
+        let length = scsi_length.min(expected);
+        if !slot.read || length == 0 || length > self.limits.inline_read_max {
+            return None;
+        }
+        let pdu = self.encoder.open(length as usize, transmit);
+        let residual = Residual::new(expected, u64::from(scsi_length));
+        self.inline_read = Some(InlineRead {
+            task,
+            pdu,
+            residual,
+        });
+        Some(self.encoder.payload_mut(pdu, transmit))
+    }
+
+    /// Sends the read begun, with status GOOD in the Data-In PDU; ends the task.
+    ///
+    /// # Panics
+    /// When no inline read of this task is open.
+    #[inline]
+    pub fn commit_inline_read(&mut self, task: TaskId, transmit: &mut Transmit) {
+        let open = self.inline_read.take().expect("an inline read is open");
+        assert_eq!(open.task, task, "the inline read is another task's");
+        let tag = self.tasks.get(task).initiator_task_tag;
+        self.end_task(task);
+        let data_in = DataIn {
+            is_final: true,
+            acknowledge: false,
+            overflow: open.residual.overflow,
+            underflow: open.residual.underflow,
+            has_status: true,
+            status: 0,
+            lun: Lun::ZERO,
+            initiator_task_tag: tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            stat_sn: self.next_stat_sn(),
+            window: self.window.announced(),
+            data_sn: DataSn(0),
+            buffer_offset: 0,
+            residual_count: open.residual.count,
+        };
+        self.encoder
+            .close(open.pdu, &mut data_in.encode(), transmit);
+    }
+
+    /// Forgets the read begun; the task lives on.
+    ///
+    /// # Panics
+    /// When no inline read of this task is open.
+    pub fn rollback_inline_read(&mut self, task: TaskId, transmit: &mut Transmit) {
+        let open = self.inline_read.take().expect("an inline read is open");
+        assert_eq!(open.task, task, "the inline read is another task's");
+        self.encoder.cancel(open.pdu, transmit);
+    }
+
+    /// Ends a task: Data-In PDUs, the last with a status that needs no sense data, or a SCSI Response.
+    ///
+    /// # Panics
+    /// When the task is not live.
+    pub fn complete(&mut self, task: TaskId, completion: Completion<'_>, transmit: &mut Transmit) {
+        let slot = self.tasks.get(task);
+        let expected = slot.expected_data_transfer_length;
+        let tag = slot.initiator_task_tag;
+        let room = if slot.read { expected } else { 0 };
+        let sent = u32::try_from(completion.data_in.len())
+            .unwrap_or(u32::MAX)
+            .min(room);
+        // Of a read, what is not sent is not presented: it may have failed half way.
+        let presented = if slot.read && sent < expected {
+            u64::from(sent)
+        } else {
+            completion.scsi_length
+        };
+        let residual = Residual::new(expected, presented);
+        self.end_task(task);
+        let collapsed = sent > 0 && completion.sense.is_empty() && collapses(completion.status);
+        let end = End {
+            tag,
+            status: completion.status,
+            residual,
+        };
+        let pdus = self.send_data_in(completion.data_in, sent, end, collapsed, transmit);
+        if !collapsed {
+            self.send_response(end, completion.sense, pdus, transmit);
+        }
+    }
+
+    /// Sends `sent` bytes of read data. Returns the number of PDUs.
+    fn send_data_in(
+        &mut self,
+        payload: Payload<'_>,
+        sent: u32,
+        end: End,
+        collapsed: bool,
+        transmit: &mut Transmit,
+    ) -> u32 {
+        if let Payload::Buffer { id, .. } = payload
+            && sent == 0
+        {
+            // Nothing of it leaves, but it has to be released all the same.
+            transmit.push_buffer(id, 0, 0, true);
+        }
+        let segment_max = self.limits.initiator_max_recv_data_segment_length;
+        let mut data_sn = DataSn(0);
+        let mut offset = 0;
+        let mut burst_left = self.limits.max_burst_length;
+        while offset < sent {
+            let length = segment_max.min(burst_left).min(sent - offset);
+            let last = offset + length == sent;
+            burst_left -= length;
+            let has_status = last && collapsed;
+            let mut data_in = DataIn {
+                is_final: last || burst_left == 0,
+                acknowledge: false,
+                overflow: false,
+                underflow: false,
+                has_status,
+                status: 0,
+                lun: Lun::ZERO,
+                initiator_task_tag: end.tag,
+                target_transfer_tag: TargetTransferTag::RESERVED,
+                stat_sn: StatSn(0),
+                window: self.window.announced(),
+                data_sn,
+                buffer_offset: offset,
+                residual_count: 0,
+            };
+            if has_status {
+                data_in.status = end.status;
+                data_in.stat_sn = self.next_stat_sn();
+                data_in.overflow = end.residual.overflow;
+                data_in.underflow = end.residual.underflow;
+                data_in.residual_count = end.residual.count;
+            }
+            let chunk = chunk(payload, offset, length, last);
+            self.encoder.push_chunk(data_in.encode(), chunk, transmit);
+            offset += length;
+            data_sn = data_sn.next();
+            if burst_left == 0 {
+                burst_left = self.limits.max_burst_length;
+            }
+        }
+        data_sn.0
+    }
+
+    fn send_response(
+        &mut self,
+        end: End,
+        sense: &[u8],
+        data_in_pdus: u32,
+        transmit: &mut Transmit,
+    ) {
+        let response = ScsiResponse {
+            bidirectional_overflow: false,
+            bidirectional_underflow: false,
+            overflow: end.residual.overflow,
+            underflow: end.residual.underflow,
+            response: ServiceResponse::COMMAND_COMPLETED,
+            status: end.status,
+            initiator_task_tag: end.tag,
+            snack_tag: 0,
+            stat_sn: self.next_stat_sn(),
+            window: self.window.announced(),
+            exp_data_sn: data_in_pdus,
+            bidirectional_residual_count: 0,
+            residual_count: end.residual.count,
+        };
+        if sense.is_empty() {
+            return self.encoder.push(response.encode(), &[], transmit);
+        }
+        // Sense data is at most 252 bytes (SPC-4 §4.5.1); what exceeds the field is no sense data.
+        let sense = &sense[..sense.len().min(SENSE_LENGTH_MAX)];
+        let mut data = [0; 2 + SENSE_LENGTH_MAX];
+        let (length, place) = data.split_at_mut(2);
+        let sense_length = u16::try_from(sense.len()).expect("cut off above");
+        length.copy_from_slice(&sense_length.to_be_bytes());
+        place[..sense.len()].copy_from_slice(sense);
+        self.encoder
+            .push(response.encode(), &data[..2 + sense.len()], transmit);
+    }
+
+    /// Forgets a task without a response. Data still arriving for it is discarded.
+    ///
+    /// # Panics
+    /// When the task is not live.
+    pub fn abort(&mut self, task: TaskId) {
+        self.end_task(task);
+    }
+
+    /// What [`Self::begin_inline_read`] may place at most, given what was negotiated.
+    #[must_use]
+    pub fn inline_read_max(&self) -> u32 {
+        self.limits.inline_read_max
+    }
+
+    /// The window every response announces.
+    #[must_use]
+    pub fn command_window(&self) -> CommandWindow {
+        self.window.announced()
+    }
+}
+
+const SENSE_LENGTH_MAX: usize = 252;
+
+/// What the last PDU of a command says.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    tag: InitiatorTaskTag,
+    status: u8,
+    residual: Residual,
+}
+
+/// `length` bytes of `payload` at `offset`.
+fn chunk(payload: Payload<'_>, offset: u32, length: u32, last: bool) -> Chunk<'_> {
+    let start = offset as usize;
+    let end = start + length as usize;
+    match payload {
+        Payload::None => Chunk::Bytes(&[]),
+        Payload::Bytes(bytes) => Chunk::Bytes(&bytes[start..end]),
+        Payload::Zeros(_) => Chunk::Zeros(length),
+        Payload::Buffer { id, bytes } => Chunk::Buffer {
+            id,
+            start,
+            bytes: &bytes[start..end],
+            last,
+        },
+    }
+}
