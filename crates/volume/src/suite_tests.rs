@@ -9,11 +9,14 @@ use longshore_reactor::{Engine, EngineChoice, EngineConfig, Waker};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
-use crate::testing::suite::{Keeps, SIZE_MIN, check_volume};
+use crate::testing::client::{request, write_request};
+use crate::testing::suite::{Keeps, SIZE_MIN, check_volume, pattern};
 use crate::testing::{
     CompletionSource, Effect, EngineStorage, OperationName, TestStorage, VolumeClient,
 };
-use crate::{BackendKind, Durability, ExtentState, InlineWrites, Volume, VolumeSpec, open};
+use crate::{
+    BackendKind, Durability, ExtentState, InlineWrites, Operation, Volume, VolumeSpec, open,
+};
 
 /// A directory that goes with the test.
 pub(crate) struct Scratch(PathBuf);
@@ -197,6 +200,61 @@ fn file_passes_the_suite_when_every_transfer_is_short() {
             storage.always(name, Effect::Short(most));
         }
         check_volume(&mut VolumeClient::new(&*volume, &mut storage), Keeps::Data);
+    }
+}
+
+/// Reactors share volumes, and each has an engine of its own.
+#[test]
+fn many_engines_work_on_one_volume() {
+    const THREADS: u64 = 4;
+    let scratch = Scratch::new();
+    let volume = open(&file_spec(&scratch, SIZE_MIN, 512)).expect("open");
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            let volume = &*volume;
+            scope.spawn(move || {
+                let choice = if number % 2 == 0 {
+                    EngineChoice::Auto
+                } else {
+                    EngineChoice::Epoll
+                };
+                let Some(mut storage) = engine(choice) else {
+                    return;
+                };
+                let mut client = VolumeClient::new(volume, &mut storage);
+                write_and_flush_share(
+                    &mut client,
+                    number * (SIZE_MIN / THREADS),
+                    SIZE_MIN / THREADS,
+                );
+            });
+        }
+    });
+}
+
+/// Fills `length` bytes from `start` on round after round, with durable writes and flushes between.
+fn write_and_flush_share(client: &mut VolumeClient<'_>, start: u64, length: u64) {
+    for round in 0..4_u8 {
+        let requests = (0..length / 8192).map(|piece| {
+            let offset = start + piece * 8192;
+            let durability = if piece % 8 == u64::from(round) {
+                Durability::Durable
+            } else {
+                Durability::Cached
+            };
+            write_request(offset, &pattern(offset, 8192, round), 0, durability)
+        });
+        let mut requests: Vec<_> = requests.collect();
+        requests.push(request(Operation::Flush, 0));
+        for result in client.run_together(&mut requests) {
+            result.expect("write or flush");
+        }
+        let size = usize::try_from(length).expect("small");
+        let expected = pattern(start, size, round);
+        assert!(
+            client.read(start, size).expect("read") == expected,
+            "round {round}"
+        );
     }
 }
 
@@ -451,5 +509,20 @@ proptest! {
             storage.always(OperationName::PunchHole, Effect::Fail(Errno::OPNOTSUPP));
         }
         check_against_model(&spec, &mut storage, &steps);
+    }
+
+    #[test]
+    fn file_on_engines_agrees_with_a_map_of_blocks(
+        steps in steps(),
+        direct in any::<bool>(),
+        io_uring in any::<bool>(),
+    ) {
+        let choice = if io_uring { EngineChoice::IoUring } else { EngineChoice::Epoll };
+        if let Some(mut storage) = engine(choice) {
+            let scratch = Scratch::new();
+            let size = MODEL_BLOCKS * 4096;
+            let spec = VolumeSpec { direct, ..file_spec(&scratch, size, 4096) };
+            check_against_model(&spec, &mut storage, &steps);
+        }
     }
 }

@@ -31,8 +31,9 @@ use crate::{
 /// Largest file offset that Linux knows.
 const SIZE_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// Memory alignment to keep where the file system does not say what it wants.
-const DIRECT_MEMORY_ALIGNMENT: usize = 4096;
+/// What the addresses of all buffers are multiples of. Kept for O_DIRECT where the file system does
+/// not say what it wants.
+const BUFFER_ALIGNMENT: usize = 4096;
 
 /// `f_type` of file systems that live in memory: tmpfs and ramfs (linux/magic.h).
 const MEMORY_FILE_SYSTEMS: [i128; 2] = [0x0102_1994, 0x8584_58f6];
@@ -259,7 +260,7 @@ pub(crate) fn direct_alignment(
         block_size: spec.block_size,
         required,
     };
-    let mut memory = DIRECT_MEMORY_ALIGNMENT;
+    let mut memory = BUFFER_ALIGNMENT;
     // Kernels before 6.1 and some file systems do not tell; the trial below then has to do.
     if let Ok(statx) = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0
@@ -271,8 +272,11 @@ pub(crate) fn direct_alignment(
             return Err(too_coarse(statx.stx_dio_offset_align));
         }
         memory = usize::try_from(statx.stx_dio_mem_align)
-            .unwrap_or(memory)
+            .unwrap_or(usize::MAX)
             .max(1);
+        if memory > BUFFER_ALIGNMENT {
+            return Err(unsupported());
+        }
     }
     let block = usize::try_from(spec.block_size).expect("512 or 4096");
     match rustix::io::pread(file, &mut Buffer::allocate(block)[..], 0) {

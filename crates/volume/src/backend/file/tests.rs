@@ -413,3 +413,73 @@ fn a_file_that_is_in_the_page_cache_is_read_in_one_call() {
         Attempt::WouldSleep => eprintln!("SKIPPED: no RWF_NOWAIT on this file system"),
     }
 }
+
+/// A small file system of its own, as long as it lives. Takes root.
+struct SmallFileSystem(Scratch);
+
+impl SmallFileSystem {
+    fn new(size: &str) -> Option<SmallFileSystem> {
+        let scratch = Scratch::new();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", size, "tmpfs"])
+            .arg(scratch.path("."))
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(SmallFileSystem(scratch)),
+            _ => {
+                eprintln!("SKIPPED: cannot mount a tmpfs here");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(self.0.path("."))
+            .status();
+    }
+}
+
+#[test]
+fn a_full_file_system_costs_no_data_and_unmap_makes_room() {
+    let Some(small) = SmallFileSystem::new("size=512k") else {
+        return;
+    };
+    let volume = open(&file_spec(&small.0, SIZE, 4096)).expect("open");
+    let mut storage = TestStorage::new();
+    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let fill = |number: u64| vec![u8::try_from(number % 255 + 1).expect("small"); 4096];
+    let full_at =
+        (0..SIZE / 4096).find(
+            |number| match client.write_durable(number * 4096, &fill(*number)) {
+                Ok(()) => false,
+                Err(VolumeError::NoSpace) => true,
+                Err(error) => panic!("{error}"),
+            },
+        );
+    let full_at = full_at.expect("512 KiB do not hold 1 MiB");
+    assert!(full_at > 64, "{full_at}");
+    let attempt =
+        client
+            .volume()
+            .try_write(ByteOffset(full_at * 4096), &fill(1), Durability::Cached);
+    assert!(matches!(
+        attempt,
+        Attempt::WouldSleep | Attempt::Done(Err(VolumeError::NoSpace))
+    ));
+    for number in 0..full_at {
+        assert_eq!(
+            client.read(number * 4096, 4096).expect("read"),
+            fill(number),
+            "{number}"
+        );
+    }
+    client.flush().expect("no space is not a failed flush");
+    client.unmap(0, 8 * 4096).expect("unmap");
+    client
+        .write_durable(full_at * 4096, &fill(full_at))
+        .expect("there is room again");
+}
