@@ -10,6 +10,9 @@ use crate::negotiation::{DigestPolicy, Preferences};
 use crate::pdu::{ConnectionId, Isid, LoginStatus, Tsih};
 use crate::session_parameters::{OperationalParameters, PortalGroupTag, SessionType};
 
+#[cfg(test)]
+pub(crate) mod fixture;
+
 /// The world as a login sees it.
 pub trait Directory {
     /// Authentication demanded of `initiator` for a discovery session.

@@ -215,11 +215,13 @@ impl LoginError {
 }
 
 /// A login in progress at the target.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Login {
     requests: u32,
     /// What the first request said and all others have to repeat.
     fixed: Option<FixedFields>,
+    /// The stage the login is in.
+    stage: Stage,
     /// Text that has come in of the logical text data segment not complete yet.
     incoming: TextAssembly,
     /// Text that is still to go out.
@@ -238,8 +240,6 @@ struct FixedFields {
     tsih: Tsih,
     connection_id: ConnectionId,
     initiator_task_tag: InitiatorTaskTag,
-    /// Not fixed: changes when both sides have agreed to.
-    stage: Stage,
 }
 
 /// The initiator, what it wants, and how far it has got.
@@ -262,10 +262,18 @@ impl Login {
     /// Waits for the first request.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            requests: 0,
+            fixed: None,
+            stage: Stage::SECURITY_NEGOTIATION,
+            incoming: TextAssembly::default(),
+            outgoing: TextSegments::default(),
+            peer: None,
+            over: false,
+        }
     }
 
-    /// Whether text is being held for this login.
+    /// Whether the login has finished or been refused.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.over
@@ -320,7 +328,7 @@ impl Login {
             let fixed = self
                 .fixed
                 .expect("check_header keeps the fields of the first request");
-            self.peer = Some(Peer::identify(&pairs, &fixed, directory)?);
+            self.peer = Some(Peer::identify(&pairs, &fixed, stage, directory)?);
         }
         let peer = self.peer.as_mut().expect("identified just now or before");
         match stage {
@@ -343,7 +351,8 @@ impl Login {
         if self.requests > REQUESTS_MAX {
             return Err(LoginError::TooManyRequests);
         }
-        let stage = match &self.fixed {
+        let fields = FixedFields::of(request);
+        match &self.fixed {
             None => {
                 if request.version_min > VERSION {
                     let version_min = request.version_min;
@@ -351,17 +360,20 @@ impl Login {
                 }
                 match request.current_stage {
                     stage
-                    @ (Stage::SECURITY_NEGOTIATION | Stage::LOGIN_OPERATIONAL_NEGOTIATION) => stage,
+                    @ (Stage::SECURITY_NEGOTIATION | Stage::LOGIN_OPERATIONAL_NEGOTIATION) => {
+                        self.stage = stage
+                    }
                     other => return Err(LoginError::WrongCurrentStage(other)),
                 }
+                self.fixed = Some(fields);
             }
-            Some(fixed) => fixed.stage,
-        };
-        let fields = FixedFields::of(request, stage);
-        if let Some(field) = self.fixed.and_then(|fixed| fixed.difference(&fields)) {
-            return Err(LoginError::HeaderChanged(field));
+            Some(fixed) => {
+                if let Some(field) = fixed.difference(&fields) {
+                    return Err(LoginError::HeaderChanged(field));
+                }
+            }
         }
-        self.fixed = Some(fields);
+        let stage = self.stage;
         if request.current_stage != stage {
             return Err(LoginError::WrongCurrentStage(request.current_stage));
         }
@@ -397,13 +409,12 @@ impl Login {
         if let Some(peer) = peer {
             response.transit = true;
             response.next_stage = request.next_stage;
-            let fixed = self
-                .fixed
-                .as_mut()
-                .expect("there is a peer only after a first request");
-            fixed.stage = request.next_stage;
+            self.stage = request.next_stage;
             if request.next_stage == Stage::FULL_FEATURE_PHASE {
-                let session = peer.establish(fixed, directory)?;
+                let fixed = self
+                    .fixed
+                    .expect("there is a peer only after a first request");
+                let session = peer.establish(&fixed, directory)?;
                 response.tsih = session.tsih;
                 self.over = true;
                 outcome = LoginOutcome::Finished(Box::new(session));
@@ -417,8 +428,14 @@ impl Login {
     }
 }
 
+impl Default for Login {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl FixedFields {
-    const fn of(request: &LoginRequest, stage: Stage) -> Self {
+    const fn of(request: &LoginRequest) -> Self {
         Self {
             version_max: request.version_max,
             version_min: request.version_min,
@@ -426,7 +443,6 @@ impl FixedFields {
             tsih: request.tsih,
             connection_id: request.connection_id,
             initiator_task_tag: request.initiator_task_tag,
-            stage,
         }
     }
 
@@ -453,6 +469,7 @@ impl Peer {
     fn identify(
         pairs: &[Pair<'_>],
         fixed: &FixedFields,
+        stage: Stage,
         directory: &mut dyn Directory,
     ) -> Result<Self, LoginError> {
         let value_of = |key: Key| {
@@ -516,7 +533,7 @@ impl Peer {
                 parameters,
             );
         }
-        if fixed.stage != Stage::SECURITY_NEGOTIATION {
+        if stage != Stage::SECURITY_NEGOTIATION {
             peer.exchange.skip()?;
         }
         Ok(peer)
