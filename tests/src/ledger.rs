@@ -23,6 +23,8 @@ pub struct Ledger {
     pub seed: u64,
     /// Blocks in use, from the start of the device.
     pub blocks: u64,
+    /// How many generations beyond the last acknowledged one may have been under way.
+    pub ahead: u64,
 }
 
 /// What a check found in order.
@@ -68,7 +70,9 @@ impl Ledger {
         mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<Checked> {
         let expected = self.last_generations(acknowledged);
-        let under_way = self.blocks_of(acknowledged + 1);
+        let under_way: Vec<u64> = (acknowledged + 1..=acknowledged + self.ahead)
+            .flat_map(|generation| self.blocks_of(generation))
+            .collect();
         let mut checked = Checked {
             intact: 0,
             undecided: 0,
@@ -152,6 +156,7 @@ mod tests {
     const LEDGER: Ledger = Ledger {
         seed: 5,
         blocks: 64,
+        ahead: 1,
     };
 
     /// A device that has everything up to `generation`.

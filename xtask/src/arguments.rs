@@ -18,13 +18,6 @@ impl Arguments {
         }
     }
 
-    /// No arguments.
-    pub fn none() -> Self {
-        Self {
-            words: VecDeque::new(),
-        }
-    }
-
     /// Takes the first word.
     pub fn next_word(&mut self) -> Option<String> {
         self.words.pop_front()

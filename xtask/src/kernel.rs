@@ -140,6 +140,7 @@ impl Job {
                 .expect("without a limit of ours there is a message")
             {
                 Message::Log(text) => println!("     {}: {text}", self.name),
+                Message::Acknowledged(_) => {}
                 Message::Check(check, Ok(())) => {
                     println!("ok   {} {check}", self.name);
                     counts += Counts::PASSED;

@@ -8,6 +8,7 @@ mod conformance;
 
 mod counts;
 mod kernel;
+mod powercut;
 mod qemu;
 mod servers;
 mod setup;
@@ -27,6 +28,7 @@ usage: cargo xtask <command> [options]
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
   kernel        the Linux initiator in a virtual machine [--only JOB] [--server tgt] [--verbose]
   qemu          QEMU's block driver [--server tgt]
+  powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
 ";
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("conformance") => conformance::run(arguments),
         Some("kernel") => kernel::run(arguments),
         Some("qemu") => qemu::run(arguments),
+        Some("powercut") => powercut::run(arguments),
 
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),

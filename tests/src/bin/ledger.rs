@@ -14,7 +14,7 @@ use longshore_tests::ledger::{BLOCK, Ledger, aligned};
 
 const USAGE: &str = "\
 usage: ledger write --device PATH --seed N --blocks N --seconds N [--durability flush|fua]
-       ledger check --device PATH --seed N --blocks N --acknowledged N";
+       ledger check --device PATH --seed N --blocks N --acknowledged N [--ahead N]";
 
 /// Flags of open(2), as on all architectures that guests of ours have.
 const O_DIRECT: i32 = 0o40000;
@@ -81,9 +81,15 @@ fn check(options: &BTreeMap<&str, &str>) -> io::Result<()> {
 }
 
 fn ledger(options: &BTreeMap<&str, &str>) -> io::Result<Ledger> {
+    let ahead = if options.contains_key("--ahead") {
+        number(options, "--ahead")?
+    } else {
+        1
+    };
     Ok(Ledger {
         seed: number(options, "--seed")?,
         blocks: number(options, "--blocks")?,
+        ahead,
     })
 }
 

@@ -44,6 +44,8 @@ pub enum Message {
     Check(String, Result<(), String>),
     /// Wants something done, and an answer.
     Ask(String),
+    /// A generation of the ledger is durable, as far as the guest was told.
+    Acknowledged(u64),
     /// The job is over.
     Verdict(Result<(), String>),
     /// The machine is gone, or the limit has passed, without a verdict.
@@ -202,6 +204,7 @@ fn parse(line: &str) -> Option<Message> {
     match kind {
         "log" => Some(Message::Log(rest.to_owned())),
         "ask" => Some(Message::Ask(rest.to_owned())),
+        "acknowledged" => Some(Message::Acknowledged(rest.parse().ok()?)),
         "verdict" => Some(Message::Verdict(outcome(rest)?)),
         "check" => {
             let (name, result) = rest.split_once(' ')?;

@@ -6,6 +6,7 @@
 //! is a shell script that talks with the host over the second serial line.
 
 pub mod cpio;
+pub mod disk;
 pub mod guest;
 pub mod image;
 pub mod kernel;
