@@ -1,1 +1,29 @@
-//! placeholder
+//! A SCSI block device server without I/O: SAM-5, SPC-4, SBC-3 and parts of SBC-4.
+//!
+//! [`LogicalUnit`](unit::LogicalUnit) is the thing exported, [`Nexus`](nexus::Nexus) one
+//! initiator's relation to it, and [`Command`](command::Command) one CDB in progress. The crate
+//! never touches a medium, a socket or a clock: a command says what it needs as a
+//! [`Step`](command::Step), and its driver does it.
+//!
+//! All multi-byte fields of SCSI are big-endian.
+
+pub mod access;
+pub mod block;
+mod capacity;
+mod cdb;
+pub mod command;
+mod command_table;
+mod decode;
+pub mod extended_copy;
+pub mod inquiry;
+pub mod lun;
+mod media;
+pub mod mode;
+pub mod nexus;
+mod parameter;
+pub mod reservation;
+pub mod sense;
+pub mod status;
+mod supported_commands;
+pub mod unit;
+pub mod unit_attention;

@@ -1,0 +1,488 @@
+//! From a CDB to a [`Command`]: looks it up, admits it, checks its fields, and decides what to do.
+//!
+//! The order of checks is the order in which an initiator learns what is wrong: unknown command,
+//! unit attention or reservation (SAM-5 §5.3.3), reserved fields, write protection, range, length.
+
+use std::sync::Arc;
+
+use crate::access::{Access, ReservationClass};
+use crate::block::{BlockCount, MediaOperation};
+use crate::cdb::{Cdb, Extent};
+use crate::command::{Command, Completion, Direction, Place, Transfer};
+use crate::command_table::{self, CommandDescription, Lookup, Operation};
+use crate::extended_copy::{self, ExtendedCopy};
+use crate::media;
+use crate::media::atomic::{self, WriteAtomic};
+use crate::media::compare_and_write::{self, CompareAndWrite};
+use crate::media::lba_status::GetLbaStatus;
+use crate::media::or_write::OrWrite;
+use crate::media::unmap::Unmap;
+use crate::media::verify::{ByteCheck, Verify};
+use crate::media::write_same::{self, WriteSame};
+use crate::mode;
+use crate::nexus::Nexus;
+use crate::parameter::Parameter;
+use crate::reservation::persistent_out::PersistentReserveOut;
+use crate::sense::{AdditionalSense, Sense, SenseKey};
+use crate::unit::LogicalUnit;
+
+/// See [`Command::begin`].
+pub(crate) fn begin(
+    unit: &Arc<LogicalUnit>,
+    nexus: &Arc<Nexus>,
+    bytes: &[u8],
+) -> Result<Command, Completion> {
+    let cdb = Cdb::new(bytes);
+    let command = match command_table::lookup(cdb) {
+        Lookup::Found(command) if command.is_supported(unit.config()) => command,
+        Lookup::Found(_) | Lookup::UnknownOperationCode => {
+            return Err(Sense::invalid_operation_code().into());
+        }
+        Lookup::UnknownServiceAction => return Err(Sense::invalid_field_in_cdb(1, 4).into()),
+    };
+    unit.admit(nexus, access(command, cdb))?;
+    if let Some((byte, bit)) = command.forbidden_bit(cdb) {
+        return Err(Sense::invalid_field_in_cdb(byte, bit).into());
+    }
+    if bytes.len() < usize::from(command.cdb_length()) {
+        return Err(Sense::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB).into());
+    }
+    if command.writes {
+        check_writable(unit, nexus)?;
+    }
+    dispatch(command, cdb, unit, nexus)
+}
+
+/// See [`Command::begin_without_unit`].
+pub(crate) fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
+    let command = match command_table::lookup(cdb) {
+        Lookup::Found(command) => command,
+        Lookup::UnknownOperationCode | Lookup::UnknownServiceAction => {
+            return Err(Sense::logical_unit_not_supported().into());
+        }
+    };
+    match command.operation {
+        Operation::Inquiry | Operation::ReportLuns | Operation::RequestSense => {
+            if let Some((byte, bit)) = command.forbidden_bit(cdb) {
+                return Err(Sense::invalid_field_in_cdb(byte, bit).into());
+            }
+            let transfer = to_initiator(allocation_length(command.operation, cdb));
+            Ok(Command::parameter(
+                transfer,
+                Parameter::new(command.operation, cdb, None),
+            ))
+        }
+        _ => Err(Sense::logical_unit_not_supported().into()),
+    }
+}
+
+/// Two commands fare differently under reservations by what they ask for (SBC-3 Table 13, SPC-4
+/// Table 65): a START STOP UNIT that starts, and a PREVENT ALLOW that allows.
+#[inline]
+fn access(command: &CommandDescription, cdb: Cdb) -> Access {
+    let harmless = match command.operation {
+        Operation::StartStopUnit => cdb.flag(4, 0) && cdb.bits(4, 4, 4) == 0,
+        Operation::PreventAllow => cdb.bits(4, 0, 2) == 0,
+        _ => false,
+    };
+    if harmless {
+        return Access {
+            reservation: ReservationClass::Inspects,
+            ..command.access
+        };
+    }
+    command.access
+}
+
+fn check_writable(unit: &LogicalUnit, nexus: &Nexus) -> Result<(), Sense> {
+    if !unit.is_write_protected(nexus) {
+        return Ok(());
+    }
+    let code = if unit.modes().software_write_protect() {
+        AdditionalSense::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED
+    } else {
+        AdditionalSense::WRITE_PROTECTED
+    };
+    Err(Sense::new(SenseKey::DataProtect, code))
+}
+
+fn dispatch(
+    command: &CommandDescription,
+    cdb: Cdb,
+    unit: &Arc<LogicalUnit>,
+    nexus: &Arc<Nexus>,
+) -> Result<Command, Completion> {
+    let operation = command.operation;
+    let block_size = unit.config().block_size;
+    Ok(match operation {
+        Operation::Read => read(command, cdb, unit)?,
+        Operation::Write => write(command, cdb, unit)?,
+        Operation::Verify | Operation::WriteAndVerify => verify(command, cdb, unit)?,
+        Operation::SynchronizeCache => {
+            ranged(command, cdb, unit)?;
+            flush()
+        }
+        Operation::PreFetch => pre_fetch(ranged(command, cdb, unit)?, unit),
+        Operation::CompareAndWrite => compare_and_write(command, cdb, unit)?,
+        Operation::OrWrite => {
+            let extent = transferable(command, cdb, unit)?;
+            let machine = OrWrite::new(extent, block_size, cdb.fua());
+            let transfer = blocks_from_initiator(extent.blocks, block_size);
+            let scratch = machine.scratch_length();
+            unless_empty(extent, || Command::procedure(transfer, scratch, machine))
+        }
+        Operation::WriteAtomic => write_atomic(cdb, unit)?,
+        Operation::WriteSame => write_same(command, cdb, unit)?,
+        Operation::Unmap => {
+            let length = cdb.be16(7);
+            if length == 0 {
+                return Ok(Command::completed(Completion::GOOD));
+            }
+            let machine = Unmap::new(length, cdb.flag(1, 0));
+            Command::procedure(from_initiator(u64::from(length)), 0, machine)
+        }
+        Operation::GetLbaStatus => get_lba_status(cdb, unit)?,
+        Operation::TestUnitReady => Command::completed(Completion::GOOD),
+        // The medium cannot be removed, so preventing its removal holds without our doing.
+        Operation::PreventAllow => Command::completed(Completion::GOOD),
+        Operation::StartStopUnit => start_stop(cdb)?,
+        Operation::SendDiagnostic => send_diagnostic(cdb, block_size)?,
+        Operation::PersistentReserveOut => {
+            let machine = PersistentReserveOut::begin(unit, nexus, cdb.as_bytes())?;
+            let length = u64::from(machine.parameter_list_length());
+            Command::procedure(from_initiator(length), 0, machine)
+        }
+        Operation::ExtendedCopy => {
+            let length = cdb.be32(10);
+            let machine = ExtendedCopy::begin(unit, nexus, length)?;
+            let scratch_length = if length == 0 {
+                0
+            } else {
+                extended_copy::SCRATCH_LENGTH
+            };
+            Command::procedure(from_initiator(u64::from(length)), scratch_length, machine)
+        }
+        Operation::ModeSelect6 | Operation::ModeSelect10 => {
+            let length = mode::check_select(operation, cdb)?;
+            let parameter = Parameter::new(operation, cdb, Some(nexus));
+            Command::parameter(from_initiator(u64::from(length)), parameter)
+        }
+        Operation::RequestSense
+        | Operation::Inquiry
+        | Operation::ModeSense6
+        | Operation::ModeSense10
+        | Operation::ReadCapacity10
+        | Operation::ReadCapacity16
+        | Operation::ReadDefectData10
+        | Operation::ReadDefectData12
+        | Operation::PersistentReserveIn
+        | Operation::ReceiveCopyResults
+        | Operation::ReportLuns
+        | Operation::ReportSupportedOperationCodes
+        | Operation::ReportSupportedTaskManagementFunctions
+        | Operation::Reserve6
+        | Operation::Release6 => {
+            let transfer = to_initiator(allocation_length(operation, cdb));
+            Command::parameter(transfer, Parameter::new(operation, cdb, Some(nexus)))
+        }
+    })
+}
+
+/// ALLOCATION LENGTH of commands that return parameter data; what they transfer at most.
+fn allocation_length(operation: Operation, cdb: Cdb) -> u64 {
+    match operation {
+        Operation::RequestSense | Operation::ModeSense6 => u64::from(cdb.byte(4)),
+        Operation::Inquiry => u64::from(cdb.be16(3)),
+        Operation::ModeSense10 | Operation::ReadDefectData10 | Operation::PersistentReserveIn => {
+            u64::from(cdb.be16(7))
+        }
+        Operation::ReadCapacity10 => 8,
+        Operation::ReadCapacity16 | Operation::ReceiveCopyResults => u64::from(cdb.be32(10)),
+        Operation::ReportLuns
+        | Operation::ReadDefectData12
+        | Operation::ReportSupportedOperationCodes
+        | Operation::ReportSupportedTaskManagementFunctions => u64::from(cdb.be32(6)),
+        _ => 0,
+    }
+}
+
+const fn to_initiator(length: u64) -> Transfer {
+    if length == 0 {
+        return Transfer::NONE;
+    }
+    Transfer {
+        direction: Direction::ToInitiator,
+        length,
+    }
+}
+
+const fn from_initiator(length: u64) -> Transfer {
+    if length == 0 {
+        return Transfer::NONE;
+    }
+    Transfer {
+        direction: Direction::FromInitiator,
+        length,
+    }
+}
+
+fn blocks_from_initiator(blocks: BlockCount, block_size: u32) -> Transfer {
+    from_initiator(blocks.0 * u64::from(block_size))
+}
+
+/// A range of no blocks is not an error (SBC-3), and nothing is left to do.
+fn unless_empty(extent: Extent, command: impl FnOnce() -> Command) -> Command {
+    if extent.blocks.0 == 0 {
+        Command::completed(Completion::GOOD)
+    } else {
+        command()
+    }
+}
+
+/// The CDB's extent, if it lies within the medium.
+#[inline]
+fn ranged(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Extent, Sense> {
+    let mut extent = cdb.extent(command.cdb_length());
+    if command.cdb_length() == 6 && extent.blocks.0 == 0 {
+        extent.blocks = BlockCount(256);
+    }
+    check_range(extent, unit)?;
+    Ok(extent)
+}
+
+#[inline]
+fn check_range(extent: Extent, unit: &LogicalUnit) -> Result<(), Sense> {
+    if extent.fits(unit.block_count()) {
+        return Ok(());
+    }
+    Err(Sense::out_of_range(extent.lba.0))
+}
+
+/// The same for commands that transfer the blocks: MAXIMUM TRANSFER LENGTH applies.
+#[inline]
+fn transferable(
+    command: &CommandDescription,
+    cdb: Cdb,
+    unit: &LogicalUnit,
+) -> Result<Extent, Sense> {
+    let extent = ranged(command, cdb, unit)?;
+    if extent.blocks.0 > u64::from(unit.config().max_transfer_blocks) {
+        return Err(length_field_too_large(command.cdb_length()));
+    }
+    Ok(extent)
+}
+
+/// INVALID FIELD IN CDB that points at the length field of an extent.
+#[cold]
+fn length_field_too_large(cdb_length: u8) -> Sense {
+    let byte = match cdb_length {
+        6 => 4,
+        10 => 7,
+        12 => 6,
+        _ => 10,
+    };
+    Sense::invalid_field_in_cdb(byte, 7)
+}
+
+#[inline]
+fn read(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
+    let extent @ Extent { lba, blocks } = transferable(command, cdb, unit)?;
+    let length = blocks.0 * u64::from(unit.config().block_size);
+    let place = Place::DataIn {
+        length: media::bytes(blocks, unit.config().block_size),
+    };
+    Ok(unless_empty(extent, || {
+        Command::single(
+            to_initiator(length),
+            MediaOperation::Read { lba, blocks },
+            place,
+        )
+    }))
+}
+
+#[inline]
+fn write(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
+    let extent @ Extent { lba, blocks } = transferable(command, cdb, unit)?;
+    let fua = command.cdb_length() != 6 && cdb.fua();
+    let length = blocks.0 * u64::from(unit.config().block_size);
+    let place = Place::DataOut {
+        start: 0,
+        length: media::bytes(blocks, unit.config().block_size),
+    };
+    Ok(unless_empty(extent, || {
+        Command::single(
+            from_initiator(length),
+            MediaOperation::Write { lba, blocks, fua },
+            place,
+        )
+    }))
+}
+
+fn verify(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
+    let check = ByteCheck::from_bits(cdb.bits(1, 1, 2)).ok_or(Sense::invalid_field_in_cdb(1, 2))?;
+    let write = command.operation == Operation::WriteAndVerify;
+    let extent = if write || check == ByteCheck::EachBlock {
+        transferable(command, cdb, unit)?
+    } else {
+        ranged(command, cdb, unit)?
+    };
+    if write && check == ByteCheck::SameBlock {
+        // BYTCHK 11b is for VERIFY only (SBC-3 §5.44).
+        return Err(Sense::invalid_field_in_cdb(1, 2));
+    }
+    let block_size = unit.config().block_size;
+    let machine = Verify::new(extent, block_size, write, check);
+    let transfer = blocks_from_initiator(machine.data_out_blocks(), block_size);
+    let scratch = machine.scratch_length();
+    Ok(unless_empty(extent, || {
+        Command::procedure(transfer, scratch, machine)
+    }))
+}
+
+/// IMMED is allowed and answered late: when the status arrives, it is done.
+fn flush() -> Command {
+    Command::single(Transfer::NONE, MediaOperation::Flush, Place::None)
+}
+
+/// Whether all blocks found room in a cache is not known here, so the status is always GOOD and
+/// never CONDITION MET (SBC-3 §5.10).
+fn pre_fetch(extent: Extent, unit: &LogicalUnit) -> Command {
+    let Extent { lba, mut blocks } = extent;
+    if blocks.0 == 0 {
+        // Zero means: to the end of the medium.
+        blocks.0 = unit.block_count().saturating_sub(lba.0);
+    }
+    unless_empty(Extent { lba, blocks }, || {
+        Command::single(
+            Transfer::NONE,
+            MediaOperation::Prefetch { lba, blocks },
+            Place::None,
+        )
+    })
+}
+
+fn compare_and_write(
+    command: &CommandDescription,
+    cdb: Cdb,
+    unit: &LogicalUnit,
+) -> Result<Command, Sense> {
+    let extent = ranged(command, cdb, unit)?;
+    let limit = compare_and_write::max_blocks(unit.config().max_transfer_blocks);
+    if extent.blocks.0 > u64::from(limit) {
+        return Err(Sense::invalid_field_in_cdb(13, 7));
+    }
+    let block_size = unit.config().block_size;
+    let machine = CompareAndWrite::new(extent, block_size, cdb.fua());
+    let transfer = blocks_from_initiator(machine.data_out_blocks(), block_size);
+    let scratch = machine.scratch_length();
+    Ok(unless_empty(extent, || {
+        Command::procedure(transfer, scratch, machine)
+    }))
+}
+
+/// ATOMIC BOUNDARY must be zero, as MAXIMUM ATOMIC BOUNDARY SIZE says; the table sees to that.
+fn write_atomic(cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
+    let extent = Extent {
+        blocks: BlockCount(u64::from(cdb.be16(12))),
+        ..cdb.extent(16)
+    };
+    check_range(extent, unit)?;
+    if extent.blocks.0 > u64::from(atomic::max_blocks(unit.config().max_transfer_blocks)) {
+        return Err(Sense::invalid_field_in_cdb(12, 7));
+    }
+    let block_size = unit.config().block_size;
+    let transfer = blocks_from_initiator(extent.blocks, block_size);
+    let machine = WriteAtomic::new(extent, block_size, cdb.fua());
+    Ok(unless_empty(extent, || {
+        Command::procedure(transfer, 0, machine)
+    }))
+}
+
+fn write_same(
+    command: &CommandDescription,
+    cdb: Cdb,
+    unit: &LogicalUnit,
+) -> Result<Command, Sense> {
+    let (anchor, unmap, ndob) = (cdb.flag(1, 4), cdb.flag(1, 3), cdb.flag(1, 0));
+    if anchor && !unmap {
+        return Err(Sense::invalid_field_in_cdb(1, 4));
+    }
+    if unmap && unit.config().unmap_granularity_blocks.is_none() {
+        return Err(Sense::invalid_field_in_cdb(1, 3));
+    }
+    let mut extent = ranged(command, cdb, unit)?;
+    if extent.blocks.0 == 0 {
+        // WSNZ is zero: no number means to the end of the medium.
+        extent.blocks.0 = unit.block_count().saturating_sub(extent.lba.0);
+        if extent.blocks.0 == 0 {
+            return Err(Sense::out_of_range(extent.lba.0));
+        }
+    }
+    if extent.blocks.0 > u64::from(write_same::MAX_BLOCKS) {
+        return Err(length_field_too_large(command.cdb_length()));
+    }
+    let block_size = unit.config().block_size;
+    let machine = WriteSame::new(extent, block_size, ndob, unmap && !anchor);
+    let transfer = blocks_from_initiator(machine.data_out_blocks(), block_size);
+    let scratch = machine.scratch_length();
+    Ok(Command::procedure(transfer, scratch, machine))
+}
+
+fn get_lba_status(cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
+    let Extent { lba, .. } = cdb.extent(16);
+    check_range(
+        Extent {
+            lba,
+            blocks: BlockCount(1),
+        },
+        unit,
+    )?;
+    let allocation_length = cdb.be32(10);
+    if allocation_length == 0 {
+        return Ok(Command::completed(Completion::GOOD));
+    }
+    let machine = GetLbaStatus::new(lba, unit.block_count(), allocation_length);
+    Ok(Command::procedure(
+        to_initiator(u64::from(allocation_length)),
+        0,
+        machine,
+    ))
+}
+
+/// The unit is always started: START does nothing, stopping flushes unless NO_FLUSH is set and
+/// leaves it ready. Power conditions are not supported, and the medium cannot be ejected.
+fn start_stop(cdb: Cdb) -> Result<Command, Sense> {
+    let (power_condition, no_flush) = (cdb.bits(4, 4, 4), cdb.flag(4, 2));
+    let (load_eject, start) = (cdb.flag(4, 1), cdb.flag(4, 0));
+    if power_condition != 0 {
+        return Err(Sense::invalid_field_in_cdb(4, 7));
+    }
+    if load_eject {
+        return Err(Sense::invalid_field_in_cdb(4, 1));
+    }
+    Ok(if start || no_flush {
+        Command::completed(Completion::GOOD)
+    } else {
+        flush()
+    })
+}
+
+/// Only the default self-test (SPC-4 §6.40): it reads the first block.
+fn send_diagnostic(cdb: Cdb, block_size: u32) -> Result<Command, Sense> {
+    if cdb.bits(1, 5, 3) != 0 {
+        return Err(Sense::invalid_field_in_cdb(1, 7));
+    }
+    if cdb.be16(3) != 0 {
+        return Err(Sense::invalid_field_in_cdb(3, 7));
+    }
+    if !cdb.flag(1, 2) {
+        return Ok(Command::completed(Completion::GOOD));
+    }
+    let length = media::bytes(BlockCount(1), block_size);
+    let operation = MediaOperation::Read {
+        lba: Default::default(),
+        blocks: BlockCount(1),
+    };
+    let place = Place::Scratch { start: 0, length };
+    Ok(Command::single(Transfer::NONE, operation, place).with_scratch(length))
+}

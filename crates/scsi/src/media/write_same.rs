@@ -1,0 +1,111 @@
+//! WRITE SAME (SBC-3 §5.46 f.; NDOB: SBC-4): one block of data-out for a whole range.
+//!
+//! | UNMAP | ANCHOR | block | what is done |
+//! |---|---|---|---|
+//! | 0 | 0 | zeros or NDOB | zeros are written; space stays allocated |
+//! | 1 | 0 | zeros or NDOB | the range reads as zeros and may be deallocated |
+//! | 1 | 1 | zeros or NDOB | the range reads as zeros and keeps or gets its space |
+//! | any | any | other | the block is written to the range |
+//!
+//! Deallocation is only a hint here (SBC-3 §4.7.3.4): the data a read returns afterwards is always
+//! the block that was sent.
+
+use crate::block::{BlockCount, MediaOperation};
+use crate::cdb::Extent;
+use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::media::{self, Chunks};
+
+/// MAXIMUM WRITE SAME LENGTH: bounds how long one command can keep the medium busy.
+pub(crate) const MAX_BLOCKS: u32 = 32 * 1024;
+
+/// Zeroes, or (write the pattern)…
+#[derive(Debug)]
+pub(crate) struct WriteSame {
+    extent: Extent,
+    block_size: u32,
+    /// No data-out buffer: the block is zeros.
+    ndob: bool,
+    /// Zeros may be deallocated: UNMAP without ANCHOR.
+    may_unmap: bool,
+    /// Set while the pattern is being written.
+    chunks: Option<Chunks>,
+}
+
+impl WriteSame {
+    pub(crate) fn new(extent: Extent, block_size: u32, ndob: bool, may_unmap: bool) -> Self {
+        Self {
+            extent,
+            block_size,
+            ndob,
+            may_unmap,
+            chunks: None,
+        }
+    }
+
+    pub(crate) fn data_out_blocks(&self) -> BlockCount {
+        BlockCount(u64::from(!self.ndob))
+    }
+
+    pub(crate) fn scratch_length(&self) -> usize {
+        if self.ndob {
+            0
+        } else {
+            media::chunk_bytes(self.extent.blocks, self.block_size)
+        }
+    }
+
+    fn start(&mut self, context: &mut StepContext<'_, '_>) -> Step {
+        let buffers = &mut *context.buffers;
+        let length = media::bytes(self.data_out_blocks(), self.block_size);
+        let Some(block) = buffers.data_out.get(..length) else {
+            return Step::Complete(media::data_out_too_short().into());
+        };
+        if block.iter().all(|byte| *byte == 0) {
+            let Extent { lba, blocks } = self.extent;
+            let may_unmap = self.may_unmap;
+            return Step::Media {
+                unit: UnitSelector::Own,
+                operation: MediaOperation::WriteZeroes {
+                    lba,
+                    blocks,
+                    may_unmap,
+                    fua: false,
+                },
+                place: Place::None,
+            };
+        }
+        for place in buffers.scratch.chunks_exact_mut(length) {
+            place.copy_from_slice(block);
+        }
+        self.chunks = Some(Chunks::new(self.extent, self.block_size));
+        self.write_next(context)
+    }
+
+    fn write_next(&mut self, context: &mut StepContext<'_, '_>) -> Step {
+        let chunk = self
+            .chunks
+            .as_mut()
+            .and_then(|c| c.advance(context.buffers.scratch));
+        match chunk {
+            None => Step::Complete(Completion::GOOD),
+            Some(chunk) => Step::Media {
+                unit: UnitSelector::Own,
+                operation: MediaOperation::Write {
+                    lba: chunk.lba,
+                    blocks: chunk.blocks,
+                    fua: false,
+                },
+                place: chunk.place(),
+            },
+        }
+    }
+}
+
+impl Procedure for WriteSame {
+    fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
+        match event {
+            CommandEvent::Start => self.start(context),
+            _ => self.write_next(context),
+        }
+    }
+}

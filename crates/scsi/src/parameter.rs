@@ -1,0 +1,160 @@
+//! Commands that exchange parameter data and leave the medium alone.
+
+use std::sync::Arc;
+
+use crate::cdb::Cdb;
+use crate::command::{Buffers, Completion, Siblings};
+use crate::command_table::Operation;
+use crate::lun::Lun;
+use crate::nexus::Nexus;
+use crate::sense::{AdditionalSense, Sense, SenseFormat, SenseKey};
+use crate::unit::LogicalUnit;
+use crate::unit_attention::UnitAttention;
+use crate::{capacity, extended_copy, inquiry, mode, reservation, supported_commands};
+
+/// A command of this kind, waiting for its only step.
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    operation: Operation,
+    cdb: Cdb,
+    nexus: Option<Arc<Nexus>>,
+}
+
+impl Parameter {
+    pub(crate) fn new(operation: Operation, cdb: Cdb, nexus: Option<&Arc<Nexus>>) -> Self {
+        Self {
+            operation,
+            cdb,
+            nexus: nexus.cloned(),
+        }
+    }
+
+    /// Carries it out. `transfer_length`: allocation length or parameter list length.
+    pub(crate) fn execute(
+        &self,
+        unit: Option<&LogicalUnit>,
+        buffers: &mut Buffers<'_>,
+        siblings: &dyn Siblings,
+        transfer_length: u64,
+    ) -> Completion {
+        let result = match (unit, &self.nexus) {
+            (Some(unit), Some(nexus)) => {
+                self.for_unit(unit, nexus, buffers, siblings, transfer_length)
+            }
+            _ => self.without_unit(buffers.data_in, siblings),
+        };
+        result.err().unwrap_or(Completion::GOOD)
+    }
+
+    fn for_unit(
+        &self,
+        unit: &LogicalUnit,
+        nexus: &Arc<Nexus>,
+        buffers: &mut Buffers<'_>,
+        siblings: &dyn Siblings,
+        transfer_length: u64,
+    ) -> Result<(), Completion> {
+        let cdb = self.cdb;
+        let data_in = &mut *buffers.data_in;
+        match self.operation {
+            Operation::Inquiry => inquiry::inquiry(cdb, unit, nexus.port(), data_in)?,
+            Operation::RequestSense => {
+                let sense = nexus.take_unit_attention().map_or(NO_SENSE, |attention| {
+                    Sense::unit_attention(attention.additional_sense())
+                });
+                request_sense(cdb, sense, data_in);
+            }
+            Operation::ReportLuns => {
+                report_luns(cdb, siblings, data_in)?;
+                // SAM-5 §5.14.7: who reads the list knows of its change.
+                nexus.clear_unit_attention(UnitAttention::ReportedLunsChanged);
+            }
+            Operation::ModeSense6 | Operation::ModeSense10 => {
+                mode::sense(self.operation, cdb, unit, nexus, data_in)?;
+            }
+            Operation::ModeSelect6 | Operation::ModeSelect10 => {
+                let list = usize::try_from(transfer_length)
+                    .ok()
+                    .and_then(|length| buffers.data_out.get(..length))
+                    .ok_or(Sense::parameter_list_length_error())?;
+                mode::select(self.operation, list, unit, nexus)?;
+            }
+            Operation::ReadCapacity10 => capacity::read_capacity_10(cdb, unit, data_in)?,
+            Operation::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data_in)?,
+            Operation::ReadDefectData10 => {
+                data_in.extend([0, defect_list_header(cdb.byte(2)), 0, 0]);
+            }
+            Operation::ReadDefectData12 => {
+                data_in.extend([0, defect_list_header(cdb.byte(1)), 0, 0, 0, 0, 0, 0]);
+            }
+            Operation::ReportSupportedOperationCodes => {
+                supported_commands::operation_codes(cdb, unit.config(), data_in)?;
+            }
+            Operation::ReportSupportedTaskManagementFunctions => {
+                supported_commands::task_management_functions(cdb, data_in);
+            }
+            Operation::PersistentReserveIn => {
+                reservation::persistent_in::persistent_reserve_in(unit, cdb.as_bytes(), data_in)?;
+            }
+            Operation::ReceiveCopyResults => {
+                let (action, list) = (cdb.service_action(), cdb.byte(2));
+                extended_copy::receive_copy_results(unit, nexus, action, list, data_in)?;
+            }
+            Operation::Reserve6 => reservation::legacy::reserve(unit, nexus)?,
+            Operation::Release6 => reservation::legacy::release(unit, nexus)?,
+            _ => return Err(Sense::invalid_operation_code().into()),
+        }
+        Ok(())
+    }
+
+    fn without_unit(
+        &self,
+        data_in: &mut Vec<u8>,
+        siblings: &dyn Siblings,
+    ) -> Result<(), Completion> {
+        match self.operation {
+            Operation::Inquiry => inquiry::without_unit(self.cdb, data_in)?,
+            Operation::ReportLuns => report_luns(self.cdb, siblings, data_in)?,
+            // SPC-4 §6.39: the sense data is the answer, and the command succeeds.
+            Operation::RequestSense => {
+                request_sense(self.cdb, Sense::logical_unit_not_supported(), data_in);
+            }
+            _ => return Err(Sense::logical_unit_not_supported().into()),
+        }
+        Ok(())
+    }
+}
+
+const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, AdditionalSense::NONE);
+
+/// REQUEST SENSE (SPC-4 §6.39). DESC chooses the format here, D_SENSE has no say.
+fn request_sense(cdb: Cdb, sense: Sense, data_in: &mut Vec<u8>) {
+    let format = if cdb.flag(1, 0) {
+        SenseFormat::Descriptor
+    } else {
+        SenseFormat::Fixed
+    };
+    data_in.extend_from_slice(&sense.to_bytes(format));
+}
+
+/// REPORT LUNS (SPC-4 §6.33). We have no well known logical units.
+fn report_luns(cdb: Cdb, siblings: &dyn Siblings, data_in: &mut Vec<u8>) -> Result<(), Completion> {
+    let luns: Vec<Lun> = match cdb.byte(2) {
+        0x00 | 0x02 => siblings.luns(),
+        0x01 => Vec::new(),
+        _ => return Err(Sense::invalid_field_in_cdb(2, 7).into()),
+    };
+    let length = u32::try_from(luns.len() * 8).unwrap_or(u32::MAX - 7);
+    data_in.extend(length.to_be_bytes());
+    data_in.extend([0; 4]);
+    for lun in luns {
+        data_in.extend(lun.0);
+    }
+    Ok(())
+}
+
+/// READ DEFECT DATA (SBC-3 §5.14 f.): the lists asked for are there and empty. Byte 1 of the header:
+/// PLISTV, GLISTV and the format, as in the CDB.
+fn defect_list_header(request: u8) -> u8 {
+    request & 0x1f
+}

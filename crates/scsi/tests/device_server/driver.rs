@@ -1,0 +1,309 @@
+//! Carries out the steps of commands as a target would.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore_scsi::block::{
+    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
+};
+use longshore_scsi::command::{
+    Buffers, Command, CommandEvent, Direction, Place, Siblings, Step, Transfer, UnitIndex,
+};
+use longshore_scsi::lun::Lun;
+use longshore_scsi::nexus::{Nexus, NexusPort};
+use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
+use longshore_scsi::status::Status;
+use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
+use uuid::Uuid;
+
+/// Steps after which a command is taken to run forever.
+const MAX_STEPS: usize = 20_000;
+
+pub fn config(block_size: u32, block_count: u64) -> LogicalUnitConfig {
+    LogicalUnitConfig {
+        uuid: Uuid::from_u128(0x1234_5678_9abc_def0_1122_3344_5566_7788),
+        name: "disk0".into(),
+        serial: "LS0001".into(),
+        block_size,
+        block_count,
+        read_only: false,
+        volatile_cache: true,
+        unmap_granularity_blocks: Some(8),
+        unmapped_reads_zeros: true,
+        rotational: false,
+        max_transfer_blocks: 4096,
+        persistent_reservations_store: true,
+        product_revision: "0.1".into(),
+    }
+}
+
+pub fn port(initiator: u8) -> NexusPort {
+    NexusPort {
+        initiator_name: format!("iqn.2026-11.local:host{initiator}"),
+        isid: [0x80, 0, 0, 0, 0, initiator],
+        relative_target_port: 1,
+        target_port_name: "iqn.2026-11.local.longshore:default,t,0x0001".into(),
+        read_only: false,
+    }
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: Status,
+    pub sense: Option<Sense>,
+    pub sense_bytes: Vec<u8>,
+    /// Parameter data, or the blocks read.
+    pub data_in: Vec<u8>,
+    pub transfer: Transfer,
+    pub decided_early: bool,
+    pub operations: Vec<MediaOperation>,
+}
+
+impl Outcome {
+    #[track_caller]
+    pub fn good(self) -> Self {
+        assert_eq!(self.status, Status::GOOD, "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub fn failed(self, key: SenseKey, code: AdditionalSense) -> Self {
+        assert_eq!(self.status, Status::CHECK_CONDITION, "{self:?}");
+        let sense = self.sense.expect("sense data");
+        assert_eq!((sense.key, sense.additional), (key, code), "{self:?}");
+        assert!(self.data_in.is_empty());
+        self
+    }
+
+    #[track_caller]
+    pub fn illegal(self, code: AdditionalSense) -> Self {
+        self.failed(SenseKey::IllegalRequest, code)
+    }
+}
+
+/// A logical unit, one nexus with it, and a medium.
+#[derive(Debug)]
+pub struct Device {
+    pub unit: Arc<LogicalUnit>,
+    pub nexus: Arc<Nexus>,
+    /// Blocks that have space; others read as zeros.
+    pub blocks: BTreeMap<u64, Vec<u8>>,
+    /// Fails operations for which this says so.
+    pub fault: fn(&MediaOperation) -> Option<MediaError>,
+}
+
+struct OneUnit;
+
+impl Siblings for OneUnit {
+    fn luns(&self) -> Vec<Lun> {
+        vec![Lun::from_number(0).unwrap(), Lun::from_number(300).unwrap()]
+    }
+    fn find(&self, _: &[u8]) -> Option<UnitIndex> {
+        None
+    }
+    fn unit(&self, _: UnitIndex) -> &Arc<LogicalUnit> {
+        unreachable!("find knows none")
+    }
+    fn nexus(&self, _: UnitIndex) -> &Arc<Nexus> {
+        unreachable!("find knows none")
+    }
+}
+
+impl Device {
+    /// With 512-byte blocks and nothing pending.
+    pub fn new(block_count: u64) -> Self {
+        Self::with(config(512, block_count))
+    }
+
+    pub fn with(config: LogicalUnitConfig) -> Self {
+        let unit = LogicalUnit::new(config);
+        let nexus = unit.attach(port(1));
+        nexus.take_unit_attention();
+        Self {
+            unit,
+            nexus,
+            blocks: BTreeMap::new(),
+            fault: |_| None,
+        }
+    }
+
+    pub fn block_size(&self) -> usize {
+        self.unit.capacity().0 as usize
+    }
+
+    /// Runs a command that sends nothing.
+    pub fn run(&mut self, cdb: &[u8]) -> Outcome {
+        self.send(cdb, &[])
+    }
+
+    /// Runs a command for which the initiator is willing to send `offered`.
+    pub fn send(&mut self, cdb: &[u8], offered: &[u8]) -> Outcome {
+        let nexus = Arc::clone(&self.nexus);
+        self.send_as(&nexus, cdb, offered)
+    }
+
+    pub fn send_as(&mut self, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) -> Outcome {
+        let unit = Arc::clone(&self.unit);
+        let command = Command::begin(&unit, nexus, cdb);
+        self.drive(command, Some(&unit), offered)
+    }
+
+    pub fn without_unit(&mut self, cdb: &[u8]) -> Outcome {
+        self.drive(Command::begin_without_unit(cdb), None, &[])
+    }
+
+    fn drive(
+        &mut self,
+        mut command: Command,
+        unit: Option<&LogicalUnit>,
+        offered: &[u8],
+    ) -> Outcome {
+        let transfer = command.transfer();
+        let decided_early = command.decided();
+        let wanted = match transfer.direction {
+            Direction::FromInitiator => usize::try_from(transfer.length).unwrap(),
+            Direction::None | Direction::ToInitiator => 0,
+        };
+        let data_out = offered[..offered.len().min(wanted)].to_vec();
+        let mut scratch = vec![0xee; command.scratch_length()];
+        let mut data_in = Vec::new();
+        let mut read = Vec::new();
+        let mut operations = Vec::new();
+        let mut event = CommandEvent::Start;
+        for _ in 0..MAX_STEPS {
+            let buffers = Buffers {
+                data_out: &data_out,
+                scratch: &mut scratch,
+                data_in: &mut data_in,
+            };
+            match command.step(unit, event, buffers, &OneUnit) {
+                Step::Media {
+                    operation, place, ..
+                } => {
+                    operations.push(operation);
+                    let memory = match place {
+                        Place::None => &mut [][..],
+                        Place::DataOut { start, length } => {
+                            &mut data_out.clone()[start..start + length]
+                        }
+                        Place::DataIn { length } => {
+                            read.resize(length, 0);
+                            &mut read[..]
+                        }
+                        Place::Scratch { start, length } => &mut scratch[start..start + length],
+                    };
+                    event = CommandEvent::Media(self.operate(&operation, memory));
+                }
+                Step::Persist(_) => event = CommandEvent::Persisted(true),
+                Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
+                Step::Complete(completion) => {
+                    if completion.status == Status::GOOD {
+                        data_in.extend(read);
+                    }
+                    return Outcome {
+                        status: completion.status,
+                        sense: completion.sense,
+                        sense_bytes: completion.sense_bytes().map_or(Vec::new(), |b| b.to_vec()),
+                        data_in,
+                        transfer,
+                        decided_early,
+                        operations,
+                    };
+                }
+            }
+        }
+        panic!("the command does not end: {command:?}");
+    }
+
+    fn operate(
+        &mut self,
+        operation: &MediaOperation,
+        memory: &mut [u8],
+    ) -> Result<MediaOutcome, MediaError> {
+        if let Some(error) = (self.fault)(operation) {
+            return Err(error);
+        }
+        let (size, count) = (self.block_size(), self.unit.block_count());
+        let check = |lba: Lba, blocks: BlockCount| {
+            assert!(blocks.0 > 0, "{operation:?}");
+            assert!(lba.0 + blocks.0 <= count, "{operation:?}");
+            lba.0..lba.0 + blocks.0
+        };
+        match *operation {
+            MediaOperation::Read { lba, blocks } => {
+                let range = check(lba, blocks);
+                assert_eq!(memory.len(), blocks.0 as usize * size);
+                for (lba, place) in range.zip(memory.chunks_exact_mut(size)) {
+                    match self.blocks.get(&lba) {
+                        Some(block) => place.copy_from_slice(block),
+                        None => place.fill(0),
+                    }
+                }
+            }
+            MediaOperation::Write { lba, blocks, .. } => {
+                let range = check(lba, blocks);
+                assert_eq!(memory.len(), blocks.0 as usize * size);
+                for (lba, block) in range.zip(memory.chunks_exact(size)) {
+                    self.blocks.insert(lba, block.to_vec());
+                }
+            }
+            MediaOperation::Unmap { lba, blocks }
+            | MediaOperation::WriteZeroes {
+                lba,
+                blocks,
+                may_unmap: true,
+                ..
+            } => {
+                for lba in check(lba, blocks) {
+                    self.blocks.remove(&lba);
+                }
+            }
+            MediaOperation::WriteZeroes { lba, blocks, .. } => {
+                for lba in check(lba, blocks) {
+                    self.blocks.insert(lba, vec![0; size]);
+                }
+            }
+            MediaOperation::ExtentStatus { lba, blocks } => {
+                let mut range = check(lba, blocks);
+                let mapped = self.blocks.contains_key(&lba.0);
+                let end = range.find(|lba| self.blocks.contains_key(lba) != mapped);
+                let end = end.unwrap_or(lba.0 + blocks.0);
+                let state = if mapped {
+                    ExtentState::Mapped
+                } else {
+                    ExtentState::Deallocated
+                };
+                let blocks = BlockCount(end - lba.0);
+                return Ok(MediaOutcome::Extent { blocks, state });
+            }
+            MediaOperation::Anchor { lba, blocks }
+            | MediaOperation::Prefetch { lba, blocks }
+            | MediaOperation::LockRange { lba, blocks } => {
+                check(lba, blocks);
+            }
+            MediaOperation::Flush => {}
+        }
+        Ok(MediaOutcome::Done)
+    }
+}
+
+/// A 16-byte CDB with an LBA and a 32-bit length.
+pub fn cdb_16(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[1] = flags;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// A 10-byte CDB with an LBA and a 16-bit length.
+pub fn cdb_10(opcode: u8, flags: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let mut cdb = [0; 10];
+    cdb[0] = opcode;
+    cdb[1] = flags;
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}

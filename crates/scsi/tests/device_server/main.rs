@@ -1,0 +1,10 @@
+//! Commands against a logical unit whose medium is a map of blocks in memory.
+#![allow(clippy::cast_possible_truncation)]
+
+mod driver;
+mod identification;
+mod media;
+mod mode_pages;
+mod model;
+mod random;
+mod supported_commands;
