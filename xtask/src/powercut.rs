@@ -170,8 +170,7 @@ impl Cut {
             })?;
             format!("{} blocks intact", checked.intact)
         } else {
-            let mut guest =
-                self.boot(kernel, base, &folder, &disk, "check", ledger, acknowledged)?;
+            let mut guest = self.boot(&bench, &disk, ledger, Phase::Check { acknowledged })?;
             match verdict(&mut guest) {
                 Ok(()) => "all intact after a new start".to_owned(),
                 Err(error) => bail!("{error:#}\n--- console\n{}", guest.console()),
