@@ -1,1 +1,25 @@
-//! placeholder
+//! The server process: configuration, listeners, logs, signals and the service manager.
+//!
+//! ```text
+//!  command line ─┐
+//!                ├─► config ─► portals, volumes ─► target::Server ─► ready
+//!  file ─────────┘                                      ▲
+//!                    SIGTERM, SIGINT, SIGHUP ── control ┘
+//! ```
+//!
+//! [`config`] decides what is meant; [`serve()`] makes it so and stays until the server has ended.
+//! Nothing here is on the data path.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod connect;
+pub mod control;
+pub mod exports;
+pub mod logging;
+pub mod portals;
+pub mod serve;
+pub mod service_manager;
+pub mod state;
+
+pub use serve::{Outcome, Output, StartError, serve};

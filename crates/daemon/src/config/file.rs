@@ -1,0 +1,346 @@
+//! The configuration file as written: TOML tables, each value with its place in the text.
+//!
+//! Unknown keys are errors. What the values mean together is decided in [`super::Config::assemble`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use toml::Spanned;
+use uuid::Uuid;
+
+use super::engine::{CoreList, EngineKind, TransmitPolicy};
+use super::limits::{LimitsTable, NegotiationTable};
+use super::listener::{ListenerConfig, parse_address, parse_advertise};
+use super::log::{LogFilter, LogFormat};
+use super::problem::{Location, Problem, ProblemKind};
+use super::size::Size;
+use super::volume::{Backend, BlockSize, Serial, VolumeSettings};
+
+/// A file that was read.
+#[derive(Clone)]
+pub struct ConfigFile {
+    /// Where it came from, for messages.
+    pub path: PathBuf,
+    /// Its text, for messages.
+    pub text: String,
+    /// What it says.
+    pub document: Document,
+}
+
+impl fmt::Debug for ConfigFile {
+    /// Without the text, which may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Document {
+    /// Where to keep what must survive a restart.
+    pub state_dir: Option<PathBuf>,
+    /// `[[volume]]`
+    #[serde(default)]
+    pub volume: Vec<VolumeTable>,
+    /// `[[target]]`
+    #[serde(default)]
+    pub target: Vec<TargetTable>,
+    /// `[discovery]`
+    pub discovery: Option<AuthenticationTable>,
+    /// `[listen]`
+    #[serde(default)]
+    pub listen: ListenTable,
+    /// `[engine]`
+    #[serde(default)]
+    pub engine: EngineTable,
+    /// `[limits]`
+    #[serde(default)]
+    pub limits: LimitsTable,
+    /// `[iscsi]`
+    pub iscsi: Option<Spanned<NegotiationTable>>,
+    /// `[log]`
+    #[serde(default)]
+    pub log: LogTable,
+    /// Not available in this version; known so that the message can say so.
+    subsystem: Option<Spanned<toml::Value>>,
+}
+
+/// `[[volume]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VolumeTable {
+    /// What it is called.
+    pub name: Spanned<String>,
+    backend: Option<Backend>,
+    path: Option<PathBuf>,
+    size: Option<Size>,
+    block_size: Option<BlockSize>,
+    read_only: Option<bool>,
+    direct: Option<bool>,
+    serial: Option<Serial>,
+    uuid: Option<Uuid>,
+}
+
+impl VolumeTable {
+    /// Everything but the name.
+    #[must_use]
+    pub fn settings(&self) -> VolumeSettings {
+        VolumeSettings {
+            backend: self.backend,
+            path: self.path.clone(),
+            size: self.size,
+            block_size: self.block_size,
+            read_only: self.read_only,
+            direct: self.direct,
+            serial: self.serial.clone(),
+            uuid: self.uuid,
+        }
+    }
+}
+
+/// `[[target]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TargetTable {
+    /// iSCSI name.
+    pub name: Spanned<String>,
+    /// Told in discovery and login.
+    pub alias: Option<Spanned<String>>,
+    /// Tags of the portal groups it is reachable through.
+    #[serde(default)]
+    pub portal_groups: Vec<Spanned<u16>>,
+    /// Logical units; all volumes in order when not given.
+    pub luns: Option<Vec<Spanned<LunTable>>>,
+    /// CHAP accounts of initiators.
+    #[serde(default)]
+    pub accounts: Vec<AccountTable>,
+    /// What the target proves itself with.
+    pub mutual: Option<AccountTable>,
+    /// CHAP algorithms allowed.
+    pub chap_algorithms: Option<Spanned<Vec<String>>>,
+    /// Rules for initiators by name.
+    #[serde(default)]
+    pub access: Vec<Spanned<AccessTable>>,
+    /// `[target.iscsi]`
+    pub iscsi: Option<Spanned<NegotiationTable>>,
+}
+
+/// One entry of `luns`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LunTable {
+    /// Logical unit number.
+    pub lun: u64,
+    /// Name of a volume.
+    pub volume: String,
+    /// Writes through this number are refused.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// `[[target.access]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AccessTable {
+    /// iSCSI names, or `*` for all that no other rule names.
+    pub initiators: Vec<Spanned<String>>,
+    /// Their own map; the target's when not given.
+    pub luns: Option<Vec<Spanned<LunTable>>>,
+    /// Makes every logical unit of the map read-only.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Accounts in place of the target's.
+    pub accounts: Option<Vec<AccountTable>>,
+    /// In place of the target's.
+    pub mutual: Option<AccountTable>,
+}
+
+/// A CHAP name and its secret.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AccountTable {
+    /// CHAP_N.
+    pub user: Spanned<String>,
+    /// The secret itself.
+    pub secret: Option<Spanned<SecretText>>,
+    /// A file that holds it.
+    pub secret_file: Option<Spanned<PathBuf>>,
+}
+
+/// A secret in the file. Never printed.
+#[derive(Clone)]
+pub struct SecretText(pub String);
+
+impl<'de> Deserialize<'de> for SecretText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The usual error would show the value.
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) => Ok(Self(text)),
+            _ => Err(de::Error::custom("a secret is a text in quotes")),
+        }
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// `[discovery]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AuthenticationTable {
+    /// CHAP accounts of initiators.
+    #[serde(default)]
+    pub accounts: Vec<AccountTable>,
+    /// What we prove ourselves with.
+    pub mutual: Option<AccountTable>,
+    /// CHAP algorithms allowed.
+    pub chap_algorithms: Option<Spanned<Vec<String>>>,
+}
+
+/// `[listen]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ListenTable {
+    /// Portals.
+    #[serde(default)]
+    pub iscsi: Vec<Spanned<PortalEntry>>,
+    /// Allows targets without access control on addresses that other machines can reach.
+    #[serde(default)]
+    pub allow_open: bool,
+    /// Not available in this version; known so that the message can say so.
+    nvme: Option<Spanned<toml::Value>>,
+    /// Not available in this version; known so that the message can say so.
+    api: Option<Spanned<toml::Value>>,
+}
+
+/// A portal: `"ADDR:PORT[,advertise=…][,tag=N]"` or a table with the same keys.
+#[derive(Clone, Debug)]
+pub struct PortalEntry(pub ListenerConfig);
+
+/// `[engine]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EngineTable {
+    /// `auto`, `io_uring` or `epoll`.
+    pub kind: Option<EngineKind>,
+    /// Such as `"0,2-3"`.
+    pub cores: Option<CoreList>,
+    /// `auto`, `nodelay` or `nagle`.
+    pub transmit: Option<TransmitPolicy>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LogTable {
+    /// `text` or `json`.
+    pub format: Option<LogFormat>,
+    /// Such as `"info"` or `"warn,longshore_iscsi=debug"`.
+    pub level: Option<LogFilter>,
+}
+
+impl<'de> Deserialize<'de> for PortalEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            address: String,
+            advertise: Option<String>,
+            tag: Option<u16>,
+        }
+
+        struct EntryVisitor;
+
+        impl<'de> Visitor<'de> for EntryVisitor {
+            type Value = PortalEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address such as \"127.0.0.1:3260\" or a table with `address`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PortalEntry, E> {
+                text.parse().map(PortalEntry).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PortalEntry, A::Error> {
+                let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let custom = <A::Error as de::Error>::custom;
+                let advertise = table.advertise.as_deref().map(parse_advertise).transpose();
+                Ok(PortalEntry(ListenerConfig {
+                    address: parse_address(&table.address).map_err(custom)?,
+                    advertise: advertise.map_err(<A::Error as de::Error>::custom)?,
+                    tag: table.tag.unwrap_or(super::listener::DEFAULT_TAG),
+                }))
+            }
+        }
+
+        deserializer.deserialize_any(EntryVisitor)
+    }
+}
+
+impl ConfigFile {
+    /// Reads and parses the file.
+    pub fn load(path: &Path) -> Result<Self, Problem> {
+        let text = std::fs::read_to_string(path).map_err(|source| {
+            Problem::general(ProblemKind::FileUnreadable {
+                path: path.to_owned(),
+                source,
+            })
+        })?;
+        Self::parse(path, text)
+    }
+
+    /// Parses the text of a file.
+    pub fn parse(path: &Path, text: String) -> Result<Self, Problem> {
+        let document: Document = toml::from_str(&text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            let end = error.span().map_or(start, |span| span.end);
+            Problem {
+                location: Some(Box::new(Location::new(path, &text, start..end))),
+                kind: ProblemKind::Syntax(error.message().to_owned()),
+            }
+        })?;
+        let file = Self {
+            path: path.to_owned(),
+            text,
+            document,
+        };
+        let later = [
+            ("[[subsystem]]", &file.document.subsystem),
+            ("listen.nvme", &file.document.listen.nvme),
+            ("listen.api", &file.document.listen.api),
+        ];
+        for (name, value) in later {
+            if let Some(value) = value {
+                return Err(file.problem(value.span(), ProblemKind::NotBuilt(name)));
+            }
+        }
+        Ok(file)
+    }
+
+    /// A path of the file: relative ones start at the file's directory.
+    #[must_use]
+    pub fn resolve(&self, path: &Path) -> PathBuf {
+        match self.path.parent() {
+            Some(directory) => directory.join(path),
+            None => path.to_owned(),
+        }
+    }
+
+    /// A problem at a place in this file.
+    #[must_use]
+    pub fn problem(&self, span: std::ops::Range<usize>, kind: ProblemKind) -> Problem {
+        Problem {
+            location: Some(Box::new(Location::new(&self.path, &self.text, span))),
+            kind,
+        }
+    }
+}

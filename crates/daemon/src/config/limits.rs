@@ -1,0 +1,364 @@
+//! Bounds on what peers can make grow, and the values offered in iSCSI negotiations.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::size::{Size, Span};
+
+/// Bounds on everything a peer can make grow. `[limits]` in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions; a login beyond is refused as out of resources (RFC 7143 §11.13.5, 0302h).
+    pub sessions: usize,
+    /// Connections that have not finished their login; one beyond is closed at once.
+    pub pending_logins: usize,
+    /// Commands a session may have outstanding: its command window.
+    pub queue_depth: u32,
+    /// Time for a login.
+    pub login_timeout: Duration,
+    /// Silence after which an initiator is pinged by NOP-In; zero: never.
+    pub nop_interval: Duration,
+    /// Time to answer such a ping.
+    pub nop_timeout: Duration,
+    /// Bytes of payload memory, all event loops together.
+    pub memory_bytes: u64,
+    /// Time for sessions to end at shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 4096,
+            pending_logins: 256,
+            queue_depth: 512,
+            login_timeout: Duration::from_secs(15),
+            nop_interval: Duration::from_secs(30),
+            nop_timeout: Duration::from_secs(30),
+            memory_bytes: 1 << 30,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Which digests are accepted (RFC 7143 §13.1). The initiator's order of preference decides among
+/// those that both sides accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digests {
+    /// No digest.
+    pub none: bool,
+    /// CRC32C.
+    pub crc32c: bool,
+}
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self {
+            none: true,
+            crc32c: true,
+        }
+    }
+}
+
+/// What a target offers in negotiations (RFC 7143 chapter 13). `[iscsi]` and `[target.iscsi]` in
+/// the file, whose keys are the names of the RFC in kebab case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Negotiation {
+    /// The longest data segment we take, in bytes (§13.12). Declared, not negotiated.
+    pub max_recv_data_segment_length: u32,
+    /// The longest burst of solicited data, in bytes (§13.13).
+    pub max_burst_length: u32,
+    /// The longest burst of unsolicited data, in bytes (§13.14); at most `max_burst_length`.
+    pub first_burst_length: u32,
+    /// R2Ts a command may have outstanding (§13.17).
+    pub max_outstanding_r2t: u16,
+    /// Whether unsolicited Data-Out PDUs are forbidden (§13.10).
+    pub initial_r2t: bool,
+    /// Whether a command may carry data (§13.11).
+    pub immediate_data: bool,
+    /// Accepted header digests.
+    pub header_digest: Digests,
+    /// Accepted data digests.
+    pub data_digest: Digests,
+    /// Seconds before a reconnect (§13.15).
+    pub default_time2wait: u16,
+    /// Seconds a connection's tasks wait for a reconnect (§13.16).
+    pub default_time2retain: u16,
+}
+
+impl Default for Negotiation {
+    fn default() -> Self {
+        Self {
+            max_recv_data_segment_length: 262_144,
+            max_burst_length: 1_048_576,
+            first_burst_length: 262_144,
+            max_outstanding_r2t: 8,
+            initial_r2t: false,
+            immediate_data: true,
+            header_digest: Digests::default(),
+            data_digest: Digests::default(),
+            default_time2wait: 2,
+            default_time2retain: 0,
+        }
+    }
+}
+
+/// A whole number, perhaps written with a unit of size, within a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounded<T, const MIN: u64, const MAX: u64>(pub T);
+
+impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de>
+    for Bounded<T, MIN, MAX>
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Size::deserialize(deserializer)?.0;
+        let in_range = (MIN..=MAX).contains(&number).then_some(number);
+        in_range
+            .and_then(|number| T::try_from(number).ok())
+            .map(Self)
+            .ok_or_else(|| {
+                D::Error::custom(format!("{number} is out of range; it is {MIN} to {MAX}"))
+            })
+    }
+}
+
+/// A duration within a range of milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundedSpan<const MIN_MS: u128, const MAX_MS: u128>(pub Duration);
+
+impl<'de, const MIN_MS: u128, const MAX_MS: u128> Deserialize<'de> for BoundedSpan<MIN_MS, MAX_MS> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let span = Span::deserialize(deserializer)?.0;
+        if (MIN_MS..=MAX_MS).contains(&span.as_millis()) {
+            return Ok(Self(span));
+        }
+        Err(D::Error::custom(format!(
+            "out of range; it is {MIN_MS} ms to {MAX_MS} ms"
+        )))
+    }
+}
+
+/// Lengths in bytes that RFC 7143 bounds by 512 and 2^24 - 1 (§13.12 to §13.14).
+pub type DataLength = Bounded<u32, 512, 0xff_ffff>;
+
+/// `[limits]` as written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LimitsTable {
+    sessions: Option<Bounded<usize, 1, 65_535>>,
+    pending_logins: Option<Bounded<usize, 1, 65_535>>,
+    queue_depth: Option<Bounded<u32, 1, 4096>>,
+    login_timeout: Option<BoundedSpan<100, 600_000>>,
+    nop_interval: Option<BoundedSpan<0, 3_600_000>>,
+    nop_timeout: Option<BoundedSpan<100, 3_600_000>>,
+    memory: Option<Bounded<u64, 8_388_608, { 1 << 50 }>>,
+    drain_timeout: Option<BoundedSpan<0, 600_000>>,
+}
+
+impl LimitsTable {
+    /// Replaces what was written.
+    pub fn apply(&self, limits: &mut Limits) {
+        set(&mut limits.sessions, self.sessions.map(|v| v.0));
+        set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
+        set(&mut limits.queue_depth, self.queue_depth.map(|v| v.0));
+        set(&mut limits.login_timeout, self.login_timeout.map(|v| v.0));
+        set(&mut limits.nop_interval, self.nop_interval.map(|v| v.0));
+        set(&mut limits.nop_timeout, self.nop_timeout.map(|v| v.0));
+        set(&mut limits.memory_bytes, self.memory.map(|v| v.0));
+        set(&mut limits.drain_timeout, self.drain_timeout.map(|v| v.0));
+    }
+}
+
+/// `[iscsi]` and `[target.iscsi]` as written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NegotiationTable {
+    max_recv_data_segment_length: Option<DataLength>,
+    max_burst_length: Option<DataLength>,
+    first_burst_length: Option<DataLength>,
+    #[serde(rename = "max-outstanding-r2t")]
+    max_outstanding_r2t: Option<Bounded<u16, 1, 65_535>>,
+    #[serde(rename = "initial-r2t")]
+    initial_r2t: Option<bool>,
+    immediate_data: Option<bool>,
+    header_digest: Option<Digests>,
+    data_digest: Option<Digests>,
+    #[serde(rename = "default-time2wait")]
+    default_time2wait: Option<Bounded<u16, 0, 3600>>,
+    #[serde(rename = "default-time2retain")]
+    default_time2retain: Option<Bounded<u16, 0, 3600>>,
+}
+
+impl NegotiationTable {
+    /// Replaces what was written.
+    ///
+    /// FirstBurstLength follows a MaxBurstLength below it unless it was written too.
+    pub fn apply(&self, values: &mut Negotiation) {
+        set(
+            &mut values.max_recv_data_segment_length,
+            self.max_recv_data_segment_length.map(|v| v.0),
+        );
+        set(
+            &mut values.max_burst_length,
+            self.max_burst_length.map(|v| v.0),
+        );
+        match self.first_burst_length {
+            Some(length) => values.first_burst_length = length.0,
+            None if self.max_burst_length.is_some() => {
+                values.first_burst_length = values.first_burst_length.min(values.max_burst_length);
+            }
+            None => {}
+        }
+        set(
+            &mut values.max_outstanding_r2t,
+            self.max_outstanding_r2t.map(|v| v.0),
+        );
+        set(&mut values.initial_r2t, self.initial_r2t);
+        set(&mut values.immediate_data, self.immediate_data);
+        set(&mut values.header_digest, self.header_digest);
+        set(&mut values.data_digest, self.data_digest);
+        set(
+            &mut values.default_time2wait,
+            self.default_time2wait.map(|v| v.0),
+        );
+        set(
+            &mut values.default_time2retain,
+            self.default_time2retain.map(|v| v.0),
+        );
+    }
+}
+
+/// Replaces a value that was given.
+fn set<T>(slot: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *slot = value;
+    }
+}
+
+impl<'de> Deserialize<'de> for Digests {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let accepted = Vec::<String>::deserialize(deserializer)?;
+        let mut digests = Self {
+            none: false,
+            crc32c: false,
+        };
+        for name in &accepted {
+            match name.to_ascii_lowercase().as_str() {
+                "none" => digests.none = true,
+                "crc32c" => digests.crc32c = true,
+                _ => {
+                    let text =
+                        format!("`{name}` is not a digest; there are \"none\" and \"crc32c\"");
+                    return Err(D::Error::custom(text));
+                }
+            }
+        }
+        if accepted.is_empty() {
+            return Err(D::Error::custom(
+                "accept at least one of \"none\" and \"crc32c\"",
+            ));
+        }
+        Ok(digests)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn negotiation(text: &str) -> Result<Negotiation, String> {
+        let table: NegotiationTable = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        let mut values = Negotiation::default();
+        table.apply(&mut values);
+        Ok(values)
+    }
+
+    #[test]
+    fn every_negotiated_value_can_be_set() {
+        let values = negotiation(
+            "max-recv-data-segment-length = \"64K\"\nmax-burst-length = 131072\n\
+             first-burst-length = 65536\nmax-outstanding-r2t = 1\ninitial-r2t = true\n\
+             immediate-data = false\nheader-digest = [\"CRC32C\"]\ndata-digest = [\"none\"]\n\
+             default-time2wait = 0\ndefault-time2retain = 20\n",
+        );
+        assert_eq!(
+            values,
+            Ok(Negotiation {
+                max_recv_data_segment_length: 65_536,
+                max_burst_length: 131_072,
+                first_burst_length: 65_536,
+                max_outstanding_r2t: 1,
+                initial_r2t: true,
+                immediate_data: false,
+                header_digest: Digests {
+                    none: false,
+                    crc32c: true
+                },
+                data_digest: Digests {
+                    none: true,
+                    crc32c: false
+                },
+                default_time2wait: 0,
+                default_time2retain: 20,
+            })
+        );
+    }
+
+    #[test]
+    fn values_outside_the_ranges_of_the_rfc_are_refused() {
+        for (text, expected) in [
+            (
+                "max-burst-length = 511",
+                "511 is out of range; it is 512 to 16777215",
+            ),
+            (
+                "max-burst-length = \"16M\"",
+                "16777216 is out of range; it is 512 to 16777215",
+            ),
+            (
+                "max-outstanding-r2t = 0",
+                "0 is out of range; it is 1 to 65535",
+            ),
+            (
+                "default-time2wait = 3601",
+                "3601 is out of range; it is 0 to 3600",
+            ),
+            ("data-digest = []", "accept at least one"),
+            ("data-digest = [\"md5\"]", "`md5` is not a digest"),
+        ] {
+            let message = negotiation(text).unwrap_err();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn first_burst_length_follows_a_smaller_max_burst_length() {
+        let values = negotiation("max-burst-length = 65536").unwrap();
+        assert_eq!(values.first_burst_length, 65_536);
+    }
+
+    #[test]
+    fn every_limit_can_be_set() {
+        let table: LimitsTable = toml::from_str(
+            "sessions = 10\npending-logins = 5\nqueue-depth = 32\nlogin-timeout = \"5s\"\n\
+             nop-interval = 0\nnop-timeout = \"500ms\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n",
+        )
+        .unwrap();
+        let mut limits = Limits::default();
+        table.apply(&mut limits);
+        assert_eq!(
+            limits,
+            Limits {
+                sessions: 10,
+                pending_logins: 5,
+                queue_depth: 32,
+                login_timeout: Duration::from_secs(5),
+                nop_interval: Duration::ZERO,
+                nop_timeout: Duration::from_millis(500),
+                memory_bytes: 64 << 20,
+                drain_timeout: Duration::from_secs(3),
+            }
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! How the log looks and what gets into it.
+
+use std::str::FromStr;
+
+use serde::Deserialize;
+use tracing_subscriber::filter::Targets;
+
+/// One event a line, for people or for programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Not a log format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a log format; it is text or json")]
+pub struct UnknownFormat(String);
+
+impl FromStr for LogFormat {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(UnknownFormat(text.to_owned())),
+        }
+    }
+}
+
+/// Which events are logged: a level, or a list of `module=level` with at most one bare level.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogFilter(pub Targets);
+
+/// Not a filter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a log level; write off, error, warn, info, debug or trace, or a list such as \
+     warn,longshore_iscsi=debug"
+)]
+pub struct FilterError(String);
+
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self(Targets::new().with_default(tracing::Level::INFO))
+    }
+}
+
+impl FromStr for LogFilter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        let wrong = || FilterError(text.to_owned());
+        // `Targets` takes an unknown bare word for the name of a module. No module of ours is called
+        // `verbose`, so a bare word that is no level is a mistake.
+        for part in text.split(',') {
+            // An empty word would count as a level.
+            if part.trim().is_empty() {
+                return Err(wrong());
+            }
+            let is_level = part
+                .trim()
+                .parse::<tracing::level_filters::LevelFilter>()
+                .is_ok();
+            if !part.contains('=') && !is_level {
+                return Err(wrong());
+            }
+        }
+        text.parse().map(Self).map_err(|_| wrong())
+    }
+}
+
+/// Log settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogConfig {
+    /// How it looks.
+    pub format: LogFormat,
+    /// What gets in.
+    pub filter: LogFilter,
+}
+
+impl<'de> Deserialize<'de> for LogFormat {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for LogFilter {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_lists_are_filters_and_other_words_are_not() {
+        for text in [
+            "off",
+            "info",
+            "DEBUG",
+            "warn,longshore_iscsi=debug",
+            "longshore_target=trace",
+        ] {
+            assert!(text.parse::<LogFilter>().is_ok(), "{text}");
+        }
+        for text in ["", "verbose", "info,longshore_iscsi=loud", "info,,"] {
+            assert!(text.parse::<LogFilter>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What can be wrong with a configuration, where, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use longshore_iscsi::name::NameError;
+use longshore_volume::open::OpenError;
+
+use super::volume::SettingError;
+
+/// A place in the configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The file.
+    pub path: PathBuf,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// The text of that line; `None` when it may hold a secret.
+    pub excerpt: Option<String>,
+    /// Characters to underline, at least one.
+    pub width: usize,
+}
+
+impl Location {
+    /// The place of a range of bytes of the file's text.
+    #[must_use]
+    pub fn new(path: &Path, text: &str, span: Range<usize>) -> Self {
+        let start = floor_boundary(text, span.start);
+        let end = floor_boundary(text, span.end.max(start));
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let excerpt = text[line_start..line_end].trim_end();
+        Self {
+            path: path.to_owned(),
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            width: text[start..end.clamp(start, line_end)]
+                .trim_end()
+                .chars()
+                .count()
+                .max(1),
+            excerpt: (!excerpt.contains("secret")).then(|| excerpt.to_owned()),
+        }
+    }
+}
+
+/// The nearest character boundary at or before `at`, within the text.
+fn floor_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Something wrong with the configuration, and where when it stands in a file.
+#[derive(Debug)]
+pub struct Problem {
+    /// Where, when it stands in a file.
+    pub location: Option<Box<Location>>,
+    /// What.
+    pub kind: ProblemKind,
+}
+
+impl Problem {
+    /// A problem that stands nowhere in a file.
+    #[must_use]
+    pub fn general(kind: ProblemKind) -> Self {
+        Self {
+            location: None,
+            kind,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(at) = &self.location else {
+            return write!(f, "{}", self.kind);
+        };
+        write!(
+            f,
+            "{}:{}:{}: {}",
+            at.path.display(),
+            at.line,
+            at.column,
+            self.kind
+        )?;
+        let Some(excerpt) = &at.excerpt else {
+            return Ok(());
+        };
+        let number = at.line.to_string();
+        let (gutter, indent, width) = (number.len(), at.column - 1, at.width);
+        writeln!(f, "\n  {number} | {excerpt}")?;
+        write!(f, "  {:gutter$} | {:indent$}{:^<width$}", "", "", "")
+    }
+}
+
+impl std::error::Error for Problem {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.kind)
+    }
+}
+
+/// What is wrong. The text says what to do next where that is not plain.
+#[derive(Debug, thiserror::Error)]
+pub enum ProblemKind {
+    /// The file cannot be read.
+    #[error("cannot read configuration file {}: {source}", path.display())]
+    FileUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Not TOML, an unknown key, or a value of the wrong kind.
+    #[error("{0}")]
+    Syntax(String),
+    /// A part of a later version.
+    #[error("{0} is not available in this version; leave it out")]
+    NotBuilt(&'static str),
+    /// A setting of a volume.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// There is nothing to serve.
+    #[error(
+        "there is no volume to serve; add for example --volume disk0,backend=mem,size=1G, or \
+         [[volume]] tables to the file given with --config"
+    )]
+    NoVolume,
+    /// A volume without a backend.
+    #[error("volume `{0}` has no backend; add backend=null, mem, file or block")]
+    NoBackend(String),
+    /// Two volumes of one name.
+    #[error("two volumes are called `{0}`; give one of them another name")]
+    DuplicateVolume(String),
+    /// A volume that could not be opened.
+    #[error(transparent)]
+    Volume(#[from] OpenError),
+    /// Not an iSCSI name.
+    #[error(
+        "`{name}` is not an iSCSI name: {reason}; write for example iqn.2026-11.com.example:disks"
+    )]
+    BadName {
+        /// As written.
+        name: String,
+        /// What is wrong with it.
+        reason: NameError,
+    },
+    /// Two targets of one name.
+    #[error("two targets are called `{0}`; give one of them another name")]
+    DuplicateTarget(String),
+    /// An alias that login cannot carry.
+    #[error("an alias is 1 to 255 bytes without control characters")]
+    BadAlias,
+    /// A logical unit of an unknown volume.
+    #[error("there is no volume `{volume}`{suggestion}")]
+    UnknownVolume {
+        /// As written.
+        volume: String,
+        /// `; did you mean …?`
+        suggestion: String,
+    },
+    /// Two logical units of one number.
+    #[error("LUN {0} is given twice in one map; use another number")]
+    DuplicateLun(u16),
+    /// One volume under two numbers of a map.
+    #[error(
+        "volume `{volume}` is LUN {first} of this map already; initiators would take LUN {second} \
+         for a second path to it"
+    )]
+    VolumeMappedTwice {
+        /// The volume.
+        volume: String,
+        /// Its first number.
+        first: u16,
+        /// Its second number.
+        second: u16,
+    },
+    /// A number that no initiator can address.
+    #[error("LUN {0} is out of range; it is 0 to 16383")]
+    LunOutOfRange(u64),
+    /// A map without logical units.
+    #[error("the map has no logical unit; leave `luns` out to map every volume in order")]
+    EmptyMap,
+    /// More volumes than LUNs.
+    #[error("{0} volumes are more than one target can have; write [[target]] tables with `luns`")]
+    TooManyVolumes(usize),
+    /// A portal group without portals.
+    #[error(
+        "target {target} is in portal group {tag}, but no listener has that tag; the tags in use \
+         are {used}"
+    )]
+    UnknownPortalGroup {
+        /// The target.
+        target: String,
+        /// As written.
+        tag: u16,
+        /// The tags of the listeners.
+        used: String,
+    },
+    /// A rule for nobody.
+    #[error("a rule needs at least one initiator; write its name, or \"*\" for all others")]
+    RuleForNobody,
+    /// An initiator in two rules.
+    #[error(
+        "initiator `{0}` is named by an earlier rule of this target already; only one can apply"
+    )]
+    InitiatorInTwoRules(String),
+    /// FirstBurstLength is larger than MaxBurstLength.
+    #[error(
+        "first-burst-length {first} is larger than max-burst-length {max}, which RFC 7143 §13.14 \
+         forbids; lower the one or raise the other"
+    )]
+    FirstBurstTooLong {
+        /// FirstBurstLength.
+        first: u32,
+        /// MaxBurstLength.
+        max: u32,
+    },
+    /// A CHAP name that login cannot carry.
+    #[error("a user name is 1 to 255 bytes without control characters")]
+    BadUser,
+    /// Two accounts of one name.
+    #[error("two accounts are called `{0}`; give one of them another name")]
+    DuplicateAccount(String),
+    /// Neither or both of `secret` and `secret-file`.
+    #[error("account `{0}` needs one of `secret` and `secret-file`")]
+    SecretMissing(String),
+    /// The secret's file cannot be read.
+    #[error("cannot read secret file {}: {source}", path.display())]
+    SecretUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing in it, or more than CHAP takes.
+    #[error("the secret of account `{user}` has {length} bytes; it is 1 to 255")]
+    SecretLength {
+        /// The account.
+        user: String,
+        /// Bytes found.
+        length: usize,
+    },
+    /// One secret for both directions.
+    #[error(
+        "account `{0}` and `mutual` have the same secret, which RFC 7143 §9.2.1 forbids: a peer \
+         could answer with our own response; use another secret for one of them"
+    )]
+    SecretReused(String),
+    /// A mutual secret without accounts.
+    #[error("`mutual` does nothing without `accounts`: CHAP always proves the initiator first")]
+    MutualWithoutAccounts,
+    /// Not a CHAP algorithm.
+    #[error("`{0}` is not a CHAP algorithm; there are sha3-256, sha256, sha1 and md5")]
+    UnknownAlgorithm(String),
+    /// An empty list of algorithms.
+    #[error("name at least one of sha3-256, sha256, sha1 and md5")]
+    NoAlgorithm,
+    /// Everybody could write to the volumes.
+    #[error(
+        "{listener} can be reached from other machines, and target {target} has no access control: \
+         anybody could read and write its volumes.\n\
+         Do one of these:\n  \
+         - listen on loopback only: --iscsi 127.0.0.1:3260\n  \
+         - give the target `accounts` (CHAP) or [[target.access]] rules in the file given with --config\n  \
+         - if everybody may, say so in that file: [listen] allow-open = true"
+    )]
+    Open {
+        /// The listener's address.
+        listener: String,
+        /// The target.
+        target: String,
+    },
+    /// Two listeners on one address.
+    #[error("two listeners have the address {0}; leave one of them out")]
+    DuplicateListener(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_has_line_column_and_excerpt() {
+        let text = "a = 1\n  é = \"two\"\nc = 3";
+        let start = text.find("\"two\"").unwrap();
+        let problem = Problem {
+            location: Some(Location::new(Path::new("x.toml"), text, start..start + 5).into()),
+            kind: ProblemKind::BadUser,
+        };
+        assert_eq!(
+            problem.to_string(),
+            "x.toml:2:7: a user name is 1 to 255 bytes without control characters\n  \
+             2 |   é = \"two\"\n    \
+             |       ^^^^^"
+        );
+    }
+
+    #[test]
+    fn a_range_beyond_the_text_is_its_end() {
+        let at = Location::new(Path::new("x"), "é", 1..9);
+        assert_eq!((at.line, at.column, at.width), (1, 1, 1));
+        let at = Location::new(Path::new("x"), "a\n", 7..9);
+        assert_eq!((at.line, at.column, at.width), (2, 1, 1));
+    }
+}

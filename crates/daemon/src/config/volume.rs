@@ -1,0 +1,440 @@
+//! Volumes as asked for: the `--volume` grammar and the rules both sources share.
+//!
+//! ```text
+//! NAME[,key=value]…
+//!
+//!   backend     null | mem | file | block       what stores the data (required)
+//!   path        PATH                             file, block
+//!   size        10G                              null, mem: required; file: creates it
+//!   block-size  512 | 4096                       512 when not given
+//!   read-only   [yes|no]                         alone it means yes
+//!   direct      [yes|no]                         O_DIRECT; file, block
+//!   serial      up to 20 printable characters    unit serial number
+//!   uuid        xxxxxxxx-xxxx-…                  source of the identifiers that peers see
+//! ```
+//!
+//! A comma inside a value is written twice.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use longshore_volume::open::{BackendKind, VolumeSpec};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::size::{Size, SizeError};
+use super::suggest;
+
+/// Backends that are agreed for later versions and refused by this one.
+const LATER_BACKENDS: [&str; 4] = ["pool", "rbd", "iscsi", "nvme-tcp"];
+
+/// Names of the backends of this version, for suggestions.
+const BACKENDS: [&str; 4] = ["null", "mem", "file", "block"];
+
+/// A backend by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backend(pub BackendKind);
+
+impl FromStr for Backend {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        match text.parse() {
+            Ok(kind) => Ok(Self(kind)),
+            Err(_) if LATER_BACKENDS.contains(&text) => {
+                Err(SettingError::BackendNotBuilt(text.to_owned()))
+            }
+            Err(_) => Err(SettingError::UnknownBackend(text.to_owned())),
+        }
+    }
+}
+
+/// A volume's settings as written; `None` is "not given". What they mean together is checked when
+/// the volume is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// What stores it.
+    pub backend: Option<Backend>,
+    /// File or device node.
+    pub path: Option<PathBuf>,
+    /// How large it is, or is to be made.
+    pub size: Option<Size>,
+    /// 512 or 4096.
+    pub block_size: Option<BlockSize>,
+    /// Writes are refused.
+    pub read_only: Option<bool>,
+    /// Bypass the page cache (O_DIRECT).
+    pub direct: Option<bool>,
+    /// Unit serial number.
+    pub serial: Option<Serial>,
+    /// Source of the identifiers that peers see.
+    pub uuid: Option<Uuid>,
+}
+
+impl VolumeSettings {
+    /// The volume with these settings, what was not given filled in; `None` without a backend.
+    #[must_use]
+    pub fn specification(self, name: &str) -> Option<VolumeSpec> {
+        let mut spec = VolumeSpec::new(name, self.backend?.0);
+        spec.path = self.path;
+        spec.size = self.size.map(|size| size.0);
+        spec.block_size = self.block_size.unwrap_or_default().0;
+        spec.read_only = self.read_only.unwrap_or(false);
+        spec.direct = self.direct.unwrap_or(false);
+        spec.serial = self.serial.map(|serial| serial.0);
+        spec.uuid = self.uuid;
+        Some(spec)
+    }
+}
+
+/// Why one setting of a volume is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// No such backend.
+    #[error("`{}` is not a backend{}", .0, suggest::sentence(.0, &BACKENDS))]
+    UnknownBackend(String),
+    /// A backend of a later version.
+    #[error("backend `{0}` is not available in this version; it has null, mem, file and block")]
+    BackendNotBuilt(String),
+    /// Not a size.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// Not a supported block size.
+    #[error("`{0}` is not a block size; it is 512 or 4096")]
+    BlockSize(String),
+    /// Neither yes nor no.
+    #[error("`{0}` is neither yes nor no")]
+    Switch(String),
+    /// Not a serial number.
+    #[error("`{0}` is not a serial number; it is 1 to 20 printable ASCII characters")]
+    Serial(String),
+    /// Not a UUID.
+    #[error("`{0}` is not a UUID")]
+    Uuid(String),
+    /// Not a volume name.
+    #[error(
+        "`{0}` is not a volume name; it is 1 to 64 letters, digits, `.`, `_` or `-`, \
+         the first a letter or digit"
+    )]
+    Name(String),
+}
+
+/// Checks a volume's name.
+pub fn check_name(name: &str) -> Result<(), SettingError> {
+    let fits = (1..=64).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if fits {
+        Ok(())
+    } else {
+        Err(SettingError::Name(name.to_owned()))
+    }
+}
+
+/// A block size that peers can be given: 512 or 4096.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize(pub u32);
+
+impl Default for BlockSize {
+    fn default() -> Self {
+        Self(512)
+    }
+}
+
+impl FromStr for BlockSize {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        match Size::parse(text) {
+            Ok(Size(512)) => Ok(Self(512)),
+            Ok(Size(4096)) => Ok(Self(4096)),
+            _ => Err(SettingError::BlockSize(text.to_owned())),
+        }
+    }
+}
+
+/// A unit serial number: 1 to 20 printable ASCII characters, no space at either end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serial(pub String);
+
+impl FromStr for Serial {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let printable = text.bytes().all(|b| (0x20..0x7f).contains(&b));
+        if printable && (1..=20).contains(&text.len()) && text.trim() == text {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(SettingError::Serial(text.to_owned()))
+        }
+    }
+}
+
+/// Reads yes or no.
+fn parse_switch(text: &str) -> Result<bool, SettingError> {
+    match text {
+        "yes" | "true" | "on" | "1" => Ok(true),
+        "no" | "false" | "off" | "0" => Ok(false),
+        _ => Err(SettingError::Switch(text.to_owned())),
+    }
+}
+
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for BlockSize {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Size::deserialize(deserializer)?
+            .0
+            .to_string()
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Serial {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// A `--volume` argument that could be read. The settings are not yet checked against each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeArgument {
+    /// In front of the first comma.
+    pub name: String,
+    /// The keys behind it.
+    pub settings: VolumeSettings,
+}
+
+/// Keys of the grammar, for suggestions.
+const KEYS: [&str; 8] = [
+    "backend",
+    "path",
+    "size",
+    "block-size",
+    "read-only",
+    "direct",
+    "serial",
+    "uuid",
+];
+
+/// A `--volume` or `--iscsi` argument that could not be read, and the part at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentError<P> {
+    /// The whole argument.
+    pub argument: String,
+    /// First byte of the part at fault.
+    pub start: usize,
+    /// End of that part; the same as `start` when something is missing there.
+    pub end: usize,
+    /// What is wrong with it.
+    pub problem: P,
+}
+
+impl<P: fmt::Display> fmt::Display for ArgumentError<P> {
+    /// The problem, then the argument with the part at fault underlined.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let indent = self.argument[..self.start].chars().count();
+        let width = self.argument[self.start..self.end].chars().count().max(1);
+        writeln!(f, "{}", self.problem)?;
+        writeln!(f, "  {}", self.argument)?;
+        write!(f, "  {:indent$}{:^<width$}", "", "")
+    }
+}
+
+impl<P: fmt::Display + fmt::Debug> std::error::Error for ArgumentError<P> {}
+
+/// What is wrong with a part of a `--volume` argument.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeArgumentError {
+    /// A key nobody knows.
+    #[error("unknown key `{key}`{}", suggest::sentence(.key, &KEYS))]
+    UnknownKey {
+        /// As written.
+        key: String,
+    },
+    /// A key without a value.
+    #[error("`{0}` needs a value: {0}=…")]
+    NoValue(&'static str),
+    /// The same key twice.
+    #[error("`{0}` is given twice")]
+    Repeated(&'static str),
+    /// Two commas with nothing between them, or one at the end.
+    #[error("a key is missing after the comma")]
+    NoKey,
+    /// A value that its key does not take.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+}
+
+impl FromStr for VolumeArgument {
+    type Err = ArgumentError<VolumeArgumentError>;
+
+    fn from_str(argument: &str) -> Result<Self, Self::Err> {
+        let fault = |part: &Part<'_>, problem: VolumeArgumentError| ArgumentError {
+            argument: argument.to_owned(),
+            start: part.start,
+            end: part.start + part.raw.len(),
+            problem,
+        };
+        let mut parts = split_parts(argument);
+        let name = parts.remove(0);
+        check_name(name.raw).map_err(|e| fault(&name, e.into()))?;
+
+        let mut settings = VolumeSettings::default();
+        for part in &parts {
+            let (key, value) = part.key_and_value();
+            let known = KEYS
+                .into_iter()
+                .find(|known| *known == key.raw)
+                .ok_or_else(|| {
+                    let problem = if key.raw.is_empty() {
+                        VolumeArgumentError::NoKey
+                    } else {
+                        VolumeArgumentError::UnknownKey {
+                            key: key.raw.to_owned(),
+                        }
+                    };
+                    fault(&key, problem)
+                })?;
+            let at = value.as_ref().unwrap_or(&key);
+            let text = value.as_ref().map(Part::text);
+            settings
+                .take(known, text)
+                .map_err(|problem| match problem {
+                    VolumeArgumentError::Repeated(_) => fault(part, problem),
+                    other => fault(at, other),
+                })?;
+        }
+        Ok(Self {
+            name: name.raw.to_owned(),
+            settings,
+        })
+    }
+}
+
+impl VolumeSettings {
+    /// Takes one `key=value` in; `None` stands for a key alone.
+    fn take(
+        &mut self,
+        key: &'static str,
+        value: Option<String>,
+    ) -> Result<(), VolumeArgumentError> {
+        let switch = |value: &Option<String>| value.as_deref().map_or(Ok(true), parse_switch);
+        let needed = |value: Option<String>| match value {
+            Some(text) if !text.is_empty() => Ok(text),
+            _ => Err(VolumeArgumentError::NoValue(key)),
+        };
+        match key {
+            "backend" => once(key, &mut self.backend, needed(value)?.parse()?),
+            "path" => once(key, &mut self.path, PathBuf::from(needed(value)?)),
+            "size" => {
+                let size = Size::parse(&needed(value)?).map_err(SettingError::from)?;
+                once(key, &mut self.size, size)
+            }
+            "block-size" => once(key, &mut self.block_size, needed(value)?.parse()?),
+            "read-only" => once(key, &mut self.read_only, switch(&value)?),
+            "direct" => once(key, &mut self.direct, switch(&value)?),
+            "serial" => once(key, &mut self.serial, needed(value)?.parse()?),
+            "uuid" => {
+                let text = needed(value)?;
+                let uuid = Uuid::parse_str(&text).map_err(|_| SettingError::Uuid(text))?;
+                once(key, &mut self.uuid, uuid)
+            }
+            _ => Err(VolumeArgumentError::UnknownKey {
+                key: key.to_owned(),
+            }),
+        }
+    }
+}
+
+/// Sets a value that may be given once.
+fn once<T>(key: &'static str, slot: &mut Option<T>, value: T) -> Result<(), VolumeArgumentError> {
+    if slot.replace(value).is_some() {
+        return Err(VolumeArgumentError::Repeated(key));
+    }
+    Ok(())
+}
+
+/// A piece of an argument and where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Part<'a> {
+    /// Byte offset in the argument.
+    pub(super) start: usize,
+    /// As written, doubled commas included.
+    pub(super) raw: &'a str,
+}
+
+impl<'a> Part<'a> {
+    /// Splits at the first `=`.
+    pub(super) fn key_and_value(&self) -> (Part<'a>, Option<Part<'a>>) {
+        match self.raw.split_once('=') {
+            Some((key, value)) => {
+                let value = Part {
+                    start: self.start + key.len() + 1,
+                    raw: value,
+                };
+                (
+                    Part {
+                        start: self.start,
+                        raw: key,
+                    },
+                    Some(value),
+                )
+            }
+            None => (
+                Part {
+                    start: self.start,
+                    raw: self.raw,
+                },
+                None,
+            ),
+        }
+    }
+
+    /// The text with doubled commas made single.
+    pub(super) fn text(&self) -> String {
+        self.raw.replace(",,", ",")
+    }
+}
+
+/// Splits an argument at single commas. There is always a first part, maybe an empty one.
+pub(super) fn split_parts(argument: &str) -> Vec<Part<'_>> {
+    let bytes = argument.as_bytes();
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b',' {
+            at += 1;
+        } else if bytes.get(at + 1) == Some(&b',') {
+            at += 2;
+        } else {
+            parts.push(Part {
+                start,
+                raw: &argument[start..at],
+            });
+            at += 1;
+            start = at;
+        }
+    }
+    parts.push(Part {
+        start,
+        raw: &argument[start..],
+    });
+    parts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+use super::*;
+use proptest::prelude::*;
+
+fn volume(argument: &str) -> VolumeSpec {
+    let parsed: VolumeArgument = argument.parse().unwrap_or_else(|e| panic!("{e}"));
+    parsed
+        .settings
+        .specification(&parsed.name)
+        .expect("a backend is named")
+}
+
+fn refusal(argument: &str) -> String {
+    argument.parse::<VolumeArgument>().unwrap_err().to_string()
+}
+
+#[test]
+fn the_quick_start_volumes_read_as_meant() {
+    let disk0 = volume("disk0,backend=file,path=/srv/disk0.img,size=10G");
+    assert_eq!(disk0.name, "disk0");
+    assert_eq!(disk0.backend, BackendKind::File);
+    assert_eq!(disk0.path, Some("/srv/disk0.img".into()));
+    assert_eq!((disk0.size, disk0.block_size), (Some(10 << 30), 512));
+    assert!(!disk0.read_only && !disk0.direct);
+
+    let fast = volume("fast,backend=null,size=1T,block-size=4096");
+    assert_eq!(fast.backend, BackendKind::Null);
+    assert_eq!((fast.size, fast.block_size), (Some(1 << 40), 4096));
+}
+
+#[test]
+fn a_switch_alone_means_yes() {
+    let disk = volume("d,backend=block,path=/dev/sdb,read-only,direct=yes");
+    assert!(disk.read_only && disk.direct);
+    assert!(!volume("d,backend=mem,size=1M,read-only=no").read_only);
+}
+
+#[test]
+fn a_doubled_comma_is_part_of_the_value() {
+    let volume = volume("d,backend=file,path=/srv/a,,b=c.img,serial=A,,1");
+    assert_eq!(volume.path, Some("/srv/a,b=c.img".into()));
+    assert_eq!(volume.serial.as_deref(), Some("A,1"));
+}
+
+#[test]
+fn errors_point_at_the_part_at_fault() {
+    assert_eq!(
+        refusal("disk0,backend=fil,path=/x"),
+        "`fil` is not a backend; did you mean `file`?\n  \
+         disk0,backend=fil,path=/x\n                \
+         ^^^"
+    );
+    assert_eq!(
+        refusal("disk0,backend=file,pth=/x"),
+        "unknown key `pth`; did you mean `path`?\n  \
+         disk0,backend=file,pth=/x\n                     \
+         ^^^"
+    );
+    assert_eq!(
+        refusal("disk0,size=10X"),
+        "`X` is not a unit of size; units are K, M, G, T and P (powers of 1024)\n  \
+         disk0,size=10X\n             \
+         ^^^"
+    );
+    assert_eq!(
+        refusal("disk0,"),
+        "a key is missing after the comma\n  \
+         disk0,\n        \
+         ^"
+    );
+}
+
+#[test]
+fn each_way_to_misspell_has_its_own_message() {
+    for (argument, expected) in [
+        ("", "is not a volume name"),
+        ("my disk,backend=null", "is not a volume name"),
+        ("-d,backend=null", "is not a volume name"),
+        ("backend=null,size=1G", "is not a volume name"),
+        ("d,backend", "`backend` needs a value"),
+        ("d,size=", "`size` needs a value"),
+        ("d,size=1G,size=2G", "`size` is given twice"),
+        ("d,read-only=maybe", "neither yes nor no"),
+        ("d,block-size=1024", "it is 512 or 4096"),
+        ("d,serial=123456789012345678901", "1 to 20 printable"),
+        ("d,uuid=12", "is not a UUID"),
+        (
+            "d,backend=rbd",
+            "backend `rbd` is not available in this version",
+        ),
+        (
+            "d,backend=nvme-tcp",
+            "backend `nvme-tcp` is not available in this version",
+        ),
+    ] {
+        let message = refusal(argument);
+        assert!(message.contains(expected), "{argument}: {message}");
+    }
+}
+
+#[test]
+fn a_volume_without_a_backend_is_none() {
+    let parsed: VolumeArgument = "d,size=1G".parse().unwrap();
+    assert!(parsed.settings.specification("d").is_none());
+}
+
+proptest! {
+    #[test]
+    fn any_argument_is_read_or_refused_with_a_marker_inside_it(argument in ".{0,60}") {
+        if let Err(error) = argument.parse::<VolumeArgument>() {
+            prop_assert!(error.start <= error.end && error.end <= argument.len());
+            let _ = error.to_string();
+        }
+    }
+
+    #[test]
+    fn near_misses_are_answered_without_panic(
+        parts in proptest::collection::vec(
+            "(backend|path|size|block-size|read-only|direct|serial|uuid|)(=|)[a-z0-9,=é]{0,6}", 0..5),
+    ) {
+        let argument = format!("d,{}", parts.join(","));
+        if let Ok(parsed) = argument.parse::<VolumeArgument>() {
+            let _ = parsed.settings.specification(&parsed.name);
+        }
+    }
+}

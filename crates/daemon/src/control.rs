@@ -1,0 +1,60 @@
+//! Signals, and what they do to a running server.
+//!
+//! | signal | first | again |
+//! |---|---|---|
+//! | SIGTERM, SIGINT | stop: finish what was accepted, flush, end | end at once |
+//! | SIGHUP | look for volumes whose size has changed | the same |
+//!
+//! A signal becomes a message to the thread that waits for the server; nothing runs in a handler.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::serve::THREAD_STACK_BYTES;
+
+/// What the waiting thread hears about.
+#[derive(Debug)]
+pub enum Event {
+    /// Stop, or stop at once when it is not the first; the signal's number.
+    Stop(i32),
+    /// Look for volumes whose size has changed.
+    Refresh,
+    /// The server has ended, asked to or not.
+    Ended(io::Result<()>),
+}
+
+/// From here on, signals arrive as events instead of ending the process.
+pub fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(move || {
+            for signal in signals.forever() {
+                let event = if signal == SIGHUP {
+                    Event::Refresh
+                } else {
+                    Event::Stop(signal)
+                };
+                if events.send(event).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// The name of a signal of [`watch_signals`].
+#[must_use]
+pub fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        SIGTERM => "SIGTERM",
+        SIGINT => "SIGINT",
+        SIGHUP => "SIGHUP",
+        _ => "a signal",
+    }
+}

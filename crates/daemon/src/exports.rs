@@ -1,0 +1,132 @@
+//! The configuration in the terms of the `target` crate. The only file that knows both.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_iscsi::negotiation::DigestPolicy;
+use longshore_iscsi::target::directory::LoginConfig;
+use longshore_reactor::engine::EngineChoice;
+use longshore_target::config as target;
+use longshore_volume::Volume;
+
+use crate::config::Config;
+use crate::config::engine::{EngineKind, TransmitPolicy};
+use crate::config::limits::{Digests, Limits, Negotiation};
+use crate::config::target::{LunConfig, TargetConfig};
+use crate::portals::{Portal, PortalError};
+
+/// What the server is given. From here on the portals let peers in.
+pub fn server_config(
+    config: &Config,
+    volumes: Vec<Arc<dyn Volume>>,
+    portals: Vec<Portal>,
+    state_directory: Option<PathBuf>,
+) -> Result<target::ServerConfig, PortalError> {
+    Ok(target::ServerConfig {
+        volumes,
+        targets: config.targets.iter().map(target_config).collect(),
+        discovery: config.discovery.clone(),
+        listeners: portals
+            .into_iter()
+            .map(listener_config)
+            .collect::<Result<_, _>>()?,
+        engine: match config.engine.kind {
+            EngineKind::Auto => EngineChoice::Auto,
+            EngineKind::IoUring => EngineChoice::IoUring,
+            EngineKind::Epoll => EngineChoice::Epoll,
+        },
+        cores: config
+            .engine
+            .cores
+            .as_ref()
+            .map(|cores| cores.0.clone())
+            .unwrap_or_default(),
+        transmit: match config.engine.transmit {
+            TransmitPolicy::Auto | TransmitPolicy::NoDelay => target::TransmitPolicy::NoDelay,
+            TransmitPolicy::Nagle => target::TransmitPolicy::Nagle,
+        },
+        limits: limits(&config.limits),
+        state_directory,
+    })
+}
+
+fn listener_config(portal: Portal) -> Result<target::ListenerConfig, PortalError> {
+    let (advertise, portal_group_tag) = (portal.advertise.clone(), portal.tag);
+    Ok(target::ListenerConfig {
+        listener: portal.listen()?,
+        advertise,
+        portal_group_tag,
+    })
+}
+
+fn target_config(config: &TargetConfig) -> target::TargetConfig {
+    let mut access = Vec::with_capacity(config.rules.len());
+    for rule in &config.rules {
+        access.push(target::AccessRule {
+            initiators: rule.initiators.clone(),
+            authentication: Some(rule.access.authentication.clone()),
+            luns: luns(&rule.access.luns),
+        });
+    }
+    let others = config.others.as_ref();
+    target::TargetConfig {
+        name: config.name.clone(),
+        alias: config.alias.clone(),
+        portal_groups: config.portal_groups.clone(),
+        login: login_config(&config.negotiation, config.alias.clone()),
+        // Rules carry their own; without a map for others nobody else gets as far as proving
+        // anything.
+        authentication: others
+            .map(|access| access.authentication.clone())
+            .unwrap_or_default(),
+        default_luns: others.map(|access| luns(&access.luns)),
+        access,
+    }
+}
+
+fn luns(map: &[LunConfig]) -> Vec<target::LunConfig> {
+    map.iter()
+        .map(|entry| target::LunConfig {
+            lun: entry.lun,
+            volume: entry.volume,
+            read_only: entry.read_only,
+        })
+        .collect()
+}
+
+fn login_config(values: &Negotiation, target_alias: Option<String>) -> LoginConfig {
+    LoginConfig {
+        max_recv_data_segment_length: values.max_recv_data_segment_length,
+        max_burst_length: values.max_burst_length,
+        first_burst_length: values.first_burst_length,
+        max_outstanding_r2t: values.max_outstanding_r2t,
+        initial_r2t: values.initial_r2t,
+        immediate_data: values.immediate_data,
+        header_digest: digest_policy(values.header_digest),
+        data_digest: digest_policy(values.data_digest),
+        default_time2wait: values.default_time2wait,
+        default_time2retain: values.default_time2retain,
+        target_alias,
+    }
+}
+
+fn digest_policy(accepted: Digests) -> DigestPolicy {
+    match (accepted.none, accepted.crc32c) {
+        (true, true) => DigestPolicy::PreferNone,
+        (false, true) => DigestPolicy::Crc32c,
+        (_, false) => DigestPolicy::None,
+    }
+}
+
+fn limits(limits: &Limits) -> target::Limits {
+    target::Limits {
+        sessions: limits.sessions,
+        pending_logins: limits.pending_logins,
+        queue_depth: limits.queue_depth,
+        login_timeout: limits.login_timeout,
+        nop_interval: limits.nop_interval,
+        nop_timeout: limits.nop_timeout,
+        memory: limits.memory_bytes,
+        drain_timeout: limits.drain_timeout,
+    }
+}

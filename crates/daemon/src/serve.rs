@@ -1,0 +1,278 @@
+//! From a configuration to a running server, and to its end.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use longshore_target::{Server, StartError as ServerStartError, Stopper};
+use longshore_volume::open::open;
+use longshore_volume::{Geometry, Volume};
+
+use crate::config::Config;
+use crate::config::problem::{Problem, ProblemKind};
+use crate::control::{self, Event};
+use crate::portals::{self, Portal, PortalError};
+use crate::state::{self, StateError};
+use crate::{connect, exports, logging, service_manager};
+
+/// What the server gets on top of its own drain time before it is given up at shutdown.
+const DRAIN_GRACE: Duration = Duration::from_secs(5);
+
+/// Stack of the threads that only wait.
+pub(crate) const THREAD_STACK_BYTES: usize = 64 * 1024;
+
+/// How a server came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Asked to, with everything accepted finished and flushed.
+    Stopped,
+    /// A second signal came before that; its number.
+    Forced(i32),
+    /// It did not end within its time, or ended without being asked.
+    Failed,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration cannot be served.
+    #[error(transparent)]
+    Config(#[from] Problem),
+    /// A portal cannot be had.
+    #[error(transparent)]
+    Portal(#[from] PortalError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Signals cannot be watched, or there can be no more threads.
+    #[error("cannot start a thread or watch signals: {0}")]
+    Thread(#[source] io::Error),
+    /// The server itself.
+    #[error(transparent)]
+    Server(#[from] ServerStartError),
+}
+
+/// What to print at start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Output {
+    /// How to connect, in front of the `ready` line.
+    pub connect: bool,
+}
+
+/// Serves until a signal ends it.
+pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
+    abort_on_panic();
+    logging::start(&config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+
+    let bound = portals::bind(config)?;
+    let addresses: Vec<SocketAddr> = bound.iter().map(|portal| portal.address).collect();
+    check_portals(config, &bound)?;
+    let volumes = open_volumes(config)?;
+    let sizes: Vec<u64> = volumes
+        .iter()
+        .map(|volume| size_bytes(volume.as_ref()))
+        .collect();
+    let state_directory = state::directory(config.state_dir.as_deref())?;
+
+    let (events, inbox) = channel();
+    control::watch_signals(events.clone()).map_err(StartError::Thread)?;
+    let server_config = exports::server_config(config, volumes.clone(), bound, state_directory)?;
+    let server = Server::start(server_config)?;
+    log_engine(&server);
+    let stopper = server.stopper();
+    thread::Builder::new()
+        .name("wait".to_owned())
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(move || {
+            // Nobody listens any more when the process is about to end anyway.
+            let _ = events.send(Event::Ended(server.wait()));
+        })
+        .map_err(StartError::Thread)?;
+
+    if output.connect {
+        print(&connect::lines(config, &addresses, &sizes));
+    }
+    let ready = ready_line(&addresses);
+    print(&format!("{ready}\n"));
+    service_manager::ready(&ready);
+    let outcome = Running {
+        stopper,
+        ready,
+        inbox,
+    }
+    .until_end(config.limits.drain_timeout);
+    logging::flush();
+    Ok(outcome)
+}
+
+/// A server that has started.
+struct Running {
+    stopper: Stopper,
+    /// The `ready` line.
+    ready: String,
+    inbox: Receiver<Event>,
+}
+
+impl Running {
+    /// Does what signals ask for until the server has ended.
+    fn until_end(&self, drain_timeout: Duration) -> Outcome {
+        let mut give_up: Option<Instant> = None;
+        loop {
+            let event = match give_up {
+                None => self
+                    .inbox
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => self
+                    .inbox
+                    .recv_timeout(at.saturating_duration_since(Instant::now())),
+            };
+            match event {
+                Ok(Event::Stop(signal)) if give_up.is_none() => {
+                    tracing::info!(
+                        "{}: finishing what was accepted; once more ends at once",
+                        control::signal_name(signal)
+                    );
+                    service_manager::stopping();
+                    self.stopper.shut_down();
+                    give_up = Some(Instant::now() + drain_timeout + DRAIN_GRACE);
+                }
+                Ok(Event::Stop(signal)) => {
+                    tracing::warn!("{}: ending at once", control::signal_name(signal));
+                    return Outcome::Forced(signal);
+                }
+                Ok(Event::Refresh) => self.refresh(),
+                Ok(Event::Ended(Err(error))) => {
+                    tracing::error!("the server failed: {error}");
+                    return Outcome::Failed;
+                }
+                Ok(Event::Ended(Ok(()))) if give_up.is_some() => {
+                    tracing::info!("stopped");
+                    return Outcome::Stopped;
+                }
+                Ok(Event::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
+                    tracing::error!("the server ended without being asked to");
+                    return Outcome::Failed;
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    tracing::error!(
+                        "the server did not end in time; writes that were not flushed may be lost"
+                    );
+                    return Outcome::Failed;
+                }
+            }
+        }
+    }
+
+    /// Takes up new sizes of volumes.
+    fn refresh(&self) {
+        service_manager::reloading();
+        let mut changed = 0_u32;
+        for (volume, outcome) in self.stopper.refresh_volumes() {
+            match outcome {
+                Ok(Some(resized)) => {
+                    changed += 1;
+                    let (before, after) = (
+                        geometry_bytes(resized.before),
+                        geometry_bytes(resized.after),
+                    );
+                    tracing::info!(volume, before, after, "volume has another size now");
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(volume, "cannot look at its size: {error}"),
+            }
+        }
+        tracing::info!(changed, "SIGHUP: looked at the sizes of all volumes");
+        service_manager::ready(&self.ready);
+    }
+}
+
+/// Which engine runs, and why not the other one.
+fn log_engine(server: &Server) {
+    match server.engine_refusal() {
+        Some(reason) => tracing::info!(
+            "engine {}: io_uring is not usable: {reason}",
+            server.engine()
+        ),
+        None => tracing::info!("engine {}", server.engine()),
+    }
+}
+
+/// The line that says that all listeners accept.
+fn ready_line(addresses: &[SocketAddr]) -> String {
+    let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    format!("ready iscsi={}", addresses.join(","))
+}
+
+/// Prints to standard output. A reader that has gone is no reason to stop serving.
+fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        tracing::debug!("cannot write to standard output: {error}");
+    }
+}
+
+/// Keeps targets without access control from other machines, unless asked for.
+fn check_portals(config: &Config, portals: &[Portal]) -> Result<(), StartError> {
+    let portals: Vec<(SocketAddr, u16)> = portals
+        .iter()
+        .map(|portal| (portal.address, portal.tag))
+        .collect();
+    for warning in config.check_portals(&portals)? {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
+/// Opens every volume, in order.
+fn open_volumes(config: &Config) -> Result<Vec<Arc<dyn Volume>>, StartError> {
+    let mut volumes = Vec::with_capacity(config.volumes.len());
+    for source in &config.volumes {
+        let volume = open(&source.spec).map_err(|error| {
+            let location = source.location.clone().map(Box::new);
+            Problem {
+                location,
+                kind: ProblemKind::Volume(error),
+            }
+        })?;
+        tracing::info!(
+            volume = source.spec.name,
+            backend = source.spec.backend.as_str(),
+            bytes = size_bytes(volume.as_ref()),
+            uuid = %volume.identity().uuid,
+            "volume opened"
+        );
+        volumes.push(volume);
+    }
+    Ok(volumes)
+}
+
+/// Its size now.
+fn size_bytes(volume: &dyn Volume) -> u64 {
+    geometry_bytes(volume.geometry())
+}
+
+/// The size in bytes.
+fn geometry_bytes(geometry: Geometry) -> u64 {
+    u64::from(geometry.block_size) * geometry.block_count
+}
+
+/// A panic is a fault of ours; a server that has lost one of its threads must not go on as if it had
+/// not. Peers find the connection gone and recover, as from any crash.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        logging::flush();
+        std::process::abort();
+    }));
+}
