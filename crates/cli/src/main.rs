@@ -1,1 +1,114 @@
-fn main() {}
+//! The `longshore` command: arguments in, exit status out.
+//!
+//! | exit status | meaning |
+//! |---|---|
+//! | 0 | done as asked |
+//! | 1 | it could not be done; standard error says why and what to do next |
+//! | 2 | the arguments make no sense; standard error shows which |
+//! | 130, 143 | a second SIGINT or SIGTERM ended the server at once |
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use longshore_daemon::config::Config;
+use longshore_daemon::config::file::ConfigFile;
+use longshore_daemon::{Outcome, Output, logging};
+
+use arguments::{Command, Longshore, Serve};
+
+fn main() -> ExitCode {
+    let longshore = Longshore::parse();
+    match longshore.command {
+        Command::Serve(serve) => run_serve(*serve),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            let mut command = Longshore::command();
+            clap_complete::generate(shell, &mut command, "longshore", &mut script);
+            print(&script)
+        }
+        Command::Manual => match arguments::manual() {
+            Ok(page) => print(&page),
+            Err(error) => fail(&error),
+        },
+    }
+}
+
+/// `longshore serve`
+fn run_serve(serve: Serve) -> ExitCode {
+    if let Some(option) = serve.not_built() {
+        let text = format!(
+            "{option} is not available in this version, which serves iSCSI only; leave it out"
+        );
+        Longshore::command()
+            .error(ErrorKind::InvalidValue, text)
+            .exit();
+    }
+    let file = match serve.config.as_deref().map(ConfigFile::load).transpose() {
+        Ok(file) => file,
+        Err(problem) => return fail(&problem),
+    };
+    let (check, output) = (
+        serve.check,
+        Output {
+            connect: serve.print_connect,
+        },
+    );
+    let config = match Config::assemble(file.as_ref(), serve.into_arguments()) {
+        Ok(config) => config,
+        Err(problem) => return fail(&problem),
+    };
+    // The text of the file may hold secrets; nobody needs it any more.
+    drop(file);
+    if check {
+        return run_check(&config);
+    }
+    match longshore_daemon::serve(&config, output) {
+        Ok(Outcome::Stopped) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::FAILURE,
+        // Shells and service managers expect 128 and the number of the signal.
+        Ok(Outcome::Forced(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+        Err(error) => {
+            logging::flush();
+            fail(&error)
+        }
+    }
+}
+
+/// `longshore serve --check`
+fn run_check(config: &Config) -> ExitCode {
+    let portals: Vec<_> = config
+        .listeners
+        .iter()
+        .map(|l| (l.address, l.tag))
+        .collect();
+    match config.check_portals(&portals) {
+        Ok(warnings) => {
+            for warning in config.warnings.iter().chain(&warnings) {
+                eprintln!("warning: {warning}");
+            }
+            print(b"the configuration is in order\n")
+        }
+        Err(problem) => fail(&problem),
+    }
+}
+
+/// Writes a result. A reader that has gone away is not an error.
+fn print(bytes: &[u8]) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&error),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Says what went wrong.
+fn fail(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
+}

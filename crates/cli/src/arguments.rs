@@ -1,0 +1,248 @@
+//! The command line as a table: parsing, help, completions and the manual page all come from it.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use longshore_daemon::config::Arguments;
+use longshore_daemon::config::engine::{CoreList, EngineKind, TransmitPolicy};
+use longshore_daemon::config::listener::ListenerConfig;
+use longshore_daemon::config::log::{LogFilter, LogFormat};
+use longshore_daemon::config::volume::VolumeArgument;
+
+/// Serves block volumes over iSCSI from one ordinary process.
+#[derive(Debug, Parser)]
+#[command(name = "longshore", version, max_term_width = 100)]
+pub struct Longshore {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve volumes until SIGTERM or SIGINT
+    ///
+    /// When all listeners accept, one line that starts with `ready` goes to standard output, with
+    /// the addresses in use. The log goes to standard error.
+    #[command(after_long_help = SERVE_NOTES)]
+    Serve(Box<Serve>),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell it is for
+        shell: Shell,
+    },
+    /// Print the manual page (roff)
+    Manual,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// A volume to serve; can be repeated
+    ///
+    /// Keys: backend=null|mem|file|block, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
+    /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID. A file that does
+    /// not exist is created, sparse, when size is given. A comma inside a value is written twice.
+    #[arg(
+        long = "volume",
+        value_name = "NAME[,KEY=VALUE]...",
+        verbatim_doc_comment
+    )]
+    volumes: Vec<VolumeArgument>,
+
+    /// Listen for iSCSI; can be repeated [default: 127.0.0.1:3260]
+    ///
+    /// IPv6 addresses stand in brackets, port 0 picks a free one. `advertise` is the address that
+    /// discovery tells instead, for NAT and port forwarding. `tag` is the portal group tag (1).
+    #[arg(
+        long,
+        value_name = "ADDR:PORT[,advertise=ADDR:PORT][,tag=N]",
+        verbatim_doc_comment
+    )]
+    iscsi: Vec<ListenerConfig>,
+
+    /// Read volumes, targets, listeners and limits from a TOML file
+    ///
+    /// What the command line says wins over the file; volumes of the file come first.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// How to wait for sockets and files [default: auto]
+    ///
+    /// `auto` uses io_uring where this process may, else epoll.
+    #[arg(long, value_name = "auto|io_uring|epoll")]
+    engine: Option<EngineKind>,
+
+    /// Cores to run on, one event loop each, such as 0,2-3 [default: all this process may use]
+    #[arg(long, value_name = "LIST")]
+    cores: Option<CoreList>,
+
+    /// When responses are sent [default: auto]
+    #[arg(long, value_name = "auto|nodelay|nagle")]
+    transmit: Option<TransmitPolicy>,
+
+    /// How the log looks [default: text]
+    #[arg(long, value_name = "text|json")]
+    log_format: Option<LogFormat>,
+
+    /// What is logged: a level, or a list such as warn,longshore_iscsi=debug [default: info]
+    #[arg(long, value_name = "FILTER")]
+    log_level: Option<LogFilter>,
+
+    /// Where to keep what must survive a restart, such as persistent reservations
+    ///
+    /// [default: $STATE_DIRECTORY, /var/lib/longshore for root, else
+    /// $XDG_STATE_HOME/longshore or ~/.local/state/longshore]
+    #[arg(long, value_name = "DIRECTORY", verbatim_doc_comment)]
+    state_dir: Option<PathBuf>,
+
+    /// Print how to connect, in front of the `ready` line
+    #[arg(long)]
+    pub print_connect: bool,
+
+    /// Check the configuration and exit, without opening volumes or listening
+    #[arg(long)]
+    pub check: bool,
+
+    /// Known so that the message can say that it is not available.
+    #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
+    nvme: Option<Option<String>>,
+
+    /// Known so that the message can say that it is not available.
+    #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
+    api: Option<Option<String>>,
+}
+
+const SERVE_NOTES: &str = "\
+Volume i, counted from 0, is LUN i of target iqn.2026-11.local.longshore:default, unless the file
+has [[target]] tables.
+
+Signals: SIGTERM and SIGINT stop accepting, finish what was accepted, flush and exit; a second one
+exits at once. SIGHUP looks for volumes whose size has changed.
+
+Example:
+  longshore serve --volume disk0,backend=file,path=/srv/disk0.img,size=10G --iscsi 127.0.0.1:3260";
+
+impl Serve {
+    /// The first option given that belongs to a later version.
+    pub fn not_built(&self) -> Option<&'static str> {
+        if self.nvme.is_some() {
+            return Some("--nvme");
+        }
+        self.api.is_some().then_some("--api")
+    }
+
+    /// What the configuration is put together from.
+    pub fn into_arguments(self) -> Arguments {
+        Arguments {
+            volumes: self.volumes,
+            iscsi: self.iscsi,
+            engine: self.engine,
+            cores: self.cores,
+            transmit: self.transmit,
+            log_format: self.log_format,
+            log_filter: self.log_level,
+            state_dir: self.state_dir,
+        }
+    }
+}
+
+/// The manual page of the command and its subcommands.
+pub fn manual() -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let mut command = Longshore::command();
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    for subcommand in command
+        .get_subcommands()
+        .filter(|it| it.get_name() != "help")
+    {
+        clap_mangen::Man::new(subcommand.clone()).render(&mut page)?;
+    }
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(arguments: &[&str]) -> Result<Arguments, clap::Error> {
+        let words = ["longshore", "serve"].iter().chain(arguments);
+        match Longshore::try_parse_from(words)?.command {
+            Command::Serve(serve) => Ok(serve.into_arguments()),
+            _ => panic!("serve was asked for"),
+        }
+    }
+
+    #[test]
+    fn the_table_is_consistent() {
+        Longshore::command().debug_assert();
+    }
+
+    #[test]
+    fn the_quick_start_is_understood() {
+        let arguments = serve(&[
+            "--volume",
+            "disk0,backend=file,path=/srv/disk0.img,size=10G",
+            "--volume",
+            "fast,backend=null,size=1T,block-size=4096",
+            "--iscsi",
+            "127.0.0.1:3260",
+            "--engine",
+            "epoll",
+            "--cores",
+            "0,2-3",
+            "--transmit",
+            "nodelay",
+            "--log-format",
+            "json",
+            "--log-level",
+            "debug",
+        ])
+        .unwrap();
+        assert_eq!(arguments.volumes.len(), 2);
+        assert_eq!(arguments.iscsi.len(), 1);
+        assert_eq!(arguments.engine, Some(EngineKind::Epoll));
+        assert_eq!(arguments.cores, Some(CoreList(vec![0, 2, 3])));
+        assert_eq!(arguments.transmit, Some(TransmitPolicy::NoDelay));
+        assert_eq!(arguments.log_format, Some(LogFormat::Json));
+    }
+
+    #[test]
+    fn a_bad_value_is_a_usage_error_that_points_at_it() {
+        let error = serve(&["--volume", "d,backend=fil"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(
+            text.contains("`fil` is not a backend; did you mean `file`?"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  d,backend=fil\n            ^^^\n"),
+            "{text}"
+        );
+        for words in [
+            ["--engine", "kqueue"],
+            ["--cores", "x"],
+            ["--transmit", "adaptive-nagle"],
+        ] {
+            assert_eq!(serve(&words).unwrap_err().exit_code(), 2, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_manual_covers_every_option() {
+        let page = String::from_utf8(manual().unwrap()).unwrap();
+        for option in [
+            "volume",
+            "iscsi",
+            "config",
+            "engine",
+            "state\\-dir",
+            "print\\-connect",
+        ] {
+            assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
+        }
+        assert!(!page.contains("nvme"));
+    }
+}
