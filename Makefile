@@ -1,0 +1,60 @@
+# What a contributor and CI run. `make help` lists it.
+
+CARGO ?= cargo
+XTASK := $(CARGO) run --quiet --package xtask --
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+
+DEMO_DIR ?= demo
+DEMO_SIZE ?= 1G
+DEMO_ISCSI ?= 127.0.0.1:3260
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test check bench fmt lint doc deny install clean
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+build: ## The optimised server
+	$(CARGO) build --release --package longshore-cli
+
+run: build ## Build, serve a 1 GiB thin demo volume on loopback, and print how to connect
+	@mkdir -p $(DEMO_DIR)
+	exec $(RELEASE)/longshore serve --print-connect --state-dir $(DEMO_DIR)/state \
+	  --volume disk0,backend=file,path=$(DEMO_DIR)/disk0.img,size=$(DEMO_SIZE) \
+	  --iscsi $(DEMO_ISCSI)
+
+test: ## Everything CI runs; installs missing Debian packages
+	$(XTASK) ci
+
+check: ## The part of the tests that needs neither packages nor minutes
+	$(CARGO) test --workspace
+
+bench: ## Side by side with tgt: IOPS and CPU per operation
+	$(XTASK) bench
+
+fmt: ## Format all code
+	$(CARGO) fmt --all
+
+lint: ## Formatting and clippy, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+
+doc: ## The documentation of all crates, warnings denied
+	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+
+deny: ## Licences, advisories and sources of dependencies (needs cargo-deny)
+	$(CARGO) deny --workspace check
+
+PREFIX ?= /usr/local
+install: build ## Install the binary, manual, completions and units below PREFIX
+	install -Dm755 $(RELEASE)/longshore $(DESTDIR)$(PREFIX)/bin/longshore
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(RELEASE)/longshore manual > $(DESTDIR)$(PREFIX)/share/man/man1/longshore.1
+	$(RELEASE)/longshore completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longshore
+	install -Dm644 dist/longshore.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/longshore.socket
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|^ExecStart=[^ ]*|ExecStart=$(PREFIX)/bin/longshore|' dist/longshore.service \
+	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/longshore.service
+
+clean: ## Remove what was built; the demo volume stays
+	$(CARGO) clean
