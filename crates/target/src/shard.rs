@@ -100,6 +100,8 @@ pub(crate) struct Shard {
     timers: TimerQueue<Timer>,
     /// Connections to be received from.
     listed: Vec<u32>,
+    /// Those whose turn it is.
+    listing: Vec<u32>,
     /// Connections with something to send, or that ended.
     dirty: Vec<u32>,
     started: Instant,
@@ -132,6 +134,7 @@ impl Shard {
             free: Vec::new(),
             timers: TimerQueue::new(),
             listed: Vec::new(),
+            listing: Vec::new(),
             dirty: Vec::new(),
             started: now,
             now,
@@ -402,9 +405,10 @@ impl Shard {
     }
 
     fn receive_listed(&mut self) {
-        let listed = std::mem::take(&mut self.listed);
-        for slot in &listed {
-            let slot = *slot;
+        // Two lists take turns, so that none is allocated.
+        std::mem::swap(&mut self.listed, &mut self.listing);
+        for index in 0..self.listing.len() {
+            let slot = self.listing[index];
             let Some(connection) = &mut self.slots[slot as usize].connection else {
                 continue;
             };
@@ -417,10 +421,7 @@ impl Shard {
                 Fate::Over => self.close(slot),
             }
         }
-        // The list's memory is kept for the next turn.
-        let again = std::mem::replace(&mut self.listed, listed);
-        self.listed.clear();
-        self.listed.extend(again);
+        self.listing.clear();
     }
 
     fn flush_dirty(&mut self) {
