@@ -5,7 +5,7 @@ use std::io;
 /// Why a volume refused or failed an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The range does not lie within the volume.
+    /// The range does not lie within the volume, or is not made of whole blocks.
     #[error("range lies outside the volume")]
     OutOfRange,
     /// The volume is read-only.

@@ -202,9 +202,12 @@ impl Request {
     /// The bytes that a read fills or a write takes.
     ///
     /// # Panics
-    /// When the request has no buffer: a read or write is always given one.
+    /// When bytes are to be moved and the request has no buffer for them.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         let (start, end) = (self.start, self.end);
+        if start == end {
+            return &mut [];
+        }
         &mut self
             .buffer
             .as_mut()

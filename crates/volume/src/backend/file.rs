@@ -118,6 +118,14 @@ fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
         _ => Path::new("."),
     };
     let created = open_options(spec).create_new(true).mode(0o600).open(path);
+    // Another server made it in between; whether it may be shared, the lock says.
+    if created
+        .as_ref()
+        .is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
+    {
+        let metadata = std::fs::metadata(path).map_err(|error| open_error(spec, path, error))?;
+        return open_existing(spec, path, &metadata);
+    }
     let file = created.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => OpenError::DirectoryMissing {
             path: path.to_owned(),

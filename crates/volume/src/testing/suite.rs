@@ -203,6 +203,17 @@ impl Suite<'_, '_> {
         for offset in [0, self.block, self.size] {
             assert!(self.client.read(offset, 0).expect("read").is_empty());
             self.write(offset, &[]);
+            let place = ByteOffset(offset);
+            for operation in [
+                Operation::Read { offset: place },
+                Operation::Write {
+                    offset: place,
+                    durability: Durability::Durable,
+                },
+            ] {
+                let without_buffer = self.client.run(&mut request(operation, 0));
+                assert_eq!(without_buffer.expect("nothing to move"), Outcome::Done);
+            }
             self.client
                 .write_durable(offset, &[])
                 .expect("durable write");

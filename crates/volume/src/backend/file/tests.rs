@@ -131,6 +131,42 @@ fn what_is_no_file_is_refused_by_name() {
 }
 
 #[test]
+fn what_the_system_says_becomes_advice() {
+    let spec = VolumeSpec::new("v", BackendKind::File);
+    let advice = |spec: &VolumeSpec, errno: Errno| {
+        open_error(spec, Path::new("/x"), errno.into()).to_string()
+    };
+    assert_eq!(
+        advice(&spec, Errno::ACCESS),
+        "/x: permission denied for reading and writing; run as a user that may, change its mode, or \
+         use read-only if reading is enough"
+    );
+    let reader = VolumeSpec {
+        read_only: true,
+        ..spec.clone()
+    };
+    assert!(advice(&reader, Errno::PERM).contains("permission denied for reading;"));
+    assert!(advice(&spec, Errno::ROFS).contains("add read-only"));
+    let direct = VolumeSpec {
+        direct: true,
+        ..spec.clone()
+    };
+    assert!(advice(&direct, Errno::INVAL).contains("leave direct out"));
+    assert!(advice(&spec, Errno::MFILE).starts_with("open /x: "));
+}
+
+#[test]
+fn a_dangling_link_is_an_error_and_stays() {
+    let scratch = Scratch::new();
+    std::os::unix::fs::symlink(scratch.path("nowhere"), scratch.path("volume")).expect("symlink");
+    assert!(matches!(
+        refusal(&file_spec(&scratch, SIZE, 512)),
+        OpenError::Io { .. }
+    ));
+    assert!(fs::symlink_metadata(scratch.path("volume")).is_ok());
+}
+
+#[test]
 fn a_refused_creation_leaves_no_file() {
     let scratch = Scratch::new();
     let spec = VolumeSpec {
