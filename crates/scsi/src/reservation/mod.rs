@@ -27,6 +27,9 @@ pub(crate) use conflict::gate_bit;
 pub use store::ReservationFormatError;
 pub use table::{NexusIdentity, ReservationTable, ReservationType};
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 /// Target ports a unit remembers; more are not told apart by ALL_TG_PT.
 const MAX_TARGET_PORTS: usize = 64;
 
