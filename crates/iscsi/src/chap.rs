@@ -264,3 +264,137 @@ pub fn format_binary_value(bytes: &[u8]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The digests below were computed by Python's hashlib.
+    fn example(algorithm: ChapAlgorithm) -> Challenge {
+        Challenge {
+            algorithm,
+            identifier: 0x2a,
+            bytes: (0..16).collect(),
+        }
+    }
+
+    #[test]
+    fn responses_are_the_digest_of_identifier_secret_and_challenge() {
+        let secret = Secret::from("a secret of 22 bytes..");
+        for (algorithm, expected) in [
+            (ChapAlgorithm::Md5, "0x244cc9b1d54b454e5307ff374d71248d"),
+            (
+                ChapAlgorithm::Sha1,
+                "0x944fe2f44f40c76fe3b1d96f4df67d07bb2664b8",
+            ),
+            (
+                ChapAlgorithm::Sha256,
+                "0xafb1e09d05c1d17226791ae020eb4009cb893e69c7ba13bc3fb8f4b44b371b3a",
+            ),
+            (
+                ChapAlgorithm::Sha3_256,
+                "0xc1f09d662679fe4b606d7ca220c3c6d9ea44ac62595559653633f4a2d9ec9927",
+            ),
+        ] {
+            let challenge = example(algorithm);
+            let response = challenge.response(&secret);
+            assert_eq!(format_binary_value(&response), expected);
+            assert_eq!(response.len(), algorithm.digest_length());
+            assert!(challenge.is_answered_by(&response, &secret));
+            assert!(!challenge.is_answered_by(&response, &Secret::from("another")));
+            assert!(!challenge.is_answered_by(&response[1..], &secret));
+        }
+    }
+
+    #[test]
+    fn algorithms_have_the_numbers_of_the_registry() {
+        let numbers = ChapAlgorithm::ALL.map(ChapAlgorithm::number);
+        assert_eq!(numbers, [8, 7, 6, 5]);
+        for algorithm in ChapAlgorithm::ALL {
+            let number = u64::from(algorithm.number());
+            assert_eq!(ChapAlgorithm::from_number(number), Some(algorithm));
+        }
+        assert_eq!(ChapAlgorithm::from_number(4), None);
+        assert_eq!(ChapAlgorithm::from_number(261), None);
+    }
+
+    #[test]
+    fn binary_values_are_hexadecimal_or_base64() {
+        for (text, bytes) in [
+            ("0x00ff", &[0x00, 0xff][..]),
+            ("0X0aF", &[0x00, 0xaf]),
+            ("0x1", &[0x01]),
+            ("0b//8=", &[0xff, 0xff]),
+            ("0B//8", &[0xff, 0xff]),
+            (
+                "0bAAECAwQFBgcICQoLDA0ODw==",
+                &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+            ),
+        ] {
+            assert_eq!(parse_binary_value(text).as_deref(), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn malformed_binary_values_are_named() {
+        use BinaryValueError::{Malformed, TooLong, UnknownEncoding};
+        let long = |prefix: &str, digits: usize| format!("{prefix}{}", "A".repeat(digits));
+        for (text, error) in [
+            ("".to_owned(), UnknownEncoding),
+            ("0".to_owned(), UnknownEncoding),
+            ("1234".to_owned(), UnknownEncoding),
+            ("é1".to_owned(), UnknownEncoding),
+            ("\u{20ac}".to_owned(), UnknownEncoding),
+            ("0x".to_owned(), Malformed),
+            ("0b".to_owned(), Malformed),
+            ("0b==".to_owned(), Malformed),
+            ("0xfg".to_owned(), Malformed),
+            ("0x+1".to_owned(), Malformed),
+            ("0b/".to_owned(), Malformed),
+            ("0b//9=".to_owned(), Malformed),
+            ("0b-_8=".to_owned(), Malformed),
+            (long("0x", 2 * BINARY_LENGTH_MAX + 1), TooLong),
+            (long("0b", 1368 + 4), TooLong),
+        ] {
+            assert_eq!(parse_binary_value(&text), Err(error), "{text}");
+        }
+        assert!(parse_binary_value(&long("0x", 2 * BINARY_LENGTH_MAX)).is_ok());
+    }
+
+    #[test]
+    fn secrets_are_compared_and_not_printed() {
+        let secret = Secret::from("twelve bytes");
+        assert_eq!(secret, Secret::new(*b"twelve bytes"));
+        assert_ne!(secret, Secret::from("twelve byteS"));
+        assert_ne!(secret, Secret::from("twelve"));
+        assert_eq!(format!("{secret:?}"), "***");
+        let account = ChapAccount {
+            name: "alice".to_owned(),
+            secret,
+        };
+        assert_eq!(
+            format!("{account:?}"),
+            r#"ChapAccount { name: "alice", secret: *** }"#
+        );
+        assert!(!Secret::from("twelve bytes").is_short());
+        assert!(Secret::from("eleven byte").is_short());
+    }
+
+    proptest! {
+        #[test]
+        fn binary_values_written_are_the_values_read(
+            bytes in prop::collection::vec(any::<u8>(), 1..=BINARY_LENGTH_MAX),
+        ) {
+            prop_assert_eq!(parse_binary_value(&format_binary_value(&bytes)), Ok(bytes.clone()));
+            let base64 = base64::engine::general_purpose::STANDARD.encode(&bytes);
+            prop_assert_eq!(parse_binary_value(&format!("0b{base64}")), Ok(bytes));
+        }
+
+        #[test]
+        fn no_text_panics_the_reader(text in "\\PC{0,40}", prefix in "0[xXbB]") {
+            let _ = parse_binary_value(&text);
+            let _ = parse_binary_value(&format!("{prefix}{text}"));
+        }
+    }
+}

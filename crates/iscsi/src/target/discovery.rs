@@ -146,3 +146,166 @@ fn write_record(record: &TargetRecord, out: &mut TextWriter) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pdu::{ConnectionId, Isid, Tsih};
+    use crate::session_parameters::OperationalParameters;
+    use crate::target::directory::fixture::{INITIATOR, TARGET, TestDirectory, name};
+
+    const OTHER: &str = "iqn.1999-07.com.example:diskarray.sn.99";
+    const OWN_RECORD: &str = "TargetName=iqn.1999-07.com.example:diskarray.sn.88 \
+         TargetAddress=10.1.0.45:3000,1 TargetAddress=[2001:db8::1]:3260,2";
+    const OTHER_RECORD: &str = "TargetName=iqn.1999-07.com.example:diskarray.sn.99 \
+         TargetAddress=10.1.0.45:3000,1";
+
+    fn session(session_type: SessionType, target: Option<&str>) -> SessionParameters {
+        SessionParameters {
+            session_type,
+            initiator_name: name(INITIATOR),
+            initiator_alias: None,
+            target_name: target.map(name),
+            target_alias: None,
+            portal_group_tag: target.map(|_| PortalGroupTag(1)),
+            isid: Isid([0; 6]),
+            tsih: Tsih(1),
+            connection_id: ConnectionId(0),
+            continues_session: false,
+            authenticated_as: None,
+            operational: OperationalParameters::default(),
+        }
+    }
+
+    fn ask(session: &SessionParameters, text: &str) -> Result<TextReply, TextRequestError> {
+        let mut bytes = text.replace(' ', "\0").into_bytes();
+        bytes.push(0);
+        answer_text(session, &bytes, &TestDirectory::default())
+    }
+
+    fn text(session: &SessionParameters, request: &str) -> String {
+        let reply = ask(session, request).unwrap();
+        String::from_utf8(reply.text)
+            .unwrap()
+            .replace('\0', " ")
+            .trim_end()
+            .to_owned()
+    }
+
+    #[test]
+    fn discovery_lists_all_targets_the_initiator_may_see() {
+        let session = session(SessionType::Discovery, None);
+        let all = format!("{OWN_RECORD} {OTHER_RECORD}");
+        assert_eq!(text(&session, "SendTargets=All"), all);
+    }
+
+    #[test]
+    fn a_record_is_written_as_the_standard_has_it() {
+        let session = session(SessionType::Discovery, None);
+        let reply = answer_text(
+            &session,
+            b"SendTargets=iqn.1999-07.com.example:diskarray.sn.99\0",
+            &TestDirectory::default(),
+        );
+        assert_eq!(
+            reply.unwrap().text,
+            b"TargetName=iqn.1999-07.com.example:diskarray.sn.99\0\
+              TargetAddress=10.1.0.45:3000,1\0"
+        );
+    }
+
+    #[test]
+    fn discovery_of_a_name_lists_that_target_or_nothing() {
+        let session = session(SessionType::Discovery, None);
+        assert_eq!(text(&session, &format!("SendTargets={TARGET}")), OWN_RECORD);
+        let upper = TARGET.to_ascii_uppercase();
+        assert_eq!(text(&session, &format!("SendTargets={upper}")), OWN_RECORD);
+        for unseen in ["iqn.2000-01.com.example:hidden", "all", "ALL", "x"] {
+            assert_eq!(text(&session, &format!("SendTargets={unseen}")), "");
+        }
+    }
+
+    #[test]
+    fn discovery_of_nothing_lists_the_target_named_at_login() {
+        let named = session(SessionType::Discovery, Some(OTHER));
+        assert_eq!(text(&named, "SendTargets="), OTHER_RECORD);
+        let unnamed = session(SessionType::Discovery, None);
+        assert_eq!(text(&unnamed, "SendTargets="), "");
+    }
+
+    #[test]
+    fn a_normal_session_learns_of_its_own_target_only() {
+        let session = session(SessionType::Normal, Some(TARGET));
+        assert_eq!(text(&session, "SendTargets="), OWN_RECORD);
+        assert_eq!(text(&session, &format!("SendTargets={TARGET}")), OWN_RECORD);
+        for refused in ["All", OTHER, "x"] {
+            let request = format!("SendTargets={refused}");
+            assert_eq!(text(&session, &request), "SendTargets=Reject");
+        }
+    }
+
+    #[test]
+    fn send_targets_comes_alone() {
+        for session in [
+            session(SessionType::Discovery, None),
+            session(SessionType::Normal, Some(TARGET)),
+        ] {
+            let request = "SendTargets= MaxRecvDataSegmentLength=8192";
+            assert_eq!(
+                ask(&session, request),
+                Err(TextRequestError::SendTargetsNotAlone)
+            );
+        }
+    }
+
+    #[test]
+    fn the_segment_length_may_be_declared_again() {
+        let session = session(SessionType::Normal, Some(TARGET));
+        let request = "MaxRecvDataSegmentLength=65536 X-key=1 InitiatorAlias=x";
+        let reply = ask(&session, request).unwrap();
+        assert_eq!(reply.initiator_max_recv_data_segment_length, Some(65_536));
+        assert_eq!(reply.text, b"X-key=NotUnderstood\0");
+        let key = Key::MaxRecvDataSegmentLength;
+        for (value, error) in [
+            ("1", NegotiationError::UnacceptableDeclaration(key)),
+            (
+                "512 MaxRecvDataSegmentLength=512",
+                NegotiationError::Repeated(key),
+            ),
+        ] {
+            let result = ask(&session, &format!("MaxRecvDataSegmentLength={value}"));
+            assert_eq!(result, Err(error.into()));
+        }
+    }
+
+    #[test]
+    fn keys_of_the_login_are_refused_afterwards() {
+        let session = session(SessionType::Normal, Some(TARGET));
+        for key in [
+            Key::MaxBurstLength,
+            Key::HeaderDigest,
+            Key::AuthMethod,
+            Key::TargetName,
+        ] {
+            let result = ask(&session, &format!("{}=1", key.name()));
+            assert_eq!(result, Err(NegotiationError::WrongStage(key).into()));
+        }
+    }
+
+    #[test]
+    fn a_discovery_session_takes_no_declarations() {
+        let session = session(SessionType::Discovery, None);
+        let key = Key::MaxRecvDataSegmentLength;
+        let result = ask(&session, "MaxRecvDataSegmentLength=8192");
+        assert_eq!(result, Err(TextRequestError::NotForDiscovery(key)));
+    }
+
+    #[test]
+    fn an_empty_request_is_answered_by_nothing() {
+        let session = session(SessionType::Normal, Some(TARGET));
+        assert_eq!(
+            answer_text(&session, b"", &TestDirectory::default()),
+            Ok(TextReply::default())
+        );
+    }
+}
