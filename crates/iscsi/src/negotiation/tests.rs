@@ -498,11 +498,11 @@ proptest! {
     ) {
         let key = TABLE[index].key;
         let rule = key.definition().rule;
-        if let (Some(offer), Some(preference)) = (ours.of(key), theirs.of(key)) {
-            if let Selection::Value(value) = select(rule, preference, &offer.to_string()) {
-                let checked = check_selection(rule, offer, &value.to_string());
-                prop_assert_eq!(checked, Some(value));
-            }
+        if let (Some(offer), Some(preference)) = (ours.of(key), theirs.of(key))
+            && let Selection::Value(value) = select(rule, preference, &offer.to_string())
+        {
+            let checked = check_selection(rule, offer, &value.to_string());
+            prop_assert_eq!(checked, Some(value));
         }
     }
 

@@ -19,7 +19,7 @@ use crate::chap::{self, Challenge, ChapAlgorithm, Secret};
 use crate::keys::Key;
 use crate::negotiation::Ledger;
 use crate::target::directory::{Authentication, ChapAuthentication, Directory};
-use crate::text::{self, NONE, REJECT, TextWriter};
+use crate::text::{self, NONE, TextWriter};
 
 /// The one authentication method there is besides None.
 const CHAP: &str = "CHAP";
@@ -154,7 +154,7 @@ impl Exchange {
     ) -> Result<(), LoginError> {
         let Some(methods) = keys.auth_method else {
             if offered {
-                return Err(LoginError::NoCommonAuthMethod);
+                return Err(LoginError::AuthMethodUnanswered);
             }
             if self.demanded.none_allowed {
                 if transit {
@@ -184,10 +184,7 @@ impl Exchange {
                 };
                 Ok(())
             }
-            None => {
-                out.push(Key::AuthMethod, REJECT);
-                Err(LoginError::NoCommonAuthMethod)
-            }
+            None => Err(LoginError::NoCommonAuthMethod),
         }
     }
 

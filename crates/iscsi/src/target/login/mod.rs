@@ -40,7 +40,9 @@ use crate::pdu::{
     Stage, StatSn, Tsih,
 };
 use crate::session_parameters::{PortalGroupTag, SessionParameters, SessionType};
-use crate::text::{self, NOT_UNDERSTOOD, Pair, TextAssembly, TextError, TextSegments, TextWriter};
+use crate::text::{
+    self, NOT_UNDERSTOOD, Pair, REJECT, TextAssembly, TextError, TextSegments, TextWriter,
+};
 
 /// Bytes in the data segment of a login PDU, either way.
 const DATA_SEGMENT_MAX: usize = MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT as usize;
@@ -125,8 +127,8 @@ pub enum LoginError {
     /// SessionType is neither Normal nor Discovery.
     #[error("there is no such session type")]
     UnknownSessionType,
-    /// A name or the session type was declared again, with another value.
-    #[error("{} was declared again, differently", .0.name())]
+    /// A name or the session type was declared, and the login is about another one.
+    #[error("{} is not what the login began with", .0.name())]
     RedeclaredDifferently(Key),
     /// The directory says no.
     #[error("refused: {0:?}")]
@@ -140,6 +142,9 @@ pub enum LoginError {
     /// None of the initiator's methods is allowed.
     #[error("no authentication method suits both sides")]
     NoCommonAuthMethod,
+    /// The initiator does not say anything to our offer of CHAP.
+    #[error("the initiator does not take up the authentication that is required")]
+    AuthMethodUnanswered,
     /// None of the initiator's CHAP algorithms is allowed.
     #[error("no CHAP algorithm suits both sides")]
     NoCommonChapAlgorithm,
@@ -202,6 +207,7 @@ impl LoginError {
             // §6.3.1, §12.1.3.
             Self::AuthenticationSkipped
             | Self::NoCommonAuthMethod
+            | Self::AuthMethodUnanswered
             | Self::NoCommonChapAlgorithm
             | Self::AuthenticationOutOfOrder
             | Self::MalformedChapValue(_)
@@ -248,6 +254,8 @@ struct Peer {
     name: IscsiName,
     alias: Option<String>,
     session_type: SessionType,
+    /// The name by which the initiator asked for the target.
+    asked_for: Option<IscsiName>,
     target: Option<IscsiName>,
     portal_group_tag: Option<PortalGroupTag>,
     target_alias: Option<String>,
@@ -286,25 +294,22 @@ impl Login {
         data: &[u8],
         directory: &mut dyn Directory,
     ) -> LoginReply {
-        let mut text = TextWriter::new();
-        let step = self.receive(request, data, directory, &mut text);
+        let step = self.receive(request, data, directory);
         match step.and_then(|()| self.respond(request, directory)) {
             Ok(reply) => reply,
             Err(error) => {
                 self.over = true;
-                refuse_with(request, error, text)
+                refuse_with(request, error)
             }
         }
     }
 
-    /// Takes in the request; what is to be said to it is in `self.outgoing` afterwards. `text` keeps
-    /// what was written before an error.
+    /// Takes in the request; what is to be said to it is in `self.outgoing` afterwards.
     fn receive(
         &mut self,
         request: &LoginRequest,
         data: &[u8],
         directory: &mut dyn Directory,
-        text: &mut TextWriter,
     ) -> Result<(), LoginError> {
         let stage = self.check_header(request)?;
         if data.len() > DATA_SEGMENT_MAX {
@@ -331,14 +336,15 @@ impl Login {
             self.peer = Some(Peer::identify(&pairs, &fixed, stage, directory)?);
         }
         let peer = self.peer.as_mut().expect("identified just now or before");
+        let mut out = TextWriter::new();
         match stage {
             Stage::SECURITY_NEGOTIATION => {
-                peer.receive_security(&pairs, request.transit, directory, text)?;
+                peer.receive_security(&pairs, request.transit, directory, &mut out)?;
             }
-            _ => peer.receive_operational(&pairs, request.transit, text)?,
+            _ => peer.receive_operational(&pairs, request.transit, &mut out)?,
         }
-        peer.introduce(text);
-        self.outgoing = TextSegments::new(std::mem::take(text).into_bytes());
+        peer.introduce(&mut out);
+        self.outgoing = TextSegments::new(out.into_bytes());
         Ok(())
     }
 
@@ -490,10 +496,12 @@ impl Peer {
         if session_type == SessionType::Normal && target.is_none() {
             return Err(LoginError::Missing(Key::TargetName));
         }
-        let target = target
+        let asked_for = target
             .map(IscsiName::from_peer)
             .transpose()
-            .map_err(LoginError::MalformedTargetName)?
+            .map_err(LoginError::MalformedTargetName)?;
+        let target = asked_for
+            .as_ref()
             .map(|target| directory.target_login(&name, target.as_str()))
             .transpose()
             .map_err(LoginError::Refused)?;
@@ -514,6 +522,7 @@ impl Peer {
             name,
             alias: None,
             session_type,
+            asked_for,
             target,
             portal_group_tag,
             target_alias: config.target_alias.clone(),
@@ -616,7 +625,8 @@ impl Peer {
         let admission = self.ledger.admit(key, pair.value, phase)?;
         match key {
             Key::InitiatorName | Key::TargetName | Key::SessionType => {
-                if admission == Admission::Redeclared && !self.has_declared(key, pair.value) {
+                // Whatever of these comes after the first text has come too late to change anything.
+                if !self.has_declared(key, pair.value) {
                     return Err(LoginError::RedeclaredDifferently(key));
                 }
                 Ok(None)
@@ -636,7 +646,7 @@ impl Peer {
     fn has_declared(&self, key: Key, value: &str) -> bool {
         match key {
             Key::InitiatorName => IscsiName::from_peer(value).as_ref() == Ok(&self.name),
-            Key::TargetName => IscsiName::from_peer(value).ok() == self.target,
+            Key::TargetName => IscsiName::from_peer(value).ok() == self.asked_for,
             _ => value == session_type_name(self.session_type),
         }
     }
@@ -738,23 +748,20 @@ pub fn refuse(request: &LoginRequest, status: LoginStatus) -> LoginResponse {
     }
 }
 
-fn refuse_with(request: &LoginRequest, error: LoginError, mut text: TextWriter) -> LoginReply {
-    let data = match &error {
+fn refuse_with(request: &LoginRequest, error: LoginError) -> LoginReply {
+    let mut text = TextWriter::new();
+    match &error {
+        // §13.8: without the portal group tag.
         LoginError::Refused(
             LoginRefusal::MovedTemporarily(address) | LoginRefusal::MovedPermanently(address),
-        ) => {
-            // §13.8: without the portal group tag.
-            text = TextWriter::new();
-            text.push(Key::TargetAddress.name(), &address.0);
-            text.into_bytes()
-        }
-        // §6.3.2: the answer to a list of methods without one that suits is Reject.
-        LoginError::NoCommonAuthMethod => text.into_bytes(),
-        _ => Vec::new(),
-    };
+        ) => text.push(Key::TargetAddress.name(), &address.0),
+        // §6.3.2: the answer to a list of methods without one that suits.
+        LoginError::NoCommonAuthMethod => text.push(Key::AuthMethod.name(), REJECT),
+        _ => {}
+    }
     LoginReply {
         response: refuse(request, error.status()),
-        data,
+        data: text.into_bytes(),
         outcome: LoginOutcome::Refused(error),
     }
 }

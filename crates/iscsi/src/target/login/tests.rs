@@ -638,6 +638,21 @@ mod operational {
     }
 
     #[test]
+    fn a_session_type_that_comes_late_cannot_change_the_session() {
+        let mut talk = Talk::new();
+        talk.say(SECURITY, Some(OPERATIONAL), &names())
+            .transits_to(OPERATIONAL);
+        let heard = talk.say(OPERATIONAL, Some(FULL), "SessionType=Discovery");
+        assert_eq!(heard.refused(), LoginStatus::INITIATOR_ERROR);
+
+        let mut talk = Talk::new();
+        talk.say(SECURITY, Some(OPERATIONAL), &names())
+            .transits_to(OPERATIONAL);
+        talk.say(OPERATIONAL, Some(FULL), "SessionType=Normal")
+            .finished();
+    }
+
+    #[test]
     fn a_digest_that_is_required_and_not_offered_is_asked_for() {
         let directory = || {
             let mut directory = TestDirectory::default();
