@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod back_to_back;
 pub mod chap;
 mod encoder;
 mod framing;

@@ -293,13 +293,6 @@ pub(crate) struct ArenaRange {
     length: usize,
 }
 
-impl ArenaRange {
-    /// How many bytes.
-    pub(crate) const fn length(self) -> usize {
-        self.length
-    }
-}
-
 impl Queued {
     /// The payload that is free once this segment has left.
     const fn releases(&self) -> Option<PayloadId> {

@@ -1,3 +1,9 @@
 //! The initiator's end of a connection.
 
+mod connection;
 pub mod login;
+
+pub use connection::{
+    Busy, CloseReason, Command, CommandId, Connection, Event, Outcome, R2tRequest, Residual,
+    Transfer,
+};

@@ -1,0 +1,885 @@
+//! The two machines against each other, without sockets: what one sends, the other receives, cut into
+//! pieces of any size.
+//!
+//! The device behind the target is a byte array. Its commands look like READ(10) and WRITE(10), but
+//! bytes 2 to 5 of the CDB are an offset in bytes and bytes 6 to 9 a length.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use crate::initiator::login::LoginConfig;
+use crate::initiator::{self, Command, CommandId, Outcome, Residual, Transfer};
+use crate::negotiation::{DigestPolicy, Preferences};
+use crate::pdu::TaskManagementResponseCode;
+use crate::pdu::{Attribute, CmdSn, Function, Isid, LogoutReason, LogoutResult, Lun};
+use crate::target::directory::fixture::{INITIATOR, TARGET, TestDirectory, name};
+use crate::target::{
+    self, Completion, ConnectionConfig, Payload, TaskId, TaskManagementFunction,
+    TaskManagementResult,
+};
+use crate::transmit::{PayloadId, Segment, Transmit};
+
+const READ: u8 = 0x28;
+const WRITE: u8 = 0x2a;
+/// Reads like READ, and fails after half of the data.
+const FAILING_READ: u8 = 0x29;
+/// Stays with the device until it is aborted.
+const STUCK: u8 = 0xff;
+
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+const SENSE: [u8; 18] = [
+    0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x44, 0, 0, 0, 0, 0,
+];
+
+/// How the device sends read data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sending {
+    Inline,
+    Copied,
+    ByReference,
+}
+
+/// Both ends of a connection and what is between them.
+struct Pair {
+    initiator: initiator::Connection,
+    to_target: Transmit,
+    target: target::Connection,
+    to_initiator: Transmit,
+    directory: TestDirectory,
+    /// Streams are handed over in pieces of this many bytes.
+    piece: usize,
+    sending: Sending,
+    /// Write data goes straight to its place where the machine says where that is.
+    placing: bool,
+    /// A byte of the stream to the target that is flipped, by absolute position.
+    damage: Option<usize>,
+    sent_to_target: usize,
+    device: Vec<u8>,
+    payloads: HashMap<PayloadId, Vec<u8>>,
+    released: Vec<PayloadId>,
+    next_payload: u64,
+    /// Write commands that wait for their data.
+    writes: HashMap<TaskId, (u32, Vec<u8>)>,
+    stuck: Vec<TaskId>,
+    /// What the initiator writes and reads.
+    data_out: HashMap<CommandId, Vec<u8>>,
+    data_in: HashMap<CommandId, Vec<u8>>,
+    outcomes: HashMap<CommandId, Outcome>,
+    /// The other events, as text.
+    initiator_log: Vec<String>,
+    target_log: Vec<String>,
+    target_closed: Option<target::CloseReason>,
+    initiator_closed: Option<initiator::CloseReason>,
+    logged_out: Option<LogoutResult>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Setup {
+    initiator: Preferences,
+    target: target::directory::LoginConfig,
+    connection: ConnectionConfig,
+    discovery: bool,
+}
+
+impl Setup {
+    fn digests(mut self, header: bool, data: bool) -> Self {
+        let policy = |on| {
+            if on {
+                DigestPolicy::Crc32c
+            } else {
+                DigestPolicy::None
+            }
+        };
+        self.initiator.header_digest = policy(header);
+        self.initiator.data_digest = policy(data);
+        self
+    }
+
+    fn log_in(&self, piece: usize) -> Pair {
+        let isid = Isid([0x80, 0, 0, 0, 0, 1]);
+        let mut login = if self.discovery {
+            LoginConfig::discovery(name(INITIATOR), isid)
+        } else {
+            LoginConfig::normal(name(INITIATOR), name(TARGET), isid)
+        };
+        login.preferences = self.initiator.clone();
+        // So that the numbers wrap around early.
+        login.cmd_sn = CmdSn(u32::MAX - 2);
+        let mut to_target = Transmit::new();
+        let initiator =
+            initiator::Connection::new(login, 64, &mut |bytes| bytes.fill(7), &mut to_target);
+        let directory = TestDirectory {
+            config: self.target.clone(),
+            ..TestDirectory::default()
+        };
+        let mut pair = Pair {
+            initiator,
+            to_target,
+            target: target::Connection::new(self.connection.clone(), 0),
+            to_initiator: Transmit::new(),
+            directory,
+            piece,
+            sending: Sending::ByReference,
+            placing: false,
+            damage: None,
+            sent_to_target: 0,
+            device: (0..1 << 20)
+                .map(|i: u32| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0])
+                .collect(),
+            payloads: HashMap::new(),
+            released: Vec::new(),
+            next_payload: 0,
+            writes: HashMap::new(),
+            stuck: Vec::new(),
+            data_out: HashMap::new(),
+            data_in: HashMap::new(),
+            outcomes: HashMap::new(),
+            initiator_log: Vec::new(),
+            target_log: Vec::new(),
+            target_closed: None,
+            initiator_closed: None,
+            logged_out: None,
+        };
+        pair.run();
+        assert!(pair.target.session().is_some(), "{:?}", pair.target_closed);
+        assert!(pair.initiator.session().is_some());
+        pair
+    }
+}
+
+fn word(cdb: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(cdb[at..at + 4].try_into().unwrap())
+}
+
+fn cdb(opcode: u8, offset: usize, length: usize) -> [u8; 10] {
+    let mut cdb = [0; 10];
+    cdb[0] = opcode;
+    cdb[2..6].copy_from_slice(&u32::try_from(offset).unwrap().to_be_bytes());
+    cdb[6..10].copy_from_slice(&u32::try_from(length).unwrap().to_be_bytes());
+    cdb
+}
+
+/// All that is queued, as one stream; payload is looked up.
+fn drain(
+    transmit: &mut Transmit,
+    payloads: &HashMap<PayloadId, Vec<u8>>,
+    released: &mut Vec<PayloadId>,
+) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for segment in transmit.segments() {
+        match segment {
+            Segment::Arena { start, length } => {
+                stream.extend_from_slice(&transmit.arena()[start..start + length]);
+            }
+            Segment::Zeros { length } => stream.resize(stream.len() + length, 0),
+            Segment::Buffer { id, start, length } => {
+                stream.extend_from_slice(&payloads[&id][start..start + length]);
+            }
+        }
+    }
+    assert_eq!(stream.len(), transmit.pending_bytes());
+    // In two goes, so that a segment is cut.
+    let half = stream.len() / 2;
+    transmit.advance(half, released);
+    transmit.advance(stream.len() - half, released);
+    assert!(transmit.is_empty());
+    stream
+}
+
+impl Pair {
+    /// Hands over what is queued, both ways, until nothing is.
+    fn run(&mut self) {
+        loop {
+            let to_target = drain(&mut self.to_target, &self.payloads, &mut self.released);
+            let to_initiator = drain(&mut self.to_initiator, &self.payloads, &mut self.released);
+            for id in self.released.drain(..) {
+                assert!(self.payloads.remove(&id).is_some(), "{id:?} released twice");
+            }
+            if to_target.is_empty() && to_initiator.is_empty() {
+                break;
+            }
+            self.feed_target(to_target);
+            for mut piece in to_initiator.chunks(self.piece) {
+                while self.initiator_event(&mut piece) {}
+                assert!(piece.is_empty() || self.initiator_closed.is_some());
+            }
+        }
+        assert!(self.payloads.is_empty(), "payload was not released");
+    }
+
+    fn feed_target(&mut self, mut stream: Vec<u8>) {
+        if let Some(at) = self.damage
+            && let Some(byte) = at
+                .checked_sub(self.sent_to_target)
+                .and_then(|at| stream.get_mut(at))
+        {
+            *byte ^= 0x20;
+        }
+        self.sent_to_target += stream.len();
+        let mut rest = &stream[..];
+        while !rest.is_empty() {
+            let (mut piece, later) = rest.split_at(rest.len().min(self.piece));
+            rest = later;
+            self.place(&mut piece);
+            while self.target_event(&mut piece) {
+                self.place(&mut piece);
+            }
+            assert!(piece.is_empty() || self.target_closed.is_some());
+        }
+    }
+
+    /// Does what a driver does that receives straight into a write buffer.
+    fn place(&mut self, piece: &mut &[u8]) {
+        if !self.placing {
+            return;
+        }
+        if let Some(wanted) = self.target.payload_wanted() {
+            let length = piece.len().min(wanted.length as usize);
+            let (now, later) = piece.split_at(length);
+            let start = wanted.buffer_offset as usize;
+            let (_, buffer) = self.writes.get_mut(&wanted.task).unwrap();
+            buffer[start..start + length].copy_from_slice(now);
+            self.target.payload_received(now, 0);
+            *piece = later;
+        }
+    }
+
+    fn target_event(&mut self, input: &mut &[u8]) -> bool {
+        let (directory, transmit) = (&mut self.directory, &mut self.to_initiator);
+        match self.target.next(input, directory, transmit, 0) {
+            target::Event::NeedMore => return false,
+            target::Event::Established => {}
+            target::Event::Command(command) => self.execute(&command),
+            target::Event::DataOut {
+                task,
+                buffer_offset,
+                bytes,
+            } => {
+                let start = buffer_offset as usize;
+                let (_, buffer) = self.writes.get_mut(&task).unwrap();
+                buffer[start..start + bytes.len()].copy_from_slice(&bytes);
+            }
+            target::Event::DataOutComplete { task } => {
+                let (offset, buffer) = self.writes.remove(&task).unwrap();
+                let start = offset as usize;
+                self.device[start..start + buffer.len()].copy_from_slice(&buffer);
+                self.complete(task, GOOD, Payload::None, buffer.len());
+            }
+            target::Event::DataOutFailed { task, failure } => {
+                self.writes.remove(&task);
+                self.target_log.push(format!("{failure:?}"));
+                self.complete(task, CHECK_CONDITION, Payload::None, 0);
+            }
+            target::Event::TaskManagement(request) => {
+                let tasks = match request.function {
+                    TaskManagementFunction::AbortTask => {
+                        request.referenced_task.into_iter().collect()
+                    }
+                    _ => std::mem::take(&mut self.stuck),
+                };
+                for task in tasks {
+                    self.stuck.retain(|stuck| *stuck != task);
+                    self.writes.remove(&task);
+                    self.target.abort(task);
+                }
+                let result = TaskManagementResult::FunctionComplete;
+                self.target
+                    .task_management_done(request.id, result, &mut self.to_initiator);
+            }
+            target::Event::Close(reason) => {
+                self.target_closed = Some(reason);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn execute(&mut self, command: &target::ScsiCommand) {
+        let bytes = command.cdb.as_bytes();
+        let (offset, length) = (word(bytes, 2), word(bytes, 6));
+        let task = command.task;
+        match bytes[0] {
+            READ => self.read(task, offset as usize, length),
+            FAILING_READ => {
+                let half = self.device[offset as usize..][..length as usize / 2].to_vec();
+                self.complete(
+                    task,
+                    CHECK_CONDITION,
+                    Payload::Bytes(&half),
+                    length as usize,
+                );
+            }
+            WRITE => {
+                let wanted = length.min(command.expected_data_transfer_length);
+                self.writes.insert(task, (offset, vec![0; wanted as usize]));
+                self.target
+                    .want_data_out(task, u64::from(length), &mut self.to_initiator);
+            }
+            STUCK if command.write => {
+                self.writes.insert(task, (0, vec![0; length as usize]));
+                self.target
+                    .want_data_out(task, u64::from(length), &mut self.to_initiator);
+            }
+            STUCK => self.stuck.push(task),
+            _ => self.complete(task, CHECK_CONDITION, Payload::None, 0),
+        }
+    }
+
+    fn read(&mut self, task: TaskId, offset: usize, length: u32) {
+        let data = self.device[offset..offset + length as usize].to_vec();
+        match self.sending {
+            Sending::Inline => {
+                let inline = self
+                    .target
+                    .begin_inline_read(task, length, &mut self.to_initiator);
+                if let Some(place) = inline {
+                    // Once for nothing, to see that it leaves no trace.
+                    place.fill(0xee);
+                    self.target
+                        .rollback_inline_read(task, &mut self.to_initiator);
+                    let place = self
+                        .target
+                        .begin_inline_read(task, length, &mut self.to_initiator)
+                        .unwrap();
+                    let sent = place.len();
+                    place.copy_from_slice(&data[..sent]);
+                    self.target.commit_inline_read(task, &mut self.to_initiator);
+                } else {
+                    self.complete(task, GOOD, Payload::Bytes(&data), data.len());
+                }
+            }
+            Sending::Copied => self.complete(task, GOOD, Payload::Bytes(&data), data.len()),
+            Sending::ByReference => {
+                let id = PayloadId(self.next_payload);
+                self.next_payload += 1;
+                self.payloads.insert(id, data.clone());
+                self.complete(task, GOOD, Payload::Buffer { id, bytes: &data }, data.len());
+            }
+        }
+    }
+
+    fn complete(&mut self, task: TaskId, status: u8, data_in: Payload<'_>, scsi_length: usize) {
+        let sense: &[u8] = if status == CHECK_CONDITION {
+            &SENSE
+        } else {
+            &[]
+        };
+        let scsi_length = scsi_length as u64;
+        let completion = Completion {
+            status,
+            sense,
+            data_in,
+            scsi_length,
+        };
+        self.target
+            .complete(task, completion, &mut self.to_initiator);
+    }
+
+    fn initiator_event(&mut self, input: &mut &[u8]) -> bool {
+        match self.initiator.next(input, &mut self.to_target) {
+            initiator::Event::NeedMore => return false,
+            initiator::Event::DataIn {
+                command,
+                buffer_offset,
+                bytes,
+            } => {
+                let start = buffer_offset as usize;
+                let buffer = self.data_in.get_mut(&command).unwrap();
+                buffer[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+            initiator::Event::R2t(r2t) => {
+                let start = r2t.buffer_offset as usize;
+                let data = &self.data_out[&r2t.command][start..start + r2t.length as usize];
+                self.initiator
+                    .send_data_out(&r2t, data, &mut self.to_target);
+            }
+            initiator::Event::Completed { command, outcome } => {
+                self.outcomes.insert(command, outcome);
+            }
+            initiator::Event::LoggedOut(result) => self.logged_out = Some(result),
+            initiator::Event::Close(reason) => {
+                self.initiator_closed = Some(reason);
+                return false;
+            }
+            initiator::Event::Established => {}
+            initiator::Event::Text(text) => {
+                self.initiator_log
+                    .push(format!("Text {}", String::from_utf8(text).unwrap()));
+            }
+            other => self.initiator_log.push(format!("{other:?}")),
+        }
+        true
+    }
+
+    fn submit(&mut self, cdb: &[u8], transfer: Transfer, data: &[u8]) -> CommandId {
+        let command = Command {
+            lun: Lun::ZERO,
+            cdb,
+            attribute: Attribute::SIMPLE,
+            immediate: false,
+            transfer,
+        };
+        let id = self
+            .initiator
+            .submit(&command, data, &mut self.to_target)
+            .unwrap();
+        self.outcomes.remove(&id);
+        self.data_out.insert(id, data.to_vec());
+        if let Transfer::Read(length) = transfer {
+            self.data_in.insert(id, vec![0; length as usize]);
+        }
+        id
+    }
+
+    fn start_write(&mut self, offset: usize, data: &[u8]) -> CommandId {
+        let expected = u32::try_from(data.len()).unwrap();
+        self.submit(
+            &cdb(WRITE, offset, data.len()),
+            Transfer::Write(expected),
+            data,
+        )
+    }
+
+    fn start_read(&mut self, offset: usize, length: usize) -> CommandId {
+        let expected = u32::try_from(length).unwrap();
+        self.submit(&cdb(READ, offset, length), Transfer::Read(expected), &[])
+    }
+
+    fn outcome(&self, command: CommandId) -> &Outcome {
+        self.outcomes.get(&command).unwrap_or_else(|| {
+            panic!(
+                "no outcome; target: {:?} initiator: {:?}",
+                self.target_closed, self.initiator_closed
+            )
+        })
+    }
+
+    fn assert_good(&self, command: CommandId) {
+        let outcome = self.outcome(command);
+        assert_eq!(
+            (outcome.status, outcome.residual),
+            (Some(GOOD), Residual::None)
+        );
+    }
+}
+
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length)
+        .map(|i| u8::try_from((i * 31 + seed * 7 + i / 251) % 256).unwrap())
+        .collect()
+}
+
+/// Small limits, so that everything is cut.
+fn small(initial_r2t: bool, immediate_data: bool, max_outstanding_r2t: u16) -> Setup {
+    let mut setup = Setup::default();
+    setup.target.max_recv_data_segment_length = 1024;
+    setup.target.first_burst_length = 3 * 1024;
+    setup.target.max_burst_length = 4 * 1024;
+    setup.target.initial_r2t = initial_r2t;
+    setup.target.immediate_data = immediate_data;
+    setup.target.max_outstanding_r2t = max_outstanding_r2t;
+    setup.initiator.max_outstanding_r2t = max_outstanding_r2t;
+    setup.initiator.initial_r2t = initial_r2t;
+    setup.initiator.max_recv_data_segment_length = 2 * 1024;
+    setup
+}
+
+#[test]
+fn what_was_written_is_read_back_with_every_digest_and_r2t_setting() {
+    for settings in 0..16_u8 {
+        let bit = |n: u8| settings >> n & 1 == 1;
+        for outstanding in [1, 3] {
+            let setup = small(bit(0), bit(1), outstanding).digests(bit(2), bit(3));
+            let mut pair = setup.log_in(777);
+            pair.placing = bit(0) ^ bit(3);
+            for (n, length) in [1, 511, 512, 1024, 3072, 3073, 4096, 20_001]
+                .into_iter()
+                .enumerate()
+            {
+                let data = pattern(length, n);
+                let write = pair.start_write(n * 40_000, &data);
+                pair.run();
+                pair.assert_good(write);
+                for sending in [Sending::Inline, Sending::Copied, Sending::ByReference] {
+                    pair.sending = sending;
+                    let read = pair.start_read(n * 40_000, length);
+                    pair.run();
+                    pair.assert_good(read);
+                    assert_eq!(pair.data_in[&read], data, "{setup:?} {sending:?}");
+                }
+            }
+            assert_eq!(pair.target.tasks().count(), 0);
+        }
+    }
+}
+
+#[test]
+fn streams_may_be_cut_at_every_byte() {
+    let lengths = [1, 700, 5000];
+    for piece in [1, 2, 3, 47, 48, 49, 52, 1000, 100_000] {
+        for placing in [false, true] {
+            let mut pair = small(false, true, 2).digests(true, true).log_in(piece);
+            pair.placing = placing;
+            let writes: Vec<_> = lengths
+                .iter()
+                .enumerate()
+                .map(|(n, length)| pair.start_write(n * 10_000, &pattern(*length, n)))
+                .collect();
+            pair.run();
+            let reads: Vec<_> = lengths
+                .iter()
+                .enumerate()
+                .map(|(n, length)| pair.start_read(n * 10_000, *length))
+                .collect();
+            pair.run();
+            for (n, (write, read)) in writes.into_iter().zip(reads).enumerate() {
+                pair.assert_good(write);
+                pair.assert_good(read);
+                assert_eq!(pair.data_in[&read], pattern(lengths[n], n), "piece {piece}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_burst_of_small_reads_is_one_segment_to_send() {
+    let mut pair = Setup::default().log_in(100_000);
+    pair.sending = Sending::Inline;
+    for n in 0..32 {
+        pair.start_read(n * 512, 512);
+    }
+    let to_target = drain(&mut pair.to_target, &pair.payloads, &mut pair.released);
+    pair.feed_target(to_target);
+    assert_eq!(pair.to_initiator.segments().count(), 1);
+    assert_eq!(pair.to_initiator.pending_bytes(), 32 * (48 + 512));
+}
+
+#[test]
+fn a_read_shorter_than_expected_is_an_underflow_and_a_longer_one_an_overflow() {
+    for sending in [Sending::Inline, Sending::Copied, Sending::ByReference] {
+        let mut pair = Setup::default().log_in(1000);
+        pair.sending = sending;
+        let short = pair.submit(&cdb(READ, 0, 512), Transfer::Read(1000), &[]);
+        let long = pair.submit(&cdb(READ, 0, 512), Transfer::Read(500), &[]);
+        let none = pair.submit(&cdb(READ, 0, 512), Transfer::Read(0), &[]);
+        let no_direction = pair.submit(&cdb(READ, 0, 512), Transfer::None, &[]);
+        pair.run();
+        assert_eq!(pair.outcome(short).residual, Residual::Underflow(488));
+        assert_eq!(pair.outcome(short).data_in_length, 512);
+        assert_eq!(pair.outcome(long).residual, Residual::Overflow(12));
+        assert_eq!(pair.data_in[&long], pair.device[..500]);
+        for command in [none, no_direction] {
+            assert_eq!(pair.outcome(command).residual, Residual::Overflow(512));
+            assert_eq!(pair.outcome(command).status, Some(GOOD));
+        }
+    }
+}
+
+#[test]
+fn a_write_takes_no_more_than_the_command_wants() {
+    for setup in [
+        small(true, false, 1),
+        small(false, true, 4),
+        Setup::default(),
+    ] {
+        let mut pair = setup.log_in(1000);
+        let before = pair.device.clone();
+        let data = pattern(9000, 1);
+        let write = pair.submit(&cdb(WRITE, 0, 512), Transfer::Write(9000), &data);
+        let next = pair.start_write(20_000, &data);
+        pair.run();
+        assert_eq!(pair.outcome(write).residual, Residual::Underflow(8488));
+        assert_eq!(pair.device[..512], data[..512]);
+        assert_eq!(pair.device[512..9000], before[512..9000]);
+        pair.assert_good(next);
+    }
+}
+
+#[test]
+fn a_write_expecting_less_than_the_command_is_an_overflow() {
+    let mut pair = small(false, true, 1).log_in(1000);
+    let data = pattern(2000, 1);
+    let write = pair.submit(&cdb(WRITE, 0, 2500), Transfer::Write(2000), &data);
+    pair.run();
+    assert_eq!(pair.device[..2000], data);
+    // The device of this test says it moved what came.
+    assert_eq!(pair.outcome(write).residual, Residual::None);
+}
+
+#[test]
+fn a_read_that_fails_half_way_ends_with_sense_data_in_a_response() {
+    let mut pair = small(true, true, 1).log_in(1000);
+    let read = pair.submit(&cdb(FAILING_READ, 0, 8192), Transfer::Read(8192), &[]);
+    pair.run();
+    let outcome = pair.outcome(read);
+    assert_eq!(outcome.status, Some(CHECK_CONDITION));
+    assert_eq!(outcome.sense, SENSE);
+    assert_eq!(outcome.data_in_length, 4096);
+    assert_eq!(outcome.residual, Residual::Underflow(4096));
+}
+
+#[test]
+fn an_extended_cdb_arrives_whole() {
+    for digest in [false, true] {
+        let mut pair = Setup::default().digests(digest, digest).log_in(5);
+        let mut long = cdb(READ, 4096, 512).to_vec();
+        long.extend(0..250_u8);
+        let read = pair.submit(&long, Transfer::Read(512), &[]);
+        pair.run();
+        pair.assert_good(read);
+        assert_eq!(pair.data_in[&read], pair.device[4096..4608]);
+    }
+}
+
+#[test]
+fn a_stuck_task_is_aborted_and_its_place_in_the_window_comes_back() {
+    let mut setup = Setup::default();
+    setup.connection.queue_depth = 2;
+    let mut pair = setup.log_in(1000);
+    let cmd_sn = pair.initiator.next_cmd_sn();
+    let stuck = pair.submit(&cdb(STUCK, 0, 512), Transfer::Read(512), &[]);
+    let other = pair.submit(&cdb(STUCK, 0, 512), Transfer::Read(512), &[]);
+    pair.run();
+    assert_eq!(pair.initiator.window_open(), 0);
+    let (lun, to) = (Lun::ZERO, Some((stuck, cmd_sn)));
+    pair.initiator
+        .task_management(Function::ABORT_TASK, lun, to, &mut pair.to_target);
+    pair.run();
+    pair.initiator.forget(stuck);
+    assert_eq!(pair.initiator.window_open(), 1);
+    pair.initiator
+        .task_management(Function::LOGICAL_UNIT_RESET, lun, None, &mut pair.to_target);
+    pair.run();
+    pair.initiator.forget(other);
+    assert_eq!(pair.initiator.window_open(), 2);
+    assert_eq!(pair.target.tasks().count(), 0);
+    let complete = format!("{:?}", TaskManagementResponseCode::FUNCTION_COMPLETE);
+    assert!(
+        pair.initiator_log
+            .iter()
+            .all(|event| event.contains(&complete))
+    );
+    assert_eq!(pair.initiator_log.len(), 2);
+}
+
+#[test]
+fn the_queue_holds_as_many_commands_as_the_window_promises() {
+    let mut setup = Setup::default();
+    setup.connection.queue_depth = 16;
+    let mut pair = setup.log_in(1000);
+    assert_eq!(pair.initiator.window_open(), 16);
+    let reads: Vec<_> = (0..16).map(|n| pair.start_read(n * 100, 100)).collect();
+    assert_eq!(pair.initiator.window_open(), 0);
+    pair.run();
+    reads.into_iter().for_each(|read| pair.assert_good(read));
+    assert_eq!(pair.initiator.window_open(), 16);
+}
+
+#[test]
+fn a_ping_comes_back_with_its_data() {
+    let mut pair = Setup::default().digests(true, true).log_in(13);
+    pair.initiator.ping(b"hello", &mut pair.to_target);
+    pair.run();
+    assert!(
+        pair.initiator_log[0].starts_with("Pong"),
+        "{:?}",
+        pair.initiator_log
+    );
+    assert!(pair.initiator_log[0].contains(&format!("{:?}", b"hello".to_vec())));
+}
+
+#[test]
+fn logout_closes_both_ends() {
+    for reason in [LogoutReason::CLOSE_SESSION, LogoutReason::CLOSE_CONNECTION] {
+        let mut pair = Setup::default().log_in(1000);
+        pair.initiator.logout(reason, &mut pair.to_target);
+        pair.run();
+        assert_eq!(pair.logged_out, Some(LogoutResult::CLOSED));
+        assert_eq!(pair.target_closed, Some(target::CloseReason::Logout));
+        assert_eq!(pair.initiator_closed, Some(initiator::CloseReason::Logout));
+    }
+}
+
+#[test]
+fn connection_recovery_is_refused_and_the_connection_lives() {
+    let mut pair = Setup::default().log_in(1000);
+    let reason = LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
+    pair.initiator.logout(reason, &mut pair.to_target);
+    pair.run();
+    assert_eq!(pair.logged_out, Some(LogoutResult::RECOVERY_NOT_SUPPORTED));
+    let read = pair.start_read(0, 512);
+    pair.run();
+    pair.assert_good(read);
+}
+
+#[test]
+fn discovery_lists_the_targets_in_pieces_the_initiator_takes() {
+    let mut setup = Setup {
+        discovery: true,
+        ..Setup::default()
+    };
+    setup.initiator.max_recv_data_segment_length = 512;
+    let mut pair = setup.log_in(100);
+    for n in 0..100 {
+        let mut record = pair.directory.records[0].clone();
+        record.name = name(&format!("iqn.2026-11.local.longshore:disk{n}"));
+        pair.directory.records.push(record);
+    }
+    pair.initiator
+        .text(b"SendTargets=All\0", &mut pair.to_target)
+        .unwrap();
+    pair.run();
+    let [event] = &pair.initiator_log[..] else {
+        panic!("one answer")
+    };
+    assert!(event.starts_with("Text TargetName="));
+    assert_eq!(event.matches("TargetName=").count(), 102);
+    assert_eq!(event.matches("TargetAddress=").count(), 203);
+}
+
+#[test]
+fn a_new_segment_length_declared_in_full_feature_phase_is_in_force_at_once() {
+    let mut pair = Setup::default().log_in(1000);
+    let text = b"MaxRecvDataSegmentLength=512\0";
+    pair.initiator.text(text, &mut pair.to_target).unwrap();
+    pair.run();
+    let operational = &pair.target.session().unwrap().operational;
+    assert_eq!(operational.initiator_max_recv_data_segment_length, 512);
+    let read = pair.start_read(0, 2048);
+    pair.run();
+    pair.assert_good(read);
+    assert_eq!(pair.data_in[&read], pair.device[..2048]);
+}
+
+#[test]
+fn a_text_longer_than_a_data_segment_is_joined() {
+    let mut setup = Setup::default();
+    setup.target.max_recv_data_segment_length = 512;
+    let mut pair = setup.log_in(1000);
+    let text: String = (0..100)
+        .map(|n| format!("X-com.example.key{n}=value\0"))
+        .collect();
+    pair.initiator
+        .text(text.as_bytes(), &mut pair.to_target)
+        .unwrap();
+    pair.run();
+    let [event] = &pair.initiator_log[..] else {
+        panic!("one answer")
+    };
+    assert!(event.starts_with("Text X-com.example.key0=NotUnderstood"));
+    assert_eq!(event.matches("NotUnderstood").count(), 100);
+}
+
+#[test]
+fn a_damaged_header_closes_the_connection_and_damaged_data_fails_the_command() {
+    let data = pattern(3000, 1);
+    // From the start of the command to the end of its data: every 20th byte.
+    for at in (0..3000 + 3 * (48 + 8)).step_by(20) {
+        let mut pair = small(false, true, 1).digests(true, true).log_in(1000);
+        pair.damage = Some(pair.sent_to_target + at);
+        let before = pair.device.clone();
+        let write = pair.start_write(0, &data);
+        pair.run();
+        match &pair.target_closed {
+            Some(target::CloseReason::HeaderDigestError) => assert_eq!(pair.device, before),
+            Some(other) => panic!("{other:?}"),
+            None if pair.outcomes.is_empty() => {
+                // A length that grew: the target waits for the rest of the header.
+                assert!(pair.target.is_inside_pdu(), "flip at {at}");
+            }
+            None => {
+                let outcome = pair.outcome(write);
+                assert_eq!(outcome.status, Some(CHECK_CONDITION), "flip at {at}");
+                assert_eq!(pair.device, before);
+                assert!(
+                    pair.target_log[0].contains("asc: 71, ascq: 5"),
+                    "{:?}",
+                    pair.target_log
+                );
+                assert!(pair.initiator_log[0].contains("DATA_DIGEST_ERROR"));
+                // The connection lives.
+                let again = pair.start_write(0, &data);
+                pair.run();
+                pair.assert_good(again);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { offset: usize, length: usize },
+    Read { offset: usize, length: usize },
+    Run,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let place = (0_usize..50_000, 1_usize..12_000);
+    let step = prop_oneof![
+        place
+            .clone()
+            .prop_map(|(offset, length)| Step::Write { offset, length }),
+        place.prop_map(|(offset, length)| Step::Read { offset, length }),
+        Just(Step::Run),
+    ];
+    prop::collection::vec(step, 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    /// Commands in flight together may be served in any order as far as overlapping writes go, so a
+    /// write waits for what came before; reads run along.
+    #[test]
+    fn any_sequence_of_reads_and_writes_agrees_with_a_byte_array(
+        steps in steps(),
+        piece in 1_usize..5000,
+        settings: u8,
+        outstanding in 1_u16..5,
+    ) {
+        let bit = |n: u8| settings >> n & 1 == 1;
+        let setup = small(bit(0), bit(1), outstanding).digests(bit(2), bit(3));
+        let mut pair = setup.log_in(piece);
+        pair.placing = bit(4);
+        pair.sending = [Sending::Inline, Sending::Copied, Sending::ByReference, Sending::Inline]
+            [usize::from(settings >> 5 & 3)];
+        let mut model = pair.device.clone();
+        for (n, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Write { offset, length } => {
+                    let data = pattern(length, n);
+                    model[offset..offset + length].copy_from_slice(&data);
+                    pair.run();
+                    let write = pair.start_write(offset, &data);
+                    pair.run();
+                    pair.assert_good(write);
+                }
+                Step::Read { offset, length } => {
+                    let read = pair.start_read(offset, length);
+                    if bit(7) {
+                        continue;
+                    }
+                    pair.run();
+                    pair.assert_good(read);
+                    prop_assert_eq!(&pair.data_in[&read], &model[offset..offset + length]);
+                }
+                Step::Run => pair.run(),
+            }
+        }
+        pair.run();
+        prop_assert_eq!(&pair.device, &model);
+        prop_assert_eq!(pair.target.tasks().count(), 0);
+        prop_assert!(pair.target_closed.is_none());
+    }
+
+    #[test]
+    fn garbage_never_panics_the_target(bytes: Vec<u8>, piece in 1_usize..100, logged_in: bool) {
+        let mut pair = Setup::default().log_in(piece);
+        if !logged_in {
+            pair.target = target::Connection::new(ConnectionConfig::default(), 0);
+        }
+        pair.writes.clear();
+        pair.feed_target(bytes);
+    }
+}

@@ -1,0 +1,316 @@
+//! What an initiator sends in full feature phase.
+
+use super::{
+    Busy, Command, CommandId, Connection, OTHER_REQUEST, Phase, R2tRequest, TextExchange, Transfer,
+};
+use crate::pdu::{
+    self, AdditionalHeaders, Bhs, CmdSn, DataOut, DataSn, Function, InitiatorTaskTag, LogoutReason,
+    LogoutRequest, Lun, NopOut, R2tSn, TargetTransferTag, TextRequest,
+};
+use crate::transmit::Transmit;
+
+impl Connection {
+    /// Sends a command. `data` is all of its write data, or at least the part that goes without being
+    /// asked for ([`Self::unsolicited_length`]).
+    ///
+    /// # Errors
+    /// When the window is closed or all command numbers are in use.
+    ///
+    /// # Panics
+    /// When the login is not over, or the CDB is longer than 260 bytes.
+    pub fn submit(
+        &mut self,
+        command: &Command<'_>,
+        data: &[u8],
+        transmit: &mut Transmit,
+    ) -> Result<CommandId, Busy> {
+        assert!(
+            matches!(self.phase, Phase::FullFeature),
+            "commands follow the login"
+        );
+        if !command.immediate && self.window_open() == 0 {
+            return Err(Busy);
+        }
+        let id = CommandId(self.free.pop().ok_or(Busy)?);
+        let slot = &mut self.slots[usize::from(id.0)];
+        // The upper bit is left to other requests, and 0xffff would give the reserved tag.
+        slot.generation = slot.generation.wrapping_add(1) & 0x7fff;
+        slot.live = true;
+        slot.lun = command.lun;
+        slot.transfer = command.transfer;
+        slot.received = 0;
+        slot.data_sn = DataSn(0);
+        slot.r2t_sn = R2tSn(0);
+        let tag = InitiatorTaskTag(u32::from(slot.generation) << 16 | u32::from(id.0));
+        let (read, write, expected) = match command.transfer {
+            Transfer::None => (false, false, 0),
+            Transfer::Read(length) => (true, false, length),
+            Transfer::Write(length) => (false, true, length),
+        };
+        let unsolicited = if write {
+            self.unsolicited_length(expected)
+        } else {
+            0
+        };
+        let immediate = if write {
+            self.immediate_length(expected)
+        } else {
+            0
+        };
+        let (fixed, spillover) = command.cdb.split_at(command.cdb.len().min(16));
+        let mut cdb = [0; 16];
+        cdb[..fixed.len()].copy_from_slice(fixed);
+        let header = pdu::ScsiCommand {
+            immediate: command.immediate,
+            is_final: unsolicited == immediate,
+            read,
+            write,
+            attribute: command.attribute,
+            lun: command.lun,
+            initiator_task_tag: tag,
+            expected_data_transfer_length: expected,
+            cmd_sn: self.use_cmd_sn(command.immediate),
+            exp_stat_sn: self.exp_stat_sn,
+            cdb,
+        };
+        let with_command = &data[..immediate as usize];
+        if spillover.is_empty() {
+            self.encoder.push(header.encode(), with_command, transmit);
+        } else {
+            let headers = AdditionalHeaders {
+                extended_cdb: spillover,
+                bidirectional_read_length: None,
+            };
+            self.encoder
+                .push_with_ahs(header.encode(), &headers.encode(), with_command, transmit);
+        }
+        if unsolicited > immediate {
+            let rest = &data[immediate as usize..unsolicited as usize];
+            self.send_sequence(
+                tag,
+                Lun::ZERO,
+                TargetTransferTag::RESERVED,
+                immediate,
+                rest,
+                transmit,
+            );
+        }
+        Ok(id)
+    }
+
+    /// Bytes of write data that go with the command.
+    fn immediate_length(&self, expected: u32) -> u32 {
+        if !self.limits.immediate_data {
+            return 0;
+        }
+        let segment = self.limits.target_max_recv_data_segment_length;
+        expected.min(self.limits.first_burst_length).min(segment)
+    }
+
+    /// Bytes of write data, of `expected`, that go without being asked for (§4.2.5.2).
+    #[must_use]
+    pub fn unsolicited_length(&self, expected: u32) -> u32 {
+        if self.limits.initial_r2t {
+            self.immediate_length(expected)
+        } else {
+            expected.min(self.limits.first_burst_length)
+        }
+    }
+
+    /// Answers an R2T; `data` are the bytes it asks for. Less than asked for is sent as it is, which
+    /// the target takes for an error.
+    pub fn send_data_out(&mut self, r2t: &R2tRequest, data: &[u8], transmit: &mut Transmit) {
+        let slot = self.slots[usize::from(r2t.command.0)];
+        if !slot.live {
+            return;
+        }
+        let tag = InitiatorTaskTag(u32::from(slot.generation) << 16 | u32::from(r2t.command.0));
+        let ttt = r2t.target_transfer_tag;
+        self.send_sequence(tag, slot.lun, ttt, r2t.buffer_offset, data, transmit);
+    }
+
+    /// Sends a sequence of Data-Out PDUs.
+    fn send_sequence(
+        &self,
+        initiator_task_tag: InitiatorTaskTag,
+        lun: Lun,
+        target_transfer_tag: TargetTransferTag,
+        mut buffer_offset: u32,
+        data: &[u8],
+        transmit: &mut Transmit,
+    ) {
+        let segment = self.limits.target_max_recv_data_segment_length;
+        let mut data_sn = DataSn(0);
+        let mut rest = data;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(segment as usize));
+            let data_out = DataOut {
+                is_final: later.is_empty(),
+                lun,
+                initiator_task_tag,
+                target_transfer_tag,
+                exp_stat_sn: self.exp_stat_sn,
+                data_sn,
+                buffer_offset,
+            };
+            self.encoder.push(data_out.encode(), now, transmit);
+            if later.is_empty() {
+                return;
+            }
+            data_sn = data_sn.next();
+            buffer_offset += segment;
+            rest = later;
+        }
+    }
+
+    /// The number for a request; immediate ones do not use it up (§4.2.2.1).
+    fn use_cmd_sn(&mut self, immediate: bool) -> CmdSn {
+        let cmd_sn = self.cmd_sn;
+        if !immediate {
+            self.cmd_sn = cmd_sn.next();
+        }
+        cmd_sn
+    }
+
+    fn other_tag(&mut self) -> InitiatorTaskTag {
+        self.next_request = self.next_request.wrapping_add(1) & 0x00ff_ffff;
+        InitiatorTaskTag(OTHER_REQUEST | self.next_request)
+    }
+
+    /// Sends an immediate task management request. `command`: the one to abort, for ABORT TASK.
+    pub fn task_management(
+        &mut self,
+        function: Function,
+        lun: Lun,
+        command: Option<(CommandId, CmdSn)>,
+        transmit: &mut Transmit,
+    ) -> InitiatorTaskTag {
+        let tag = self.other_tag();
+        let (referenced_task_tag, ref_cmd_sn) = match command {
+            Some((id, cmd_sn)) => {
+                let generation = self.slots[usize::from(id.0)].generation;
+                let referenced = u32::from(generation) << 16 | u32::from(id.0);
+                (InitiatorTaskTag(referenced), cmd_sn)
+            }
+            None => (InitiatorTaskTag::RESERVED, CmdSn(0)),
+        };
+        let request = pdu::TaskManagementRequest {
+            immediate: true,
+            function,
+            lun,
+            initiator_task_tag: tag,
+            referenced_task_tag,
+            cmd_sn: self.use_cmd_sn(true),
+            exp_stat_sn: self.exp_stat_sn,
+            ref_cmd_sn,
+            exp_data_sn: 0,
+        };
+        self.encoder.push(request.encode(), &[], transmit);
+        tag
+    }
+
+    /// The number the next command that is not immediate will have.
+    #[must_use]
+    pub const fn next_cmd_sn(&self) -> CmdSn {
+        self.cmd_sn
+    }
+
+    /// Forgets a command that has been aborted: no response will come for it.
+    pub fn forget(&mut self, command: CommandId) {
+        self.free_slot(command);
+    }
+
+    pub(super) fn free_slot(&mut self, command: CommandId) {
+        let slot = &mut self.slots[usize::from(command.0)];
+        if slot.live {
+            slot.live = false;
+            self.free.push(command.0);
+        }
+    }
+
+    /// Sends an immediate ping.
+    pub fn ping(&mut self, data: &[u8], transmit: &mut Transmit) -> InitiatorTaskTag {
+        let tag = self.other_tag();
+        let nop = NopOut {
+            immediate: true,
+            lun: Lun::ZERO,
+            initiator_task_tag: tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            cmd_sn: self.use_cmd_sn(true),
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        self.encoder.push(nop.encode(), data, transmit);
+        tag
+    }
+
+    /// Sends a text, which may be longer than a data segment.
+    ///
+    /// # Errors
+    /// When a text request is under way (§11.10 allows one).
+    pub fn text(&mut self, text: &[u8], transmit: &mut Transmit) -> Result<(), Busy> {
+        if self.text.is_some() {
+            return Err(Busy);
+        }
+        let tag = self.other_tag();
+        self.text = Some(TextExchange {
+            tag,
+            unsent: text.to_vec(),
+            answer: Vec::new(),
+        });
+        self.send_text(tag, TargetTransferTag::RESERVED, transmit);
+        Ok(())
+    }
+
+    /// Sends the next piece of the text; empty when all of it has been sent and the answer goes on.
+    pub(super) fn send_text(
+        &mut self,
+        initiator_task_tag: InitiatorTaskTag,
+        target_transfer_tag: TargetTransferTag,
+        transmit: &mut Transmit,
+    ) {
+        let segment = self.limits.target_max_recv_data_segment_length as usize;
+        let cmd_sn = self.use_cmd_sn(true);
+        let Some(exchange) = &mut self.text else {
+            return;
+        };
+        let now: Vec<u8> = exchange
+            .unsent
+            .drain(..exchange.unsent.len().min(segment))
+            .collect();
+        let continues = !exchange.unsent.is_empty();
+        let request = TextRequest {
+            immediate: true,
+            is_final: !continues,
+            continues,
+            lun: Lun::ZERO,
+            initiator_task_tag,
+            target_transfer_tag,
+            cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        self.encoder.push(request.encode(), &now, transmit);
+    }
+
+    /// Asks for the end of the session or of this connection.
+    ///
+    /// # Panics
+    /// When the login is not over.
+    pub fn logout(&mut self, reason: LogoutReason, transmit: &mut Transmit) {
+        let session = self.session.as_ref().expect("a logout follows the login");
+        let connection_id = session.connection_id;
+        let request = LogoutRequest {
+            immediate: true,
+            reason,
+            initiator_task_tag: self.other_tag(),
+            connection_id,
+            cmd_sn: self.use_cmd_sn(true),
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        self.encoder.push(request.encode(), &[], transmit);
+    }
+
+    /// Queues a PDU of the caller's making, for tests of the other end.
+    pub fn send_raw(&mut self, header: Bhs, data: &[u8], transmit: &mut Transmit) {
+        self.encoder.push(header, data, transmit);
+    }
+}
