@@ -14,8 +14,8 @@ use crate::platform::{Platform, TcpLink};
 /// Tokens of listeners have this generation, which connections' slots never reach in practice; slots
 /// tell them apart for certain.
 const LISTENER_GENERATION: u32 = u32::MAX;
-/// Slots of listeners count down from here.
-const LISTENER_SLOT_TOP: u32 = u32::MAX;
+/// Slots of listeners count down from here. The token of all ones belongs to the engine.
+const LISTENER_SLOT_TOP: u32 = u32::MAX - 1;
 
 /// How an attempt to accept ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Listeners {
     }
 
     pub(crate) fn portal_of(&self, token: SocketToken) -> Option<usize> {
-        let portal = (LISTENER_SLOT_TOP - token.slot()) as usize;
+        let portal = LISTENER_SLOT_TOP.checked_sub(token.slot())? as usize;
         (portal < self.sockets.len()).then_some(portal)
     }
 
