@@ -7,11 +7,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longshore_reactor::affinity;
 use longshore_target::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::open::open;
 use longshore_volume::{Geometry, Volume};
 
 use crate::config::Config;
+use crate::config::engine::CoreList;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::control::{self, Event};
 use crate::portals::{self, Portal, PortalError};
@@ -50,6 +52,14 @@ pub enum StartError {
     /// Signals cannot be watched, or there can be no more threads.
     #[error("cannot start a thread or watch signals: {0}")]
     Thread(#[source] io::Error),
+    /// A core that is not there, or not for us.
+    #[error("core {core} is not one that this process may use; it may use {allowed}")]
+    Core {
+        /// As asked for.
+        core: usize,
+        /// What there is.
+        allowed: CoreList,
+    },
     /// The server itself.
     #[error(transparent)]
     Server(#[from] ServerStartError),
@@ -70,6 +80,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         tracing::warn!("{warning}");
     }
 
+    check_cores(config.engine.cores.as_ref())?;
     let bound = portals::bind(config)?;
     let addresses: Vec<SocketAddr> = bound.iter().map(|portal| portal.address).collect();
     check_portals(config, &bound)?;
@@ -231,6 +242,21 @@ fn check_portals(config: &Config, portals: &[Portal]) -> Result<(), StartError> 
         tracing::warn!("{warning}");
     }
     Ok(())
+}
+
+/// Refuses cores that the kernel would not let us have. Where it does not say which those are, the
+/// attempt to use them will.
+fn check_cores(asked_for: Option<&CoreList>) -> Result<(), StartError> {
+    let (Some(asked_for), Ok(allowed)) = (asked_for, affinity::allowed_cores()) else {
+        return Ok(());
+    };
+    match asked_for.0.iter().find(|core| !allowed.contains(core)) {
+        Some(core) => Err(StartError::Core {
+            core: *core,
+            allowed: CoreList(allowed),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Opens every volume, in order.

@@ -1,0 +1,277 @@
+//! From `ready` to the end: addresses, signals, the service manager, the log.
+
+mod support;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use longshore_tests::initiator::{Initiator, Login};
+use longshore_tests::process::Process;
+use support::Run;
+
+const TARGET: &str = "iqn.2026-11.local.longshore:default";
+
+#[test]
+fn the_ready_line_has_every_address_and_they_accept() {
+    let run = Run::serve_memory(&["--iscsi", "127.0.0.1:0,tag=2"]).start();
+    let addresses = run.addresses();
+    assert_eq!(addresses.len(), 2);
+    for address in addresses {
+        assert_ne!(address.port(), 0);
+        TcpStream::connect(address).unwrap();
+    }
+    assert_eq!(run.stdout().lines().count(), 1);
+}
+
+#[test]
+fn both_families_are_served_on_both_engines() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    for engine in ["auto", "epoll"] {
+        let run = Run::serve_memory(&["--iscsi", "[::1]:0", "--engine", engine]).start();
+        for address in run.addresses() {
+            let initiator = Initiator::log_in(address, &Login::default()).unwrap();
+            initiator.log_out().unwrap();
+        }
+    }
+}
+
+#[test]
+fn connect_lines_stand_in_front_of_the_ready_line() {
+    let run = Run::serve_memory(&["--print-connect"]).start();
+    let stdout = run.stdout();
+    assert!(
+        stdout.starts_with(&format!("target {TARGET} at 127.0.0.1:")),
+        "{stdout}"
+    );
+    assert!(
+        stdout.lines().last().unwrap().starts_with("ready iscsi="),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn either_signal_ends_it_with_status_0() {
+    for name in ["TERM", "INT"] {
+        let mut run = Run::serve_memory(&[]).start();
+        run.signal(name);
+        assert_eq!(run.end().code(), Some(0), "{}", run.stderr());
+        assert!(run.stderr().contains("stopped"), "{}", run.stderr());
+    }
+}
+
+#[test]
+fn a_session_that_stays_is_given_its_time_and_no_more() {
+    let config = "[limits]\ndrain-timeout = \"300ms\"\n";
+    let mut run = Run::serve_memory(&["--config", "{dir}/x.toml"])
+        .with_file("x.toml", config)
+        .start();
+    let _session = Initiator::log_in(run.addresses()[0], &Login::default()).unwrap();
+    let asked = Instant::now();
+    run.signal("TERM");
+    assert_eq!(run.end().code(), Some(0), "{}", run.stderr());
+    let took = asked.elapsed();
+    assert!(
+        (Duration::from_millis(250)..Duration::from_secs(5)).contains(&took),
+        "{took:?}"
+    );
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut run = Run::serve_memory(&[]).start();
+    let _session = Initiator::log_in(run.addresses()[0], &Login::default()).unwrap();
+    run.signal("TERM");
+    run.wait_for("the first signal to be seen", |run| {
+        run.stderr().contains("SIGTERM: finishing")
+    });
+    run.signal("TERM");
+    assert_eq!(run.end().code(), Some(143), "{}", run.stderr());
+}
+
+#[test]
+fn a_volume_that_grew_is_taken_up_on_sighup() {
+    let mut run = Run::serve(&[
+        "--volume",
+        "disk0,backend=file,path={dir}/d.img,size=1M",
+        "--iscsi",
+        "127.0.0.1:0",
+    ])
+    .start();
+    let image = std::fs::OpenOptions::new()
+        .write(true)
+        .open(run.path("d.img"))
+        .unwrap();
+    image.set_len(2 << 20).unwrap();
+    run.signal("HUP");
+    run.wait_for("the new size", |run| run.stderr().contains("after=2097152"));
+    run.signal("TERM");
+    assert_eq!(run.end().code(), Some(0));
+}
+
+#[test]
+fn the_service_manager_hears_of_readiness_reload_and_the_end() {
+    let run = Run::serve_memory(&[]);
+    let socket = UnixDatagram::bind(run.path("notify")).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let path = run.path("notify");
+    let mut run = run.with(|command| {
+        command.env("NOTIFY_SOCKET", path);
+    });
+    run = run.start();
+    let hear = || {
+        let mut bytes = [0; 512];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let ready = hear();
+    assert!(
+        ready.starts_with("READY=1\nSTATUS=ready iscsi=127.0.0.1:"),
+        "{ready}"
+    );
+    run.signal("HUP");
+    let reloading = hear();
+    assert!(
+        reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+        "{reloading}"
+    );
+    assert!(hear().starts_with("READY=1\n"));
+    run.signal("TERM");
+    assert_eq!(hear().trim_end(), "STOPPING=1");
+    assert_eq!(run.end().code(), Some(0));
+}
+
+/// Passes a socket as the service manager does, on another descriptor, as `LISTEN_FDS_FIRST_FD`
+/// allows: a test without unsafe code cannot choose descriptor 3.
+fn with_socket(run: Run, socket: TcpListener) -> Run {
+    run.with(|command| {
+        command.stdin(Stdio::from(OwnedFd::from(socket)));
+        command
+            .env("LISTEN_FDS", "1")
+            .env("LISTEN_FDS_FIRST_FD", "0")
+            .env_remove("LISTEN_PID");
+    })
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
+#[test]
+fn a_socket_that_is_passed_replaces_the_default_listener() {
+    let (socket, address) = listener();
+    let run = Run::serve(&["--volume", "disk0,backend=mem,size=1M"]);
+    let run = with_socket(run, socket).start();
+    assert_eq!(run.addresses(), [address]);
+    Initiator::log_in(address, &Login::default())
+        .unwrap()
+        .log_out()
+        .unwrap();
+}
+
+#[test]
+fn a_socket_that_is_passed_takes_what_is_configured_for_its_address() {
+    let (socket, address) = listener();
+    let portal = format!("{address},tag=7");
+    let run = Run::serve_memory(&["--iscsi", &portal, "--config", "{dir}/x.toml"]).with_file(
+        "x.toml",
+        "[[target]]\nname = \"iqn.2026-11.local.longshore:default\"\nportal-groups = [7]\n",
+    );
+    let run = with_socket(run, socket).start();
+    let addresses = run.addresses();
+    assert_eq!(addresses.len(), 2);
+    assert_eq!(addresses[0], address);
+    Initiator::log_in(address, &Login::default())
+        .unwrap()
+        .log_out()
+        .unwrap();
+}
+
+#[test]
+fn every_line_of_a_json_log_is_an_object() {
+    let run = Run::serve_memory(&["--log-format", "json", "--log-level", "debug"]);
+    let mut run = run.start();
+    Initiator::log_in(run.addresses()[0], &Login::default())
+        .unwrap()
+        .log_out()
+        .unwrap();
+    run.signal("TERM");
+    assert_eq!(run.end().code(), Some(0));
+    let log = run.stderr();
+    assert!(log.lines().count() >= 3, "{log}");
+    for line in log.lines() {
+        let object: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        for key in ["timestamp", "level", "target", "message"] {
+            assert!(object.get(key).is_some(), "{key} is missing in {line}");
+        }
+    }
+}
+
+#[test]
+fn secrets_do_not_get_into_the_log() {
+    let config = format!(
+        "[[target]]\nname = \"{TARGET}\"\n\
+         accounts = [{{ user = \"alice\", secret = \"correct-horse-battery\" }}]\n"
+    );
+    let mut run = Run::serve_memory(&["--config", "{dir}/x.toml", "--log-level", "trace"])
+        .with_file("x.toml", &config)
+        .start();
+    let mut initiator = Initiator::connect(run.addresses()[0]).unwrap();
+    let status = initiator.try_login(&Login::default()).unwrap();
+    assert_eq!(
+        status >> 8,
+        2,
+        "an initiator that proves nothing is refused: {status:04x}"
+    );
+    run.signal("TERM");
+    assert_eq!(run.end().code(), Some(0));
+    assert!(!run.stderr().contains("horse"), "{}", run.stderr());
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_does_not_stop_the_server() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let run = Run::serve_memory(&["--log-level", "trace"]);
+    let mut run = run.start_with_stderr(Stdio::from(writer));
+    // Far more lines than a pipe of 64 KiB holds.
+    for _ in 0..300 {
+        Initiator::log_in(run.addresses()[0], &Login::default())
+            .unwrap()
+            .log_out()
+            .unwrap();
+    }
+    run.signal("TERM");
+    assert_eq!(run.end().code(), Some(0));
+    drop(reader);
+}
+
+#[test]
+fn a_configuration_is_checked_without_serving() {
+    let mut run = Run::serve(&["--config", "{dir}/x.toml", "--check"])
+        .with_file("x.toml", include_str!("../../../dist/longshore.toml"))
+        .spawn();
+    assert_eq!(run.end().code(), Some(0), "{}", run.stderr());
+    assert_eq!(run.stdout(), "the configuration is in order\n");
+}
+
+#[test]
+fn an_idle_server_is_up_soon_and_small() {
+    let begun = Instant::now();
+    let run = Run::serve_memory(&["--cores", "0"]).start();
+    let took = begun.elapsed();
+    // A busy machine and a build without optimisation are allowed for; SPECIFICATION.md has the
+    // figures of the optimised server.
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let resident = Process::new(run.pid()).resident_bytes().unwrap();
+    assert!(resident < 16 << 20, "{resident} bytes");
+}
