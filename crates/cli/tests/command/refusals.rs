@@ -1,11 +1,9 @@
 //! What does not start says why on standard error, with what to do next: exit status 2 for arguments
 //! that make no sense, 1 for everything else.
 
-mod support;
-
 use std::net::TcpListener;
 
-use support::Run;
+use super::support::Run;
 
 /// Runs with arguments and expects a status and texts in the message.
 #[track_caller]

@@ -1,16 +1,14 @@
 //! From `ready` to the end: addresses, signals, the service manager, the log.
 
-mod support;
-
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use super::support::Run;
 use longshore_tests::initiator::{Initiator, Login};
 use longshore_tests::process::Process;
-use support::Run;
 
 const TARGET: &str = "iqn.2026-11.local.longshore:default";
 

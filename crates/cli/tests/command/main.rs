@@ -1,0 +1,7 @@
+//! Runs the `longshore` command and looks at what it says and how it ends.
+
+#![forbid(unsafe_code)]
+
+mod lifecycle;
+mod refusals;
+mod support;
