@@ -25,6 +25,7 @@ use crate::decode;
 use crate::lun::Lun;
 use crate::media;
 use crate::nexus::Nexus;
+use crate::reservation::StoreOrder;
 use crate::parameter::Parameter;
 use crate::sense::{Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
@@ -97,8 +98,8 @@ pub enum Step {
         place: Place,
     },
     /// Store these bytes (the unit's reservations) durably, then step with
-    /// [`CommandEvent::Persisted`].
-    Persist(Vec<u8>),
+    /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
+    Persist(StoreOrder),
     /// Abort all tasks of these nexuses on this unit (PREEMPT AND ABORT), then step with
     /// [`CommandEvent::TasksAborted`].
     AbortTasks(Vec<Arc<Nexus>>),

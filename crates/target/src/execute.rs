@@ -11,6 +11,7 @@ use longshore_scsi::command::{
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::Nexus;
+use longshore_scsi::reservation::StoreOrder;
 use longshore_scsi::status::Status;
 use longshore_volume::{
     Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
@@ -166,8 +167,8 @@ impl Connection {
                     Some(unit) => self.medium(core, &mut task, unit, operation, place),
                     None => Medium::Now(Err(MediaError::Io)),
                 },
-                Step::Persist(bytes) => {
-                    self.persist(core, &task, bytes);
+                Step::Persist(order) => {
+                    self.persist(core, &task, order);
                     task.state = TaskState::Elsewhere;
                     Medium::Parked
                 }
@@ -542,7 +543,7 @@ impl Connection {
     }
 
     /// Stores the reservations of a task's unit on a helper thread.
-    fn persist(&self, core: &Core, task: &Task, bytes: Vec<u8>) {
+    fn persist(&self, core: &Core, task: &Task, order: StoreOrder) {
         let shared = Arc::clone(&core.shared);
         let post = core.post().clone();
         let address = task.address;
@@ -551,7 +552,7 @@ impl Connection {
             let stored = match (&shared.reservation_store, unit) {
                 (Some(store), Some(unit)) => {
                     let uuid = shared.unit(unit).volume.identity().uuid;
-                    store.store(uuid, &bytes).inspect_err(|error| {
+                    store.store(uuid, &order).inspect_err(|error| {
                         let path = store.path(uuid);
                         tracing::error!(path = %path.display(), %error, "reservations not stored");
                     })

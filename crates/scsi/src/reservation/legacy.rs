@@ -24,6 +24,10 @@ use super::conflict::Relation;
 /// The completion, if it is not GOOD.
 pub(crate) fn reserve(unit: &LogicalUnit, nexus: &Arc<Nexus>) -> Result<(), Completion> {
     let mut shared = unit.lock();
+    if shared.reservations.storing {
+        // A registration may be about to take effect; it and this exclude each other.
+        return Err(Status::BUSY.into());
+    }
     if !shared.reservations.persistent_reservations_decide(nexus)? {
         shared.reservations.reserve_legacy(nexus)?;
         shared.refresh_gates();

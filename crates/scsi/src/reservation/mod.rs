@@ -19,12 +19,14 @@ pub(crate) mod persistent_in;
 pub(crate) mod persistent_out;
 mod rules;
 pub mod store;
+mod store_order;
 pub mod table;
 pub mod transport_id;
 
 pub use conflict::Relation;
 pub(crate) use conflict::gate_bit;
 pub use store::ReservationFormatError;
+pub use store_order::StoreOrder;
 pub use table::{NexusIdentity, ReservationTable, ReservationType};
 
 #[cfg(test)]

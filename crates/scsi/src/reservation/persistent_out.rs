@@ -14,7 +14,8 @@
 //! A change that is to survive loss of power takes effect only once it is stored, so that nothing
 //! an initiator has seen succeed is lost, and nothing refused for lack of storage is in force. While
 //! one waits to be stored, another PERSISTENT RESERVE OUT gets BUSY: there is one order of changes,
-//! in memory and in what is stored.
+//! in memory and in what is stored ([`StoreOrder`]). After a failure, and after a command that was
+//! aborted while it waited, the next change is stored in any case.
 //!
 //! ```text
 //! parameter list                                     REGISTER AND MOVE
@@ -39,6 +40,7 @@ use crate::unit_attention::UnitAttention;
 
 use super::ReservationTable;
 use super::rules::{Change, Move, Refusal, Request, ServiceAction, Situation, decide};
+use super::store_order::{StoreOrder, StoreRight};
 use super::table::{Notice, NoticeEvent};
 use super::transport_id::{InvalidTransportId, TransportId};
 
@@ -63,7 +65,7 @@ enum Phase {
     /// Waits for the parameter list.
     Begun,
     /// Waits for the driver to store the change.
-    Storing(Change, StoreTicket),
+    Storing(Change, Arc<StoreRight>),
     /// Waits for tasks to be aborted, or is over.
     Decided,
 }
@@ -119,9 +121,10 @@ impl PersistentReserveOut {
         let stores = (reservations.table.persists() || change.table.persists())
             && reservations.table != change.table;
         if stores || reservations.store_uncertain {
-            let bytes = change.table.to_bytes();
-            self.phase = Phase::Storing(change, StoreTicket::take(&self.unit, &mut shared));
-            return Ok(Step::Persist(bytes));
+            let right = StoreRight::take(&self.unit, &mut shared);
+            let order = StoreOrder::new(change.table.to_bytes(), &right);
+            self.phase = Phase::Storing(change, right);
+            return Ok(Step::Persist(order));
         }
         self.phase = Phase::Decided;
         Ok(commit(&mut shared, change))
@@ -141,13 +144,13 @@ impl PersistentReserveOut {
     }
 
     fn persisted(&mut self, stored: bool) -> Step {
-        let Phase::Storing(change, mut ticket) = std::mem::replace(&mut self.phase, Phase::Decided)
+        let Phase::Storing(change, right) = std::mem::replace(&mut self.phase, Phase::Decided)
         else {
             return Step::Complete(internal_failure());
         };
         // Nobody may decide anything between the end of storing and the change.
         let mut shared = self.unit.lock();
-        ticket.end(&mut shared, stored);
+        right.end(&mut shared, stored);
         if !stored {
             return Step::Complete(internal_failure());
         }
@@ -164,39 +167,6 @@ impl Procedure for PersistentReserveOut {
             CommandEvent::Persisted(stored) => self.persisted(stored),
             CommandEvent::TasksAborted => Step::Complete(Completion::GOOD),
             CommandEvent::Media(_) => Step::Complete(internal_failure()),
-        }
-    }
-}
-
-/// The right to store; others wait. A command dropped while it holds one gives it up, and leaves
-/// open what is stored.
-#[derive(Debug)]
-struct StoreTicket {
-    unit: Arc<LogicalUnit>,
-    held: bool,
-}
-
-impl StoreTicket {
-    fn take(unit: &Arc<LogicalUnit>, shared: &mut Shared) -> Self {
-        shared.reservations.storing = true;
-        Self {
-            unit: Arc::clone(unit),
-            held: true,
-        }
-    }
-
-    fn end(&mut self, shared: &mut Shared, stored: bool) {
-        shared.reservations.storing = false;
-        shared.reservations.store_uncertain = !stored;
-        self.held = false;
-    }
-}
-
-impl Drop for StoreTicket {
-    fn drop(&mut self) {
-        if self.held {
-            let unit = Arc::clone(&self.unit);
-            self.end(&mut unit.lock(), false);
         }
     }
 }

@@ -178,7 +178,7 @@ impl World {
                 Step::Media { .. } => return (Outcome::Good, data_in),
                 Step::Persist(bytes) => {
                     if self.stores {
-                        self.stored = Some(bytes);
+                        self.stored = Some(bytes.to_vec());
                     }
                     CommandEvent::Persisted(self.stores)
                 }

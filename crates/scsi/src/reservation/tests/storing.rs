@@ -130,13 +130,21 @@ fn a_command_aborted_while_it_is_stored_changes_nothing_and_the_next_one_stores(
     let list = aptpl(0, 11);
     let mut command = world.begin(&one, &out_cdb(REGISTER, 0, list.len()));
     let (step, _) = world.step(&mut command, CommandEvent::Start, &list);
-    // The driver stores it all the same.
-    let Step::Persist(bytes) = step else {
+    let Step::Persist(order) = step else {
         panic!("{step:?}")
     };
-    world.stored = Some(bytes);
     drop(command);
     assert!(world.keys(&two).is_empty());
+    // The driver stores it all the same, and nothing else meanwhile.
+    let register = |world: &mut World| world.out(&two, REGISTER_AND_IGNORE, 0, 0, 22);
+    assert_eq!(register(&mut world), Outcome::Busy);
+    assert_eq!(
+        world.send(&two, &[0x16, 0, 0, 0, 0, 0]),
+        Outcome::Busy,
+        "RESERVE (6)"
+    );
+    world.stored = Some(order.to_vec());
+    drop(order);
     world.register(&two, 22);
     assert_eq!(world.keys(&two), [22]);
     // What was stored of the aborted command is gone.
