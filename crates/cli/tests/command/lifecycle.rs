@@ -256,7 +256,7 @@ fn a_standard_error_that_nobody_reads_does_not_stop_the_server() {
 #[test]
 fn a_configuration_is_checked_without_serving() {
     let mut run = Run::serve(&["--config", "{dir}/x.toml", "--check"])
-        .with_file("x.toml", include_str!("../../../dist/longshore.toml"))
+        .with_file("x.toml", include_str!("../../../../dist/longshore.toml"))
         .spawn();
     assert_eq!(run.end().code(), Some(0), "{}", run.stderr());
     assert_eq!(run.stdout(), "the configuration is in order\n");
