@@ -132,6 +132,16 @@ pub struct Readiness {
 }
 
 impl Readiness {
+    /// For those who stand in for an engine: what a socket is ready for, its peer being there.
+    #[must_use]
+    pub fn new(readable: bool, writable: bool) -> Self {
+        Self {
+            readable,
+            writable,
+            hang_up: false,
+        }
+    }
+
     /// From the bits of poll(2), which epoll shares.
     fn from_poll_bits(bits: u32) -> Self {
         let any = |mask: i16| bits & u32::from(mask.cast_unsigned()) != 0;

@@ -41,6 +41,12 @@ impl<M> Mailbox<M> {
     pub fn receive(&mut self) -> Option<M> {
         self.queue.pop()
     }
+
+    /// Whether there is no unread message at this moment.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
 }
 
 impl<M> Drop for Mailbox<M> {
