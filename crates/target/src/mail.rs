@@ -61,6 +61,16 @@ impl Post {
 }
 
 impl Inbox {
+    /// Whether nothing waits to be read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mailbox.is_empty()
+            && self
+                .overflow
+                .lock()
+                .expect("nothing panics under this lock")
+                .is_empty()
+    }
+
     /// The next message.
     pub(crate) fn receive(&mut self) -> Option<Message> {
         self.mailbox.receive().or_else(|| {

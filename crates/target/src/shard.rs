@@ -143,6 +143,21 @@ impl Shard {
         }
     }
 
+    /// Whether messages wait for the next turn.
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Storage requests that have not ended.
+    pub(crate) fn requests_in_flight(&self) -> usize {
+        self.core.requests.len()
+    }
+
+    /// Payload memory that waits for its next use.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.core.pool.kept_bytes()
+    }
+
     /// Serves until the server ends.
     pub(crate) fn run(mut self) -> io::Result<()> {
         if let Some(listeners) = &self.listeners {

@@ -20,6 +20,7 @@ use crate::shard::{Shard, Turn};
 pub struct SteppedServer {
     shared: Arc<Shared>,
     shards: Vec<Shard>,
+    budget: Arc<MemoryBudget>,
 }
 
 /// What a shard waits for after a turn.
@@ -70,7 +71,33 @@ impl SteppedServer {
         Ok(Self {
             shards: shards.collect(),
             shared,
+            budget,
         })
+    }
+
+    /// Whether a shard has mail and should take a turn.
+    #[must_use]
+    pub fn has_mail(&self, shard: usize) -> bool {
+        self.shards[shard].has_mail()
+    }
+
+    /// Storage requests of all shards that have not ended.
+    #[must_use]
+    pub fn requests_in_flight(&self) -> usize {
+        self.shards.iter().map(Shard::requests_in_flight).sum()
+    }
+
+    /// Bytes of payload memory that tasks hold. Zero when nothing is in progress.
+    #[must_use]
+    pub fn memory_in_use(&self) -> usize {
+        let kept: usize = self.shards.iter().map(Shard::kept_bytes).sum();
+        self.budget.used_bytes() - kept
+    }
+
+    /// What all buffers of this server count against; it outlives the server.
+    #[must_use]
+    pub fn memory_budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
     }
 
     /// Gives a shard a new connection, which came in by that listener. The link is told its token when
