@@ -23,12 +23,15 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::keys::{Key, KeySet, Phase, Range, Rule, SEGMENT_LENGTH_MAX, Senders, Usage};
+use crate::keys::{Key, KeySet, Range, Rule, SEGMENT_LENGTH_MAX, Usage};
 use crate::session_parameters::{Digest, OperationalParameters, SessionType, TaskReporting};
 use crate::text::{self, IRRELEVANT, NO, NOT_UNDERSTOOD, REJECT, TextWriter, YES};
 
+mod ledger;
 #[cfg(test)]
 mod tests;
+
+pub use self::ledger::{Admission, Ledger};
 
 /// Which end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,111 +349,6 @@ pub enum NegotiationError {
     /// The result is one we cannot work with.
     #[error("the peer does not agree to what is required of {}", .0.name())]
     RequirementNotMet(Key),
-}
-
-/// Which keys have gone which way, so that none goes twice or at the wrong time.
-#[derive(Clone, Debug)]
-pub struct Ledger {
-    peer: Role,
-    received_in_security: KeySet,
-    received: KeySet,
-    sent: KeySet,
-}
-
-/// What is to be done with a key that may be here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// It is here for the first time.
-    New,
-    /// It was here in an earlier stage. Only names and the like are let through again; the value must
-    /// be the same.
-    Redeclared,
-    /// The peer says that it does not know a key that we declared. Nothing follows from that.
-    NotUnderstood,
-}
-
-impl Ledger {
-    /// Nothing has been sent or received; `peer` is the role of the other side.
-    #[must_use]
-    pub const fn new(peer: Role) -> Self {
-        Self {
-            peer,
-            received_in_security: KeySet::EMPTY,
-            received: KeySet::EMPTY,
-            sent: KeySet::EMPTY,
-        }
-    }
-
-    /// We send `key`.
-    pub fn note_sent(&mut self, key: Key) {
-        self.sent.insert(key);
-    }
-
-    /// Whether we have sent `key`.
-    #[must_use]
-    pub const fn has_sent(&self, key: Key) -> bool {
-        self.sent.contains(key)
-    }
-
-    /// Whether the peer has sent `key`.
-    #[must_use]
-    pub const fn has_received(&self, key: Key) -> bool {
-        self.received.contains(key)
-    }
-
-    /// The peer sends `key`: checks who, when, how often and how long.
-    ///
-    /// libiscsi declares the names and the session type in both stages of the login, in spite of
-    /// §13.4 and §13.5; declaring them again in a later stage, unchanged, is therefore let through.
-    ///
-    /// # Errors
-    /// Says which rule is broken.
-    pub fn admit(
-        &mut self,
-        key: Key,
-        value: &str,
-        phase: Phase,
-    ) -> Result<Admission, NegotiationError> {
-        let definition = key.definition();
-        if value == NOT_UNDERSTOOD && self.has_sent(key) && !self.is_for_peer_to_send(key) {
-            return Ok(Admission::NotUnderstood);
-        }
-        if !self.is_for_peer_to_send(key) {
-            return Err(NegotiationError::WrongSender(key));
-        }
-        if !definition.is_allowed_in(phase) {
-            return Err(NegotiationError::WrongStage(key));
-        }
-        if value.len() > key.value_length_max() {
-            return Err(NegotiationError::ValueTooLong(key));
-        }
-        if !self.received.insert(key) {
-            let in_later_stage =
-                phase == Phase::Operational && self.received_in_security.remove(key);
-            return match key {
-                Key::InitiatorName | Key::InitiatorAlias | Key::TargetName | Key::SessionType
-                    if in_later_stage =>
-                {
-                    Ok(Admission::Redeclared)
-                }
-                // A target may have several addresses (§13.8), and an alias that changes.
-                Key::TargetAddress | Key::TargetAlias => Ok(Admission::New),
-                _ => Err(NegotiationError::Repeated(key)),
-            };
-        }
-        if phase == Phase::Security {
-            self.received_in_security.insert(key);
-        }
-        Ok(Admission::New)
-    }
-
-    fn is_for_peer_to_send(&self, key: Key) -> bool {
-        match key.definition().senders {
-            Senders::Both => true,
-            Senders::Initiator => self.peer == Role::Initiator,
-            Senders::Target => self.peer == Role::Target,
-        }
-    }
 }
 
 /// The operational keys of one login, as one side sees them.

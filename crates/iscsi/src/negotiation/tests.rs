@@ -1,5 +1,7 @@
+//! Rules of the keys, and that both sides compute the same.
+
 use super::*;
-use crate::keys::TABLE;
+use crate::keys::{Phase, TABLE};
 use proptest::prelude::*;
 
 fn target() -> (Negotiation, Ledger) {
@@ -281,109 +283,6 @@ fn an_offer_that_decides_alone_needs_no_answer_and_others_do() {
         offered(Key::MaxBurstLength),
         Err(NegotiationError::Unanswered(Key::MaxBurstLength))
     );
-}
-
-mod ledger {
-    use super::*;
-
-    #[test]
-    fn each_key_comes_from_its_sender_in_its_phase() {
-        for definition in TABLE {
-            let key = definition.key;
-            for (peer, sender) in [
-                (Role::Initiator, Senders::Initiator),
-                (Role::Target, Senders::Target),
-            ] {
-                let may_send = definition.senders == Senders::Both || definition.senders == sender;
-                for phase in [Phase::Security, Phase::Operational, Phase::FullFeature] {
-                    let expected = if !may_send {
-                        Err(NegotiationError::WrongSender(key))
-                    } else if !definition.is_allowed_in(phase) {
-                        Err(NegotiationError::WrongStage(key))
-                    } else {
-                        Ok(Admission::New)
-                    };
-                    assert_eq!(Ledger::new(peer).admit(key, "1", phase), expected);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn in_full_feature_phase_only_these_keys_may_be_sent() {
-        let allowed: Vec<Key> = TABLE
-            .iter()
-            .filter(|definition| definition.is_allowed_in(Phase::FullFeature))
-            .map(|definition| definition.key)
-            .collect();
-        assert_eq!(
-            allowed,
-            [
-                Key::SendTargets,
-                Key::TargetAlias,
-                Key::InitiatorAlias,
-                Key::TargetAddress,
-                Key::MaxRecvDataSegmentLength,
-            ]
-        );
-    }
-
-    #[test]
-    fn a_key_comes_once() {
-        let mut ledger = Ledger::new(Role::Initiator);
-        let key = Key::InitialR2T;
-        assert_eq!(
-            ledger.admit(key, "No", Phase::Operational),
-            Ok(Admission::New)
-        );
-        assert!(ledger.has_received(key));
-        assert_eq!(
-            ledger.admit(key, "No", Phase::Operational),
-            Err(NegotiationError::Repeated(key))
-        );
-    }
-
-    #[test]
-    fn a_name_may_come_again_once_in_the_later_stage() {
-        let key = Key::InitiatorName;
-        let mut ledger = Ledger::new(Role::Initiator);
-        ledger.admit(key, "x", Phase::Security).unwrap();
-        assert!(ledger.admit(key, "x", Phase::Security).is_err());
-        assert_eq!(
-            ledger.admit(key, "x", Phase::Operational),
-            Ok(Admission::Redeclared)
-        );
-        assert!(ledger.admit(key, "x", Phase::Operational).is_err());
-    }
-
-    #[test]
-    fn a_target_may_have_several_addresses() {
-        let mut ledger = Ledger::new(Role::Target);
-        for address in ["10.0.0.1", "10.0.0.2"] {
-            let admission = ledger.admit(Key::TargetAddress, address, Phase::Operational);
-            assert_eq!(admission, Ok(Admission::New));
-        }
-    }
-
-    #[test]
-    fn values_are_bounded_key_by_key() {
-        let long = "x".repeat(256);
-        for (key, phase) in [
-            (Key::InitiatorAlias, Phase::Operational),
-            (Key::MaxBurstLength, Phase::Operational),
-        ] {
-            let mut ledger = Ledger::new(Role::Initiator);
-            let result = ledger.admit(key, &long, phase);
-            assert_eq!(result, Err(NegotiationError::ValueTooLong(key)));
-            assert!(ledger.admit(key, &long[..255], phase).is_ok());
-        }
-        let mut ledger = Ledger::new(Role::Initiator);
-        assert!(
-            ledger
-                .admit(Key::ChapR, &"0".repeat(2050), Phase::Security)
-                .is_ok()
-        );
-    }
 }
 
 fn preferences() -> impl Strategy<Value = Preferences> {
