@@ -20,14 +20,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::block::{MediaError, MediaOperation, MediaOutcome};
-use crate::cdb::Cdb;
+use crate::cdb::{Cdb, Extent};
 use crate::decode;
 use crate::lun::Lun;
 use crate::media;
+use crate::media::partial_write::PartialWrite;
 use crate::nexus::Nexus;
-use crate::reservation::StoreOrder;
 use crate::parameter::Parameter;
-use crate::sense::{Sense, SenseBytes, SenseFormat};
+use crate::reservation::StoreOrder;
+use crate::sense::{AdditionalSense, Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
 
@@ -239,6 +240,8 @@ pub(crate) trait Procedure: fmt::Debug + Send {
 pub struct Command {
     transfer: Transfer,
     scratch_length: usize,
+    /// The data-out has one right size: see [`Command::expect_data_out`].
+    exact: bool,
     state: State,
 }
 
@@ -272,6 +275,37 @@ impl Command {
     /// answered, everything else fails with LOGICAL UNIT NOT SUPPORTED (SPC-4 §5.10 and §6.6.1).
     pub fn begin_without_unit(cdb: &[u8]) -> Self {
         decode::begin_without_unit(Cdb::new(cdb)).unwrap_or_else(Self::completed)
+    }
+
+    /// How much the transport says the initiator is ready to send (iSCSI: Expected Data Transfer
+    /// Length of a write). To be called, if at all, before anything else.
+    ///
+    /// Less or more than the CDB asks for is a residual, not an error: a WRITE that gets less writes
+    /// what it gets, to the byte. COMPARE AND WRITE and WRITE SAME are the exception: how much they
+    /// take follows from what the data means, so that with more of it CDB and data cannot both be
+    /// right. They fail with INVALID FIELD IN CDB.
+    #[inline]
+    pub fn expect_data_out(&mut self, length: u64) {
+        if length != self.transfer.length {
+            self.expect_other_data_out(length);
+        }
+    }
+
+    #[cold]
+    fn expect_other_data_out(&mut self, length: u64) {
+        if self.exact && length > self.transfer.length {
+            let sense = Sense::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
+            *self = Self::completed(sense.into());
+        } else if let State::Single {
+            operation: MediaOperation::Write { lba, blocks, fua },
+            ..
+        } = self.state
+            && length < self.transfer.length
+        {
+            let block_size = u32::try_from(self.transfer.length / blocks.0).unwrap_or(u32::MAX);
+            let machine = PartialWrite::new(Extent { lba, blocks }, block_size, fua);
+            *self = Self::procedure(self.transfer, machine.scratch_length(), machine);
+        }
     }
 
     /// What it wants to transfer. No data once it is decided.
@@ -344,6 +378,7 @@ impl Command {
         Self {
             transfer: Transfer::NONE,
             scratch_length: 0,
+            exact: false,
             state: State::Decided(completion),
         }
     }
@@ -354,6 +389,7 @@ impl Command {
         Self {
             transfer,
             scratch_length: 0,
+            exact: false,
             state: State::Single { operation, place },
         }
     }
@@ -363,6 +399,7 @@ impl Command {
         Self {
             transfer,
             scratch_length: 0,
+            exact: false,
             state: State::Parameter(parameter),
         }
     }
@@ -377,10 +414,20 @@ impl Command {
         Self {
             transfer,
             scratch_length,
+            exact: false,
             state: State::Procedure {
                 procedure,
                 writing: false,
             },
+        }
+    }
+
+    /// The data-out has one right size.
+    #[must_use]
+    pub(crate) fn exact(self) -> Self {
+        Self {
+            exact: true,
+            ..self
         }
     }
 

@@ -267,14 +267,14 @@ fn transferable(
 ) -> Result<Extent, Sense> {
     let extent = ranged(command, cdb, unit)?;
     if extent.blocks.0 > u64::from(unit.config().max_transfer_blocks) {
-        return Err(length_field_too_large(command.cdb_length()));
+        return Err(invalid_length_field(command.cdb_length()));
     }
     Ok(extent)
 }
 
 /// INVALID FIELD IN CDB that points at the length field of an extent.
 #[cold]
-fn length_field_too_large(cdb_length: u8) -> Sense {
+fn invalid_length_field(cdb_length: u8) -> Sense {
     let byte = match cdb_length {
         6 => 4,
         10 => 7,
@@ -375,9 +375,7 @@ fn compare_and_write(
     let machine = CompareAndWrite::new(extent, block_size, cdb.fua());
     let transfer = blocks_from_initiator(machine.data_out_blocks(), block_size);
     let scratch = machine.scratch_length();
-    Ok(unless_empty(extent, || {
-        Command::procedure(transfer, scratch, machine)
-    }))
+    Ok(unless_empty(extent, || Command::procedure(transfer, scratch, machine)).exact())
 }
 
 /// ATOMIC BOUNDARY must be zero, as MAXIMUM ATOMIC BOUNDARY SIZE says; the table sees to that.
@@ -410,22 +408,21 @@ fn write_same(
     if unmap && unit.config().unmap_granularity_blocks.is_none() {
         return Err(Sense::invalid_field_in_cdb(1, 3));
     }
-    let mut extent = ranged(command, cdb, unit)?;
+    let extent = ranged(command, cdb, unit)?;
     if extent.blocks.0 == 0 {
-        // WSNZ is zero: no number means to the end of the medium.
-        extent.blocks.0 = unit.block_count().saturating_sub(extent.lba.0);
-        if extent.blocks.0 == 0 {
-            return Err(Sense::out_of_range(extent.lba.0));
-        }
+        // WSNZ is one: "to the end of the medium" is too much to write by mistake.
+        return Err(invalid_length_field(command.cdb_length()));
     }
     if extent.blocks.0 > u64::from(write_same::MAX_BLOCKS) {
-        return Err(length_field_too_large(command.cdb_length()));
+        return Err(invalid_length_field(command.cdb_length()));
     }
     let block_size = unit.config().block_size;
     let machine = WriteSame::new(extent, block_size, ndob, unmap && !anchor);
     let transfer = blocks_from_initiator(machine.data_out_blocks(), block_size);
     let scratch = machine.scratch_length();
-    Ok(Command::procedure(transfer, scratch, machine))
+    let command = Command::procedure(transfer, scratch, machine);
+    // Without a data-out buffer there is nothing that could have the right size.
+    Ok(if ndob { command } else { command.exact() })
 }
 
 fn get_lba_status(cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {

@@ -262,11 +262,13 @@ impl LogicalUnit {
 
 /// Extended INQUIRY data VPD page (86h), 64 bytes with the header.
 fn extended_inquiry(config: &LogicalUnitConfig, page: &mut Vec<u8>) {
+    const HEADSUP: u8 = 0x04;
+    const ORDSUP: u8 = 0x02;
     const SIMPSUP: u8 = 0x01;
     const V_SUP: u8 = 0x01;
     const LUICLR: u8 = 0x01;
     let mut data = [0; 60];
-    data[1] = SIMPSUP;
+    data[1] = HEADSUP | ORDSUP | SIMPSUP;
     data[2] = if config.volatile_cache { V_SUP } else { 0 };
     data[3] = LUICLR;
     page.extend(data);
@@ -293,6 +295,8 @@ fn block_limits(config: &LogicalUnitConfig, page: &mut Vec<u8>) {
     put(40, write_same::MAX_BLOCKS);
     put(44, atomic::max_blocks(max_transfer));
     // Atomic alignment and granularity: none required. With a boundary: not supported.
+    const WSNZ: u8 = 0x01;
+    data[4] = WSNZ;
     data[5] = compare_and_write::max_blocks(max_transfer);
     let granularity = u16::try_from(4096 / config.block_size.max(1))
         .unwrap_or(0)

@@ -145,7 +145,8 @@ impl Device {
 
     pub fn send_as(&mut self, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) -> Outcome {
         let unit = Arc::clone(&self.unit);
-        let command = Command::begin(&unit, nexus, cdb);
+        let mut command = Command::begin(&unit, nexus, cdb);
+        command.expect_data_out(offered.len() as u64);
         self.drive(command, Some(&unit), offered)
     }
 

@@ -124,7 +124,7 @@ fn designators_come_from_the_uuid_and_find_the_unit_again() {
 fn block_limits_are_those_that_are_enforced() {
     let data = vpd(&mut Device::new(1000), 0xb0);
     assert_eq!(data.len(), 64);
-    assert_eq!(data[4..8], [0, 255, 0, 8]);
+    assert_eq!(data[4..8], [1, 255, 0, 8]);
     assert_eq!(be32(&data, 8), 4096);
     assert_eq!(be32(&data, 12), 512);
     assert_eq!((be32(&data, 20), be32(&data, 24)), (1 << 20, 256));

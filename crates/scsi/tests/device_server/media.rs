@@ -170,9 +170,21 @@ fn write_with_less_data_than_the_cdb_says_writes_the_whole_blocks_that_came() {
 }
 
 #[test]
-fn write_with_a_torn_block_writes_nothing() {
+fn write_of_part_of_a_block_leaves_the_rest_of_it() {
+    let (mut device, before) = with_data(4);
+    for (opcode, sent) in [(0x8a, 200), (0x8a, 512 + 200), (0x8a, 3 * 512 - 1)] {
+        let cdb = cdb_16(opcode, FUA, 0, 3);
+        device.send(&cdb, &vec![7; sent]).good();
+        let now = device.run(&cdb_16(0x88, 0, 0, 4)).good().data_in;
+        assert!(now[..sent].iter().all(|byte| *byte == 7));
+        assert_eq!(now[sent..], before[sent..]);
+    }
+}
+
+#[test]
+fn torn_blocks_of_other_writes_are_refused_before_anything_is_written() {
     let mut device = Device::new(1000);
-    for opcode in [0x8a, 0x8b, 0x8e, 0x93, 0x9c] {
+    for opcode in [0x8b, 0x8e, 0x93, 0x9c] {
         device
             .send(&cdb_16(opcode, 0, 5, 3), &[7; 200])
             .illegal(Code::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
@@ -481,21 +493,31 @@ fn write_same_without_data_out_buffer_takes_no_data() {
 }
 
 #[test]
-fn write_same_of_no_blocks_goes_to_the_end_within_its_limit() {
+fn write_same_of_no_blocks_or_too_many_is_refused() {
     let mut device = Device::new(40_000);
-    device.send(&cdb_16(0x93, 0, 39_990, 0), &[1; 512]).good();
-    assert_eq!(device.blocks.len(), 10);
-    device
-        .send(&cdb_16(0x93, 0, 0, 0), &[1; 512])
-        .illegal(Code::INVALID_FIELD_IN_CDB);
-    device
-        .send(&cdb_16(0x93, 0, 0, 32_769), &[1; 512])
-        .illegal(Code::INVALID_FIELD_IN_CDB);
-    device.send(&cdb_16(0x93, 0, 7232, 0), &[0; 512]).good();
-    let beyond = cdb_16(0x93, 0, 40_000, 0);
-    device
-        .send(&beyond, &[1; 512])
-        .illegal(Code::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
+    for blocks in [0, 32_769] {
+        device
+            .send(&cdb_16(0x93, 0, 0, blocks), &[1; 512])
+            .illegal(Code::INVALID_FIELD_IN_CDB);
+    }
+    device.send(&cdb_16(0x93, 0, 0, 32_768), &[1; 512]).good();
+    assert_eq!(device.blocks.len(), 32_768);
+}
+
+#[test]
+fn more_data_than_one_block_or_two_instances_contradicts_the_cdb() {
+    let mut device = Device::new(1000);
+    let refused = device.send(&cdb_16(0x93, 0, 0, 1), &[1; 1024]);
+    assert!(refused.illegal(Code::INVALID_FIELD_IN_CDB).decided_early);
+    for blocks in [0, 1] {
+        let mut cdb = cdb_16(0x89, 0, 0, 0);
+        cdb[13] = blocks;
+        device
+            .send(&cdb, &[0; 2048])
+            .illegal(Code::INVALID_FIELD_IN_CDB);
+    }
+    device.send(&cdb_16(0x93, 1, 0, 1), &[1; 1024]).good();
+    device.send(&cdb_16(0x8a, 0, 0, 1), &[1; 1024]).good();
 }
 
 #[test]
