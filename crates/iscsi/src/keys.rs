@@ -392,6 +392,41 @@ impl KeySet {
     }
 }
 
+/// The keys of chapter 12 in one logical text data segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SecurityKeys<'a> {
+    pub auth_method: Option<&'a str>,
+    pub chap_a: Option<&'a str>,
+    pub chap_i: Option<&'a str>,
+    pub chap_c: Option<&'a str>,
+    pub chap_n: Option<&'a str>,
+    pub chap_r: Option<&'a str>,
+}
+
+impl<'a> SecurityKeys<'a> {
+    /// Puts `value` in its place; false when `key` is no security key.
+    pub fn insert(&mut self, key: Key, value: &'a str) -> bool {
+        let place = match key {
+            Key::AuthMethod => &mut self.auth_method,
+            Key::ChapA => &mut self.chap_a,
+            Key::ChapI => &mut self.chap_i,
+            Key::ChapC => &mut self.chap_c,
+            Key::ChapN => &mut self.chap_n,
+            Key::ChapR => &mut self.chap_r,
+            _ => return false,
+        };
+        *place = Some(value);
+        true
+    }
+
+    /// Whether there is anything of a response, or a challenge from the initiator.
+    pub fn has_chap_response(&self) -> bool {
+        [self.chap_i, self.chap_c, self.chap_n, self.chap_r]
+            .iter()
+            .any(Option::is_some)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ pub enum SessionType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PortalGroupTag(pub u16);
 
-/// A digest in force in one direction-less place, header or data segment (RFC 7143 §13.1).
+/// The digest in force behind headers, or behind data segments (RFC 7143 §13.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Digest {
     /// Nothing is added.

@@ -194,6 +194,11 @@ impl TextWriter {
         self.bytes.push(0);
     }
 
+    /// Appends all that was written to another.
+    pub fn append(&mut self, other: Self) {
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
     /// Whether nothing has been written.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -11,7 +11,7 @@
 
 use super::{LoginError, Offer};
 use crate::chap::{self, Challenge, ChapAccount, ChapAlgorithm};
-use crate::keys::Key;
+use crate::keys::{Key, SecurityKeys};
 use crate::negotiation::Ledger;
 use crate::text::{self, NONE, TextWriter};
 
@@ -38,17 +38,6 @@ impl ChapCredentials {
             &self.algorithms
         }
     }
-}
-
-/// The security keys of one logical text data segment.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SecurityKeys<'a> {
-    pub auth_method: Option<&'a str>,
-    pub chap_a: Option<&'a str>,
-    pub chap_i: Option<&'a str>,
-    pub chap_c: Option<&'a str>,
-    pub chap_n: Option<&'a str>,
-    pub chap_r: Option<&'a str>,
 }
 
 /// How far the exchange has got.

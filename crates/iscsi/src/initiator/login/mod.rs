@@ -17,9 +17,9 @@ mod tests;
 use thiserror::Error;
 
 pub use self::authentication::ChapCredentials;
-use self::authentication::{Exchange, SecurityKeys};
+use self::authentication::Exchange;
 use crate::chap::BinaryValueError;
-use crate::keys::{self, Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase};
+use crate::keys::{self, Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase, SecurityKeys};
 use crate::name::IscsiName;
 use crate::negotiation::{Ledger, Negotiation, NegotiationError, Preferences, Role};
 use crate::pdu::{
@@ -300,7 +300,11 @@ impl Login {
         }
         let mut out = TextWriter::new();
         let text = self.incoming.take();
-        self.receive(&text, &mut out)?;
+        let answers_due = self.receive(&text, &mut out)?;
+        // §6.3: with the T bit nothing may be said that needs an answer.
+        if response.transit && answers_due {
+            return Err(LoginError::WrongTransition(response.next_stage));
+        }
         if response.transit {
             self.transit(response, &mut out)?;
             if self.stage == Stage::FULL_FEATURE_PHASE {
@@ -331,8 +335,9 @@ impl Login {
         Ok(())
     }
 
-    /// Takes in a complete text.
-    fn receive(&mut self, text: &[u8], out: &mut TextWriter) -> Result<(), LoginError> {
+    /// Takes in a complete text and writes the answers. Tells whether the target waits for one; for
+    /// NotUnderstood it does not.
+    fn receive(&mut self, text: &[u8], out: &mut TextWriter) -> Result<bool, LoginError> {
         let phase = match self.stage {
             Stage::SECURITY_NEGOTIATION => Phase::Security,
             _ => Phase::Operational,
@@ -348,12 +353,7 @@ impl Login {
             };
             self.ledger.admit(key, pair.value, phase)?;
             match key {
-                Key::AuthMethod => security.auth_method = Some(pair.value),
-                Key::ChapA => security.chap_a = Some(pair.value),
-                Key::ChapI => security.chap_i = Some(pair.value),
-                Key::ChapC => security.chap_c = Some(pair.value),
-                Key::ChapN => security.chap_n = Some(pair.value),
-                Key::ChapR => security.chap_r = Some(pair.value),
+                key if security.insert(key, pair.value) => {}
                 Key::TargetAlias => self.target_alias = Some(pair.value.to_owned()),
                 Key::TargetPortalGroupTag => {
                     let tag = text::parse_number(pair.value)
@@ -366,11 +366,16 @@ impl Login {
                 key => operational.push((key, pair.value)),
             }
         }
+        let mut answers = TextWriter::new();
         if phase == Phase::Security {
-            self.exchange.receive(&security, &mut self.ledger, out)
+            self.exchange
+                .receive(&security, &mut self.ledger, &mut answers)?;
         } else {
-            Ok(self.negotiation.receive(&operational, out)?)
+            self.negotiation.receive(&operational, &mut answers)?;
         }
+        let due = !answers.is_empty();
+        out.append(answers);
+        Ok(due)
     }
 
     /// The target goes to another stage.
@@ -387,8 +392,7 @@ impl Login {
                 }
                 _ => false,
             };
-        // §6.3: with the T bit nothing may be said that needs an answer.
-        if !legal || !out.is_empty() {
+        if !legal {
             return Err(LoginError::WrongTransition(next));
         }
         if self.stage == Stage::SECURITY_NEGOTIATION {

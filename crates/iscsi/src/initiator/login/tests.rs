@@ -239,6 +239,7 @@ fn hear(response: impl FnOnce(&mut LoginResponse), text: &[u8]) -> Result<LoginS
 #[test]
 fn what_a_target_may_not_do_ends_the_login() {
     assert!(hear(|_| (), b"AuthMethod=None\0").is_ok());
+    assert!(hear(|_| (), b"").is_ok());
     for (result, error) in [
         (
             hear(|answer| answer.isid = Isid([9; 6]), b""),
@@ -289,6 +290,15 @@ fn what_a_target_may_not_do_ends_the_login() {
     ] {
         assert_eq!(result.unwrap_err(), error);
     }
+}
+
+#[test]
+fn unknown_keys_of_a_target_are_answered_in_the_next_stage() {
+    let Ok(LoginStep::Send { request, data }) = hear(|_| (), b"AuthMethod=None\0X-key=1\0") else {
+        panic!("the login ended");
+    };
+    assert_eq!(request.current_stage, Stage::LOGIN_OPERATIONAL_NEGOTIATION);
+    assert!(data.starts_with(b"X-key=NotUnderstood\0HeaderDigest="));
 }
 
 #[test]

@@ -16,47 +16,13 @@ use subtle::ConstantTimeEq;
 
 use super::LoginError;
 use crate::chap::{self, Challenge, ChapAlgorithm, Secret};
-use crate::keys::Key;
+use crate::keys::{Key, SecurityKeys};
 use crate::negotiation::Ledger;
 use crate::target::directory::{Authentication, ChapAuthentication, Directory};
 use crate::text::{self, NONE, TextWriter};
 
 /// The one authentication method there is besides None.
 const CHAP: &str = "CHAP";
-
-/// The security keys of one logical text data segment.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SecurityKeys<'a> {
-    pub auth_method: Option<&'a str>,
-    pub chap_a: Option<&'a str>,
-    pub chap_i: Option<&'a str>,
-    pub chap_c: Option<&'a str>,
-    pub chap_n: Option<&'a str>,
-    pub chap_r: Option<&'a str>,
-}
-
-impl<'a> SecurityKeys<'a> {
-    /// Puts `value` in its place; false when `key` is no security key.
-    pub fn insert(&mut self, key: Key, value: &'a str) -> bool {
-        let place = match key {
-            Key::AuthMethod => &mut self.auth_method,
-            Key::ChapA => &mut self.chap_a,
-            Key::ChapI => &mut self.chap_i,
-            Key::ChapC => &mut self.chap_c,
-            Key::ChapN => &mut self.chap_n,
-            Key::ChapR => &mut self.chap_r,
-            _ => return false,
-        };
-        *place = Some(value);
-        true
-    }
-
-    fn has_chap_response(&self) -> bool {
-        [self.chap_i, self.chap_c, self.chap_n, self.chap_r]
-            .iter()
-            .any(Option::is_some)
-    }
-}
 
 /// How far the initiator has got in proving who it is.
 #[derive(Debug)]

@@ -28,10 +28,10 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-use self::authentication::{Exchange, SecurityKeys};
+use self::authentication::Exchange;
 pub use self::error::LoginError;
 use super::directory::{Directory, LoginConfig, LoginRefusal, SessionIdentity, SessionRequest};
-use crate::keys::{Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase};
+use crate::keys::{Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase, SecurityKeys};
 use crate::name::IscsiName;
 use crate::negotiation::{Admission, Ledger, Negotiation, Role};
 use crate::pdu::{
