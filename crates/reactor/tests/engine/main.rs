@@ -4,5 +4,4 @@ mod drop;
 mod rig;
 mod sockets;
 mod storage;
-mod unprivileged;
 mod wakeups;

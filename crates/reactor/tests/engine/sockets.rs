@@ -136,8 +136,11 @@ on_both_engines! {
         let (ours, mut peer) = rig.connection(TOKEN);
         rig.wait_for(TOKEN, Readiness::is_writable);
         for _ in 0..3 {
-            let sent = fill(&ours);
-            assert!(rig.turn(A_WHILE).is_empty(), "nothing was read yet");
+            let mut sent = fill(&ours);
+            // The peer's kernel may still make room for more.
+            while !rig.turn(A_WHILE).is_empty() {
+                sent += fill(&ours);
+            }
             let reader = std::thread::spawn(move || {
                 peer.read_exact(&mut vec![0; sent]).unwrap();
                 peer
@@ -262,6 +265,24 @@ on_both_engines! {
         }
     }
 
+    fn end_of_a_connection_is_noticed_however_it_comes(rig) {
+        for round in 0..400_u32 {
+            let token = SocketToken(u64::from(round));
+            let (ours, mut peer) = rig.connection(token);
+            let other = std::thread::spawn(move || {
+                for _ in 0..round % 7 {
+                    peer.write_all(&[1; 100]).unwrap();
+                }
+                if round % 2 == 0 {
+                    socket::reset_on_close(&peer).unwrap();
+                }
+            });
+            echo(rig, &ours);
+            rig.engine.deregister(ours.as_fd(), token);
+            other.join().unwrap();
+        }
+    }
+
     fn sixty_four_mebibytes_are_echoed_unchanged(rig) {
         const TOTAL: usize = 64 << 20;
         let (ours, peer) = rig.connection(TOKEN);
@@ -297,7 +318,7 @@ on_both_engines! {
     }
 }
 
-/// Sends back what comes, until the end of the stream.
+/// Sends back what comes, until the end of the connection.
 fn echo(rig: &mut Rig, ours: &OwnedFd) {
     let mut bytes = vec![0; 256 << 10];
     let mut pending = 0..0;
@@ -310,19 +331,16 @@ fn echo(rig: &mut Rig, ours: &OwnedFd) {
                     readable = hang_up || count == bytes.len();
                     pending = 0..count;
                 }
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                    readable = false;
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => readable = false,
+                Err(_) => return,
             }
         } else if !pending.is_empty() && writable {
             let slice = IoSlice::new(&bytes[pending.clone()]);
             match socket::send(ours, &[slice], false) {
                 Ok(count) => pending.start += count,
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                    writable = false;
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => writable = false,
+                // What broke it is found when receiving.
+                Err(_) => pending = 0..0,
             }
         } else {
             for event in rig.next_events() {
