@@ -3,11 +3,12 @@
 //! - [`table`]: registrations and the persistent reservation, as a value without protocol;
 //!   [`NexusIdentity`] names registrants of SCSI and of NVMe alike.
 //! - [`conflict`]: the one table of which command is allowed under which reservation.
-//! - [`persistent_in`], [`persistent_out`]: PERSISTENT RESERVE IN and OUT (SPC-4 §5.12, §6.15,
-//!   §6.16) on top of it.
-//! - [`legacy`]: RESERVE (6) and RELEASE (6) (SPC-2 §5.5.2 with the exceptions of SPC-4 §5.12.3).
+//! - `persistent_in`, `persistent_out`: PERSISTENT RESERVE IN and OUT (SPC-4 §5.12, §6.15, §6.16) on
+//!   top of it; what OUT does is a function of its own in `rules`.
+//! - `legacy`: RESERVE (6) and RELEASE (6) (SPC-2 §5.5.2 with the exceptions of SPC-4 §5.12.3).
 //! - [`transport_id`]: iSCSI TransportIDs (SPC-4 §7.6.4.6).
-//! - [`store`]: reservations as bytes that survive a restart (APTPL).
+//! - [`store`]: reservations as bytes that survive a restart (APTPL); [`StoreOrder`] keeps them in
+//!   order.
 
 use std::sync::Arc;
 
