@@ -302,3 +302,139 @@ impl Queued {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: PayloadId = PayloadId(7);
+
+    fn arena_of(transmit: &Transmit) -> Vec<&[u8]> {
+        transmit
+            .segments()
+            .filter_map(|segment| match segment {
+                Segment::Arena { start, length } => Some(&transmit.arena()[start..start + length]),
+                Segment::Zeros { .. } | Segment::Buffer { .. } => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn adjacent_bytes_are_one_segment() {
+        let mut transmit = Transmit::new();
+        transmit.push_bytes(b"one");
+        transmit.push_bytes(b"two");
+        transmit.push_zeros(3);
+        transmit.push_zeros(4);
+        transmit.push_bytes(b"three");
+        assert_eq!(transmit.segments().count(), 3);
+        assert_eq!(arena_of(&transmit), [&b"onetwo"[..], b"three"]);
+        assert_eq!(transmit.pending_bytes(), 18);
+    }
+
+    #[test]
+    fn payload_is_released_with_its_last_byte() {
+        let mut transmit = Transmit::new();
+        transmit.push_buffer(ID, 0, 10, false);
+        transmit.push_bytes(b"head");
+        transmit.push_buffer(ID, 10, 10, true);
+        let mut released = Vec::new();
+        transmit.advance(23, &mut released);
+        assert_eq!(released, []);
+        let rest = Segment::Buffer {
+            id: ID,
+            start: 19,
+            length: 1,
+        };
+        assert_eq!(transmit.segments().collect::<Vec<_>>(), [rest]);
+        transmit.advance(1, &mut released);
+        assert_eq!(released, [ID]);
+        assert!(transmit.is_empty());
+    }
+
+    #[test]
+    fn a_dying_connection_releases_all_payload_once() {
+        let mut transmit = Transmit::new();
+        transmit.push_buffer(ID, 0, 10, false);
+        transmit.push_buffer(ID, 10, 10, true);
+        transmit.push_buffer(PayloadId(8), 0, 10, true);
+        let mut released = Vec::new();
+        transmit.release_all(&mut released);
+        assert_eq!(released, [ID, PayloadId(8)]);
+        assert!(transmit.is_empty());
+        assert_eq!(transmit.pending_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_taken_back_leaves_no_trace() {
+        let mut transmit = Transmit::new();
+        let range = transmit.reserve_arena(10);
+        transmit.take_back(range);
+        assert!(transmit.is_empty());
+        transmit.push_bytes(b"kept");
+        let range = transmit.reserve_arena(10);
+        transmit.take_back(range);
+        transmit.push_bytes(b" too");
+        assert_eq!(arena_of(&transmit), [b"kept too"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "more bytes left than were queued")]
+    fn more_cannot_leave_than_is_queued() {
+        Transmit::new().advance(1, &mut Vec::new());
+    }
+
+    #[test]
+    fn the_arena_stays_bounded_when_the_queue_is_never_empty() {
+        let mut transmit = Transmit::new();
+        transmit.push_bytes(&[0; 1000]);
+        for _ in 0..10_000 {
+            transmit.push_bytes(&[1; 1000]);
+            transmit.advance(1000, &mut Vec::new());
+        }
+        assert!(
+            transmit.arena.len() <= 4 * COMPACT_AT,
+            "{}",
+            transmit.arena.len()
+        );
+    }
+
+    proptest! {
+        /// Sizes around the threshold of compaction, so that it happens at every state of the queue.
+        #[test]
+        fn bytes_leave_in_the_order_they_were_queued(
+            steps in prop::collection::vec((0_usize..40_000, 0_usize..60_000, any::<bool>()), 1..60),
+        ) {
+            let mut transmit = Transmit::new();
+            let (mut queued, mut sent) = (Vec::new(), Vec::new());
+            let mut next = 0_u8;
+            for (add, send, zeros) in steps {
+                if zeros {
+                    transmit.push_zeros(add);
+                    queued.resize(queued.len() + add, 0);
+                } else {
+                    next = next.wrapping_add(1);
+                    transmit.push_bytes(&vec![next; add]);
+                    queued.resize(queued.len() + add, next);
+                }
+                let mut stream = Vec::new();
+                for segment in transmit.segments() {
+                    match segment {
+                        Segment::Arena { start, length } => {
+                            stream.extend_from_slice(&transmit.arena()[start..start + length]);
+                        }
+                        Segment::Zeros { length } => stream.resize(stream.len() + length, 0),
+                        Segment::Buffer { .. } => unreachable!("none was queued"),
+                    }
+                }
+                prop_assert_eq!(stream.len(), transmit.pending_bytes());
+                let send = send.min(stream.len());
+                sent.extend_from_slice(&stream[..send]);
+                transmit.advance(send, &mut Vec::new());
+                prop_assert_eq!(&stream[send..], &queued[sent.len()..]);
+            }
+            prop_assert_eq!(&sent[..], &queued[..sent.len()]);
+        }
+    }
+}

@@ -86,7 +86,11 @@ impl<'a> AdditionalHeaders<'a> {
                     return Err(wrong_length);
                 };
                 let read_length = u32::from_be_bytes([a, b, c, d]);
-                if self.bidirectional_read_length.replace(read_length).is_some() {
+                if self
+                    .bidirectional_read_length
+                    .replace(read_length)
+                    .is_some()
+                {
                     return Err(AhsError::Duplicate(ahs_type));
                 }
             }
@@ -103,7 +107,10 @@ impl<'a> AdditionalHeaders<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.extended_cdb.is_empty() {
-            assert!(self.extended_cdb.len() <= CDB_LENGTH_MAX - 16, "CDB too long");
+            assert!(
+                self.extended_cdb.len() <= CDB_LENGTH_MAX - 16,
+                "CDB too long"
+            );
             let length = u16::try_from(self.extended_cdb.len() + 1).expect("checked above");
             bytes.extend(length.to_be_bytes());
             bytes.extend([EXTENDED_CDB, 0]);
@@ -141,7 +148,13 @@ mod tests {
     #[test]
     fn a_segment_longer_than_the_header_is_refused() {
         let error = AdditionalHeaders::decode(&[0, 9, 1, 0, 1, 2, 3, 4]).unwrap_err();
-        assert_eq!(error, AhsError::CutShort(OutOfBytes { wanted: 9, available: 5 }));
+        assert_eq!(
+            error,
+            AhsError::CutShort(OutOfBytes {
+                wanted: 9,
+                available: 5
+            })
+        );
     }
 
     #[test]
@@ -149,7 +162,10 @@ mod tests {
         let decode = AdditionalHeaders::decode;
         assert_eq!(decode(&[0, 1, 3, 0]), Err(AhsError::UnknownType(3)));
         assert_eq!(decode(&[0, 0, 0, 0]), Err(AhsError::UnknownType(0)));
-        let misshapen = AhsError::Length { ahs_type: 2, length: 1 };
+        let misshapen = AhsError::Length {
+            ahs_type: 2,
+            length: 1,
+        };
         assert_eq!(decode(&[0, 1, 2, 0]), Err(misshapen));
         let twice = [[0, 5, 2, 0, 0, 0, 0, 1]; 2].concat();
         assert_eq!(decode(&twice), Err(AhsError::Duplicate(2)));

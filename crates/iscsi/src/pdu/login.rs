@@ -22,9 +22,7 @@
 use std::fmt;
 
 use super::bhs::{Bhs, Field, open_bits, pdu};
-use super::fields::{
-    CmdSn, CommandWindow, ConnectionId, InitiatorTaskTag, Isid, StatSn, Tsih,
-};
+use super::fields::{CmdSn, CommandWindow, ConnectionId, InitiatorTaskTag, Isid, StatSn, Tsih};
 
 open_bits! {
     /// Stage of the login (RFC 7143 §11.12.3).

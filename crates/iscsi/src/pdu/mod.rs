@@ -31,8 +31,7 @@ pub use nop::{NopIn, NopOut};
 pub use notice::{AsyncEvent, AsyncMessage, Reject, RejectReason, SnackRequest, SnackType};
 pub use scsi::{Attribute, ScsiCommand, ScsiResponse, ServiceResponse};
 pub use task_management::{
-    Function, Response as TaskManagementResponseCode, TaskManagementRequest,
-    TaskManagementResponse,
+    Function, Response as TaskManagementResponseCode, TaskManagementRequest, TaskManagementResponse,
 };
 pub use text::{TextRequest, TextResponse};
 

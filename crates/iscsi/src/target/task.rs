@@ -234,7 +234,7 @@ impl Tasks {
 
     /// Whether a write command with this tag ended lately with data owed.
     pub(super) fn ended_lately(&self, tag: InitiatorTaskTag) -> bool {
-        self.ended.contains(&tag)
+        !tag.is_reserved() && self.ended.contains(&tag)
     }
 
     /// The slot of a live task.
