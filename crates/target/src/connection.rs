@@ -78,6 +78,9 @@ pub(crate) struct Connection {
     reached: SocketAddr,
     portal: usize,
     readable: bool,
+    /// The end of the stream has been reported, which happens once. Until it is reached, a short
+    /// receive does not mean that nothing else is there.
+    hang_up: bool,
     writable: bool,
     /// Commands wait for the end of the session this one takes the place of.
     held: bool,
@@ -128,6 +131,7 @@ impl Connection {
             is_dirty: false,
             portal,
             readable: true,
+            hang_up: false,
             writable: true,
             held: false,
             closing: None,
@@ -139,8 +143,9 @@ impl Connection {
         self.peer
     }
 
-    pub(crate) fn set_readable(&mut self) {
+    pub(crate) fn set_readable(&mut self, hang_up: bool) {
         self.readable = true;
+        self.hang_up |= hang_up;
     }
 
     pub(crate) fn set_writable(&mut self) {
@@ -227,7 +232,7 @@ impl Connection {
                 Fate::Over
             }
             Ok((n, placed, room)) => {
-                self.readable = n == room;
+                self.readable = self.hang_up || n == room;
                 if placed > 0 {
                     self.note_placed(placed, core.now_ms);
                 }
@@ -463,6 +468,23 @@ impl Connection {
             debug_assert!(matches!(task.state, TaskState::Elsewhere));
             self.run(core, task, event);
         }
+    }
+
+    /// The tasks that a PREEMPT AND ABORT waits for are gone: whose they were learns of it, and the
+    /// command goes on.
+    pub(crate) fn preempted_tasks_aborted(
+        &mut self,
+        core: &mut Core,
+        address: TaskAddress,
+        aborted: &[Arc<Nexus>],
+    ) {
+        let task = self.tasks.iter().find(|task| task.address == address);
+        let session = self.session.as_ref();
+        if let Some(lun) = task.and_then(|task| session?.luns.get(task.lun?)) {
+            let unit = &core.shared.unit(lun.unit).logical_unit;
+            unit.tasks_cleared_by(&lun.nexus, aborted);
+        }
+        self.resume(core, address, CommandEvent::TasksAborted);
     }
 
     /// Does what is due.

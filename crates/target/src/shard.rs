@@ -220,7 +220,7 @@ impl Shard {
             return;
         };
         if readiness.is_readable() {
-            connection.set_readable();
+            connection.set_readable(readiness.is_hang_up());
             self.list(slot);
         }
         if readiness.is_writable() {
@@ -300,10 +300,10 @@ impl Shard {
             Message::Abort(order) => self.obey(&order),
             Message::AbortDone {
                 waiter: AbortedFor::Task(task),
-                ..
+                aborted,
             } => {
                 self.with(task.connection, |connection, core| {
-                    connection.resume(core, task, CommandEvent::TasksAborted);
+                    connection.preempted_tasks_aborted(core, task, &aborted);
                 });
             }
             Message::AbortDone {
