@@ -47,13 +47,16 @@ impl Connection {
             .as_ref()
             .and_then(|s| s.find_lun(Lun(arrived.lun.0)));
         let cdb = arrived.cdb.as_bytes();
-        let command = match lun.and_then(|lun| self.lun_entry(lun)) {
+        let mut command = match lun.and_then(|lun| self.lun_entry(lun)) {
             Some(entry) => {
                 let unit = &core.shared.unit(entry.unit).logical_unit;
                 Command::begin(unit, &entry.nexus, cdb)
             }
             None => Command::begin_without_unit(cdb),
         };
+        if arrived.write {
+            command.expect_data_out(u64::from(arrived.expected_data_transfer_length));
+        }
         let transfer = command.transfer();
         let scratch_length = command.scratch_length();
         let ordered = arrived.attribute == TaskAttribute::Ordered;
@@ -468,10 +471,12 @@ impl Connection {
             self.machine.rollback_inline_read(id, &mut self.transmit);
         }
         let parameter_length = task.parameter_data.len();
+        let expected = task.expected_data_transfer_length as usize;
         let mut sent = None;
         let (payload, scsi_length) = match &data_in {
             DataIn::Zeros(length) if good => (Payload::Zeros(*length), transfer.length),
-            DataIn::Buffer(buffer) if good && buffer.len() <= COPY_BYTES_MAX => {
+            DataIn::Buffer(buffer) if good && buffer.len().min(expected) <= COPY_BYTES_MAX => {
+                // Also when nothing is expected: what is sent by reference has at least a byte.
                 (Payload::Bytes(buffer), transfer.length)
             }
             DataIn::Buffer(buffer) if good => {
@@ -499,7 +504,7 @@ impl Connection {
                 Direction::ToInitiator | Direction::None => (Payload::None, 0),
             },
         };
-        let by_reference = sent.is_some() && !payload.is_empty();
+        let by_reference = sent.is_some();
         let status = completion.status.0;
         let completion = Completion {
             status,
