@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
+use longshore_tests::pdu::opcode;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
 
@@ -104,6 +105,45 @@ fn a_reservation_that_asks_to_survive_is_there_after_the_server_was_killed() {
     assert_eq!(keys(&mut one), [22]);
     assert_conflict(&write(&mut one));
     assert!(write(&mut two).is_good());
+}
+
+#[test]
+fn preempt_and_abort_ends_a_write_that_is_under_way() {
+    let scratch = Scratch::new("reservations");
+    let server = start(&scratch);
+    let (mut one, mut two) = (slow_writer(&server, 1), host(&server, 2));
+    assert!(out(&mut one, REGISTER, 0, (0, 11), 0).is_good());
+    assert!(out(&mut two, REGISTER, 0, (0, 22), 0).is_good());
+    // A write whose data the target asks for and does not get.
+    let command = one.command_pdu(0, &cdb::write_16(0, 1, false), Data::Out(&[7; 512]));
+    one.send(&command).unwrap();
+    assert_eq!(one.receive().unwrap().opcode(), opcode::R2T);
+    let preempted = out(&mut two, PREEMPT_AND_ABORT, 0, (22, 11), 0);
+    assert!(preempted.is_good(), "{preempted:?}");
+    let told: Vec<_> = (0..3)
+        .map(|_| test_unit_ready(&mut one).sense_code())
+        .collect();
+    let (cleared, registration) = ((6, 0x2f, 0x00), (6, 0x2a, 0x05));
+    assert_eq!(told, [Some(cleared), Some(registration), None]);
+    // Nothing of it was written.
+    let read = two.command(0, &cdb::read_16(0, 1), Data::In(512)).unwrap();
+    assert_eq!(read.data, [0; 512]);
+}
+
+/// A host that sends data only when asked.
+fn slow_writer(server: &Server, number: u16) -> Initiator {
+    let login = Login {
+        initiator: format!("iqn.2026-11.local.longshore:tests-{number}"),
+        initial_r2t: true,
+        immediate_data: false,
+        ..Login::numbered(number)
+    };
+    Initiator::ready(server.portal(0), &login).unwrap()
+}
+
+/// TEST UNIT READY.
+fn test_unit_ready(host: &mut Initiator) -> Answer {
+    host.command(0, &[0; 6], Data::None).unwrap()
 }
 
 #[test]

@@ -17,6 +17,7 @@ use longshore_iscsi::target::{
 use longshore_iscsi::transmit::{PayloadId, Segment, Transmit};
 use longshore_reactor::{Buffer, TimerId};
 use longshore_scsi::command::{CommandEvent, Completion as ScsiCompletion};
+use longshore_scsi::nexus::Nexus;
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
 use slab::Slab;
 
@@ -468,6 +469,23 @@ impl Connection {
             debug_assert!(matches!(task.state, TaskState::Elsewhere));
             self.run(core, task, event);
         }
+    }
+
+    /// The tasks that a PREEMPT AND ABORT waits for are gone: whose they were learns of it, and the
+    /// command goes on.
+    pub(crate) fn preempted_tasks_aborted(
+        &mut self,
+        core: &mut Core,
+        address: TaskAddress,
+        aborted: &[Arc<Nexus>],
+    ) {
+        let task = self.tasks.iter().find(|task| task.address == address);
+        let session = self.session.as_ref();
+        if let Some(lun) = task.and_then(|task| session?.luns.get(task.lun?)) {
+            let unit = &core.shared.unit(lun.unit).logical_unit;
+            unit.tasks_cleared_by(&lun.nexus, aborted);
+        }
+        self.resume(core, address, CommandEvent::TasksAborted);
     }
 
     /// The tasks that a PREEMPT AND ABORT waits for are gone: whose they were learns of it, and the
