@@ -488,23 +488,6 @@ impl Connection {
         self.resume(core, address, CommandEvent::TasksAborted);
     }
 
-    /// The tasks that a PREEMPT AND ABORT waits for are gone: whose they were learns of it, and the
-    /// command goes on.
-    pub(crate) fn preempted_tasks_aborted(
-        &mut self,
-        core: &mut Core,
-        address: TaskAddress,
-        aborted: &[Arc<Nexus>],
-    ) {
-        let task = self.tasks.iter().find(|task| task.address == address);
-        let session = self.session.as_ref();
-        if let Some(lun) = task.and_then(|task| session?.luns.get(task.lun?)) {
-            let unit = &core.shared.unit(lun.unit).logical_unit;
-            unit.tasks_cleared_by(&lun.nexus, aborted);
-        }
-        self.resume(core, address, CommandEvent::TasksAborted);
-    }
-
     /// Does what is due.
     pub(crate) fn handle_deadline(&mut self, now_ms: u64) {
         if let Some(reason) = self.machine.handle_deadline(&mut self.transmit, now_ms) {
