@@ -13,13 +13,22 @@
 //!
 //! | what | io_uring | epoll |
 //! |---|---|---|
-//! | a turn | 1 `io_uring_enter` that submits and waits; none when polling and nothing happened | 1 `epoll_wait` |
+//! | a turn | 1 `io_uring_enter` that submits and waits; none when polling and nothing happened | 1 `epoll_wait`; a `ppoll` before it when it sleeps for a fraction of milliseconds |
 //! | bytes in | 1 `recvmsg` per ready socket and buffer list; a short count ends it | the same |
 //! | bytes out | 1 `sendmsg` per socket and turn | the same |
-//! | n storage operations | none of their own: they ride on the turn's `io_uring_enter` | 1 or 2 per operation on a helper thread, and at most one `futex` wake per helper |
+//! | n storage operations | none of their own: they ride on the turn's `io_uring_enter`. Seeking holes and ioctls as with epoll | 1 per operation on a helper thread, and at most one `futex` each way |
 //! | re-arming a socket | none: multishot poll | none: edge triggered |
+//! | a new connection | 1 `epoll_wait`, 1 `accept4`, the poll rides on the next turn | 1 `accept4`, 1 `epoll_ctl` |
+//! | a connection's end | 1 `io_uring_enter`, 1 `close` | 1 `epoll_ctl`, 1 `close` |
 //! | a message to another core | 1 `write` if that core sleeps, else none | the same |
 //! | idle | none | none |
+//!
+//! A queue of sends on the ring was tried (`examples/echo_floor.rs`): with 32 connections of one
+//! request each it halves the system calls, from 2.1 to 1.1 per request, and saves no processor time
+//! that can be told from noise, because the work of a send is in the send. So sends are calls, whose
+//! result is known at once, and both engines treat sockets alike.
+//!
+//! Nothing on these paths allocates once it has been used as much before (`tests/allocation.rs`).
 
 pub mod affinity;
 pub mod blocking;

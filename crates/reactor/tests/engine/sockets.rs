@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
-use longshore_reactor::{EngineConfig, Event, Readiness, SocketToken, socket};
+use longshore_reactor::{EngineConfig, EngineKind, Event, Readiness, SocketToken, socket};
 
 use crate::rig::{A_WHILE, Rig, listener, on_both_engines, pair};
 
@@ -263,6 +263,8 @@ on_both_engines! {
                 }
             }
         }
+        let overflows = small.engine.counters().completion_overflows;
+        assert_eq!(overflows > 0, small.engine.kind() == EngineKind::IoUring);
     }
 
     fn end_of_a_connection_is_noticed_however_it_comes(rig) {
