@@ -328,7 +328,32 @@ impl Command {
     ///
     /// # Panics
     /// If the scratch memory is shorter than promised.
+    #[inline]
     pub fn step(
+        &mut self,
+        unit: Option<&LogicalUnit>,
+        event: CommandEvent,
+        buffers: Buffers<'_>,
+        siblings: &dyn Siblings,
+    ) -> Step {
+        if let State::Single { operation, place } = &self.state {
+            match (event, place) {
+                (CommandEvent::Media(Ok(_)), _) => return Step::Complete(Completion::GOOD),
+                (CommandEvent::Start, Place::DataIn { .. }) => {
+                    return Step::Media {
+                        unit: UnitSelector::Own,
+                        operation: *operation,
+                        place: *place,
+                    };
+                }
+                _ => {}
+            }
+        }
+        self.step_any(unit, event, buffers, siblings)
+    }
+
+    /// [`Command::step`] without its shortcuts.
+    fn step_any(
         &mut self,
         unit: Option<&LogicalUnit>,
         event: CommandEvent,

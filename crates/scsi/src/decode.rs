@@ -50,7 +50,11 @@ pub(crate) fn begin(
     if command.writes {
         check_writable(unit, nexus)?;
     }
-    dispatch(command, cdb, unit, nexus)
+    match command.operation {
+        Operation::Read => Ok(read(command, cdb, unit)?),
+        Operation::Write => Ok(write(command, cdb, unit)?),
+        _ => dispatch(command, cdb, unit, nexus),
+    }
 }
 
 /// See [`Command::begin_without_unit`].
@@ -106,6 +110,8 @@ fn check_writable(unit: &LogicalUnit, nexus: &Nexus) -> Result<(), Sense> {
     Err(Sense::new(SenseKey::DataProtect, code))
 }
 
+/// Kept out of line, so that READ and WRITE have a short way.
+#[inline(never)]
 fn dispatch(
     command: &CommandDescription,
     cdb: Cdb,
