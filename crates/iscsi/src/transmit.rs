@@ -87,6 +87,9 @@ pub struct Transmit {
 /// The arena is compacted when this much of it has been sent.
 const COMPACT_AT: usize = 64 << 10;
 
+/// An arena that has grown larger is given back when the queue is empty.
+const ARENA_KEPT: usize = 1 << 20;
+
 impl Transmit {
     /// An empty queue.
     #[must_use]
@@ -164,6 +167,9 @@ impl Transmit {
         if self.segments.is_empty() {
             self.arena_base += self.arena_used;
             self.arena_used = 0;
+            if self.arena.len() > ARENA_KEPT {
+                self.arena = Vec::new();
+            }
             return;
         }
         let first = self

@@ -201,6 +201,9 @@ impl Limits {
     }
 }
 
+/// Memory for a data segment that is larger is given back after use.
+const COLLECTED_KEPT: usize = 16 << 10;
+
 /// See the module documentation.
 #[derive(Debug)]
 enum Phase {
@@ -487,7 +490,9 @@ impl Connection {
             }
             _ => self.request(&bhs, &data, directory, transmit),
         };
-        self.collected = data;
+        if data.capacity() <= COLLECTED_KEPT {
+            self.collected = data;
+        }
         event
     }
 

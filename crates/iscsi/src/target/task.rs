@@ -1,7 +1,8 @@
 //! The tasks of a connection: a slab of slots and an index by initiator task tag.
 //!
-//! A slot is `Free`, or `Live` from the command's reception to its response. All memory is reserved
-//! when the session starts: the window and the limit of immediate commands bound the live tasks.
+//! A slot is free, or live from the command's reception to its response. The window and the limit of
+//! immediate commands bound the live tasks; memory is taken for as many as there have been at a time,
+//! so that an idle session costs little and a busy one allocates nothing.
 
 use super::command::{DataOutFailure, TaskId, TaskInfo};
 use crate::pdu::{CmdSn, DataSn, InitiatorTaskTag, Lun, R2tSn, TargetTransferTag};
@@ -143,8 +144,9 @@ const ENDED_REMEMBERED: usize = 64;
 #[derive(Debug)]
 pub(super) struct Tasks {
     slots: Vec<Task>,
-    /// Free slots; the one freed last is used first, as it is in the cache.
-    free: Vec<u32>,
+    /// Free ones of `slots`; the one freed last is used first, as it is in the cache.
+    free: Vec<TaskId>,
+    capacity: u32,
     index: TagIndex,
     immediate_live: usize,
     immediate_max: usize,
@@ -160,11 +162,11 @@ pub(super) struct TooManyImmediate;
 impl Tasks {
     /// Room for `ordered` commands inside the window and `immediate` ones beside it.
     pub(super) fn new(ordered: u32, immediate: u32) -> Self {
-        let capacity = ordered + immediate;
         Self {
-            slots: (0..capacity).map(|_| Task::free()).collect(),
-            free: (0..capacity).rev().collect(),
-            index: TagIndex::new(capacity as usize),
+            slots: Vec::new(),
+            free: Vec::new(),
+            capacity: ordered.saturating_add(immediate),
+            index: TagIndex::new(),
             immediate_live: 0,
             immediate_max: immediate as usize,
             ended: [InitiatorTaskTag::RESERVED; ENDED_REMEMBERED],
@@ -173,7 +175,7 @@ impl Tasks {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.slots.len()
+        self.capacity as usize
     }
 
     /// The live task with this tag.
@@ -195,18 +197,29 @@ impl Tasks {
             }
             self.immediate_live += 1;
         }
-        let slot = self
-            .free
-            .pop()
-            .expect("the window and the immediate limit bound the tasks");
-        let task = &mut self.slots[slot as usize];
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => self.add_slot(),
+        };
+        let task = &mut self.slots[id.index()];
         debug_assert!(!task.live);
         task.initiator_task_tag = tag;
         task.immediate = immediate;
         task.live = true;
         task.data_sn = DataSn(0);
-        self.index.insert(tag, TaskId(slot));
-        Ok(TaskId(slot))
+        self.index.insert(tag, id);
+        Ok(id)
+    }
+
+    #[cold]
+    fn add_slot(&mut self) -> TaskId {
+        let slot = u32::try_from(self.slots.len()).expect("bounded by the capacity");
+        assert!(
+            slot < self.capacity,
+            "the window and the immediate limit bound the tasks"
+        );
+        self.slots.push(Task::free());
+        TaskId(slot)
     }
 
     /// Frees the slot of a live task. Returns whether the task had a place in the window.
@@ -228,7 +241,7 @@ impl Tasks {
             self.immediate_live -= 1;
         }
         self.index.remove(tag);
-        self.free.push(id.0);
+        self.free.push(id);
         !immediate
     }
 
@@ -268,13 +281,14 @@ impl Tasks {
     }
 }
 
-/// Tags to slots: open addressing with linear probing in a table at most half full.
+/// Tags to slots: open addressing with linear probing in a table at most half full, which grows.
 ///
 /// A hostile initiator can make tags collide; that costs it, per command, a walk over at most as
 /// many entries as its window has places.
 #[derive(Debug)]
 struct TagIndex {
     entries: Vec<Entry>,
+    used: usize,
     mask: usize,
     shift: u32,
 }
@@ -292,13 +306,27 @@ const EMPTY: Entry = Entry {
 };
 
 impl TagIndex {
-    fn new(capacity: usize) -> Self {
-        let length = (capacity * 2).next_power_of_two().max(2);
+    fn new() -> Self {
+        Self::with_length(16)
+    }
+
+    /// `length` is a power of two.
+    fn with_length(length: usize) -> Self {
         Self {
             entries: vec![EMPTY; length],
+            used: 0,
             mask: length - 1,
             shift: 64 - length.trailing_zeros(),
         }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut larger = Self::with_length(self.entries.len() * 2);
+        for entry in self.entries.iter().filter(|entry| !entry.tag.is_reserved()) {
+            larger.insert(entry.tag, TaskId(entry.slot));
+        }
+        *self = larger;
     }
 
     /// Where a tag would be if nothing else were there. Initiators count tags up in either byte
@@ -335,6 +363,10 @@ impl TagIndex {
     #[inline]
     fn insert(&mut self, tag: InitiatorTaskTag, id: TaskId) {
         debug_assert!(!tag.is_reserved());
+        if self.used * 2 >= self.entries.len() {
+            self.grow();
+        }
+        self.used += 1;
         let mut at = self.home(tag);
         while !self.entries[at & self.mask].tag.is_reserved() {
             debug_assert_ne!(self.entries[at & self.mask].tag, tag);
@@ -362,6 +394,7 @@ impl TagIndex {
             }
         }
         self.entries[hole] = EMPTY;
+        self.used -= 1;
     }
 }
 

@@ -60,6 +60,11 @@ impl Window {
         self.max_cmd_sn.next().steps_since(self.exp_cmd_sn)
     }
 
+    /// Whether no request has a turn.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.open() == 0
+    }
+
     /// Whether it is the turn of a request.
     #[inline]
     pub(super) const fn turn(&self, cmd_sn: CmdSn) -> Turn {

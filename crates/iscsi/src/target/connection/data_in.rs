@@ -244,9 +244,13 @@ impl Connection {
 
     /// Forgets a task without a response. Data still arriving for it is discarded.
     ///
+    /// When this opens a closed window there may be no response to tell the initiator so; then a
+    /// NOP-In is due at once (§11.4.11), which [`Self::next_deadline_ms`] reports.
+    ///
     /// # Panics
     /// When the task is not live.
     pub fn abort(&mut self, task: TaskId) {
+        self.timers.announce_window |= self.window.is_closed();
         self.end_task(task);
     }
 

@@ -5,6 +5,7 @@
 //! | login | from the start to the end of the login | login finished | the connection closes |
 //! | idle | in full feature phase, from the last byte received | any byte | a NOP-In ping is sent; a discovery session, which must not be pinged (§7.4.3), closes after the answer time too |
 //! | ping | from the NOP-In, and again from every byte received | its NOP-Out | the connection closes |
+//! | window | from the abortion of a task while the window was closed | at once | a NOP-In announces the window (§11.4.11) |
 //! | logout | from the Async Message that asks for a logout | the Logout Request | the connection closes |
 
 use super::{CloseReason, Connection, Phase};
@@ -19,6 +20,8 @@ pub(super) struct Timers {
     last_heard_ms: u64,
     ping: Option<Ping>,
     logout_deadline_ms: Option<u64>,
+    /// The window was closed and has opened without a response that says so.
+    pub(super) announce_window: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,7 @@ struct Ping {
 enum Due {
     LoginTimeout,
     LogoutTimeout,
+    AnnounceWindow,
     SendPing,
     PingTimeout,
 }
@@ -43,6 +47,7 @@ impl Timers {
             last_heard_ms: now_ms,
             ping: None,
             logout_deadline_ms: None,
+            announce_window: false,
         }
     }
 
@@ -72,6 +77,9 @@ impl Connection {
                 timers.started_ms + self.config.login_timeout_ms,
                 Due::LoginTimeout,
             )),
+            Phase::FullFeature if timers.announce_window => {
+                Some((timers.last_heard_ms, Due::AnnounceWindow))
+            }
             Phase::FullFeature => {
                 let logout = timers.logout_deadline_ms.map(|at| (at, Due::LogoutTimeout));
                 [logout, self.silence_due()]
@@ -115,6 +123,11 @@ impl Connection {
             return None;
         }
         let reason = match due {
+            Due::AnnounceWindow => {
+                self.timers.announce_window = false;
+                self.send_nop_in(TargetTransferTag::RESERVED, transmit);
+                return None;
+            }
             Due::SendPing => {
                 self.send_ping(transmit, now_ms);
                 return None;
@@ -132,18 +145,23 @@ impl Connection {
 
     fn send_ping(&mut self, transmit: &mut Transmit, now_ms: u64) {
         let target_transfer_tag = self.transfer_tags.next();
-        let ping = NopIn {
+        self.send_nop_in(target_transfer_tag, transmit);
+        self.timers.ping = Some(Ping {
+            target_transfer_tag,
+            sent_ms: now_ms,
+        });
+    }
+
+    /// A NOP-In that answers none: its StatSN is not used up (§11.19.2).
+    fn send_nop_in(&self, target_transfer_tag: TargetTransferTag, transmit: &mut Transmit) {
+        let nop_in = NopIn {
             lun: Lun::ZERO,
             initiator_task_tag: InitiatorTaskTag::RESERVED,
             target_transfer_tag,
             stat_sn: self.stat_sn,
             window: self.window.announced(),
         };
-        self.encoder.push(ping.encode(), &[], transmit);
-        self.timers.ping = Some(Ping {
-            target_transfer_tag,
-            sent_ms: now_ms,
-        });
+        self.encoder.push(nop_in.encode(), &[], transmit);
     }
 
     /// Asks the initiator to log out (Asynchronous Message 1). When it does not, the deadline closes

@@ -131,3 +131,26 @@ fn a_discovery_session_is_simply_closed_instead_of_asked_to_log_out() {
     assert_eq!(wire.deadline(60), Some(CloseReason::LogoutTimeout));
     wire.assert_silent();
 }
+
+#[test]
+fn a_window_opened_by_an_abortion_is_announced_at_once() {
+    let mut setup = setup();
+    setup.config.queue_depth = 1;
+    let mut wire = Wire::with(setup);
+    let task = wire.start(1, Transfer::None);
+    wire.target.abort(task);
+    assert_eq!(wire.target.next_deadline_ms(), Some(0));
+    assert_eq!(wire.deadline(5), None);
+    let nop_in = NopIn::decode(&wire.only_sent().bhs);
+    assert!(nop_in.target_transfer_tag.is_reserved());
+    assert_eq!(nop_in.window.max_cmd_sn, CmdSn(101));
+    assert_eq!(wire.target.next_deadline_ms(), Some(100));
+    // With the window open there is no hurry.
+    let task = wire.start(2, Transfer::None);
+    wire.good(task);
+    wire.response();
+    let task = wire.start(3, Transfer::None);
+    wire.good(task);
+    wire.response();
+    assert_eq!(wire.target.next_deadline_ms(), Some(105));
+}
