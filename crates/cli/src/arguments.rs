@@ -41,7 +41,8 @@ pub struct Serve {
     /// A volume to serve; can be repeated
     ///
     /// Keys: backend=null|mem|file|block, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
-    /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID. A file that does
+    /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID,
+    /// inline-writes=auto|always|never. A file that does
     /// not exist is created, sparse, when size is given. A comma inside a value is written twice.
     #[arg(
         long = "volume",

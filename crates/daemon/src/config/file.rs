@@ -16,7 +16,7 @@ use super::listener::{ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
 use super::problem::{Location, Problem, ProblemKind};
 use super::size::Size;
-use super::volume::{Backend, BlockSize, Serial, VolumeSettings};
+use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
 
 /// A file that was read.
 #[derive(Clone)]
@@ -84,6 +84,7 @@ pub struct VolumeTable {
     direct: Option<bool>,
     serial: Option<Serial>,
     uuid: Option<Uuid>,
+    inline_writes: Option<InlineWriting>,
 }
 
 impl VolumeTable {
@@ -99,6 +100,7 @@ impl VolumeTable {
             direct: self.direct,
             serial: self.serial.clone(),
             uuid: self.uuid,
+            inline_writes: self.inline_writes,
         }
     }
 }

@@ -11,6 +11,7 @@
 //!   direct      [yes|no]                         O_DIRECT; file, block
 //!   serial      up to 20 printable characters    unit serial number
 //!   uuid        xxxxxxxx-xxxx-…                  source of the identifiers that peers see
+//!   inline-writes  auto | always | never         may buffered writes run on the event loop
 //! ```
 //!
 //! A comma inside a value is written twice.
@@ -19,6 +20,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use longshore_volume::InlineWrites;
 use longshore_volume::open::{BackendKind, VolumeSpec};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -70,6 +72,8 @@ pub struct VolumeSettings {
     pub serial: Option<Serial>,
     /// Source of the identifiers that peers see.
     pub uuid: Option<Uuid>,
+    /// When buffered writes are made on the event loop itself.
+    pub inline_writes: Option<InlineWriting>,
 }
 
 impl VolumeSettings {
@@ -84,6 +88,7 @@ impl VolumeSettings {
         spec.direct = self.direct.unwrap_or(false);
         spec.serial = self.serial.map(|serial| serial.0);
         spec.uuid = self.uuid;
+        spec.inline_writes = self.inline_writes.unwrap_or_default().0;
         Some(spec)
     }
 }
@@ -109,6 +114,9 @@ pub enum SettingError {
     /// Not a serial number.
     #[error("`{0}` is not a serial number; it is 1 to 20 printable ASCII characters")]
     Serial(String),
+    /// Not a way to write.
+    #[error("`{0}` is not a way to write; it is auto, always or never")]
+    InlineWrites(String),
     /// Not a UUID.
     #[error("`{0}` is not a UUID")]
     Uuid(String),
@@ -173,6 +181,31 @@ impl FromStr for Serial {
     }
 }
 
+/// When buffered writes are made on the event loop itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InlineWriting(pub InlineWrites);
+
+impl FromStr for InlineWriting {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        match text {
+            "auto" => Ok(Self(InlineWrites::Auto)),
+            "always" => Ok(Self(InlineWrites::Always)),
+            "never" => Ok(Self(InlineWrites::Never)),
+            _ => Err(SettingError::InlineWrites(text.to_owned())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for InlineWriting {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 /// Reads yes or no.
 fn parse_switch(text: &str) -> Result<bool, SettingError> {
     match text {
@@ -218,7 +251,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "backend",
     "path",
     "size",
@@ -227,6 +260,7 @@ const KEYS: [&str; 8] = [
     "direct",
     "serial",
     "uuid",
+    "inline-writes",
 ];
 
 /// A `--volume` or `--iscsi` argument that could not be read, and the part at fault.
@@ -352,6 +386,7 @@ impl VolumeSettings {
                 let uuid = Uuid::parse_str(&text).map_err(|_| SettingError::Uuid(text))?;
                 once(key, &mut self.uuid, uuid)
             }
+            "inline-writes" => once(key, &mut self.inline_writes, needed(value)?.parse()?),
             _ => Err(VolumeArgumentError::UnknownKey {
                 key: key.to_owned(),
             }),

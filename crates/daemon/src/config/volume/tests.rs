@@ -83,6 +83,7 @@ fn each_way_to_misspell_has_its_own_message() {
         ("d,block-size=1024", "it is 512 or 4096"),
         ("d,serial=123456789012345678901", "1 to 20 printable"),
         ("d,uuid=12", "is not a UUID"),
+        ("d,inline-writes=yes", "it is auto, always or never"),
         (
             "d,backend=rbd",
             "backend `rbd` is not available in this version",
@@ -115,7 +116,7 @@ proptest! {
     #[test]
     fn near_misses_are_answered_without_panic(
         parts in proptest::collection::vec(
-            "(backend|path|size|block-size|read-only|direct|serial|uuid|)(=|)[a-z0-9,=é]{0,6}", 0..5),
+            "(backend|path|size|block-size|read-only|direct|serial|uuid|inline-writes|)(=|)[a-z0-9,=é]{0,6}", 0..5),
     ) {
         let argument = format!("d,{}", parts.join(","));
         if let Ok(parsed) = argument.parse::<VolumeArgument>() {
