@@ -2,8 +2,8 @@
 //!
 //! The command table gives each command an [`Access`]; the logical unit admits or refuses it.
 
-/// How a command fares when another I_T nexus holds a reservation (SPC-4 Table 65 and Table 66,
-/// SBC-3 Table 13).
+/// How a command fares when another I_T nexus holds a reservation (SPC-4 §5.12 and
+/// SBC-3, the tables of commands allowed in the presence of various reservations).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationClass {
     /// Allowed whatever is reserved: INQUIRY, REPORT LUNS, REQUEST SENSE, RELEASE (6).

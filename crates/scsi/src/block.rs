@@ -124,7 +124,7 @@ pub enum MediaOutcome {
     },
 }
 
-/// Provisioning state of a range (SBC-3 §5.3.2, the PROVISIONING STATUS field).
+/// Provisioning state of a range (SBC-3 GET LBA STATUS, the PROVISIONING STATUS field).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentState {
     /// Space is allocated and holds data.

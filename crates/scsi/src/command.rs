@@ -272,7 +272,7 @@ impl Command {
     }
 
     /// The same for a LUN without a logical unit: INQUIRY, REPORT LUNS and REQUEST SENSE are
-    /// answered, everything else fails with LOGICAL UNIT NOT SUPPORTED (SPC-4 §5.10 and §6.6.1).
+    /// answered, everything else fails with LOGICAL UNIT NOT SUPPORTED (SAM-5, incorrect logical unit numbers).
     pub fn begin_without_unit(cdb: &[u8]) -> Self {
         decode::begin_without_unit(Cdb::new(cdb)).unwrap_or_else(Self::completed)
     }

@@ -80,8 +80,9 @@ pub(crate) fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
     }
 }
 
-/// Two commands fare differently under reservations by what they ask for (SBC-3 Table 13, SPC-4
-/// Table 65): a START STOP UNIT that starts, and a PREVENT ALLOW that allows.
+/// Two commands fare differently under reservations by what they ask for (SBC-3 and SPC-4, the
+/// tables of commands allowed in the presence of reservations): a START STOP UNIT that starts, and
+/// a PREVENT ALLOW that allows.
 #[inline]
 fn access(command: &CommandDescription, cdb: Cdb) -> Access {
     let harmless = match command.operation {
@@ -333,7 +334,7 @@ fn verify(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<
         ranged(command, cdb, unit)?
     };
     if write && check == ByteCheck::SameBlock {
-        // BYTCHK 11b is for VERIFY only (SBC-3 §5.44).
+        // BYTCHK 11b is for VERIFY only (SBC-3).
         return Err(Sense::invalid_field_in_cdb(1, 2));
     }
     let block_size = unit.config().block_size;
@@ -351,7 +352,7 @@ fn flush() -> Command {
 }
 
 /// Whether all blocks found room in a cache is not known here, so the status is always GOOD and
-/// never CONDITION MET (SBC-3 §5.10).
+/// never CONDITION MET (SBC-3 PRE-FETCH).
 fn pre_fetch(extent: Extent, unit: &LogicalUnit) -> Command {
     let Extent { lba, mut blocks } = extent;
     if blocks.0 == 0 {
@@ -470,7 +471,7 @@ fn start_stop(cdb: Cdb) -> Result<Command, Sense> {
     })
 }
 
-/// Only the default self-test (SPC-4 §6.40): it reads the first block.
+/// Only the default self-test (SPC-4 SEND DIAGNOSTIC): it reads the first block.
 fn send_diagnostic(cdb: Cdb, block_size: u32) -> Result<Command, Sense> {
     if cdb.bits(1, 5, 3) != 0 {
         return Err(Sense::invalid_field_in_cdb(1, 7));

@@ -1,4 +1,4 @@
-//! INQUIRY (SPC-4 §6.6): standard data and vital product data pages (SPC-4 §7.8, SBC-3 §6.6).
+//! INQUIRY (SPC-4 §6.6): standard data and vital product data pages (SPC-4 §7.8, SBC-3 VPD parameters).
 
 use crate::cdb::Cdb;
 use crate::extended_copy::third_party_copy_page;
@@ -63,7 +63,7 @@ pub(crate) fn inquiry(
 }
 
 /// Answers INQUIRY for a LUN without a logical unit: peripheral qualifier 011b, device type 1Fh.
-/// Of the VPD pages only the list exists (SPC-4 §6.6.1 leaves that open).
+/// Of the VPD pages only the list exists (SPC-4 leaves that open).
 pub(crate) fn without_unit(cdb: Cdb, data_in: &mut Vec<u8>) -> Result<(), Sense> {
     match (cdb.flag(1, 0), cdb.byte(2)) {
         (false, 0) => standard(0x7f, "", data_in),

@@ -1,4 +1,4 @@
-//! Mode pages (SPC-4 §7.5, SBC-3 §6.5): settings of a logical unit that initiators can read and,
+//! Mode pages (SPC-4 §7.5, SBC-3 mode parameters): settings of a logical unit that initiators can read and,
 //! some of them, change.
 //!
 //! | page | | what can be changed |

@@ -153,7 +153,7 @@ fn report_luns(cdb: Cdb, siblings: &dyn Siblings, data_in: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// READ DEFECT DATA (SBC-3 §5.14 f.): the lists asked for are there and empty. Byte 1 of the header:
+/// READ DEFECT DATA (SBC-3): the lists asked for are there and empty. Byte 1 of the header:
 /// PLISTV, GLISTV and the format, as in the CDB.
 fn defect_list_header(request: u8) -> u8 {
     request & 0x1f

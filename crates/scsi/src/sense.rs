@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::block::MediaError;
 
-/// The SENSE KEY field (SPC-4 Table 28).
+/// The SENSE KEY field (SPC-4 §4.5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SenseKey {
@@ -235,7 +235,7 @@ impl Sense {
         }
     }
 
-    /// The one place where failures of the medium become sense data (SBC-3 §4.18). `writing`: the
+    /// The one place where failures of the medium become sense data. `writing`: the
     /// operation that failed was to change the medium.
     pub const fn media_failure(error: MediaError, writing: bool) -> Self {
         use AdditionalSense as Code;
@@ -245,7 +245,7 @@ impl Sense {
                 Code::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE,
             ),
             MediaError::ReadOnly => (SenseKey::DataProtect, Code::WRITE_PROTECTED),
-            // SBC-3 §4.7.3.6: thin provisioning ran out of space, for good as far as we know.
+            // SBC-3 §4.7: thin provisioning ran out of space, for good as far as we know.
             MediaError::NoSpace => (
                 SenseKey::DataProtect,
                 Code::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
@@ -317,7 +317,7 @@ impl Sense {
     }
 }
 
-/// Which of the two formats (SPC-4 §4.5.1): chosen by D_SENSE of the control mode page, or by DESC
+/// Which of the two formats (SPC-4 §4.5): chosen by D_SENSE of the control mode page, or by DESC
 /// of REQUEST SENSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SenseFormat {

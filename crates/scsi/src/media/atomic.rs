@@ -1,4 +1,4 @@
-//! WRITE ATOMIC (16) (SBC-4 §5.48): no other command sees or leaves a mixture.
+//! WRITE ATOMIC (16) (SBC-4): no other command sees or leaves a mixture.
 //!
 //! The range is locked for the write, which gives atomicity towards other commands. What a crash of
 //! the host leaves of it is the backend's matter; docs/protocols/iscsi.md says so.

@@ -1,4 +1,4 @@
-//! COMPARE AND WRITE (SBC-3 §5.2): writes only if the medium holds what the initiator believes.
+//! COMPARE AND WRITE (SBC-3): writes only if the medium holds what the initiator believes.
 //!
 //! The data-out is two instances of the range: what to compare with, then what to write. The range
 //! is locked from before the first read until the command ends, so that of two initiators that

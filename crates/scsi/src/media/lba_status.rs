@@ -1,4 +1,4 @@
-//! GET LBA STATUS (SBC-3 §5.4): which blocks have space allocated.
+//! GET LBA STATUS (SBC-3): which blocks have space allocated.
 //!
 //! ```text
 //!  0  PARAMETER DATA LENGTH (4)        bytes that follow

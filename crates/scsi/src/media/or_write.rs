@@ -1,4 +1,4 @@
-//! ORWRITE (16) (SBC-3 §5.9): writes the bitwise OR of the medium and the data-out. The range is
+//! ORWRITE (16) (SBC-3): writes the bitwise OR of the medium and the data-out. The range is
 //! locked, so that bits set by two initiators at once all survive.
 
 use crate::block::MediaOperation;

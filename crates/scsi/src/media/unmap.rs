@@ -1,4 +1,4 @@
-//! UNMAP (SBC-3 §5.28).
+//! UNMAP (SBC-3).
 //!
 //! ```text
 //!  0  UNMAP DATA LENGTH (2)            bytes that follow

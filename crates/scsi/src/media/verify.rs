@@ -1,4 +1,4 @@
-//! VERIFY and WRITE AND VERIFY (SBC-3 §5.33 ff. and §5.44 ff.).
+//! VERIFY and WRITE AND VERIFY (SBC-3).
 
 use crate::block::{BlockCount, MediaOperation};
 use crate::cdb::Extent;

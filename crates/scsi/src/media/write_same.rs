@@ -1,4 +1,4 @@
-//! WRITE SAME (SBC-3 §5.46 f.; NDOB: SBC-4): one block of data-out for a whole range.
+//! WRITE SAME (SBC-3; NDOB: SBC-4): one block of data-out for a whole range.
 //!
 //! | UNMAP | ANCHOR | block | what is done |
 //! |---|---|---|---|
@@ -7,7 +7,7 @@
 //! | 1 | 1 | zeros or NDOB | the range reads as zeros and keeps or gets its space |
 //! | any | any | other | the block is written to the range |
 //!
-//! Deallocation is only a hint here (SBC-3 §4.7.3.4): the data a read returns afterwards is always
+//! Deallocation is only a hint here (SBC-3 §4.7.3): the data a read returns afterwards is always
 //! the block that was sent.
 
 use crate::block::{BlockCount, MediaOperation};
