@@ -44,22 +44,14 @@ pub struct Serve {
     /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID,
     /// inline-writes=auto|always|never. A file that does
     /// not exist is created, sparse, when size is given. A comma inside a value is written twice.
-    #[arg(
-        long = "volume",
-        value_name = "NAME[,KEY=VALUE]...",
-        verbatim_doc_comment
-    )]
+    #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...")]
     volumes: Vec<VolumeArgument>,
 
     /// Listen for iSCSI; can be repeated [default: 127.0.0.1:3260]
     ///
     /// IPv6 addresses stand in brackets, port 0 picks a free one. `advertise` is the address that
     /// discovery tells instead, for NAT and port forwarding. `tag` is the portal group tag (1).
-    #[arg(
-        long,
-        value_name = "ADDR:PORT[,advertise=ADDR:PORT][,tag=N]",
-        verbatim_doc_comment
-    )]
+    #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT][,tag=N]")]
     iscsi: Vec<ListenerConfig>,
 
     /// Read volumes, targets, listeners and limits from a TOML file
@@ -94,7 +86,7 @@ pub struct Serve {
     ///
     /// [default: $STATE_DIRECTORY, /var/lib/longshore for root, else
     /// $XDG_STATE_HOME/longshore or ~/.local/state/longshore]
-    #[arg(long, value_name = "DIRECTORY", verbatim_doc_comment)]
+    #[arg(long, value_name = "DIRECTORY")]
     state_dir: Option<PathBuf>,
 
     /// Print how to connect, in front of the `ready` line

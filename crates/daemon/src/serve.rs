@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::affinity;
+use longshore_reactor::{EngineError, affinity};
 use longshore_target::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::open::open;
 use longshore_volume::{Geometry, Volume};
@@ -61,8 +61,18 @@ pub enum StartError {
         allowed: CoreList,
     },
     /// The server itself.
-    #[error(transparent)]
+    #[error("{}{}", .0, advice(.0))]
     Server(#[from] ServerStartError),
+}
+
+/// What to do about a server that does not start, where its message leaves that open.
+fn advice(error: &ServerStartError) -> &'static str {
+    match error {
+        ServerStartError::Engine(EngineError::IoUring(_)) => {
+            "\n--engine auto takes epoll where io_uring cannot be used"
+        }
+        _ => "",
+    }
 }
 
 /// What to print at start.
