@@ -57,7 +57,7 @@ use super::task::Tasks;
 use super::window::Window;
 use crate::encoder::Encoder;
 use crate::framing::{Framing, HeaderStep, TrailerStep};
-use crate::pdu::{Bhs, CmdSn, LoginStatus, Opcode, StatSn, TargetTransferTag};
+use crate::pdu::{Bhs, CmdSn, LoginRequest, LoginStatus, Opcode, StatSn, TargetTransferTag};
 use crate::session_parameters::{OperationalParameters, SessionParameters, SessionType};
 use crate::transmit::Transmit;
 
@@ -208,11 +208,19 @@ const COLLECTED_KEPT: usize = 16 << 10;
 #[derive(Debug)]
 enum Phase {
     /// RFC 7143 §8.1.3: T-states S3 and S4.
-    Login(Box<Login>),
+    Login(Box<LoggingIn>),
     /// S5, logged in.
     FullFeature,
     /// Nothing more is accepted.
     Closed(CloseReason),
+}
+
+/// A login under way.
+#[derive(Debug, Default)]
+struct LoggingIn {
+    login: Login,
+    /// The request answered last; there is none before the login phase has started.
+    last: Option<LoginRequest>,
 }
 
 /// What the next bytes of input are.
@@ -435,6 +443,9 @@ impl Connection {
     ) -> Option<Event<'static>> {
         let length = bhs.data_segment_length();
         if length > self.limits.target_max_recv_data_segment_length {
+            if matches!(self.phase, Phase::Login(_)) && bhs.opcode() == Opcode::LOGIN_REQUEST {
+                return Some(self.refuse_long_login(&bhs, transmit));
+            }
             // §7.7: inconsistent lengths are format errors, which end the connection.
             let problem = "data segment longer than MaxRecvDataSegmentLength";
             return Some(self.close(CloseReason::ProtocolError(problem)));

@@ -143,13 +143,17 @@ impl Connection {
         length: u32,
     ) -> Result<Sequence, Refusal> {
         let task = self.tasks.get_mut(task);
-        if !task.write || task.data_out.reported {
+        if !task.write {
             return Err(Refusal::UnknownTag);
         }
         let state = &mut task.data_out;
         let offset = data_out.buffer_offset;
         let end = offset.checked_add(length);
         let (sequence, failure) = if data_out.target_transfer_tag.is_reserved() {
+            // What was announced may come after the command has all that it wants.
+            if state.reported && !state.unsolicited_open {
+                return Err(Refusal::UnknownTag);
+            }
             let failure = if !state.unsolicited_open {
                 Some(DataOutFailure::UNEXPECTED_UNSOLICITED_DATA)
             } else {

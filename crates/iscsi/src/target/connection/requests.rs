@@ -3,12 +3,12 @@
 use super::reject::Refusal;
 use super::{CloseReason, Connection, Event, Limits, Phase, Receiving};
 use crate::pdu::{
-    Bhs, CmdSn, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponse,
-    LogoutResult, NopIn, NopOut, Opcode, TargetTransferTag, TextRequest,
+    Bhs, CmdSn, InitiatorTaskTag, LoginRequest, LoginStatus, LogoutReason, LogoutRequest,
+    LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, TargetTransferTag, TextRequest,
 };
 use crate::session_parameters::{SessionParameters, SessionType};
 use crate::target::directory::Directory;
-use crate::target::login::{LoginOutcome, refuse};
+use crate::target::login::{LoginError, LoginOutcome, refuse};
 use crate::target::task::Tasks;
 use crate::target::window::{Turn, Window};
 use crate::transmit::Transmit;
@@ -24,12 +24,7 @@ impl Connection {
         let login = matches!(self.phase, Phase::Login(_));
         match bhs.opcode() {
             Opcode::LOGIN_REQUEST if login => self.collect(bhs, directory, transmit),
-            // §6.3: "any other PDU" before the end of the login is a protocol error; there is no
-            // session in which it could be answered.
-            _ if login => {
-                let problem = "a PDU other than a Login Request during login";
-                Some(self.close(CloseReason::ProtocolError(problem)))
-            }
+            _ if login => Some(self.invalid_during_login(transmit)),
             Opcode::DATA_OUT => {
                 self.data_out_header(bhs, transmit);
                 None
@@ -157,13 +152,14 @@ impl Connection {
         transmit: &mut Transmit,
     ) -> Option<Event<'static>> {
         let request = LoginRequest::decode(bhs);
-        let Phase::Login(login) = &mut self.phase else {
+        let Phase::Login(logging_in) = &mut self.phase else {
             unreachable!("Login Requests are refused once the login is over");
         };
+        logging_in.last = Some(request);
         let (mut response, text, outcome) = match self.config.refuse_logins {
             Some(status) => (refuse(&request, status), Vec::new(), None),
             None => {
-                let reply = login.handle(&request, data, directory);
+                let reply = logging_in.login.handle(&request, data, directory);
                 (reply.response, reply.data, Some(reply.outcome))
             }
         };
@@ -180,6 +176,41 @@ impl Connection {
             }
             None => Some(self.close(CloseReason::LoginsRefused(response.status))),
         }
+    }
+
+    /// Anything but a Login Request during login (§4.2.4): answered by a login reject once the login
+    /// has started, by nothing before; the end either way.
+    fn invalid_during_login(&mut self, transmit: &mut Transmit) -> Event<'static> {
+        if let Phase::Login(logging_in) = &self.phase
+            && let Some(request) = logging_in.last
+        {
+            self.send_login_reject(&request, LoginStatus::INVALID_DURING_LOGIN, transmit);
+        }
+        self.close(CloseReason::ProtocolError(
+            "a PDU other than a Login Request during login",
+        ))
+    }
+
+    /// A Login Request whose data segment is longer than any may be.
+    pub(super) fn refuse_long_login(
+        &mut self,
+        bhs: &Bhs,
+        transmit: &mut Transmit,
+    ) -> Event<'static> {
+        let error = LoginError::DataSegmentTooLong(bhs.data_segment_length() as usize);
+        self.send_login_reject(&LoginRequest::decode(bhs), error.status(), transmit);
+        self.close(CloseReason::LoginRefused(error))
+    }
+
+    fn send_login_reject(
+        &mut self,
+        request: &LoginRequest,
+        status: LoginStatus,
+        transmit: &mut Transmit,
+    ) {
+        let mut response = refuse(request, status);
+        response.stat_sn = self.next_stat_sn();
+        self.encoder.push(response.encode(), &[], transmit);
     }
 
     /// The login has succeeded: what was negotiated is in force from the next PDU on.

@@ -409,3 +409,51 @@ fn a_text_that_never_ends_is_rejected() {
     let header = with_length(request.encode(), 4096);
     wire.assert_rejected(header, RejectReason::LONG_OPERATION_REJECT);
 }
+
+/// A first request that leaves the login unfinished.
+fn half_a_login() -> LoginRequest {
+    LoginRequest {
+        transit: false,
+        continues: true,
+        current_stage: Stage::SECURITY_NEGOTIATION,
+        next_stage: Stage::SECURITY_NEGOTIATION,
+        version_max: 0,
+        version_min: 0,
+        isid: Isid([0x80, 0, 0, 0, 0, 1]),
+        tsih: Tsih(0),
+        initiator_task_tag: InitiatorTaskTag(3),
+        connection_id: ConnectionId(0),
+        cmd_sn: CmdSn(7),
+        exp_stat_sn: StatSn(0),
+    }
+}
+
+#[test]
+fn anything_else_in_the_middle_of_a_login_gets_a_login_reject() {
+    let mut wire = Wire::logged_in();
+    wire.target = Connection::new(ConnectionConfig::default(), 0);
+    assert_eq!(wire.send(half_a_login().encode_immediate(), b"Init"), []);
+    wire.only_sent();
+    let events = wire.send(command(1, CmdSn(7), Transfer::None).encode(), &[]);
+    assert!(matches!(
+        events[..],
+        [Event::Close(CloseReason::ProtocolError(_))]
+    ));
+    let response = pdu::LoginResponse::decode(&wire.only_sent().bhs);
+    assert_eq!(response.status, LoginStatus::INVALID_DURING_LOGIN);
+    assert_eq!(response.initiator_task_tag, InitiatorTaskTag(3));
+}
+
+#[test]
+fn a_login_request_that_is_too_long_is_refused_before_it_arrives() {
+    let mut wire = Wire::logged_in();
+    wire.target = Connection::new(ConnectionConfig::default(), 0);
+    let bhs = with_length(half_a_login().encode_immediate(), 8193);
+    let events = wire.feed(&bhs.0);
+    assert!(matches!(
+        events[..],
+        [Event::Close(CloseReason::LoginRefused(_))]
+    ));
+    let response = pdu::LoginResponse::decode(&wire.only_sent().bhs);
+    assert_eq!(response.status, LoginStatus::INITIATOR_ERROR);
+}

@@ -338,3 +338,34 @@ fn a_write_expecting_four_gigabytes_is_asked_for_what_the_command_wants() {
     wire.target.complete(task, completion, &mut wire.transmit);
     assert_eq!(wire.response().residual_count, u32::MAX - 512);
 }
+
+#[test]
+fn announced_data_that_is_not_wanted_may_come_while_the_command_is_carried_out() {
+    let mut wire = Wire::logged_in();
+    let mut write = wire.command(1, Transfer::Write(2000));
+    write.is_final = false;
+    let task = only_command(&wire.send(write.encode(), &[])).task;
+    wire.target.want_data_out(task, 100, &mut wire.transmit);
+    let data_out = unsolicited(1, 0, false);
+    let events = wire.send(data_out.encode(), &[1; 1000]);
+    assert_eq!(events.last(), Some(&Event::DataOutComplete { task }));
+    let rest = DataOut {
+        is_final: true,
+        data_sn: DataSn(1),
+        buffer_offset: 1000,
+        ..data_out
+    };
+    assert_eq!(wire.send(rest.encode(), &[1; 1000]), []);
+    wire.assert_silent();
+    // More than was announced.
+    let more = DataOut {
+        data_sn: DataSn(2),
+        buffer_offset: 2000,
+        ..rest
+    };
+    assert_eq!(wire.send(more.encode(), &[1; 10]), []);
+    let header = with_length(more.encode(), 10);
+    wire.assert_rejected(header, RejectReason::INVALID_PDU_FIELD);
+    wire.good(task);
+    assert_eq!(wire.response().status, 0);
+}
