@@ -347,6 +347,7 @@ fn verify(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<
 }
 
 /// IMMED is allowed and answered late: when the status arrives, it is done.
+/// SYNC_NV (SBC-2: a non-volatile cache will do) gets more than it asks for.
 fn flush() -> Command {
     Command::single(Transfer::NONE, MediaOperation::Flush, Place::None)
 }

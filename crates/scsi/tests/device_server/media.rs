@@ -3,7 +3,6 @@
 use longshore_scsi::block::{MediaError, MediaOperation};
 use longshore_scsi::command::Direction;
 use longshore_scsi::sense::{AdditionalSense as Code, SenseKey};
-use longshore_scsi::status::Status;
 
 use crate::driver::{Device, cdb_10, cdb_16, config};
 
@@ -745,6 +744,7 @@ fn a_volume_that_shrank_is_out_of_range_from_then_on() {
 }
 
 #[test]
-fn commands_after_the_last_step_repeat_their_outcome() {
-    assert_eq!(Device::new(10).run(&[0; 6]).good().status, Status::GOOD);
+fn sync_nv_is_a_full_flush() {
+    let outcome = Device::new(1000).run(&cdb_10(0x35, 0x04, 0, 0)).good();
+    assert_eq!(outcome.operations, [MediaOperation::Flush]);
 }

@@ -64,7 +64,8 @@ fn bits_outside_the_usage_map_are_refused() {
             let action_field = has_action && byte == 1 && mask < 0x20;
             let old_lun = length == 6 && byte == 1 && mask >= 0x20;
             let vendor = byte + 1 == usize::from(length) && mask >= 0x40;
-            if usage[byte] & mask != 0 || action_field || old_lun || vendor {
+            let ignored = matches!(opcode, 0x5f | 0x84) && byte == 2;
+            if usage[byte] & mask != 0 || action_field || old_lun || vendor || ignored {
                 continue;
             }
             let mut cdb = [0; 16];
