@@ -2,6 +2,7 @@
 
 mod commands;
 mod requests;
+mod sequences;
 mod timers;
 mod write_data;
 
