@@ -37,6 +37,8 @@ const STOP_RECEIVING_BYTES: usize = 4 << 20;
 const DIRECT_RECEIVE_BYTES: u32 = 4096;
 /// Receives of one connection in one turn; others come next.
 const RECEIVES_PER_TURN: usize = 4;
+/// Time for a peer to take what was queued before its connection closes.
+const CLOSE_TIMEOUT_MS: u64 = 5_000;
 /// Segments in one send. Linux takes up to 1,024.
 const SEGMENTS_PER_SEND: usize = 256;
 /// Shared zeros that zero segments point at.
@@ -87,6 +89,8 @@ pub(crate) struct Connection {
     held: bool,
     /// Nothing more is received; what is queued is sent, then it is over.
     closing: Option<CloseReason>,
+    /// When it is over although the peer has not taken what is queued.
+    close_by_ms: Option<u64>,
 }
 
 impl Connection {
@@ -136,6 +140,7 @@ impl Connection {
             writable: true,
             held: false,
             closing: None,
+            close_by_ms: None,
         })
     }
 
@@ -284,6 +289,7 @@ impl Connection {
                 connection: self.address,
                 post: &shared.posts[core.shard],
                 reached: self.reached,
+                portal: self.portal,
                 portal_group_tag: shared.exports.portals[self.portal].portal_group_tag,
                 closing: shared.closing.load(Ordering::Relaxed),
                 established: &mut established,
@@ -392,7 +398,15 @@ impl Connection {
                 break;
             }
         }
-        if self.closing.is_some() && self.transmit.is_empty() {
+        if self.closing.is_none() {
+            return Fate::Open;
+        }
+        // A peer that reads nothing must not keep its connection, and the memory of what it was to
+        // read, for ever.
+        let close_by_ms = *self
+            .close_by_ms
+            .get_or_insert(core.now_ms + CLOSE_TIMEOUT_MS);
+        if self.transmit.is_empty() || core.now_ms >= close_by_ms {
             return Fate::Over;
         }
         Fate::Open
@@ -486,6 +500,11 @@ impl Connection {
             unit.tasks_cleared_by(&lun.nexus, aborted);
         }
         self.resume(core, address, CommandEvent::TasksAborted);
+    }
+
+    /// When [`Self::handle_deadline`] has something to do.
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.close_by_ms.or_else(|| self.machine.next_deadline_ms())
     }
 
     /// Does what is due.

@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub reservation_store: Option<ReservationStore>,
     pub blocking: BlockingPool,
     pub closing: AtomicBool,
+    /// Shards that may still write.
+    pub shards_busy: AtomicUsize,
 }
 
 impl Shared {

@@ -24,6 +24,8 @@ pub(crate) struct ConnectionDirectory<'a> {
     pub post: &'a Post,
     /// Our address, as the initiator reached it.
     pub reached: SocketAddr,
+    /// Index of the portal it came in by.
+    pub portal: usize,
     pub portal_group_tag: u16,
     /// No new sessions: the server is shutting down.
     pub closing: bool,
@@ -126,6 +128,7 @@ impl ConnectionDirectory<'_> {
             isid: identity.isid,
             target,
             portal_group_tag: self.portal_group_tag,
+            discovery_portal: target.is_none().then_some(self.portal),
         };
         Ok((key, target))
     }

@@ -4,40 +4,22 @@ use std::sync::Arc;
 
 use longshore_iscsi::target::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_iscsi::transmit::PayloadId;
-use longshore_reactor::storage::StorageTag;
-use longshore_scsi::block::{ExtentState, MediaError, MediaOperation, MediaOutcome};
+use longshore_scsi::block::MediaError;
 use longshore_scsi::command::{
-    Buffers, Command, CommandEvent, Direction, Place, Step, Transfer, UnitSelector,
+    Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::Nexus;
 use longshore_scsi::reservation::StoreOrder;
 use longshore_scsi::status::Status;
-use longshore_volume::{
-    Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
-    VolumeError,
-};
 
 use crate::abort::{AbortOrder, AbortScope};
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::exports::Unit;
-use crate::gate::Passage;
-use crate::message::{AbortedFor, Message, TaskAddress};
-use crate::request::{BufferHome, InFlight, Owner};
+use crate::medium::{COPY_BYTES_MAX, Medium};
+use crate::message::{AbortedFor, Message};
 use crate::session::{LunEntry, SessionSiblings};
-use crate::task::{DataIn, Task, TaskState};
-
-/// Data for the initiator up to this length is copied behind its header rather than sent by reference.
-const COPY_BYTES_MAX: usize = 1024;
-
-/// What became of an operation on the medium.
-enum Medium {
-    /// It is over.
-    Now(Result<MediaOutcome, MediaError>),
-    /// The task waits in the state it was given.
-    Parked,
-}
+use crate::task::{DataIn, MediumWish, Task, TaskState};
 
 impl Connection {
     /// A command whose turn it is.
@@ -167,7 +149,14 @@ impl Connection {
                     operation,
                     place,
                 } => match self.unit_index(&task, unit) {
-                    Some(unit) => self.medium(core, &mut task, unit, operation, place),
+                    Some(unit) => {
+                        let wish = MediumWish {
+                            unit,
+                            operation,
+                            place,
+                        };
+                        self.medium(core, &mut task, wish)
+                    }
                     None => Medium::Now(Err(MediaError::Io)),
                 },
                 Step::Persist(order) => {
@@ -209,245 +198,13 @@ impl Connection {
         task.command.step(unit, event, buffers, &siblings)
     }
 
-    fn unit_index(&self, task: &Task, selector: UnitSelector) -> Option<usize> {
+    pub(crate) fn unit_index(&self, task: &Task, selector: UnitSelector) -> Option<usize> {
         let luns = &self.session.as_ref()?.luns;
         let entry = match selector {
             UnitSelector::Own => luns.get(task.lun?)?,
             UnitSelector::Sibling(index) => luns.get(index.0)?,
         };
         Some(entry.unit)
-    }
-
-    /// Tries the medium again for a task that waited for the gate or for memory.
-    pub(crate) fn retry(&mut self, core: &mut Core, address: TaskAddress) {
-        let Some(mut task) = self.tasks.take_exact(address) else {
-            // It ended meanwhile; whatever it was woken for is somebody else's now.
-            return;
-        };
-        let TaskState::Medium {
-            unit,
-            operation,
-            place,
-        } = task.state
-        else {
-            return self.tasks.park(task);
-        };
-        match self.medium(core, &mut task, unit, operation, place) {
-            Medium::Now(result) => self.run(core, task, CommandEvent::Media(result)),
-            Medium::Parked => self.tasks.park(task),
-        }
-    }
-
-    /// Does an operation on the medium of `unit`, now if that needs no sleep.
-    fn medium(
-        &mut self,
-        core: &mut Core,
-        task: &mut Task,
-        unit_index: usize,
-        operation: MediaOperation,
-        place: Place,
-    ) -> Medium {
-        let shared = Arc::clone(&core.shared);
-        let unit = shared.unit(unit_index);
-        if let MediaOperation::LockRange { .. } = operation {
-            task.exclusive = true;
-            return match unit.gate.enter_exclusive(task.address) {
-                Passage::Open => Medium::Now(Ok(MediaOutcome::Done)),
-                Passage::Wait => {
-                    task.state = TaskState::Medium {
-                        unit: unit_index,
-                        operation,
-                        place,
-                    };
-                    Medium::Parked
-                }
-            };
-        }
-        let counted = operation.writes()
-            && !matches!(operation, MediaOperation::Flush)
-            && !self.holds_gate(task, unit_index);
-        if counted {
-            let passage = unit
-                .gate
-                .enter(core.shard, task.address, |waiting| shared.retry(waiting));
-            if passage == Passage::Wait {
-                task.state = TaskState::Medium {
-                    unit: unit_index,
-                    operation,
-                    place,
-                };
-                return Medium::Parked;
-            }
-        }
-        let medium = self.ungated(core, task, unit, unit_index, operation, place, counted);
-        let in_flight =
-            matches!(medium, Medium::Parked) && matches!(task.state, TaskState::Storage { .. });
-        if counted && !in_flight {
-            core.leave_gate(unit_index);
-        }
-        medium
-    }
-
-    /// Whether the task keeps all other writes away from that unit.
-    fn holds_gate(&self, task: &Task, unit: usize) -> bool {
-        task.exclusive && self.unit_index(task, UnitSelector::Own) == Some(unit)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn ungated(
-        &mut self,
-        core: &mut Core,
-        task: &mut Task,
-        unit: &Unit,
-        unit_index: usize,
-        operation: MediaOperation,
-        place: Place,
-        counted: bool,
-    ) -> Medium {
-        let wanted = volume_operation(operation, unit.block_shift);
-        let (home, range) = match (operation, place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => {
-                match self.read_to_initiator(task, unit, wanted, length) {
-                    Some(done) => return done,
-                    None => (BufferHome::DataIn, 0..length),
-                }
-            }
-            (_, Place::DataOut { start, length }) => (BufferHome::DataOut, start..start + length),
-            (_, Place::Scratch { start, length }) => (BufferHome::Scratch, start..start + length),
-            (_, Place::None | Place::DataIn { .. }) => (BufferHome::None, 0..0),
-        };
-        let buffer = match home {
-            BufferHome::None => &mut None,
-            BufferHome::DataOut => &mut task.data_out,
-            BufferHome::Scratch => &mut task.scratch,
-            BufferHome::DataIn => {
-                let Some(buffer) = core.pool.take(range.len()) else {
-                    task.state = TaskState::Medium {
-                        unit: unit_index,
-                        operation,
-                        place,
-                    };
-                    core.starved.push_back(task.address);
-                    return Medium::Parked;
-                };
-                &mut Some(buffer)
-            }
-        };
-        let attempt = match (wanted, buffer.as_deref_mut()) {
-            (Operation::Read { offset }, Some(bytes)) => {
-                unit.volume.try_read(offset, &mut bytes[range.clone()])
-            }
-            (Operation::Write { offset, durability }, Some(bytes)) => {
-                unit.volume
-                    .try_write(offset, &bytes[range.clone()], durability)
-            }
-            _ => Attempt::WouldSleep,
-        };
-        let result = match attempt {
-            Attempt::Done(result) => result.map(|()| Outcome::Done),
-            Attempt::WouldSleep => {
-                let entry = core.requests.vacant_entry();
-                let number = entry.key();
-                let mut request = Request {
-                    operation: wanted,
-                    buffer: buffer.take(),
-                    start: range.start,
-                    end: range.end,
-                    tag: StorageTag(number as u64),
-                    progress: RequestProgress::default(),
-                };
-                match unit.volume.start(&mut request, &mut *core.platform) {
-                    Progress::Pending => {
-                        let owner = Owner::Task(task.address);
-                        entry.insert(InFlight {
-                            request,
-                            owner,
-                            unit: unit_index,
-                            home,
-                            counted,
-                        });
-                        task.state = TaskState::Storage { request: number };
-                        return Medium::Parked;
-                    }
-                    Progress::Done(result) => {
-                        *buffer = request.buffer;
-                        result
-                    }
-                }
-            }
-        };
-        if home == BufferHome::DataIn
-            && let Some(buffer) = buffer.take()
-        {
-            task.data_in = DataIn::Buffer(buffer);
-        }
-        Medium::Now(media_result(unit, result))
-    }
-
-    /// The quick ways of a read: zeros that need no memory, and a small read straight into the transmit
-    /// queue. `None`: a buffer is needed.
-    fn read_to_initiator(
-        &mut self,
-        task: &mut Task,
-        unit: &Unit,
-        operation: Operation,
-        length: usize,
-    ) -> Option<Medium> {
-        let Operation::Read { offset } = operation else {
-            return None;
-        };
-        let zeros = unit.volume.known_zeros(offset, length as u64);
-        if zeros && length > COPY_BYTES_MAX {
-            task.data_in = DataIn::Zeros(u32::try_from(length).ok()?);
-            return Some(Medium::Now(Ok(MediaOutcome::Done)));
-        }
-        let id = TaskId(task.address.slot);
-        let scsi_length = u32::try_from(length).ok()?;
-        let place = self
-            .machine
-            .begin_inline_read(id, scsi_length, &mut self.transmit)?;
-        let attempt = if place.len() != length {
-            Attempt::WouldSleep
-        } else if zeros {
-            place.fill(0);
-            Attempt::Done(Ok(()))
-        } else {
-            unit.volume.try_read(offset, place)
-        };
-        if let Attempt::Done(Ok(())) = attempt {
-            task.data_in = DataIn::Inline;
-            return Some(Medium::Now(Ok(MediaOutcome::Done)));
-        }
-        self.machine.rollback_inline_read(id, &mut self.transmit);
-        match attempt {
-            Attempt::Done(Err(error)) => Some(Medium::Now(media_result(unit, Err(error)))),
-            Attempt::Done(Ok(())) | Attempt::WouldSleep => None,
-        }
-    }
-
-    /// A storage request of a task ended.
-    pub(crate) fn storage_done(
-        &mut self,
-        core: &mut Core,
-        address: TaskAddress,
-        in_flight: InFlight,
-        result: Result<Outcome, VolumeError>,
-    ) {
-        let Some(mut task) = self.tasks.take_exact(address) else {
-            unreachable!("a task that ends makes orphans of its requests");
-        };
-        match in_flight.home {
-            BufferHome::None => {}
-            BufferHome::DataOut => task.data_out = in_flight.request.buffer,
-            BufferHome::Scratch => task.scratch = in_flight.request.buffer,
-            BufferHome::DataIn => {
-                if let Some(buffer) = in_flight.request.buffer {
-                    task.data_in = DataIn::Buffer(buffer);
-                }
-            }
-        }
-        let result = media_result(core.shared.unit(in_flight.unit), result);
-        self.run(core, task, CommandEvent::Media(result));
     }
 
     /// Answers a task and lets go of all it holds.
@@ -588,88 +345,5 @@ impl Connection {
 
     fn lun_entry(&self, index: usize) -> Option<&LunEntry> {
         self.session.as_ref()?.luns.get(index)
-    }
-}
-
-/// Blocks to bytes.
-fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
-    let offset = |lba: longshore_scsi::block::Lba| ByteOffset(lba.0 << shift);
-    let length = |blocks: longshore_scsi::block::BlockCount| blocks.0 << shift;
-    let durability = |fua| {
-        if fua {
-            Durability::Durable
-        } else {
-            Durability::Cached
-        }
-    };
-    match operation {
-        MediaOperation::Read { lba, .. } => Operation::Read {
-            offset: offset(lba),
-        },
-        MediaOperation::Write { lba, fua, .. } => Operation::Write {
-            offset: offset(lba),
-            durability: durability(fua),
-        },
-        MediaOperation::Flush | MediaOperation::LockRange { .. } => Operation::Flush,
-        MediaOperation::Unmap { lba, blocks } => Operation::Unmap {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::WriteZeroes {
-            lba,
-            blocks,
-            may_unmap,
-            fua,
-        } => Operation::WriteZeroes {
-            offset: offset(lba),
-            length: length(blocks),
-            may_unmap,
-            durability: durability(fua),
-        },
-        MediaOperation::Anchor { lba, blocks } => Operation::Anchor {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::ExtentStatus { lba, blocks } => Operation::ExtentStatus {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::Prefetch { lba, blocks } => Operation::Prefetch {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-    }
-}
-
-/// Bytes to blocks, and the volume's errors to those of the SCSI machine.
-fn media_result(
-    unit: &Unit,
-    result: Result<Outcome, VolumeError>,
-) -> Result<MediaOutcome, MediaError> {
-    match result {
-        Ok(Outcome::Done) => Ok(MediaOutcome::Done),
-        Ok(Outcome::Extent { length, state }) => Ok(MediaOutcome::Extent {
-            blocks: longshore_scsi::block::BlockCount((length >> unit.block_shift).max(1)),
-            state: match state {
-                longshore_volume::ExtentState::Mapped => ExtentState::Mapped,
-                longshore_volume::ExtentState::Deallocated => ExtentState::Deallocated,
-                longshore_volume::ExtentState::Anchored => ExtentState::Anchored,
-            },
-        }),
-        Err(error) => Err(media_error(unit, &error)),
-    }
-}
-
-#[cold]
-fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
-    tracing::warn!(volume = %unit.volume.identity().name, %error, "operation failed");
-    match error {
-        VolumeError::OutOfRange => MediaError::OutOfRange,
-        VolumeError::ReadOnly => MediaError::ReadOnly,
-        VolumeError::NoSpace => MediaError::NoSpace,
-        VolumeError::Unsupported => MediaError::Unsupported,
-        VolumeError::Poisoned => MediaError::Poisoned,
-        VolumeError::ShortFile { .. } => MediaError::ShortFile,
-        VolumeError::Io { .. } => MediaError::Io,
     }
 }

@@ -152,7 +152,8 @@ impl WriteGate {
     pub(crate) fn leave_exclusive(&self, task: TaskAddress, mut wake: impl FnMut(TaskAddress)) {
         let mut slow = self.lock();
         slow.waiting.retain(|waiter| waiter.task != task);
-        if slow.holder != Some(task) {
+        // Without a holder it was perhaps this task's turn: it was woken, and ended before it came.
+        if slow.holder.is_some_and(|holder| holder != task) {
             return;
         }
         slow.holder = None;
@@ -246,6 +247,19 @@ mod tests {
         assert_eq!(gate.enter_exclusive(task(2)), Passage::Wait);
         gate.leave_exclusive(task(2), nobody);
         gate.leave_exclusive(task(1), nobody);
+    }
+
+    #[test]
+    fn a_task_that_was_woken_and_ended_passes_its_turn_on() {
+        let gate = WriteGate::new(1);
+        assert_eq!(gate.enter_exclusive(task(1)), Passage::Open);
+        assert_eq!(gate.enter_exclusive(task(2)), Passage::Wait);
+        assert_eq!(gate.enter(0, task(3), |_| ()), Passage::Wait);
+        gate.leave_exclusive(task(1), |woken| assert_eq!(woken, task(2)));
+        let mut woken = Vec::new();
+        gate.leave_exclusive(task(2), |task| woken.push(task));
+        assert_eq!(woken, [task(3)]);
+        assert_eq!(gate.enter(0, task(3), nobody), Passage::Open);
     }
 
     #[test]

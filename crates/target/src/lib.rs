@@ -17,6 +17,7 @@ mod exports;
 mod gate;
 mod listeners;
 mod mail;
+mod medium;
 mod message;
 pub mod platform;
 mod request;

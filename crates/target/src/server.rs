@@ -396,6 +396,7 @@ pub(crate) fn share(
         reservation_store: store,
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
         closing: AtomicBool::new(false),
+        shards_busy: AtomicUsize::new(shards),
     })
 }
 

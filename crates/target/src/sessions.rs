@@ -22,9 +22,11 @@ use crate::message::{ConnectionAddress, Message};
 pub(crate) struct SessionKey {
     pub initiator: String,
     pub isid: Isid,
-    /// `None` for discovery sessions, which are never reinstated.
+    /// `None` for discovery sessions.
     pub target: Option<usize>,
     pub portal_group_tag: u16,
+    /// The portal of a discovery session: those at different portals are independent (§7.4.2.1).
+    pub discovery_portal: Option<usize>,
 }
 
 /// A session as a login wants it.
@@ -39,20 +41,22 @@ pub(crate) struct SessionClaim {
 }
 
 /// Lives as long as anything of a session can still act. See the module documentation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SessionLife {
-    successors: Mutex<Vec<(Post, ConnectionAddress)>>,
+    /// Who waits for its end.
+    successors: Mutex<Vec<Arc<Hold>>>,
 }
 
-impl Drop for SessionLife {
+/// Holds the commands of a session back while any life before it refers to this.
+#[derive(Debug)]
+struct Hold {
+    post: Post,
+    connection: ConnectionAddress,
+}
+
+impl Drop for Hold {
     fn drop(&mut self) {
-        let successors = self
-            .successors
-            .get_mut()
-            .expect("nothing panics under this lock");
-        for (post, connection) in successors.drain(..) {
-            post.send(Message::SessionReady(connection));
-        }
+        self.post.send(Message::SessionReady(self.connection));
     }
 }
 
@@ -83,7 +87,9 @@ struct Entry {
     parameters: OperationalParameters,
     connection: ConnectionAddress,
     post: Post,
-    life: Weak<SessionLife>,
+    /// Its life, and those of the sessions it followed that had not ended: one that was itself held
+    /// back when it was taken over ends before the one it waited for.
+    lives: Vec<Weak<SessionLife>>,
     open: bool,
 }
 
@@ -161,43 +167,49 @@ impl Sessions {
         } else {
             named_tsih
         };
-        let life = Arc::new(SessionLife {
-            successors: Mutex::default(),
-        });
+        let life = Arc::<SessionLife>::default();
+        let replaced = table.sessions.remove(&key);
+        let earlier: Vec<Arc<SessionLife>> = replaced
+            .iter()
+            .flat_map(|entry| entry.lives.iter().filter_map(Weak::upgrade))
+            .collect();
+        let must_wait = !earlier.is_empty();
+        if must_wait {
+            let hold = Arc::new(Hold {
+                post: post.clone(),
+                connection,
+            });
+            for life in &earlier {
+                life.successors
+                    .lock()
+                    .expect("nothing panics under this lock")
+                    .push(Arc::clone(&hold));
+            }
+        }
+        let lives = earlier.iter().chain([&life]).map(Arc::downgrade).collect();
         let entry = Entry {
             tsih,
             connection_id,
             parameters,
             connection,
             post: post.clone(),
-            life: Arc::downgrade(&life),
+            lives,
             open: true,
         };
-        let old = table.sessions.insert(key.clone(), entry);
-        if !replaced_open {
-            table.open += 1;
-        }
-        let mut must_wait = false;
-        let mut old_life = None;
-        if let Some(old) = old {
-            table.by_tsih.remove(&old.tsih);
-            old_life = old.life.upgrade();
-            if let Some(old_life) = &old_life {
-                let mut successors = old_life
-                    .successors
-                    .lock()
-                    .expect("nothing panics under this lock");
-                successors.push((post.clone(), connection));
-                must_wait = true;
-            }
-            if old.open {
-                old.post.send(Message::CloseConnection(old.connection));
+        if let Some(replaced) = replaced {
+            table.by_tsih.remove(&replaced.tsih);
+            if replaced.open {
+                replaced
+                    .post
+                    .send(Message::CloseConnection(replaced.connection));
             }
         }
-        table.by_tsih.insert(tsih, key);
+        table.open += usize::from(!replaced_open);
+        table.by_tsih.insert(tsih, key.clone());
+        table.sessions.insert(key, entry);
         drop(table);
-        // Last, for it may be the last reference: its end sends mail.
-        drop(old_life);
+        // Last, for these may be the last references: their end sends mail.
+        drop(earlier);
         Ok(SessionTicket {
             tsih,
             life,
@@ -246,7 +258,7 @@ impl Table {
         }
         let by_tsih = &mut self.by_tsih;
         self.sessions.retain(|_, entry| {
-            let keep = entry.open || entry.life.strong_count() > 0;
+            let keep = entry.open || entry.lives.iter().any(|life| life.strong_count() > 0);
             if !keep {
                 by_tsih.remove(&entry.tsih);
             }
@@ -268,6 +280,7 @@ mod tests {
             isid: Isid([0, 1, 2, 3, 4, 5]),
             target: Some(0),
             portal_group_tag: 1,
+            discovery_portal: None,
         }
     }
 
@@ -312,6 +325,32 @@ mod tests {
         assert!(inbox.receive().is_none());
         drop(in_flight);
         assert!(matches!(inbox.receive(), Some(Message::SessionReady(c)) if c == connection(2)));
+    }
+
+    #[test]
+    fn session_that_takes_over_one_held_back_waits_for_what_that_one_waited_for() {
+        let (post, mut inbox) = mail();
+        let sessions = Sessions::new(8);
+        let first = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
+        let in_flight = first.life.clone();
+        drop(first);
+        let second = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
+        let third = enter(&sessions, "iqn.a", Tsih(0), 3, &post).unwrap();
+        drop(second);
+        let told: Vec<_> = std::iter::from_fn(|| inbox.receive()).collect();
+        assert!(third.must_wait);
+        assert!(
+            !told
+                .iter()
+                .any(|m| matches!(m, Message::SessionReady(c) if *c == connection(3))),
+            "{told:?}"
+        );
+        drop(in_flight);
+        let told: Vec<_> = std::iter::from_fn(|| inbox.receive()).collect();
+        assert!(
+            told.iter()
+                .any(|m| matches!(m, Message::SessionReady(c) if *c == connection(3)))
+        );
     }
 
     #[test]

@@ -72,7 +72,7 @@ enum Phase {
     Serving,
     /// Sessions end.
     Draining,
-    /// Connections are gone; storage requests and flushes end.
+    /// Connections and their storage requests are gone. The last shard to get here flushes.
     Flushing,
 }
 
@@ -109,6 +109,8 @@ pub(crate) struct Shard {
     now: Instant,
     phase: Phase,
     memory_timer: bool,
+    /// Listeners pause until [`Timer::Accept`].
+    accept_timer: bool,
 }
 
 impl std::fmt::Debug for Shard {
@@ -140,6 +142,7 @@ impl Shard {
             now,
             phase: Phase::Serving,
             memory_timer: false,
+            accept_timer: false,
         }
     }
 
@@ -188,6 +191,7 @@ impl Shard {
         self.receive_listed();
         self.retry_starved();
         self.flush_dirty();
+        self.watch_memory();
         if self.advance_phase() {
             Turn::Ended
         } else if self.listed.is_empty() {
@@ -239,7 +243,11 @@ impl Shard {
         let Some(listeners) = &mut self.listeners else {
             return;
         };
-        if listeners.accept(portal, &self.core) == crate::listeners::Accepted::OutOfDescriptors {
+        let accepted = listeners.accept(portal, &self.core);
+        // One timer for all listeners: each of them fails when descriptors are short.
+        if accepted == crate::listeners::Accepted::OutOfDescriptors
+            && !std::mem::replace(&mut self.accept_timer, true)
+        {
             self.timers.insert(self.now + ACCEPT_PAUSE, Timer::Accept);
         }
     }
@@ -462,7 +470,7 @@ impl Shard {
         let Some(connection) = &mut self.slots[slot as usize].connection else {
             return;
         };
-        let Some(deadline_ms) = connection.machine.next_deadline_ms() else {
+        let Some(deadline_ms) = connection.next_deadline_ms() else {
             return;
         };
         let deadline = self.started + Duration::from_millis(deadline_ms);
@@ -493,6 +501,7 @@ impl Shard {
                     connection.handle_deadline(core.now_ms);
                 }),
                 Timer::Accept => {
+                    self.accept_timer = false;
                     for portal in 0..self.core.shared.exports.portals.len() {
                         self.accept(portal);
                     }
@@ -514,6 +523,10 @@ impl Shard {
                 connection.retry(core, task)
             });
         }
+    }
+
+    /// Sees to it that tasks without memory try again even if nothing else happens on this shard.
+    fn watch_memory(&mut self) {
         if !self.core.starved.is_empty() && !self.memory_timer {
             self.memory_timer = true;
             self.timers.insert(self.now + MEMORY_RETRY, Timer::Memory);
@@ -656,9 +669,13 @@ impl Shard {
 
     /// Goes on to the next phase of shutting down when it is time. Returns whether it is all over.
     fn advance_phase(&mut self) -> bool {
-        if self.phase == Phase::Draining && self.slots.iter().all(|s| s.connection.is_none()) {
+        if self.phase == Phase::Draining
+            && self.core.requests.is_empty()
+            && self.slots.iter().all(|s| s.connection.is_none())
+        {
             self.phase = Phase::Flushing;
-            if self.core.shard == 0 {
+            // No write may come after the flush, wherever it runs.
+            if self.core.shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.flush_volumes();
             }
         }

@@ -19,6 +19,7 @@ use longshore_scsi::block::MediaOperation;
 use longshore_scsi::command::{Command, Place};
 
 use crate::message::{ConnectionAddress, TaskAddress};
+use crate::request::BufferHome;
 
 /// What a parked task waits for.
 #[derive(Debug)]
@@ -31,14 +32,19 @@ pub(crate) enum TaskState {
     Ordering,
     /// The storage request of that number; ended by its completion.
     Storage { request: usize },
-    /// Another try at the medium of `unit`; ended by [`crate::message::Message::Retry`].
-    Medium {
-        unit: usize,
-        operation: MediaOperation,
-        place: Place,
-    },
+    /// Another try at the medium; ended by [`crate::message::Message::Retry`].
+    Medium(MediumWish),
     /// Stored reservations or aborts on other shards; ended by a message.
     Elsewhere,
+}
+
+/// An operation that a command wants done on a medium.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MediumWish {
+    /// Index of the unit whose medium it is.
+    pub unit: usize,
+    pub operation: MediaOperation,
+    pub place: Place,
 }
 
 /// Where data for the initiator is.
@@ -75,6 +81,44 @@ pub(crate) struct Task {
     /// Parameter data of commands other than reads.
     pub parameter_data: Vec<u8>,
     pub data_in: DataIn,
+}
+
+impl Task {
+    /// The memory of that name.
+    pub(crate) fn buffer(&mut self, home: BufferHome) -> Option<&mut Buffer> {
+        match home {
+            BufferHome::None => None,
+            BufferHome::DataOut => self.data_out.as_mut(),
+            BufferHome::Scratch => self.scratch.as_mut(),
+            BufferHome::DataIn => match &mut self.data_in {
+                DataIn::Buffer(buffer) => Some(buffer),
+                DataIn::None | DataIn::Inline | DataIn::Zeros(_) => None,
+            },
+        }
+    }
+
+    /// Lends that memory to a storage request.
+    pub(crate) fn lend(&mut self, home: BufferHome) -> Option<Buffer> {
+        match home {
+            BufferHome::None => None,
+            BufferHome::DataOut => self.data_out.take(),
+            BufferHome::Scratch => self.scratch.take(),
+            BufferHome::DataIn => match std::mem::replace(&mut self.data_in, DataIn::None) {
+                DataIn::Buffer(buffer) => Some(buffer),
+                DataIn::None | DataIn::Inline | DataIn::Zeros(_) => None,
+            },
+        }
+    }
+
+    /// Takes memory back that was lent.
+    pub(crate) fn take_back(&mut self, home: BufferHome, buffer: Option<Buffer>) {
+        match (home, buffer) {
+            (BufferHome::DataOut, buffer) => self.data_out = buffer,
+            (BufferHome::Scratch, buffer) => self.scratch = buffer,
+            (BufferHome::DataIn, Some(buffer)) => self.data_in = DataIn::Buffer(buffer),
+            (BufferHome::None, _) | (BufferHome::DataIn, None) => {}
+        }
+    }
 }
 
 /// A connection's tasks by the number the connection machine gave them, with a generation for each

@@ -1,0 +1,349 @@
+//! The way from a command's operation on the medium to a volume, and back.
+//!
+//! An operation passes the write gate if it writes, is tried without sleeping, and becomes a storage
+//! request if that is not enough. Reads for the initiator have shorter ways: no memory at all for known
+//! zeros, and the place behind the Data-In header in the transmit queue for what is small.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use longshore_iscsi::target::TaskId;
+use longshore_reactor::storage::StorageTag;
+use longshore_scsi::block::{
+    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
+};
+use longshore_scsi::command::{CommandEvent, Place, UnitSelector};
+use longshore_volume::{
+    Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
+    VolumeError,
+};
+
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::exports::Unit;
+use crate::gate::Passage;
+use crate::message::TaskAddress;
+use crate::request::{BufferHome, InFlight, Owner};
+use crate::task::{DataIn, MediumWish, Task, TaskState};
+
+/// Data for the initiator up to this length is copied behind its header rather than sent by reference.
+pub(crate) const COPY_BYTES_MAX: usize = 1024;
+
+/// What became of an operation on the medium.
+pub(crate) enum Medium {
+    /// It is over.
+    Now(Result<MediaOutcome, MediaError>),
+    /// The task waits in the state it was given.
+    Parked,
+}
+
+/// How far a read for the initiator came on the short ways.
+enum ShortWay {
+    /// It is over.
+    Done(Result<MediaOutcome, MediaError>),
+    /// The volume would have to sleep.
+    WouldSleep,
+    /// It needs memory of its own.
+    NeedsBuffer,
+}
+
+impl Connection {
+    /// Tries the medium again for a task that waited for the gate or for memory.
+    pub(crate) fn retry(&mut self, core: &mut Core, address: TaskAddress) {
+        let Some(mut task) = self.tasks.take_exact(address) else {
+            // It ended meanwhile; whatever it was woken for is somebody else's now.
+            return;
+        };
+        let TaskState::Medium(wish) = task.state else {
+            return self.tasks.park(task);
+        };
+        match self.medium(core, &mut task, wish) {
+            Medium::Now(result) => self.run(core, task, CommandEvent::Media(result)),
+            Medium::Parked => self.tasks.park(task),
+        }
+    }
+
+    /// Does an operation on the medium, now if that needs no sleep.
+    pub(crate) fn medium(&mut self, core: &mut Core, task: &mut Task, wish: MediumWish) -> Medium {
+        let shared = Arc::clone(&core.shared);
+        let unit = shared.unit(wish.unit);
+        if let MediaOperation::LockRange { .. } = wish.operation {
+            task.exclusive = true;
+            return match unit.gate.enter_exclusive(task.address) {
+                Passage::Open => Medium::Now(Ok(MediaOutcome::Done)),
+                Passage::Wait => {
+                    task.state = TaskState::Medium(wish);
+                    Medium::Parked
+                }
+            };
+        }
+        if !is_gated(wish.operation) || self.holds_gate(task, wish.unit) {
+            return self.ungated(core, task, unit, wish, false);
+        }
+        let passage = unit
+            .gate
+            .enter(core.shard, task.address, |waiting| shared.retry(waiting));
+        if passage == Passage::Wait {
+            task.state = TaskState::Medium(wish);
+            return Medium::Parked;
+        }
+        let medium = self.ungated(core, task, unit, wish, true);
+        // A write in flight leaves the gate when its request ends.
+        if !matches!(
+            (&medium, &task.state),
+            (Medium::Parked, TaskState::Storage { .. })
+        ) {
+            core.leave_gate(wish.unit);
+        }
+        medium
+    }
+
+    /// Whether the task keeps all other writes away from that unit.
+    fn holds_gate(&self, task: &Task, unit: usize) -> bool {
+        task.exclusive && self.unit_index(task, UnitSelector::Own) == Some(unit)
+    }
+
+    /// Does an operation that nothing keeps from the medium. `counted`: it is counted at the gate.
+    fn ungated(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task,
+        unit: &Unit,
+        wish: MediumWish,
+        counted: bool,
+    ) -> Medium {
+        let operation = volume_operation(wish.operation, unit.block_shift);
+        let (home, range) = match (wish.operation, wish.place) {
+            (MediaOperation::Read { .. }, Place::DataIn { length }) => {
+                (BufferHome::DataIn, 0..length)
+            }
+            (_, Place::DataOut { start, length }) => (BufferHome::DataOut, start..start + length),
+            (_, Place::Scratch { start, length }) => (BufferHome::Scratch, start..start + length),
+            (_, Place::None | Place::DataIn { .. }) => (BufferHome::None, 0..0),
+        };
+        let mut asleep = false;
+        if home == BufferHome::DataIn {
+            match self.short_way(task, unit, operation, range.len()) {
+                ShortWay::Done(result) => return Medium::Now(result),
+                ShortWay::WouldSleep => asleep = true,
+                ShortWay::NeedsBuffer => {}
+            }
+            let Some(buffer) = core.pool.take(range.len()) else {
+                task.state = TaskState::Medium(wish);
+                core.starved.push_back(task.address);
+                return Medium::Parked;
+            };
+            task.data_in = DataIn::Buffer(buffer);
+        }
+        let attempt = if asleep {
+            Attempt::WouldSleep
+        } else {
+            attempt(unit, operation, task, home, &range)
+        };
+        let result = match attempt {
+            Attempt::Done(result) => result.map(|()| Outcome::Done),
+            Attempt::WouldSleep => {
+                let entry = core.requests.vacant_entry();
+                let number = entry.key();
+                let mut request = Request {
+                    operation,
+                    buffer: task.lend(home),
+                    start: range.start,
+                    end: range.end,
+                    tag: StorageTag(number as u64),
+                    progress: RequestProgress::default(),
+                };
+                match unit.volume.start(&mut request, &mut *core.platform) {
+                    Progress::Pending => {
+                        let owner = Owner::Task(task.address);
+                        let unit = wish.unit;
+                        entry.insert(InFlight {
+                            request,
+                            owner,
+                            unit,
+                            home,
+                            counted,
+                        });
+                        task.state = TaskState::Storage { request: number };
+                        return Medium::Parked;
+                    }
+                    Progress::Done(result) => {
+                        task.take_back(home, request.buffer);
+                        result
+                    }
+                }
+            }
+        };
+        Medium::Now(media_result(unit, result))
+    }
+
+    /// The ways of a read that need no buffer.
+    fn short_way(
+        &mut self,
+        task: &mut Task,
+        unit: &Unit,
+        operation: Operation,
+        length: usize,
+    ) -> ShortWay {
+        let (Operation::Read { offset }, Ok(scsi_length)) = (operation, u32::try_from(length))
+        else {
+            return ShortWay::NeedsBuffer;
+        };
+        let zeros = unit.volume.known_zeros(offset, length as u64);
+        if zeros && length > COPY_BYTES_MAX {
+            task.data_in = DataIn::Zeros(scsi_length);
+            return ShortWay::Done(Ok(MediaOutcome::Done));
+        }
+        let id = TaskId(task.address.slot);
+        let place = self
+            .machine
+            .begin_inline_read(id, scsi_length, &mut self.transmit);
+        let Some(place) = place else {
+            return ShortWay::NeedsBuffer;
+        };
+        let attempt = if place.len() != length {
+            // The initiator expects less than whole blocks.
+            None
+        } else if zeros {
+            place.fill(0);
+            Some(Attempt::Done(Ok(())))
+        } else {
+            Some(unit.volume.try_read(offset, place))
+        };
+        if let Some(Attempt::Done(Ok(()))) = attempt {
+            task.data_in = DataIn::Inline;
+            return ShortWay::Done(Ok(MediaOutcome::Done));
+        }
+        self.machine.rollback_inline_read(id, &mut self.transmit);
+        match attempt {
+            Some(Attempt::Done(result)) => {
+                ShortWay::Done(media_result(unit, result.map(|()| Outcome::Done)))
+            }
+            Some(Attempt::WouldSleep) => ShortWay::WouldSleep,
+            None => ShortWay::NeedsBuffer,
+        }
+    }
+
+    /// A storage request of a task ended.
+    pub(crate) fn storage_done(
+        &mut self,
+        core: &mut Core,
+        address: TaskAddress,
+        in_flight: InFlight,
+        result: Result<Outcome, VolumeError>,
+    ) {
+        let Some(mut task) = self.tasks.take_exact(address) else {
+            unreachable!("a task that ends makes orphans of its requests");
+        };
+        task.take_back(in_flight.home, in_flight.request.buffer);
+        let result = media_result(core.shared.unit(in_flight.unit), result);
+        self.run(core, task, CommandEvent::Media(result));
+    }
+}
+
+/// Tries to read or write without sleeping.
+fn attempt(
+    unit: &Unit,
+    operation: Operation,
+    task: &mut Task,
+    home: BufferHome,
+    range: &Range<usize>,
+) -> Attempt {
+    let Some(buffer) = task.buffer(home) else {
+        return Attempt::WouldSleep;
+    };
+    let bytes = &mut buffer[range.clone()];
+    match operation {
+        Operation::Read { offset } => unit.volume.try_read(offset, bytes),
+        Operation::Write { offset, durability } => unit.volume.try_write(offset, bytes, durability),
+        _ => Attempt::WouldSleep,
+    }
+}
+
+/// Whether an operation has to pass the write gate. A flush changes nothing that others see.
+fn is_gated(operation: MediaOperation) -> bool {
+    operation.writes() && !matches!(operation, MediaOperation::Flush)
+}
+
+/// Blocks to bytes.
+fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
+    let offset = |lba: Lba| ByteOffset(lba.0 << shift);
+    let length = |blocks: BlockCount| blocks.0 << shift;
+    let durability = |fua| {
+        if fua {
+            Durability::Durable
+        } else {
+            Durability::Cached
+        }
+    };
+    match operation {
+        MediaOperation::Read { lba, .. } => Operation::Read {
+            offset: offset(lba),
+        },
+        MediaOperation::Write { lba, fua, .. } => Operation::Write {
+            offset: offset(lba),
+            durability: durability(fua),
+        },
+        MediaOperation::Flush | MediaOperation::LockRange { .. } => Operation::Flush,
+        MediaOperation::Unmap { lba, blocks } => Operation::Unmap {
+            offset: offset(lba),
+            length: length(blocks),
+        },
+        MediaOperation::WriteZeroes {
+            lba,
+            blocks,
+            may_unmap,
+            fua,
+        } => Operation::WriteZeroes {
+            offset: offset(lba),
+            length: length(blocks),
+            may_unmap,
+            durability: durability(fua),
+        },
+        MediaOperation::Anchor { lba, blocks } => Operation::Anchor {
+            offset: offset(lba),
+            length: length(blocks),
+        },
+        MediaOperation::ExtentStatus { lba, blocks } => Operation::ExtentStatus {
+            offset: offset(lba),
+            length: length(blocks),
+        },
+        MediaOperation::Prefetch { lba, blocks } => Operation::Prefetch {
+            offset: offset(lba),
+            length: length(blocks),
+        },
+    }
+}
+
+/// Bytes to blocks, and the volume's errors to those of the SCSI machine.
+fn media_result(
+    unit: &Unit,
+    result: Result<Outcome, VolumeError>,
+) -> Result<MediaOutcome, MediaError> {
+    match result {
+        Ok(Outcome::Done) => Ok(MediaOutcome::Done),
+        Ok(Outcome::Extent { length, state }) => Ok(MediaOutcome::Extent {
+            blocks: BlockCount((length >> unit.block_shift).max(1)),
+            state: match state {
+                longshore_volume::ExtentState::Mapped => ExtentState::Mapped,
+                longshore_volume::ExtentState::Deallocated => ExtentState::Deallocated,
+                longshore_volume::ExtentState::Anchored => ExtentState::Anchored,
+            },
+        }),
+        Err(error) => Err(media_error(unit, &error)),
+    }
+}
+
+#[cold]
+fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
+    tracing::warn!(volume = %unit.volume.identity().name, %error, "operation failed");
+    match error {
+        VolumeError::OutOfRange => MediaError::OutOfRange,
+        VolumeError::ReadOnly => MediaError::ReadOnly,
+        VolumeError::NoSpace => MediaError::NoSpace,
+        VolumeError::Unsupported => MediaError::Unsupported,
+        VolumeError::Poisoned => MediaError::Poisoned,
+        VolumeError::ShortFile { .. } => MediaError::ShortFile,
+        VolumeError::Io { .. } => MediaError::Io,
+    }
+}
