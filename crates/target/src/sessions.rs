@@ -431,10 +431,8 @@ mod tests {
             let ticket = enter(&sessions, &initiator, Tsih(0), number, &post).unwrap();
             sessions.leave(ticket.tsih, connection(number));
         }
-        assert!(sessions.lock().sessions.len() <= 64);
-        assert_eq!(
-            sessions.lock().sessions.len(),
-            sessions.lock().by_tsih.len()
-        );
+        let table = sessions.lock();
+        assert!(table.sessions.len() <= 64);
+        assert_eq!(table.sessions.len(), table.by_tsih.len());
     }
 }
