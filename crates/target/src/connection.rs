@@ -347,6 +347,10 @@ impl Connection {
 
     /// Puts write data where it belongs.
     fn place(&mut self, task: TaskId, buffer_offset: u32, bytes: &[u8]) {
+        if !self.is_receiving(task) {
+            // Nobody wants it: the command runs without, or waits for its turn to be refused.
+            return;
+        }
         let place = self
             .tasks
             .get_mut(task.0)
@@ -362,7 +366,17 @@ impl Connection {
         }
     }
 
+    /// Whether a task waits for its write data.
+    fn is_receiving(&mut self, task: TaskId) -> bool {
+        let task = self.tasks.get_mut(task.0);
+        task.is_some_and(|task| matches!(task.state, TaskState::Receiving))
+    }
+
     fn data_out_failed(&mut self, core: &mut Core, task: TaskId, failure: DataOutFailure) {
+        if self.tasks.get_mut(task.0).is_some() && !self.is_receiving(task) {
+            // A command that takes no data, and was sent some, is under way. Its own end answers it.
+            return;
+        }
         let sense = Sense::new(
             SenseKey::AbortedCommand,
             AdditionalSense {
