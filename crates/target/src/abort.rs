@@ -34,12 +34,26 @@ pub(crate) enum AbortScope {
     },
 }
 
+/// Tasks that an order is not about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Exception {
+    /// The PREEMPT AND ABORT itself.
+    Task(TaskAddress),
+    /// What the connection sent after its task management request: only tasks with lower numbers are
+    /// affected (RFC 7143 §4.2.3.3), and the order is carried out some time after it was given.
+    Later {
+        connection: ConnectionAddress,
+        /// That of the last task before the request.
+        sequence: u64,
+    },
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct AbortOrder {
     scope: AbortScope,
-    /// A task that stays, although the scope names it: the PREEMPT AND ABORT itself.
-    except: Option<TaskAddress>,
+    /// Tasks that stay, although the scope names them.
+    except: Exception,
     /// The nexuses that lost tasks.
     aborted: Mutex<Vec<Arc<Nexus>>>,
     waiter: AbortedFor,
@@ -50,7 +64,7 @@ impl AbortOrder {
     /// An order on whose end `post` gets [`Message::AbortDone`] for `waiter`.
     pub(crate) fn new(
         scope: AbortScope,
-        except: Option<TaskAddress>,
+        except: Exception,
         waiter: AbortedFor,
         post: Post,
     ) -> Arc<Self> {
@@ -63,9 +77,22 @@ impl AbortOrder {
         })
     }
 
-    /// Whether it is about this task, which runs on that unit for that nexus.
-    pub(crate) fn names(&self, task: TaskAddress, on: Option<(usize, &Arc<Nexus>)>) -> bool {
-        if self.except == Some(task) {
+    /// Whether it is about this task, which runs on that unit for that nexus. `sequence` is its place
+    /// in the order of arrival on its connection.
+    pub(crate) fn names(
+        &self,
+        task: TaskAddress,
+        sequence: u64,
+        on: Option<(usize, &Arc<Nexus>)>,
+    ) -> bool {
+        let stays = match self.except {
+            Exception::Task(except) => except == task,
+            Exception::Later {
+                connection,
+                sequence: last,
+            } => connection == task.connection && sequence > last,
+        };
+        if stays {
             return false;
         }
         let on_unit = |wanted: usize| on.is_some_and(|(unit, _)| unit == wanted);

@@ -13,7 +13,7 @@ use longshore_scsi::nexus::Nexus;
 use longshore_scsi::reservation::StoreOrder;
 use longshore_scsi::status::Status;
 
-use crate::abort::{AbortOrder, AbortScope};
+use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
@@ -336,7 +336,7 @@ impl Connection {
         };
         let order = AbortOrder::new(
             AbortScope::Nexuses { unit, nexuses },
-            Some(task.address),
+            Exception::Task(task.address),
             AbortedFor::Task(task.address),
             core.post().clone(),
         );

@@ -9,7 +9,7 @@ use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::Nexus;
 use longshore_scsi::unit::Reset;
 
-use crate::abort::{AbortOrder, AbortScope};
+use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::message::{AbortedFor, Message};
@@ -107,7 +107,11 @@ impl Connection {
             connection: self.address,
             request: id,
         };
-        let order = AbortOrder::new(scope, None, waiter, core.post().clone());
+        let except = Exception::Later {
+            connection: self.address,
+            sequence: self.sequence,
+        };
+        let order = AbortOrder::new(scope, except, waiter, core.post().clone());
         self.management.push(PendingManagement { id, effect });
         if local {
             core.post().send(Message::Abort(order));
@@ -171,7 +175,8 @@ impl Connection {
             .map_or(&[][..], |session| &session.luns);
         let named = |task: &&Task| {
             let unit = task.lun.and_then(|lun| luns.get(lun));
-            order.names(task.address, unit.map(|entry| (entry.unit, &entry.nexus)))
+            let on = unit.map(|entry| (entry.unit, &entry.nexus));
+            order.names(task.address, task.sequence, on)
         };
         let slots: Vec<u32> = self
             .tasks
