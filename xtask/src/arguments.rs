@@ -18,6 +18,13 @@ impl Arguments {
         }
     }
 
+    /// Nothing but the command.
+    pub fn none() -> Self {
+        Self {
+            words: VecDeque::new(),
+        }
+    }
+
     /// Takes the first word.
     pub fn next_word(&mut self) -> Option<String> {
         self.words.pop_front()

@@ -3,9 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bench;
+mod ci;
 mod command;
 mod conformance;
-
 mod counts;
 mod kernel;
 mod powercut;
@@ -29,6 +30,7 @@ usage: cargo xtask <command> [options]
   kernel        the Linux initiator in a virtual machine [--only JOB] [--server tgt] [--verbose]
   qemu          QEMU's block driver [--server tgt]
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
+  bench         side by side with tgt [--quick] [--update] [--engine E] [--only POINT] [--rounds N]
 ";
 
 fn main() -> ExitCode {
@@ -52,12 +54,13 @@ fn main() -> ExitCode {
 
 fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
     match command {
+        Some("ci") => ci::run(arguments),
         Some("setup") => setup::run(arguments),
         Some("conformance") => conformance::run(arguments),
         Some("kernel") => kernel::run(arguments),
         Some("qemu") => qemu::run(arguments),
         Some("powercut") => powercut::run(arguments),
-
+        Some("bench") => bench::run(arguments),
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),
     }
