@@ -154,8 +154,11 @@ impl UringEngine {
             }
             return;
         };
-        let removal = opcode::PollRemove::new(owner.to_user_data()).build();
-        self.push(removal.user_data(Owner::Nobody.to_user_data()));
+        // IORING_OP_POLL_REMOVE refuses (EALREADY) a poll that has fired and whose completion is not
+        // posted yet; a multishot poll then stays, and with it the socket, for good. A cancellation
+        // marks such a poll, and it ends with its completion.
+        let cancel = opcode::AsyncCancel::new(owner.to_user_data()).build();
+        self.push(cancel.user_data(Owner::Nobody.to_user_data()));
         // The poll holds the socket open. It has to go now, or the peer would learn of the close at
         // the end of the turn only.
         self.flush();

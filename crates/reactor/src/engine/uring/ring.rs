@@ -231,7 +231,6 @@ fn check_operations(ring: &IoUring) -> Result<(), IoUringRefusal> {
         (opcode::Fsync::CODE, "fsync"),
         (opcode::Fallocate::CODE, "fallocate"),
         (opcode::PollAdd::CODE, "polls"),
-        (opcode::PollRemove::CODE, "removal of polls"),
         (opcode::AsyncCancel::CODE, "cancellation"),
     ];
     match needed
