@@ -16,8 +16,18 @@ use longshore_volume::{Volume, WriteCache};
 use crate::config::{AccessRule, LunConfig, TargetConfig};
 use crate::gate::WriteGate;
 
-/// Largest READ or WRITE, in bytes: the MAXIMUM TRANSFER LENGTH of the block limits VPD page.
-pub(crate) const MAX_TRANSFER_BYTES: u32 = 16 << 20;
+/// Largest READ or WRITE, in bytes, where there is memory for it: the MAXIMUM TRANSFER LENGTH of the
+/// block limits VPD page.
+const MAX_TRANSFER_BYTES: u32 = 16 << 20;
+/// Initiators take it for granted that this much goes through.
+const MAX_TRANSFER_BYTES_LEAST: u32 = 64 << 10;
+
+/// The largest READ or WRITE with `memory` bytes for payload. A command that can never have the
+/// memory it needs would wait for ever.
+fn max_transfer_bytes(memory: u64) -> u32 {
+    let quarter = u32::try_from(memory / 4).unwrap_or(u32::MAX);
+    quarter.clamp(MAX_TRANSFER_BYTES_LEAST, MAX_TRANSFER_BYTES)
+}
 
 /// A volume as a logical unit.
 pub(crate) struct Unit {
@@ -29,7 +39,12 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn new(volume: Arc<dyn Volume>, shards: usize, keeps_reservations: bool) -> Self {
+    pub(crate) fn new(
+        volume: Arc<dyn Volume>,
+        shards: usize,
+        keeps_reservations: bool,
+        memory: u64,
+    ) -> Self {
         let identity = volume.identity();
         let geometry = volume.geometry();
         let characteristics = volume.characteristics();
@@ -47,7 +62,7 @@ impl Unit {
                 .map(|bytes| bytes.div_ceil(block_size)),
             unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
             rotational: characteristics.rotational,
-            max_transfer_blocks: MAX_TRANSFER_BYTES / block_size,
+            max_transfer_blocks: max_transfer_bytes(memory) / block_size,
             persistent_reservations_store: keeps_reservations,
             product_revision: product_revision(),
         });

@@ -23,8 +23,8 @@ use crate::reservation_store::ReservationStore;
 use crate::sessions::Sessions;
 use crate::shard::Shard;
 
-/// Freed payload memory that each shard keeps at hand, at most.
-pub(crate) const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Freed payload memory that all shards together keep at hand, at most.
+const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Helper threads for control work such as storing reservations.
 const BLOCKING_THREADS_MAX: usize = 2;
 
@@ -155,7 +155,7 @@ impl Server {
         let mut threads = Vec::new();
         for (index, (waker, inbox)) in inboxes.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
-            let pool = BufferPool::new(Arc::clone(&budget), KEPT_BYTES_MAX / shards);
+            let pool = BufferPool::new(Arc::clone(&budget), kept_bytes_max(&budget, shards));
             let listeners = listeners.take();
             let pin = pins[index];
             let started = started.clone();
@@ -294,6 +294,12 @@ impl Stopper {
     }
 }
 
+/// Freed payload memory that a shard keeps at hand, at most. It is lost to the others, so that together
+/// they keep a small part of what there is.
+pub(crate) fn kept_bytes_max(budget: &MemoryBudget, shards: usize) -> usize {
+    KEPT_BYTES_MAX.min(budget.limit_bytes() / 4) / shards
+}
+
 /// The cores that reactors are pinned to; `None` for one that is not.
 fn pins(cores: &[usize]) -> Vec<Option<usize>> {
     let allowed;
@@ -373,7 +379,7 @@ pub(crate) fn share(
     let units: Vec<Unit> = config
         .volumes
         .into_iter()
-        .map(|volume| Unit::new(volume, shards, store.is_some()))
+        .map(|volume| Unit::new(volume, shards, store.is_some(), config.limits.memory))
         .collect();
     if let Some(store) = &store {
         restore_reservations(store, &units)?;

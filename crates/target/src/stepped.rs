@@ -12,7 +12,7 @@ use crate::exports::Portal;
 use crate::mail::post_box;
 use crate::message::Message;
 use crate::platform::{Link, Platform};
-use crate::server::{KEPT_BYTES_MAX, StartError, check, share};
+use crate::server::{StartError, check, kept_bytes_max, share};
 use crate::shard::{Shard, Turn};
 
 /// See the module documentation.
@@ -62,9 +62,10 @@ impl SteppedServer {
         }
         let budget = MemoryBudget::new(usize::try_from(config.limits.memory).unwrap_or(usize::MAX));
         let shared = Arc::new(share(config, portals, posts)?);
+        let kept = kept_bytes_max(&budget, platforms.len());
         let shards = platforms.into_iter().zip(inboxes).enumerate();
         let shards = shards.map(|(index, (platform, inbox))| {
-            let pool = BufferPool::new(Arc::clone(&budget), KEPT_BYTES_MAX);
+            let pool = BufferPool::new(Arc::clone(&budget), kept);
             let core = Core::new(index, Arc::clone(&shared), platform, pool);
             Shard::new(core, inbox, None, now)
         });
