@@ -287,9 +287,14 @@ fn block_limits(config: &LogicalUnitConfig, page: &mut Vec<u8>) {
     if let Some(granularity) = config.unmap_granularity_blocks {
         put(20, unmap::MAX_BLOCKS);
         put(24, unmap::MAX_DESCRIPTORS);
-        put(28, granularity);
-        // UGAVALID, and alignment 0.
-        put(32, 0x8000_0000);
+        // A granularity of one block says nothing. QEMU 7.2 (block/iscsi.c) keeps a map of
+        // allocated clusters when it is given, asks for the status of a range that is no multiple
+        // of 4096 bytes to fill it, and aborts by an assertion of its own with such blocks.
+        if granularity > 1 {
+            put(28, granularity);
+            // UGAVALID, and alignment 0.
+            put(32, 0x8000_0000);
+        }
     }
     // MAXIMUM WRITE SAME LENGTH has eight bytes.
     put(40, write_same::MAX_BLOCKS);

@@ -141,6 +141,17 @@ fn block_limits_are_those_that_are_enforced() {
 }
 
 #[test]
+fn an_unmap_granularity_of_one_block_is_not_reported() {
+    let single = LogicalUnitConfig {
+        unmap_granularity_blocks: Some(1),
+        ..config(4096, 1000)
+    };
+    let data = vpd(&mut Device::with(single), 0xb0);
+    assert_eq!((be32(&data, 20), be32(&data, 24)), (1 << 20, 256));
+    assert_eq!((be32(&data, 28), be32(&data, 32)), (0, 0));
+}
+
+#[test]
 fn provisioning_shows_in_capacity_and_vpd_alike() {
     let mut thin = Device::new(1000);
     assert_eq!(vpd(&mut thin, 0xb2)[4..], [0, 0xe6, 2, 0]);
