@@ -18,6 +18,8 @@ use crate::message::{AbortedFor, ConnectionAddress, Message, TaskAddress};
 pub(crate) enum AbortScope {
     /// One task.
     Task(TaskAddress),
+    /// No task; but tasks of that connection that were aborted before must be quiet.
+    Ended { connection: ConnectionAddress },
     /// All tasks of one connection on one unit.
     ConnectionUnit {
         connection: ConnectionAddress,
@@ -98,6 +100,7 @@ impl AbortOrder {
         let on_unit = |wanted: usize| on.is_some_and(|(unit, _)| unit == wanted);
         match &self.scope {
             AbortScope::Task(wanted) => *wanted == task,
+            AbortScope::Ended { .. } => false,
             AbortScope::ConnectionUnit { connection, unit } => {
                 task.connection == *connection && on_unit(*unit)
             }
@@ -109,10 +112,12 @@ impl AbortOrder {
         }
     }
 
-    /// Whether requests of tasks that ended earlier on this unit must be waited for too.
-    pub(crate) fn waits_for_orphans_of(&self, wanted: usize) -> bool {
+    /// Whether requests of tasks of this connection that ended earlier on this unit must be waited
+    /// for too.
+    pub(crate) fn waits_for_orphans_of(&self, wanted: usize, of: ConnectionAddress) -> bool {
         match &self.scope {
             AbortScope::Task(_) => false,
+            AbortScope::Ended { connection } => *connection == of,
             AbortScope::ConnectionUnit { unit, .. }
             | AbortScope::Unit { unit }
             | AbortScope::Nexuses { unit, .. } => *unit == wanted,

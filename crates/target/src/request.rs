@@ -11,7 +11,7 @@ use longshore_volume::Request;
 use slab::Slab;
 
 use crate::abort::AbortOrder;
-use crate::message::TaskAddress;
+use crate::message::{ConnectionAddress, TaskAddress};
 use crate::sessions::SessionLife;
 
 /// Which of a task's buffers a request has borrowed.
@@ -52,8 +52,10 @@ pub(crate) enum Owner {
 }
 
 /// What an orphan keeps alive, and releases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Orphan {
+    /// Whose task it was.
+    pub connection: ConnectionAddress,
     pub orders: Vec<Arc<AbortOrder>>,
     #[expect(dead_code, reason = "held, not read: its end is what counts")]
     pub life: Option<Arc<SessionLife>>,

@@ -573,7 +573,7 @@ impl Shard {
     fn obey(&mut self, order: &Arc<crate::abort::AbortOrder>) {
         for (_, in_flight) in &mut self.core.requests {
             if let Owner::Orphan(orphan) = &mut in_flight.owner
-                && order.waits_for_orphans_of(in_flight.unit)
+                && order.waits_for_orphans_of(in_flight.unit, orphan.connection)
             {
                 orphan.orders.push(Arc::clone(order));
             }

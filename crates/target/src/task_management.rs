@@ -27,9 +27,18 @@ pub(crate) struct PendingManagement {
 #[derive(Clone, Copy, Debug)]
 enum Effect {
     None,
-    ClearTaskSet { unit: usize },
-    ResetUnit { unit: usize },
-    ResetTarget { target: usize, cold: bool },
+    /// There was no such task any more.
+    Missing,
+    ClearTaskSet {
+        unit: usize,
+    },
+    ResetUnit {
+        unit: usize,
+    },
+    ResetTarget {
+        target: usize,
+        cold: bool,
+    },
 }
 
 impl Connection {
@@ -59,12 +68,16 @@ impl Connection {
             Function::AbortTask => {
                 let task = request
                     .referenced_task
-                    .ok_or(TaskManagementResult::TaskDoesNotExist)?;
-                let task = self
-                    .tasks
-                    .get_mut(task.0)
-                    .ok_or(TaskManagementResult::TaskDoesNotExist)?;
-                (AbortScope::Task(task.address), Effect::None)
+                    .and_then(|task| self.tasks.get_mut(task.0));
+                match task {
+                    Some(task) => (AbortScope::Task(task.address), Effect::None),
+                    // A reset by somebody else may have aborted it just now, and its write be on
+                    // its way still. "Does not exist" would be an invitation to write anew.
+                    None => {
+                        let connection = self.address;
+                        (AbortScope::Ended { connection }, Effect::Missing)
+                    }
+                }
             }
             Function::AbortTaskSet => {
                 let scope = AbortScope::ConnectionUnit {
@@ -101,7 +114,7 @@ impl Connection {
     fn order(&mut self, core: &Core, id: TaskManagementId, scope: AbortScope, effect: Effect) {
         let local = matches!(
             scope,
-            AbortScope::Task(_) | AbortScope::ConnectionUnit { .. }
+            AbortScope::Task(_) | AbortScope::Ended { .. } | AbortScope::ConnectionUnit { .. }
         );
         let waiter = AbortedFor::TaskManagement {
             connection: self.address,
@@ -138,8 +151,10 @@ impl Connection {
                 .map(|lun| &lun.nexus)
         };
         let exports = &core.shared.exports;
+        let mut result = TaskManagementResult::FunctionComplete;
         match pending.effect {
             Effect::None => {}
+            Effect::Missing => result = TaskManagementResult::TaskDoesNotExist,
             Effect::ClearTaskSet { unit } => {
                 if let Some(origin) = origin(unit) {
                     exports.units[unit]
@@ -164,7 +179,7 @@ impl Connection {
                 }
             }
         }
-        self.answer_management(id, TaskManagementResult::FunctionComplete);
+        self.answer_management(id, result);
     }
 
     /// Carries out what an abort order says about this connection's tasks.
@@ -207,6 +222,7 @@ impl Connection {
                 .lun
                 .and_then(|lun| Some(self.session.as_ref()?.luns.get(lun)?.unit));
             core.requests[request].owner = Owner::Orphan(Orphan {
+                connection: self.address,
                 orders: order.map(Arc::clone).into_iter().collect(),
                 life: self
                     .session

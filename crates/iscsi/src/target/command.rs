@@ -232,7 +232,8 @@ pub struct TaskManagementRequest {
     pub function: TaskManagementFunction,
     /// To which logical unit; reserved for target resets.
     pub lun: Lun,
-    /// For `AbortTask`: the task, which exists. Its request is answered inside when there is none.
+    /// For `AbortTask`: the task. `None` when it has ended: the answer is
+    /// [`TaskManagementResult::TaskDoesNotExist`], as soon as it can no longer act.
     pub referenced_task: Option<TaskId>,
     /// Tasks with a CmdSN before this one are affected, and immediate ones received before it.
     pub cmd_sn: CmdSn,

@@ -98,7 +98,11 @@ impl Connection {
                 let tag = request.referenced_task_tag;
                 match self.tasks.find(tag) {
                     Some(task) => Ok((TaskManagementFunction::AbortTask, Some(task))),
-                    None => Err(self.abort_missing_task(request)),
+                    None => match self.abort_missing_task(request) {
+                        // It may have been aborted otherwise, and still act; the driver knows.
+                        Code::TASK_DOES_NOT_EXIST => Ok((TaskManagementFunction::AbortTask, None)),
+                        response => Err(response),
+                    },
                 }
             }
             Function::ABORT_TASK_SET => Ok((TaskManagementFunction::AbortTaskSet, None)),

@@ -232,11 +232,6 @@ fn abort_task_names_a_live_task_to_the_driver() {
 #[test]
 fn functions_that_need_no_driver_are_answered_at_once() {
     let cases = [
-        // Completed, or never heard of.
-        (Function::ABORT_TASK, CmdSn(99), Code::TASK_DOES_NOT_EXIST),
-        // Not before the request itself.
-        (Function::ABORT_TASK, CmdSn(105), Code::TASK_DOES_NOT_EXIST),
-        (Function::ABORT_TASK, CmdSn(500), Code::TASK_DOES_NOT_EXIST),
         (
             Function::TASK_REASSIGN,
             CmdSn(0),
@@ -255,6 +250,21 @@ fn functions_that_need_no_driver_are_answered_at_once() {
         assert_eq!(wire.send(request.encode(), &[]), []);
         let response = TaskManagementResponse::decode(&wire.only_sent().bhs);
         assert_eq!(response.response, expected, "{function:?}");
+    }
+}
+
+#[test]
+fn abort_of_a_task_that_has_ended_is_left_to_the_driver() {
+    // Completed, aborted otherwise, or never heard of; or not before the request itself.
+    for ref_cmd_sn in [99, 105, 500] {
+        let mut wire = Wire::logged_in();
+        let request = task_management(Function::ABORT_TASK, 1, CmdSn(ref_cmd_sn));
+        let events = wire.send(request.encode(), &[]);
+        let [Event::TaskManagement(request)] = &events[..] else {
+            panic!("{events:?}");
+        };
+        assert_eq!(request.function, TaskManagementFunction::AbortTask);
+        assert_eq!(request.referenced_task, None);
     }
 }
 
