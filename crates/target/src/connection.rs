@@ -31,6 +31,8 @@ use crate::task_management::PendingManagement;
 
 /// While so much waits to be sent, no more reads are started.
 const BACKED_UP_BYTES: usize = 1 << 20;
+/// While a connection reads this part of all memory, it starts no more reads.
+const READING_PART: usize = 16;
 /// While so much waits to be sent, nothing more is received: the peer does not read.
 const STOP_RECEIVING_BYTES: usize = 4 << 20;
 /// Payload from this length on is received straight into the buffer it belongs to.
@@ -63,6 +65,8 @@ pub(crate) struct Connection {
     pub tasks: Tasks,
     /// Tasks that wait for room to answer, oldest first.
     pub deferred: VecDeque<TaskAddress>,
+    /// Bytes of memory that tasks read into, or wait for.
+    pub reading: usize,
     /// How many live tasks are ORDERED.
     pub ordered: usize,
     /// A task ended while there were ordered ones.
@@ -126,6 +130,7 @@ impl Connection {
             session: None,
             tasks: Tasks::default(),
             deferred: VecDeque::new(),
+            reading: 0,
             ordered: 0,
             order_changed: false,
             sequence: 0,
@@ -171,9 +176,17 @@ impl Connection {
             && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
     }
 
-    /// So much waits to be sent that reads had better wait.
-    pub(crate) fn is_backed_up(&self) -> bool {
-        self.transmit.pending_bytes() >= BACKED_UP_BYTES || !self.deferred.is_empty()
+    /// So much waits to be sent, or is being read, that further reads had better wait.
+    pub(crate) fn is_backed_up(&self, core: &Core) -> bool {
+        !self.deferred.is_empty() || !self.has_room(core)
+    }
+
+    /// Whether a read may start. Connections that take nothing of what they ask for must not hold
+    /// all the memory there is.
+    fn has_room(&self, core: &Core) -> bool {
+        let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
+        self.transmit.pending_bytes() < BACKED_UP_BYTES
+            && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
     }
 
     /// Nothing of it is in progress.
@@ -478,7 +491,7 @@ impl Connection {
     /// Runs tasks that waited for room. Returns whether any ran.
     fn run_deferred(&mut self, core: &mut Core) -> bool {
         let mut ran = false;
-        while self.transmit.pending_bytes() < BACKED_UP_BYTES {
+        while self.has_room(core) {
             let Some(address) = self.deferred.pop_front() else {
                 break;
             };

@@ -57,6 +57,7 @@ impl Connection {
             scratch: None,
             parameter_data: Vec::new(),
             data_in: DataIn::None,
+            reading: 0,
         };
         if scratch_length > 0 {
             task.scratch = core.pool.take(scratch_length);
@@ -73,7 +74,7 @@ impl Connection {
             self.tasks.park(task);
             self.machine
                 .want_data_out(arrived.task, wanted as u64, &mut self.transmit);
-        } else if transfer.direction == Direction::ToInitiator && self.is_backed_up() {
+        } else if transfer.direction == Direction::ToInitiator && self.is_backed_up(core) {
             task.state = TaskState::Deferred;
             self.deferred.push_back(task.address);
             self.tasks.park(task);
@@ -284,6 +285,7 @@ impl Connection {
     /// A task has ended: its memory is free, and others may run.
     pub(crate) fn let_go(&mut self, core: &mut Core, mut task: Task) {
         self.release_gate(core, &mut task);
+        self.reading -= task.reading;
         core.recycle(task.data_out.take());
         core.recycle(task.scratch.take());
         if let DataIn::Buffer(buffer) = task.data_in {

@@ -128,6 +128,10 @@ impl Connection {
                 ShortWay::WouldSleep => asleep = true,
                 ShortWay::NeedsBuffer => {}
             }
+            if task.reading == 0 {
+                task.reading = range.len();
+                self.reading += range.len();
+            }
             let Some(buffer) = core.pool.take(range.len()) else {
                 task.state = TaskState::Medium(wish);
                 core.starved.push_back(task.address);

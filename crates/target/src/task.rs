@@ -81,6 +81,8 @@ pub(crate) struct Task {
     /// Parameter data of commands other than reads.
     pub parameter_data: Vec<u8>,
     pub data_in: DataIn,
+    /// Its part of what its connection reads at this time.
+    pub reading: usize,
 }
 
 impl Task {
