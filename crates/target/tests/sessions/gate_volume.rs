@@ -1,0 +1,147 @@
+//! A volume whose operations end when the test says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use longshore_reactor::storage::{
+    FileCompletion, FileHandle, FileOperation, FileOperationKind, Storage,
+};
+use longshore_volume::{
+    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation, Outcome,
+    Progress, Request, Volume, VolumeError,
+};
+
+/// Wraps a volume that answers at once. Its reads, writes and flushes all go through storage, and while
+/// the gate is closed those that change something, or all of them, do not end.
+pub struct GateVolume {
+    inner: Arc<dyn Volume>,
+    /// Synchronised over and over by operations that wait.
+    file: FileHandle,
+    writes_closed: AtomicBool,
+    reads_closed: AtomicBool,
+    waiting: AtomicUsize,
+    flushed: AtomicUsize,
+}
+
+impl GateVolume {
+    pub fn new(inner: Arc<dyn Volume>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            file: FileHandle(Arc::new(tempfile::tempfile().unwrap())),
+            writes_closed: AtomicBool::new(false),
+            reads_closed: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            flushed: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn close_writes(&self) {
+        self.writes_closed.store(true, Ordering::SeqCst);
+    }
+
+    pub fn close_reads(&self) {
+        self.reads_closed.store(true, Ordering::SeqCst);
+    }
+
+    pub fn open(&self) {
+        self.writes_closed.store(false, Ordering::SeqCst);
+        self.reads_closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Operations in flight.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Flushes that have ended.
+    pub fn flushed(&self) -> usize {
+        self.flushed.load(Ordering::SeqCst)
+    }
+
+    fn is_closed(&self, operation: Operation) -> bool {
+        let gate = match operation {
+            Operation::Read { .. } => &self.reads_closed,
+            _ => &self.writes_closed,
+        };
+        gate.load(Ordering::SeqCst)
+    }
+
+    fn submit(&self, request: &Request, storage: &mut dyn Storage) {
+        storage.submit(FileOperation {
+            file: self.file.clone(),
+            kind: FileOperationKind::DataSync,
+            tag: request.tag,
+        });
+    }
+
+    fn perform(&self, request: &mut Request) -> Result<Outcome, VolumeError> {
+        let attempt = match request.operation {
+            Operation::Read { offset } => self.inner.try_read(offset, request.payload_mut()),
+            Operation::Write { offset, durability } => {
+                self.inner
+                    .try_write(offset, request.payload_mut(), durability)
+            }
+            _ => Attempt::Done(Ok(())),
+        };
+        if let Operation::Flush = request.operation {
+            self.flushed.fetch_add(1, Ordering::SeqCst);
+        }
+        match attempt {
+            Attempt::Done(result) => result.map(|()| Outcome::Done),
+            Attempt::WouldSleep => panic!("the volume inside answers at once"),
+        }
+    }
+}
+
+impl Volume for GateVolume {
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn characteristics(&self) -> Characteristics {
+        Characteristics {
+            write_cache: longshore_volume::WriteCache::Volatile,
+            ..self.inner.characteristics()
+        }
+    }
+
+    fn try_read(&self, _: ByteOffset, _: &mut [u8]) -> Attempt {
+        Attempt::WouldSleep
+    }
+
+    fn try_write(&self, _: ByteOffset, _: &[u8], _: Durability) -> Attempt {
+        Attempt::WouldSleep
+    }
+
+    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.submit(request, storage);
+        Progress::Pending
+    }
+
+    fn resume(
+        &self,
+        request: &mut Request,
+        completion: FileCompletion,
+        storage: &mut dyn Storage,
+    ) -> Progress {
+        completion.result.unwrap();
+        if self.is_closed(request.operation) {
+            std::thread::sleep(Duration::from_micros(200));
+            self.submit(request, storage);
+            return Progress::Pending;
+        }
+        let result = self.perform(request);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Progress::Done(result)
+    }
+
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
+        self.inner.refresh_geometry()
+    }
+}

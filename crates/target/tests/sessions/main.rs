@@ -1,0 +1,14 @@
+//! What crosses sessions and cores, over sockets: a server in this process with several shards, and
+//! an initiator that shares no code with it.
+#![allow(missing_docs)] // The names of the tests say what they prove.
+
+mod access;
+mod atomicity;
+mod faults;
+mod gate_volume;
+mod lifecycle;
+mod memory;
+mod reinstatement;
+mod scene;
+mod task_management;
+mod transfers;

@@ -1,0 +1,232 @@
+//! Task management across sessions on different shards (SAM-5 §7, RFC 7143 §11.5).
+
+use longshore_reactor::EngineChoice;
+use longshore_tests::initiator::{Data, Initiator, cdb};
+use longshore_tests::pdu::opcode;
+
+use crate::gate_volume::GateVolume;
+use crate::scene::*;
+
+struct Gated {
+    scene: Scene,
+    gate: std::sync::Arc<GateVolume>,
+    one: Initiator,
+    two: Initiator,
+}
+
+fn gated(engine: EngineChoice) -> Gated {
+    let gate = GateVolume::new(mem("disk", 512));
+    let scene = Scene::with(vec![gate.clone()], engine);
+    let (one, two) = (scene.host(1), scene.host(2));
+    Gated {
+        scene,
+        gate,
+        one,
+        two,
+    }
+}
+
+#[test]
+fn abort_task_is_answered_only_after_the_write_has_ended() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        let write = begin_write(&mut g.one, 3, 7);
+        eventually("the write", || g.gate.waiting() == 1);
+        let request = begin_management(&mut g.one, ABORT_TASK, 0, write);
+        assert_silent(&mut g.one);
+        g.gate.open();
+        assert_eq!(management_response(&mut g.one, request), 0);
+        assert_eq!(g.gate.waiting(), 0);
+        // An aborted task has no response, and its initiator learns of nothing else.
+        assert_eq!(settle(&mut g.one), []);
+    }
+}
+
+#[test]
+fn abort_task_set_ends_the_tasks_of_its_own_session_only() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        begin_write(&mut g.one, 3, 7);
+        let other = begin_write(&mut g.two, 4, 8);
+        eventually("both writes", || g.gate.waiting() == 2);
+        let request = begin_management(&mut g.one, ABORT_TASK_SET, 0, u32::MAX);
+        g.gate.open();
+        assert_eq!(management_response(&mut g.one, request), 0);
+        assert!(g.two.finish(other, &[8; 512]).unwrap().is_good());
+        assert_eq!(settle(&mut g.one), []);
+        assert_eq!(settle(&mut g.two), []);
+    }
+}
+
+#[test]
+fn clear_task_set_ends_tasks_of_all_sessions_and_tells_the_others() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        begin_write(&mut g.one, 3, 7);
+        begin_write(&mut g.two, 4, 8);
+        eventually("both writes", || g.gate.waiting() == 2);
+        let request = begin_management(&mut g.one, CLEAR_TASK_SET, 0, u32::MAX);
+        assert_silent(&mut g.one);
+        g.gate.open();
+        assert_eq!(management_response(&mut g.one, request), 0);
+        assert_eq!(g.gate.waiting(), 0);
+        assert_eq!(settle(&mut g.one), []);
+        assert_eq!(settle(&mut g.two), [(6, 0x2f, 0)]);
+    }
+}
+
+#[test]
+fn logical_unit_reset_ends_tasks_of_all_sessions_and_everybody_learns() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        begin_write(&mut g.two, 4, 8);
+        eventually("the write", || g.gate.waiting() == 1);
+        let request = begin_management(&mut g.one, LOGICAL_UNIT_RESET, 0, u32::MAX);
+        assert_silent(&mut g.one);
+        g.gate.open();
+        assert_eq!(management_response(&mut g.one, request), 0);
+        for host in [&mut g.one, &mut g.two] {
+            let told = settle(host);
+            assert!(
+                matches!(told[..], [(6, 0x29, _)]),
+                "one reset, one condition: {told:?}"
+            );
+        }
+        assert!(write(&mut g.two, 4, 9).is_good());
+    }
+}
+
+#[test]
+fn target_warm_reset_tells_all_sessions_and_keeps_their_connections() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        assert_eq!(manage(&mut g.one, TARGET_WARM_RESET, 0), 0);
+        for host in [&mut g.one, &mut g.two] {
+            assert!(matches!(settle(host)[..], [(6, 0x29, _)]));
+        }
+    }
+}
+
+#[test]
+fn target_cold_reset_is_answered_and_closes_all_connections() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        assert_eq!(manage(&mut g.one, TARGET_COLD_RESET, 0), 0);
+        assert!(g.one.is_closed_within(LIMIT).unwrap());
+        assert!(g.two.is_closed_within(LIMIT).unwrap());
+        drop(g.scene.host(3));
+    }
+}
+
+#[test]
+fn a_function_for_a_lun_that_is_not_there_is_answered_with_2() {
+    let mut g = gated(EngineChoice::Auto);
+    for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET] {
+        assert_eq!(manage(&mut g.one, function, 9), 2);
+    }
+    let request = begin_management(&mut g.one, ABORT_TASK, 0, 0x1234);
+    assert_ne!(
+        management_response(&mut g.one, request),
+        0,
+        "no such task was there"
+    );
+}
+
+#[test]
+fn preempt_and_abort_ends_the_write_of_another_session_before_its_own_end() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        for (host, key) in [(&mut g.one, 11), (&mut g.two, 22)] {
+            assert!(reserve_out(host, 0, (0, key)).is_good());
+        }
+        g.gate.close_writes();
+        begin_write(&mut g.one, 3, 7);
+        eventually("the write", || g.gate.waiting() == 1);
+        let list = parameter_list((22, 11));
+        let cdb = [0x5f, 5, 3, 0, 0, 0, 0, 0, 24, 0];
+        let command = g.two.command_pdu(0, &cdb, Data::Out(&list));
+        g.two.send(&command).unwrap();
+        assert_silent(&mut g.two);
+        g.gate.open();
+        let answer = g.two.finish(command.initiator_task_tag(), &list).unwrap();
+        assert!(answer.is_good(), "{answer:?}");
+        assert_eq!(g.gate.waiting(), 0);
+        assert_eq!(settle(&mut g.one), [(6, 0x2f, 0), (6, 0x2a, 5)]);
+    }
+}
+
+fn parameter_list(keys: (u64, u64)) -> [u8; 24] {
+    let mut list = [0; 24];
+    list[..8].copy_from_slice(&keys.0.to_be_bytes());
+    list[8..16].copy_from_slice(&keys.1.to_be_bytes());
+    list
+}
+
+fn reserve_out(
+    host: &mut Initiator,
+    action: u8,
+    keys: (u64, u64),
+) -> longshore_tests::initiator::Answer {
+    let cdb = [0x5f, action, 0, 0, 0, 0, 0, 0, 24, 0];
+    host.command(0, &cdb, Data::Out(&parameter_list(keys)))
+        .unwrap()
+}
+
+/// Task attributes (RFC 7143 §11.3.1).
+const SIMPLE: u8 = 1;
+const ORDERED: u8 = 2;
+
+fn begin_with(host: &mut Initiator, attribute: u8, cdb: &[u8], data: Data<'_>) -> u32 {
+    let command = host.command_pdu(0, cdb, data);
+    let flags = command.bhs[1] & !7 | attribute;
+    let command = command.set_byte(1, flags);
+    host.send(&command).unwrap();
+    command.initiator_task_tag()
+}
+
+#[test]
+fn ordered_task_waits_for_older_ones_and_younger_ones_wait_for_it() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        let block = [1; 512];
+        let write = cdb::write_16(0, 1, false);
+        let older = begin_with(&mut g.one, SIMPLE, &write, Data::Out(&block));
+        let ordered = begin_with(&mut g.one, ORDERED, &write, Data::Out(&[2; 512]));
+        let younger = begin_with(&mut g.one, SIMPLE, &cdb::read_16(0, 1), Data::In(512));
+        eventually("the oldest write", || g.gate.waiting() == 1);
+        assert_silent(&mut g.one);
+        assert_eq!(g.gate.waiting(), 1);
+        g.gate.open();
+        for tag in [older, ordered] {
+            let response = g.one.receive().unwrap();
+            assert_eq!(response.opcode(), opcode::SCSI_RESPONSE);
+            assert_eq!((response.initiator_task_tag(), response.bhs[3]), (tag, 0));
+        }
+        assert_eq!(g.one.finish(younger, &[]).unwrap().data, [2; 512]);
+    }
+}
+
+#[test]
+fn tasks_behind_an_aborted_ordered_task_go_on() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        let write = cdb::write_16(0, 1, false);
+        let ordered = begin_with(&mut g.one, ORDERED, &write, Data::Out(&[2; 512]));
+        let younger = begin_with(&mut g.one, SIMPLE, &cdb::read_16(9, 1), Data::In(512));
+        eventually("the write", || g.gate.waiting() == 1);
+        let request = begin_management(&mut g.one, ABORT_TASK, 0, ordered);
+        // The younger one may be answered before or after the request.
+        g.gate.open();
+        let mut seen = [g.one.receive().unwrap(), g.one.receive().unwrap()];
+        seen.sort_by_key(longshore_tests::pdu::Pdu::opcode);
+        assert_eq!(seen[0].opcode(), opcode::TASK_MANAGEMENT_RESPONSE);
+        assert_eq!(seen[0].initiator_task_tag(), request);
+        assert_eq!(seen[1].initiator_task_tag(), younger);
+    }
+}
