@@ -1,0 +1,147 @@
+//! What the server runs on: the simulated disk as storage, and a volume whose quick paths go there too.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_reactor::storage::{FileCompletion, FileOperation, Storage};
+use longshore_reactor::{Event, SocketToken};
+use longshore_target::platform::Platform;
+use longshore_volume::{
+    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress, Request,
+    Volume, VolumeError,
+};
+
+use crate::environment::Shared;
+use crate::random::to_usize;
+
+/// The platform of one shard.
+#[derive(Debug)]
+pub struct SimPlatform {
+    environment: Shared,
+    shard: usize,
+}
+
+impl SimPlatform {
+    /// That of this shard.
+    #[must_use]
+    pub const fn new(environment: Shared, shard: usize) -> Self {
+        Self { environment, shard }
+    }
+}
+
+impl Storage for SimPlatform {
+    fn submit(&mut self, operation: FileOperation) {
+        let metadata = operation.file.0.metadata();
+        let inode = metadata.expect("an open file has metadata").ino();
+        let mut environment = self.environment.lock();
+        let disk = environment
+            .disks
+            .iter()
+            .position(|disk| disk.inode == inode)
+            .expect("every file stands for a disk");
+        environment.submit(self.shard, disk, operation);
+    }
+}
+
+impl Platform for SimPlatform {
+    fn watch(&mut self, _descriptor: BorrowedFd<'_>, _token: SocketToken) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn forget(&mut self, _descriptor: BorrowedFd<'_>, _token: SocketToken) {}
+
+    fn wait(&mut self, _timeout: Option<Duration>, _events: &mut Vec<Event>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A file volume over a simulated disk. What sleeps goes through the real volume's machine; what
+/// would be answered from the page cache at once is answered from the simulated one, or not.
+pub struct SimVolume {
+    inner: Arc<dyn Volume>,
+    environment: Shared,
+    disk: usize,
+}
+
+impl SimVolume {
+    /// Wraps the volume whose file stands for that disk.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Volume>, environment: Shared, disk: usize) -> Self {
+        Self {
+            inner,
+            environment,
+            disk,
+        }
+    }
+
+    fn is_within(&self, offset: ByteOffset, length: usize) -> bool {
+        let geometry = self.inner.geometry();
+        offset
+            .0
+            .checked_add(length as u64)
+            .is_some_and(|end| end <= geometry.block_count * u64::from(geometry.block_size))
+    }
+}
+
+impl Volume for SimVolume {
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn characteristics(&self) -> Characteristics {
+        Characteristics {
+            // The same whatever file system the file is on.
+            unmap_granularity: Some(4096),
+            ..self.inner.characteristics()
+        }
+    }
+
+    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+        let mut environment = self.environment.lock();
+        let chance = environment.profile.inline;
+        if !self.is_within(offset, into.len()) || !environment.random.chance(chance) {
+            return Attempt::WouldSleep;
+        }
+        let start = to_usize(offset.0);
+        into.copy_from_slice(&environment.disks[self.disk].cache()[start..start + into.len()]);
+        Attempt::Done(Ok(()))
+    }
+
+    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
+        let mut environment = self.environment.lock();
+        let chance = environment.profile.inline;
+        if durability == Durability::Durable
+            || !self.is_within(offset, from.len())
+            || environment.disks[self.disk].is_suspect()
+            || !environment.random.chance(chance)
+        {
+            return Attempt::WouldSleep;
+        }
+        environment.disks[self.disk].write_cache(offset.0, from);
+        Attempt::Done(Ok(()))
+    }
+
+    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        self.inner.start(request, storage)
+    }
+
+    fn resume(
+        &self,
+        request: &mut Request,
+        completion: FileCompletion,
+        storage: &mut dyn Storage,
+    ) -> Progress {
+        self.inner.resume(request, completion, storage)
+    }
+
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
+        self.inner.refresh_geometry()
+    }
+}

@@ -1,0 +1,79 @@
+//! Runs of fixed seeds, that a seed decides a run, and runs of seeds that the caller chooses.
+
+use longshore_sim::profile::Profile;
+use longshore_sim::{Report, Settings, run};
+
+fn succeed(settings: &Settings) -> Report {
+    match run(settings) {
+        Ok(report) => report,
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn promises_hold_whatever_the_seed() {
+    for seed in 1000..1120 {
+        succeed(&Settings::new(seed, 300));
+    }
+}
+
+#[test]
+fn promises_hold_in_long_runs() {
+    for seed in 0..8 {
+        succeed(&Settings::new(seed, 3000));
+    }
+}
+
+#[test]
+fn promises_hold_without_faults() {
+    for seed in 0..10 {
+        let mut settings = Settings::new(seed, 500);
+        settings.profile = Some(Profile::calm());
+        succeed(&settings);
+    }
+}
+
+/// Connections break all the time while writes are on their way to a slow medium: each session is
+/// reinstated over one that has not come to its end.
+#[test]
+fn promises_hold_when_sessions_are_reinstated_again_and_again() {
+    for seed in 0..60 {
+        let mut settings = Settings::new(seed, 300);
+        settings.profile = Some(Profile::reinstating());
+        succeed(&settings);
+    }
+}
+
+/// Syncs fail, and the machine is restarted.
+#[test]
+fn promises_hold_when_data_cannot_be_written_back() {
+    for seed in 0..40 {
+        let mut settings = Settings::new(seed, 300);
+        settings.profile = Some(Profile::failing_medium());
+        succeed(&settings);
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_run() {
+    for seed in [3, 14, 15, 92] {
+        let settings = Settings::new(seed, 400);
+        assert_eq!(succeed(&settings), succeed(&settings), "seed {seed}");
+    }
+    let hashes = [1, 2].map(|seed| succeed(&Settings::new(seed, 100)).trace_hash);
+    assert_ne!(hashes[0], hashes[1]);
+}
+
+/// `LONGSHORE_SIM_SEEDS=A..B` runs these seeds, `LONGSHORE_SIM_STEPS` commands each.
+#[test]
+fn promises_hold_for_the_seeds_asked_for() {
+    let Ok(text) = std::env::var("LONGSHORE_SIM_SEEDS") else {
+        return;
+    };
+    let (first, end) = text.split_once("..").expect("LONGSHORE_SIM_SEEDS=A..B");
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let steps = std::env::var("LONGSHORE_SIM_STEPS").map_or(500, |text| number(&text));
+    for seed in number(first)..number(end) {
+        succeed(&Settings::new(seed, steps));
+    }
+}
