@@ -48,6 +48,7 @@ impl Connection {
             address: self.tasks.begin(self.address, arrived.task.0),
             sequence: self.sequence,
             ordered,
+            head_of_queue: arrived.attribute == TaskAttribute::HeadOfQueue,
             command,
             lun,
             expected_data_transfer_length: arrived.expected_data_transfer_length,
@@ -78,8 +79,6 @@ impl Connection {
             task.state = TaskState::Deferred;
             self.deferred.push_back(task.address);
             self.tasks.park(task);
-        } else if arrived.attribute == TaskAttribute::HeadOfQueue {
-            self.run(core, task, CommandEvent::Start);
         } else {
             self.run_in_order(core, task);
         }
@@ -87,7 +86,7 @@ impl Connection {
 
     /// Runs a task that has all it needs, unless it must wait for older ones.
     pub(crate) fn run_in_order(&mut self, core: &mut Core, mut task: Task) {
-        if self.ordered > 0 && !self.tasks.may_run(&task) {
+        if self.ordered > 0 && !task.head_of_queue && !self.tasks.may_run(&task) {
             task.state = TaskState::Ordering;
             return self.tasks.park(task);
         }

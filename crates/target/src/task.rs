@@ -73,6 +73,8 @@ pub(crate) struct Task {
     pub sequence: u64,
     /// ORDERED (SAM-5 §8.6): all older tasks end before it runs, and no younger one runs before it ends.
     pub ordered: bool,
+    /// HEAD OF QUEUE: it waits for no older task.
+    pub head_of_queue: bool,
     /// Holds, or waits for, the write gate of its own unit.
     pub exclusive: bool,
     /// Memory for the write data; its length is what is wanted.

@@ -179,6 +179,7 @@ fn reserve_out(
 /// Task attributes (RFC 7143 §11.3.1).
 const SIMPLE: u8 = 1;
 const ORDERED: u8 = 2;
+const HEAD_OF_QUEUE: u8 = 3;
 
 fn begin_with(host: &mut Initiator, attribute: u8, cdb: &[u8], data: Data<'_>) -> u32 {
     let command = host.command_pdu(0, cdb, data);
@@ -208,6 +209,31 @@ fn ordered_task_waits_for_older_ones_and_younger_ones_wait_for_it() {
             assert_eq!((response.initiator_task_tag(), response.bhs[3]), (tag, 0));
         }
         assert_eq!(g.one.finish(younger, &[]).unwrap().data, [2; 512]);
+    }
+}
+
+#[test]
+fn head_of_queue_task_does_not_wait_for_an_ordered_one() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        g.gate.close_writes();
+        let (block, there) = (cdb::write_16(0, 1, false), cdb::write_16(9, 1, false));
+        begin_with(&mut g.one, ORDERED, &block, Data::Out(&[2; 512]));
+        begin_with(&mut g.one, SIMPLE, &there, Data::Out(&[3; 512]));
+        let first = begin_with(
+            &mut g.one,
+            HEAD_OF_QUEUE,
+            &cdb::read_16(9, 1),
+            Data::In(512),
+        );
+        assert_eq!(g.one.finish(first, &[]).unwrap().data, [0; 512]);
+        begin_with(&mut g.one, HEAD_OF_QUEUE, &there, Data::Out(&[4; 512]));
+        eventually("both writes", || g.gate.waiting() == 2);
+        g.gate.open();
+        for _ in 0..3 {
+            assert_eq!(g.one.receive().unwrap().bhs[3], 0);
+        }
+        assert_eq!(read(&mut g.one, 9), [3; 512]);
     }
 }
 
