@@ -173,7 +173,13 @@ impl Shard {
                 Turn::Ended => return Ok(()),
                 Turn::Wait(deadline) => {
                     let timeout = deadline.map(|at| at.saturating_duration_since(now));
-                    self.core.platform.wait(timeout, &mut events)?;
+                    let waited = self.core.platform.wait(timeout, &mut events);
+                    if waited.is_err() && self.phase != Phase::Flushing {
+                        // The others flush without this one.
+                        let busy = &self.core.shared.shards_busy;
+                        busy.fetch_sub(1, Ordering::AcqRel);
+                    }
+                    waited?;
                 }
             }
         }
@@ -578,9 +584,13 @@ impl Shard {
                 orphan.orders.push(Arc::clone(order));
             }
         }
-        for entry in &mut self.slots {
-            if let Some(connection) = &mut entry.connection {
-                connection.obey(&mut self.core, order);
+        for slot in 0..self.slots.len() {
+            if let Some(connection) = &mut self.slots[slot].connection
+                && connection.obey(&mut self.core, order)
+            {
+                // Others of its tasks may run now, and its window may have to be announced.
+                let slot = connection.address.slot;
+                self.mark_dirty(slot);
             }
         }
     }
