@@ -19,33 +19,62 @@ fn ask_for_much(host: &mut Initiator, commands: u32) {
 }
 
 #[test]
-fn reader_that_does_not_read_loses_its_connection_and_others_get_its_memory() {
+fn reader_that_does_not_read_loses_its_connection() {
     for engine in ENGINES {
         let mut config = config(vec![GateVolume::new(mem("disk", 512))], engine);
         config.limits.memory = MEMORY;
+        config.limits.sessions = 1;
         config.limits.nop_interval = Duration::from_millis(300);
         config.limits.nop_timeout = Duration::from_millis(300);
         let scene = Scene::new(config);
         let mut greedy = Initiator::log_in(scene.portals[0], &login(1)).unwrap();
         settle(&mut greedy);
         ask_for_much(&mut greedy, 40);
-        // Answers are there or on their way; nobody takes them.
-        let mut other = Initiator::log_in(scene.portals[0], &login(2)).unwrap();
-        settle(&mut other);
-        eventually("a large read of another session", || {
-            let length = 4 << 20;
-            let read = cdb::read_16(0, 4 * BLOCKS);
-            match other.command(0, &read, Data::In(length)) {
-                Ok(answer) => answer.is_good(),
-                // Its own pings went unanswered while it waited for memory.
-                Err(_) => {
-                    other = Initiator::log_in(scene.portals[0], &login(2)).unwrap();
-                    settle(&mut other);
-                    false
-                }
+        // What it does not take cannot tell it of the end; its session is free for others.
+        eventually("the end of its session", || can_log_in(&scene));
+        drop(greedy);
+    }
+}
+
+#[test]
+fn reader_that_vanishes_with_much_unread_gives_back_its_session() {
+    for engine in ENGINES {
+        let mut config = config(vec![GateVolume::new(mem("disk", 512))], engine);
+        config.limits.sessions = 1;
+        let scene = Scene::new(config);
+        let mut greedy = scene.host(1);
+        ask_for_much(&mut greedy, 40);
+        assert!(!can_log_in(&scene));
+        drop(greedy);
+        eventually("the end of its session", || can_log_in(&scene));
+    }
+}
+
+fn can_log_in(scene: &Scene) -> bool {
+    let mut peer = Initiator::connect(scene.portals[0]).unwrap();
+    peer.try_login(&login(2)).unwrap() == 0
+}
+
+#[test]
+fn reads_that_need_more_than_all_memory_are_all_answered() {
+    for engine in ENGINES {
+        let mut config = config(vec![GateVolume::new(mem("disk", 512))], engine);
+        config.limits.memory = MEMORY;
+        let scene = Scene::new(config);
+        std::thread::scope(|scope| {
+            for number in 1..=12 {
+                let scene = &scene;
+                scope.spawn(move || {
+                    let mut host = scene.host(number);
+                    let length = 4 * BLOCKS * 512;
+                    for _ in 0..5 {
+                        let read = cdb::read_16(0, 4 * BLOCKS);
+                        let answer = host.command(0, &read, Data::In(length)).unwrap();
+                        assert!(answer.is_good() && answer.data.len() == 4 << 20);
+                    }
+                });
             }
         });
-        drop(greedy);
     }
 }
 
