@@ -182,8 +182,8 @@ impl Connection {
         self.answer_management(id, result);
     }
 
-    /// Carries out what an abort order says about this connection's tasks.
-    pub(crate) fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) {
+    /// Carries out what an abort order says about this connection's tasks. Returns whether any ended.
+    pub(crate) fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
         let luns = self
             .session
             .as_ref()
@@ -199,10 +199,11 @@ impl Connection {
             .filter(named)
             .map(|t| t.address.slot)
             .collect();
-        for slot in slots {
-            self.machine.abort(longshore_iscsi::target::TaskId(slot));
-            self.end_task(core, slot, Some(order));
+        for slot in &slots {
+            self.machine.abort(longshore_iscsi::target::TaskId(*slot));
+            self.end_task(core, *slot, Some(order));
         }
+        !slots.is_empty()
     }
 
     /// Ends a parked task without an answer.
