@@ -203,6 +203,31 @@ impl Initiator {
         }
     }
 
+    /// Connects, logs in and takes the unit attentions that wait for a new session.
+    pub fn ready(portal: SocketAddr, login: &Login) -> io::Result<Self> {
+        Self::ready_at(portal, login, 0)
+    }
+
+    /// The same for a unit other than LUN 0.
+    pub fn ready_at(portal: SocketAddr, login: &Login, lun: u8) -> io::Result<Self> {
+        let mut initiator = Self::log_in(portal, login)?;
+        initiator.become_ready(lun)?;
+        Ok(initiator)
+    }
+
+    /// Takes the unit attentions that wait at a unit.
+    pub fn become_ready(&mut self, lun: u8) -> io::Result<()> {
+        for _ in 0..8 {
+            if self
+                .command(lun, &cdb::TEST_UNIT_READY, Data::None)?
+                .is_good()
+            {
+                return Ok(());
+            }
+        }
+        Err(io::Error::other("the unit does not become ready"))
+    }
+
     /// Logs in; the answer is the login status (class and detail), 0 for success.
     pub fn try_login(&mut self, login: &Login) -> io::Result<u16> {
         let request = login.request().set_word(24, self.cmd_sn);
@@ -258,6 +283,11 @@ impl Initiator {
             .min(usize::try_from(login.first_burst_length).expect("bursts are small"));
     }
 
+    /// The longest data segment that the target takes.
+    pub fn segment_length(&self) -> usize {
+        self.segment_length
+    }
+
     /// The socket, for tests that misuse it.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
@@ -293,7 +323,8 @@ impl Initiator {
         command
     }
 
-    fn immediate_length(&self, length: usize) -> usize {
+    /// How much of a write of this length goes along with its command.
+    pub fn immediate_length(&self, length: usize) -> usize {
         if self.immediate_data {
             length.min(self.first_burst_length).min(self.segment_length)
         } else {
@@ -476,7 +507,8 @@ impl Initiator {
         }
     }
 
-    fn adopt_numbers(&mut self, pdu: &Pdu) {
+    /// Keeps StatSN and command window of a PDU from the target.
+    pub fn adopt_numbers(&mut self, pdu: &Pdu) {
         // An R2T, a Data-In without status and a NOP-In that asks do not use up a StatSN.
         let carries_status = match pdu.opcode() {
             opcode::R2T => false,

@@ -26,6 +26,7 @@ pub struct ServerBuilder {
     program: PathBuf,
     wrapper: Vec<String>,
     arguments: Vec<String>,
+    config: Option<String>,
     portals: Vec<SocketAddr>,
 }
 
@@ -47,6 +48,7 @@ impl ServerBuilder {
             program,
             wrapper: Vec::new(),
             arguments: Vec::new(),
+            config: None,
             portals: Vec::new(),
         }
     }
@@ -70,6 +72,13 @@ impl ServerBuilder {
         self.portals.push(portal);
         self.argument("--iscsi")
             .argument(&format!("{portal}{options}"))
+    }
+
+    /// Settings in the notation of the configuration file, beside the arguments.
+    #[must_use]
+    pub fn config(mut self, text: &str) -> Self {
+        self.config = Some(text.to_owned());
+        self
     }
 
     /// Any other argument of `longshore serve`.
@@ -114,9 +123,14 @@ impl ServerBuilder {
     fn spawn(&self, scratch: &Scratch) -> io::Result<Child> {
         let mut words = self.wrapper.clone();
         words.push(self.program.display().to_string());
+        words.push("serve".to_owned());
+        if let Some(text) = &self.config {
+            let path = scratch.join("longshore.toml");
+            std::fs::write(&path, text)?;
+            words.extend(["--config".to_owned(), path.display().to_string()]);
+        }
         Command::new(&words[0])
             .args(&words[1..])
-            .arg("serve")
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(File::create(scratch.join("stdout"))?)

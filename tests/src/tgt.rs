@@ -70,6 +70,11 @@ impl Tgt {
         self.portals[index]
     }
 
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The process, for its memory and time.
     pub fn process(&self) -> Process {
         Process::new(self.child.id())

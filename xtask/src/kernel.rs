@@ -186,7 +186,8 @@ impl Job {
     }
 }
 
-fn last_lines(text: &str, count: usize) -> String {
+/// The end of a log.
+pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }

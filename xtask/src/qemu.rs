@@ -38,6 +38,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
                 portals: 1,
                 below: &[],
                 folder: &folder,
+                keep_file: false,
             };
             let started = Instant::now();
             let server = setup.start()?;

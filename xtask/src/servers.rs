@@ -20,6 +20,14 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The name, as options and tables show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Longshore => "longshore",
+            Self::Tgt => "tgt",
+        }
+    }
+
     /// From the value of `--server`.
     pub fn parse(name: Option<&str>) -> Result<Self> {
         match name {
@@ -71,6 +79,8 @@ pub struct Setup<'a> {
     pub below: &'a [&'a str],
     /// Where a file goes.
     pub folder: &'a Path,
+    /// Serve the file that lies there already.
+    pub keep_file: bool,
 }
 
 /// A running server.
@@ -116,8 +126,9 @@ impl Setup<'_> {
 
     fn start_tgt(&self) -> Result<Running> {
         let path = self.folder.join("disk0.img");
-        let file = std::fs::File::create(&path)?;
-        file.set_len(self.size)?;
+        if !self.keep_file || !path.exists() {
+            std::fs::File::create(&path)?.set_len(self.size)?;
+        }
         let volume = TgtVolume {
             backing_store_type: if self.backend == Backend::Null {
                 "null"
@@ -160,6 +171,14 @@ impl Running {
         match self {
             Self::Longshore(server) => server.process(),
             Self::Tgt(tgt) => tgt.process(),
+        }
+    }
+
+    /// The number of the server's process.
+    pub fn pid(&self) -> u32 {
+        match self {
+            Self::Longshore(server) => server.pid(),
+            Self::Tgt(tgt) => tgt.pid(),
         }
     }
 

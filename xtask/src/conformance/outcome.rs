@@ -53,7 +53,8 @@ impl Outcome {
         match self {
             Self::Skipped(_) => Some(Kind::Skip),
             Self::PassedInPart(_) => Some(Kind::Partial),
-            Self::Passed | Self::Failed(_) => None,
+            Self::Failed(_) => Some(Kind::FaultOfTheTool),
+            Self::Passed => None,
         }
     }
 }

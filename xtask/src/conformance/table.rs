@@ -14,6 +14,8 @@ pub enum Kind {
     Skip,
     /// Some of its checks run and pass.
     Partial,
+    /// It fails against every target, because the tool is wrong.
+    FaultOfTheTool,
 }
 
 impl fmt::Display for Kind {
@@ -21,6 +23,7 @@ impl fmt::Display for Kind {
         f.pad(match self {
             Self::Skip => "skip",
             Self::Partial => "partial",
+            Self::FaultOfTheTool => "fault of the tool",
         })
     }
 }
@@ -33,6 +36,8 @@ struct Entry {
     kind: Kind,
     /// Configurations it holds for, by a part of their name (`4096`, `mem`); none means all.
     only: Option<String>,
+    /// For a fault of the tool: what its output must hold.
+    message: Option<String>,
     reason: String,
 }
 
@@ -69,7 +74,11 @@ impl Table {
     fn parse(text: &str) -> Result<Self> {
         let document: toml::Table = text.parse()?;
         let mut entries = Vec::new();
-        for (section, kind) in [("skip", Kind::Skip), ("partial", Kind::Partial)] {
+        for (section, kind) in [
+            ("skip", Kind::Skip),
+            ("partial", Kind::Partial),
+            ("fault-of-the-tool", Kind::FaultOfTheTool),
+        ] {
             let Some(rows) = document.get(section) else {
                 continue;
             };
@@ -81,6 +90,18 @@ impl Table {
             }
         }
         Ok(Self { entries })
+    }
+
+    /// Why `test` fails with this message, when the table says so.
+    pub fn excuses(&self, test: &str, why: &str, configuration: &str) -> Option<&str> {
+        let entry = self.entries.iter().find(|entry| {
+            entry.covers(test, Kind::FaultOfTheTool, configuration)
+                && entry
+                    .message
+                    .as_ref()
+                    .is_some_and(|message| why.contains(message.as_str()))
+        })?;
+        Some(&entry.reason)
     }
 
     /// Why `test` is skipped, when the table says so.
@@ -96,9 +117,7 @@ impl Table {
     pub fn stale(&self, results: &[(&str, Outcome)], configuration: &str) -> Vec<String> {
         let needed = |entry: &Entry| {
             results.iter().any(|(test, outcome)| {
-                outcome
-                    .kind()
-                    .is_some_and(|kind| entry.covers(test, kind, configuration))
+                outcome.kind() == Some(entry.kind) && entry.covers(test, entry.kind, configuration)
             })
         };
         self.entries
@@ -112,7 +131,7 @@ impl Table {
 fn entry(row: &toml::Value, kind: Kind) -> Result<Entry> {
     let row = row.as_table().context("an entry is not a table")?;
     for key in row.keys() {
-        if !matches!(key.as_str(), "test" | "only" | "reason") {
+        if !matches!(key.as_str(), "test" | "only" | "message" | "reason") {
             bail!("unknown key {key:?}");
         }
     }
@@ -123,10 +142,15 @@ fn entry(row: &toml::Value, kind: Kind) -> Result<Entry> {
     };
     let test = text("test").context("an entry has no test")?;
     let reason = text("reason").with_context(|| format!("{test} has no reason"))?;
+    let message = text("message");
+    if message.is_none() && kind == Kind::FaultOfTheTool {
+        bail!("{test}: a fault of the tool needs the message that shows it");
+    }
     Ok(Entry {
         test,
         kind,
         only: text("only"),
+        message,
         reason,
     })
 }
@@ -186,6 +210,20 @@ mod tests {
             table.stale(&results, "mem-4096"),
             ["Inquiry.BlockLimits as partial"]
         );
+    }
+
+    #[test]
+    fn a_fault_of_the_tool_excuses_one_message_only() {
+        let text = "[[fault-of-the-tool]]\ntest = \"A.B\"\nmessage = \"x == 1\"\nreason = \"r\"";
+        let table = Table::parse(text).unwrap();
+        assert!(table.excuses("A.B", "test.c:9 x == 1", "mem-512").is_some());
+        assert!(table.excuses("A.B", "test.c:7 y == 1", "mem-512").is_none());
+        let results = [("A.B", Outcome::Passed)];
+        assert_eq!(
+            table.stale(&results, "mem-512"),
+            ["A.B as fault of the tool"]
+        );
+        assert!(Table::parse("[[fault-of-the-tool]]\ntest = \"A.B\"\nreason = \"r\"").is_err());
     }
 
     #[test]
