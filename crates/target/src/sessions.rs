@@ -17,6 +17,9 @@ use longshore_iscsi::session_parameters::OperationalParameters;
 use crate::mail::Post;
 use crate::message::{ConnectionAddress, Message};
 
+/// Numbers there are for sessions: 16 bits without zero, which means "none", and one to spare.
+const TSIHS: usize = 0xffff - 1;
+
 /// What makes a session the same session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
@@ -111,8 +114,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            // TSIH 0 means "none", so that many can have a number of their own.
-            limit: limit.min(usize::from(u16::MAX) - 1),
+            limit: limit.min(TSIHS),
             table: Mutex::new(Table {
                 sessions: HashMap::new(),
                 by_tsih: HashMap::new(),
@@ -163,7 +165,7 @@ impl Sessions {
             return Err(SessionRefusal::OutOfResources);
         }
         let tsih = if named_tsih == Tsih(0) {
-            table.free_tsih()
+            table.free_tsih().ok_or(SessionRefusal::OutOfResources)?
         } else {
             named_tsih
         };
@@ -233,7 +235,7 @@ impl Sessions {
         table.open -= 1;
         // Entries whose life has ended serve nobody any more. Each visit clears a session's own
         // and those that ended since, so that the table follows the number of open sessions.
-        table.forget_ended();
+        table.forget_ended_when_many();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -242,20 +244,30 @@ impl Sessions {
 }
 
 impl Table {
-    fn free_tsih(&mut self) -> Tsih {
+    /// A number that no session has; `None` when all are taken.
+    fn free_tsih(&mut self) -> Option<Tsih> {
+        if self.by_tsih.len() >= TSIHS {
+            self.forget_ended();
+        }
+        if self.by_tsih.len() >= TSIHS {
+            return None;
+        }
         loop {
             self.next_tsih = self.next_tsih.checked_add(1).unwrap_or(1);
             let tsih = Tsih(self.next_tsih);
             if !self.by_tsih.contains_key(&tsih) {
-                return tsih;
+                return Some(tsih);
             }
         }
     }
 
-    fn forget_ended(&mut self) {
-        if self.sessions.len() < 2 * self.open + 64 {
-            return;
+    fn forget_ended_when_many(&mut self) {
+        if self.sessions.len() >= 2 * self.open + 64 {
+            self.forget_ended();
         }
+    }
+
+    fn forget_ended(&mut self) {
         let by_tsih = &mut self.by_tsih;
         self.sessions.retain(|_, entry| {
             let keep = entry.open || entry.lives.iter().any(|life| life.strong_count() > 0);
@@ -394,6 +406,36 @@ mod tests {
         sessions.leave(first.tsih, connection(1));
         sessions.leave(again.tsih, connection(3));
         enter(&sessions, "iqn.b", Tsih(0), 4, &post).unwrap();
+    }
+
+    #[test]
+    fn sessions_that_ended_do_not_use_up_the_numbers() {
+        let (post, _inbox) = mail();
+        let sessions = Sessions::new(usize::MAX);
+        let open = 33_000;
+        for number in 0..2 * open {
+            let initiator = format!("iqn.{number}");
+            let ticket = enter(&sessions, &initiator, Tsih(0), number, &post).unwrap();
+            if number >= open {
+                sessions.leave(ticket.tsih, connection(number));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_all_taken_are_a_refusal() {
+        let (post, _inbox) = mail();
+        let sessions = Sessions::new(usize::MAX);
+        let all = u32::try_from(TSIHS).unwrap();
+        let mut lives = Vec::new();
+        for number in 0..all {
+            let initiator = format!("iqn.{number}");
+            let ticket = enter(&sessions, &initiator, Tsih(0), number, &post).unwrap();
+            sessions.leave(ticket.tsih, connection(number));
+            lives.push(ticket.life);
+        }
+        let refused = enter(&sessions, "iqn.more", Tsih(0), all, &post).unwrap_err();
+        assert_eq!(refused, SessionRefusal::OutOfResources);
     }
 
     #[test]
