@@ -52,6 +52,7 @@ fn abort_task_set_ends_the_tasks_of_its_own_session_only() {
         let other = begin_write(&mut g.two, 4, 8);
         eventually("both writes", || g.gate.waiting() == 2);
         let request = begin_management(&mut g.one, ABORT_TASK_SET, 0, u32::MAX);
+        assert_silent(&mut g.one);
         g.gate.open();
         assert_eq!(management_response(&mut g.one, request), 0);
         assert!(g.two.finish(other, &[8; 512]).unwrap().is_good());
@@ -248,6 +249,7 @@ fn tasks_behind_an_aborted_ordered_task_go_on() {
         eventually("the write", || g.gate.waiting() == 1);
         let request = begin_management(&mut g.one, ABORT_TASK, 0, ordered);
         // The younger one may be answered before or after the request.
+        std::thread::sleep(WHILE);
         g.gate.open();
         let mut seen = [g.one.receive().unwrap(), g.one.receive().unwrap()];
         seen.sort_by_key(longshore_tests::pdu::Pdu::opcode);
