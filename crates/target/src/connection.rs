@@ -248,6 +248,12 @@ impl Connection {
         let fate = match received {
             Ok((0, ..)) => {
                 tracing::debug!(peer = %self.peer, "peer closed the connection");
+                // Perhaps one direction only: the answers that are ready are its due.
+                while !self.transmit.is_empty() && self.writable {
+                    if self.send(core) == Fate::Over {
+                        break;
+                    }
+                }
                 Fate::Over
             }
             Ok((n, placed, room)) => {

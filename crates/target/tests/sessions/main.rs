@@ -6,6 +6,7 @@ mod access;
 mod atomicity;
 mod faults;
 mod gate_volume;
+mod hang_up;
 mod lifecycle;
 mod memory;
 mod reinstatement;

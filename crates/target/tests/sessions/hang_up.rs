@@ -1,0 +1,49 @@
+//! Peers that close one direction, and windows that open without a word.
+
+use std::net::Shutdown;
+use std::time::Duration;
+
+use longshore_tests::initiator::{Data, cdb};
+use longshore_tests::pdu::opcode;
+
+use crate::scene::*;
+
+#[test]
+fn peer_that_has_said_all_it_has_to_say_gets_the_answers_that_are_ready() {
+    for engine in ENGINES {
+        let scene = Scene::with(vec![mem("disk", 512)], engine);
+        for _ in 0..20 {
+            let mut host = scene.host(1);
+            let command = host.command_pdu(0, &cdb::TEST_UNIT_READY, Data::None);
+            host.send(&command).unwrap();
+            host.stream().shutdown(Shutdown::Write).unwrap();
+            let answer = host.receive().unwrap();
+            assert_eq!(
+                (answer.opcode(), answer.initiator_task_tag()),
+                (opcode::SCSI_RESPONSE, command.initiator_task_tag())
+            );
+            assert!(host.is_closed_within(LIMIT).unwrap());
+        }
+    }
+}
+
+#[test]
+fn window_that_a_reset_by_somebody_else_opens_is_announced_at_once() {
+    for engine in ENGINES {
+        let mut config = config(vec![mem("disk", 512)], engine);
+        config.limits.queue_depth = 1;
+        config.limits.nop_interval = Duration::ZERO;
+        let scene = Scene::new(config);
+        let (mut one, mut two) = (scene.host(1), scene.host(2));
+        let data = vec![1; 1 << 20];
+        let write = one.command_pdu(0, &cdb::write_16(0, 2048, false), Data::Out(&data));
+        one.send(&write).unwrap();
+        let r2t = one.receive().unwrap();
+        assert_eq!(r2t.opcode(), opcode::R2T);
+        assert_eq!(r2t.word(32).wrapping_add(1), r2t.word(28), "closed");
+        assert_eq!(manage(&mut two, LOGICAL_UNIT_RESET, 0), 0);
+        let announcement = one.receive().unwrap();
+        assert_eq!(announcement.opcode(), opcode::NOP_IN);
+        assert_eq!(announcement.word(32), announcement.word(28), "open");
+    }
+}
