@@ -33,6 +33,8 @@ use crate::task_management::PendingManagement;
 const BACKED_UP_BYTES: usize = 1 << 20;
 /// While a connection reads this part of all memory, it starts no more reads.
 const READING_PART: usize = 16;
+/// One connection holds at most this part of all memory for write data, beyond its first command.
+const WRITING_PART: usize = 2;
 /// While so much waits to be sent, nothing more is received: the peer does not read.
 const STOP_RECEIVING_BYTES: usize = 4 << 20;
 /// Payload from this length on is received straight into the buffer it belongs to.
@@ -67,6 +69,8 @@ pub(crate) struct Connection {
     pub deferred: VecDeque<TaskAddress>,
     /// Bytes of memory that tasks read into, or wait for.
     pub reading: usize,
+    /// Bytes of memory that tasks hold for write data.
+    pub writing: usize,
     /// How many live tasks are ORDERED.
     pub ordered: usize,
     /// A task ended while there were ordered ones.
@@ -131,6 +135,7 @@ impl Connection {
             tasks: Tasks::default(),
             deferred: VecDeque::new(),
             reading: 0,
+            writing: 0,
             ordered: 0,
             order_changed: false,
             sequence: 0,
@@ -187,6 +192,14 @@ impl Connection {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         self.transmit.pending_bytes() < BACKED_UP_BYTES
             && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
+    }
+
+    /// Whether so many bytes of write data may come. A connection that announces much and sends none
+    /// of it must not hold all the memory there is.
+    pub(crate) fn may_write(&self, core: &Core, wanted: usize) -> bool {
+        let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
+        // Buffers come in powers of two.
+        self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART
     }
 
     /// Nothing of it is in progress.

@@ -59,6 +59,7 @@ impl Connection {
             parameter_data: Vec::new(),
             data_in: DataIn::None,
             reading: 0,
+            writing: 0,
         };
         if scratch_length > 0 {
             task.scratch = core.pool.take(scratch_length);
@@ -68,10 +69,14 @@ impl Connection {
         }
         let wanted = self.wanted_data_out(arrived, transfer);
         if wanted > 0 {
-            task.data_out = core.pool.take(wanted);
-            if task.data_out.is_none() {
-                return self.refuse_for_memory(core, task);
+            if self.may_write(core, wanted) {
+                task.data_out = core.pool.take(wanted);
             }
+            let Some(buffer) = &task.data_out else {
+                return self.refuse_for_memory(core, task);
+            };
+            task.writing = buffer.capacity();
+            self.writing += task.writing;
             self.tasks.park(task);
             self.machine
                 .want_data_out(arrived.task, wanted as u64, &mut self.transmit);
@@ -285,6 +290,7 @@ impl Connection {
     pub(crate) fn let_go(&mut self, core: &mut Core, mut task: Task) {
         self.release_gate(core, &mut task);
         self.reading -= task.reading;
+        self.writing -= task.writing;
         core.recycle(task.data_out.take());
         core.recycle(task.scratch.take());
         if let DataIn::Buffer(buffer) = task.data_in {

@@ -85,6 +85,8 @@ pub(crate) struct Task {
     pub data_in: DataIn,
     /// Its part of what its connection reads at this time.
     pub reading: usize,
+    /// Its part of what its connection holds for write data.
+    pub writing: usize,
 }
 
 impl Task {

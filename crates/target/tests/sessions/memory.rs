@@ -109,18 +109,21 @@ fn sessions_that_do_not_take_what_they_read_leave_memory_for_others() {
 #[test]
 fn writes_beyond_all_memory_are_told_task_set_full_and_work_later() {
     for engine in ENGINES {
-        let gate = GateVolume::new(mem("disk", 512));
-        let mut config = config(vec![gate.clone()], engine);
+        let mut config = config(vec![mem("disk", 512)], engine);
         config.limits.memory = MEMORY;
         let scene = Scene::new(config);
         let mut hosts: Vec<_> = (1..=3).map(|number| scene.host(number)).collect();
-        // Three times 8 MiB are asked for and their data does not come.
+        // Three times 8 MiB are announced and do not come.
         let write = cdb::write_16(0, BLOCKS, false);
         let data = vec![3; 1 << 20];
         for host in &mut hosts {
             for _ in 0..8 {
                 let command = host.command_pdu(0, &write, Data::Out(&data));
                 host.send(&command).unwrap();
+            }
+            for _ in 0..8 {
+                // An R2T or TASK SET FULL: the command has been dealt with.
+                host.receive().unwrap();
             }
         }
         let mut late = scene.host(4);
@@ -153,5 +156,29 @@ fn largest_transfer_fits_into_a_small_memory() {
             .command(0, &cdb::write_16(0, blocks, false), Data::Out(&data))
             .unwrap();
         assert!(answer.is_good(), "{answer:?}");
+    }
+}
+
+#[test]
+fn writes_whose_data_never_comes_leave_memory_for_others() {
+    for engine in ENGINES {
+        let mut config = config(vec![mem("disk", 512)], engine);
+        config.limits.memory = MEMORY;
+        let scene = Scene::new(config);
+        let (mut rude, mut other) = (scene.host(1), scene.host(2));
+        let write = cdb::write_16(0, BLOCKS, false);
+        let data = vec![3; 1 << 20];
+        for _ in 0..40 {
+            let command = rude.command_pdu(0, &write, Data::Out(&data));
+            rude.send(&command).unwrap();
+        }
+        for _ in 0..8 {
+            assert!(
+                other
+                    .command(0, &write, Data::Out(&data))
+                    .unwrap()
+                    .is_good()
+            );
+        }
     }
 }
