@@ -20,6 +20,9 @@ use crate::message::{ConnectionAddress, Message};
 /// Numbers there are for sessions: 16 bits without zero, which means "none", and one to spare.
 const TSIHS: usize = 0xffff - 1;
 
+/// A table with fewer entries is not worth a search.
+const FORGET_AT_LEAST: usize = 64;
+
 /// What makes a session the same session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
@@ -102,6 +105,8 @@ struct Table {
     by_tsih: HashMap<Tsih, SessionKey>,
     open: usize,
     next_tsih: u16,
+    /// With so many entries, those that ended are looked for.
+    forget_at: usize,
 }
 
 /// All sessions of a server.
@@ -120,6 +125,7 @@ impl Sessions {
                 by_tsih: HashMap::new(),
                 open: 0,
                 next_tsih: 0,
+                forget_at: FORGET_AT_LEAST,
             }),
         }
     }
@@ -233,8 +239,6 @@ impl Sessions {
         }
         entry.open = false;
         table.open -= 1;
-        // Entries whose life has ended serve nobody any more. Each visit clears a session's own
-        // and those that ended since, so that the table follows the number of open sessions.
         table.forget_ended_when_many();
     }
 
@@ -261,9 +265,13 @@ impl Table {
         }
     }
 
+    /// Entries whose life has ended serve nobody any more. They are looked for when the table has
+    /// doubled since the last time, so that it follows the number of sessions that act and a login
+    /// pays for few entries on average.
     fn forget_ended_when_many(&mut self) {
-        if self.sessions.len() >= 2 * self.open + 64 {
+        if self.sessions.len() >= self.forget_at {
             self.forget_ended();
+            self.forget_at = 2 * self.sessions.len() + FORGET_AT_LEAST;
         }
     }
 
