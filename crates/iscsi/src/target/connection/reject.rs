@@ -85,6 +85,9 @@ impl Connection {
             data_sn: 0,
         };
         let header = [&bhs.0[..], ahs].concat();
-        self.encoder.push(reject.encode(), &header, transmit);
+        // With many additional segments it can be longer than what the initiator takes.
+        let limit = self.limits.initiator_max_recv_data_segment_length as usize;
+        let header = &header[..header.len().min(limit)];
+        self.encoder.push(reject.encode(), header, transmit);
     }
 }

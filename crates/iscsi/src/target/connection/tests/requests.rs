@@ -467,3 +467,17 @@ fn a_login_request_that_is_too_long_is_refused_before_it_arrives() {
     let response = pdu::LoginResponse::decode(&wire.only_sent().bhs);
     assert_eq!(response.status, LoginStatus::INITIATOR_ERROR);
 }
+
+#[test]
+fn a_reject_says_as_much_of_a_header_as_the_initiator_takes() {
+    let mut wire = Wire::logged_in();
+    wire.target.set_initiator_max_recv_data_segment_length(512);
+    let mut bhs = Bhs::new(Opcode(0x1c));
+    bhs.set_total_ahs_length_bytes(255 * 4);
+    let mut bytes = bhs.0.to_vec();
+    bytes.resize(pdu::BHS_LENGTH + 255 * 4, 7);
+    wire.feed(&bytes);
+    let sent = wire.only_sent();
+    assert_eq!(sent.bhs.opcode(), Opcode::REJECT);
+    assert_eq!(sent.data, bytes[..512]);
+}
