@@ -162,6 +162,21 @@ impl Transmit {
         self.reclaim();
     }
 
+    /// Bytes of memory for what is queued, whether in use or not.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        self.arena.capacity()
+    }
+
+    /// Gives back the memory of a queue that is empty. It grows again with the next use.
+    pub fn release_memory(&mut self) {
+        if self.is_empty() {
+            self.reclaim();
+            self.arena = Vec::new();
+            self.segments = VecDeque::new();
+        }
+    }
+
     /// Frees arena memory that nothing refers to any more.
     fn reclaim(&mut self) {
         if self.segments.is_empty() {
@@ -383,6 +398,19 @@ mod tests {
         transmit.take_back(range);
         transmit.push_bytes(b" too");
         assert_eq!(arena_of(&transmit), [b"kept too"]);
+    }
+
+    #[test]
+    fn memory_is_given_back_only_when_nothing_is_queued() {
+        let mut transmit = Transmit::new();
+        transmit.push_bytes(&[7; 100_000]);
+        transmit.release_memory();
+        assert_eq!(arena_of(&transmit), [[7; 100_000]]);
+        transmit.advance(100_000, &mut Vec::new());
+        transmit.release_memory();
+        assert_eq!(transmit.arena.capacity(), 0);
+        transmit.push_bytes(b"again");
+        assert_eq!(arena_of(&transmit), [b"again"]);
     }
 
     #[test]

@@ -129,6 +129,8 @@ impl Connection {
                 return None;
             }
             Due::SendPing => {
+                // Who has been silent for so long needs no memory of busier times.
+                transmit.release_memory();
                 self.send_ping(transmit, now_ms);
                 return None;
             }

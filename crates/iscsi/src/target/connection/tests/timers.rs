@@ -154,3 +154,23 @@ fn a_window_opened_by_an_abortion_is_announced_at_once() {
     wire.response();
     assert_eq!(wire.target.next_deadline_ms(), Some(105));
 }
+
+#[test]
+fn a_session_that_has_fallen_silent_gives_back_its_transmit_memory() {
+    let mut wire = Wire::with(setup());
+    let nop_out = NopOut {
+        immediate: true,
+        lun: Lun::ZERO,
+        initiator_task_tag: InitiatorTaskTag(1),
+        target_transfer_tag: TargetTransferTag::RESERVED,
+        cmd_sn: wire.cmd_sn,
+        exp_stat_sn: StatSn(0),
+    };
+    for _ in 0..100 {
+        wire.send(nop_out.encode(), &[1; 4000]);
+    }
+    wire.sent();
+    assert!(wire.transmit.memory() > 400_000);
+    wire.deadline(100);
+    assert!(wire.transmit.memory() <= 4096);
+}
