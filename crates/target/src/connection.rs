@@ -562,6 +562,7 @@ impl Connection {
 
     /// Ends everything the connection has in progress. Requests in flight live on as orphans.
     pub(crate) fn tear_down(&mut self, core: &mut Core) {
+        self.abandon_management(core);
         let slots: Vec<u32> = self.tasks.iter().map(|task| task.address.slot).collect();
         for slot in slots {
             self.end_task(core, slot, None);

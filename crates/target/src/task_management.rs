@@ -144,22 +144,42 @@ impl Connection {
             return;
         };
         let pending = self.management.swap_remove(index);
-        let origin = |unit| {
-            let luns = &self.session.as_ref()?.luns;
-            luns.iter()
-                .find(|lun| lun.unit == unit)
-                .map(|lun| &lun.nexus)
+        self.take_effect(core, pending.effect, aborted);
+        let result = match pending.effect {
+            Effect::Missing => TaskManagementResult::TaskDoesNotExist,
+            Effect::None
+            | Effect::ClearTaskSet { .. }
+            | Effect::ResetUnit { .. }
+            | Effect::ResetTarget { .. } => TaskManagementResult::FunctionComplete,
         };
+        self.answer_management(id, result);
+    }
+
+    /// The connection dies before its requests are answered. Tasks of others may be gone already, and
+    /// they must hear of it.
+    pub(crate) fn abandon_management(&mut self, core: &Core) {
+        for pending in std::mem::take(&mut self.management) {
+            let affected = match pending.effect {
+                Effect::ClearTaskSet { unit } => core.shared.unit(unit).logical_unit.nexuses(),
+                _ => Vec::new(),
+            };
+            self.take_effect(core, pending.effect, &affected);
+        }
+    }
+
+    /// Does to the units what a function does once the tasks are gone.
+    fn take_effect(&self, core: &Core, effect: Effect, aborted: &[Arc<Nexus>]) {
         let exports = &core.shared.exports;
-        let mut result = TaskManagementResult::FunctionComplete;
-        match pending.effect {
-            Effect::None => {}
-            Effect::Missing => result = TaskManagementResult::TaskDoesNotExist,
+        match effect {
+            Effect::None | Effect::Missing => {}
             Effect::ClearTaskSet { unit } => {
-                if let Some(origin) = origin(unit) {
-                    exports.units[unit]
-                        .logical_unit
-                        .tasks_cleared_by(origin, aborted);
+                let luns = self
+                    .session
+                    .as_ref()
+                    .map_or(&[][..], |session| &session.luns);
+                if let Some(origin) = luns.iter().find(|lun| lun.unit == unit) {
+                    let unit = &exports.units[unit].logical_unit;
+                    unit.tasks_cleared_by(&origin.nexus, aborted);
                 }
             }
             Effect::ResetUnit { unit } => {
@@ -179,7 +199,6 @@ impl Connection {
                 }
             }
         }
-        self.answer_management(id, result);
     }
 
     /// Carries out what an abort order says about this connection's tasks. Returns whether any ended.

@@ -102,6 +102,32 @@ fn logical_unit_reset_ends_tasks_of_all_sessions_and_everybody_learns() {
 }
 
 #[test]
+fn others_learn_of_a_reset_whose_sender_dies_before_its_answer() {
+    for engine in ENGINES {
+        let Gated {
+            scene,
+            gate,
+            mut one,
+            mut two,
+        } = gated(engine);
+        gate.close_writes();
+        begin_write(&mut two, 4, 8);
+        eventually("the write", || gate.waiting() == 1);
+        begin_management(&mut one, LOGICAL_UNIT_RESET, 0, u32::MAX);
+        assert_silent(&mut one);
+        drop(one);
+        let mut told = Vec::new();
+        eventually("the news of the reset", || {
+            told = settle(&mut two);
+            !told.is_empty()
+        });
+        assert!(matches!(told[..], [(6, 0x29, _)]), "{told:?}");
+        gate.open();
+        drop(scene);
+    }
+}
+
+#[test]
 fn target_warm_reset_tells_all_sessions_and_keeps_their_connections() {
     for engine in ENGINES {
         let mut g = gated(engine);
