@@ -15,6 +15,7 @@
 pub mod config;
 pub mod connect;
 pub mod control;
+pub mod descriptors;
 pub mod exports;
 pub mod logging;
 pub mod portals;

@@ -18,7 +18,7 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::control::{self, Event};
 use crate::portals::{self, Portal, PortalError};
 use crate::state::{self, StateError};
-use crate::{connect, exports, logging, service_manager};
+use crate::{connect, descriptors, exports, logging, service_manager};
 
 /// What the server gets on top of its own drain time before it is given up at shutdown.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
@@ -90,6 +90,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         tracing::warn!("{warning}");
     }
 
+    descriptors::make_room(&config.limits);
     check_cores(config.engine.cores.as_ref())?;
     let bound = portals::bind(config)?;
     let addresses: Vec<SocketAddr> = bound.iter().map(|portal| portal.address).collect();

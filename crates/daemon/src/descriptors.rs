@@ -1,0 +1,81 @@
+//! File descriptors: every connection takes one.
+//!
+//! The limit a process is started with is usually 1,024, for the sake of programs that use `select`.
+//! This one does not, so it raises its own limit as far as it may and as the configured limits need.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::limits::Limits;
+
+/// For volumes, listeners, event loops and what libraries open.
+const BESIDE_CONNECTIONS: usize = 256;
+
+/// Makes room for as many connections as `limits` allow. Says so where there is not enough.
+pub fn make_room(limits: &Limits) {
+    let connections = limits.sessions.saturating_add(limits.pending_logins);
+    let wanted = connections.saturating_add(BESIDE_CONNECTIONS);
+    let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+    let now = getrlimit(Resource::Nofile);
+    let Some(raised) = raised(&now, wanted) else {
+        return;
+    };
+    let allowed = raised.current.unwrap_or(u64::MAX);
+    let outcome = setrlimit(Resource::Nofile, raised);
+    if let Err(error) = outcome {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    } else if allowed < wanted {
+        tracing::info!(
+            "no more than {allowed} open files are allowed: fewer connections than the limits of {} \
+             sessions and {} logins at a time",
+            limits.sessions,
+            limits.pending_logins
+        );
+    }
+}
+
+/// A limit with room for `wanted`, as far as the hard limit goes; `None` when there is room already.
+fn raised(now: &Rlimit, wanted: u64) -> Option<Rlimit> {
+    let current = now.current?;
+    let allowed = now.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    (current < wanted).then_some(Rlimit {
+        current: Some(allowed.max(current)),
+        maximum: now.maximum,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(current: Option<u64>, maximum: Option<u64>) -> Rlimit {
+        Rlimit { current, maximum }
+    }
+
+    #[test]
+    fn the_soft_limit_is_raised_as_far_as_needed_and_allowed() {
+        let current = |now, wanted| raised(&now, wanted).map(|limit| limit.current);
+        assert_eq!(current(limit(Some(1024), None), 5000), Some(Some(5000)));
+        assert_eq!(
+            current(limit(Some(1024), Some(4096)), 5000),
+            Some(Some(4096))
+        );
+        assert_eq!(current(limit(Some(1024), Some(4096)), 1000), None);
+        assert_eq!(current(limit(None, None), 5000), None);
+    }
+
+    #[test]
+    fn room_for_all_connections_is_made() {
+        let limits = Limits {
+            sessions: 300,
+            pending_logins: 20,
+            ..Limits::default()
+        };
+        let before = getrlimit(Resource::Nofile);
+        let lowered = limit(Some(400), before.maximum);
+        setrlimit(Resource::Nofile, lowered).unwrap();
+        make_room(&limits);
+        let after = getrlimit(Resource::Nofile).current;
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(after, Some(576));
+    }
+}
