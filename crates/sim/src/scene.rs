@@ -61,7 +61,7 @@ impl Scene<'_> {
     pub fn succeeded(&mut self, task: &Task, data_in: &[u8]) -> Result<(), Violation> {
         let history = &mut self.histories[task.unit];
         match &task.purpose {
-            Purpose::Look => {}
+            Purpose::Look | Purpose::Stray => {}
             Purpose::Read { started, first } => history.read_done(*started, *first, data_in)?,
             Purpose::Write { id, durable } => history.write_done(*id, *durable),
             Purpose::Flush { started } => history.flush_done(*started),
@@ -93,7 +93,7 @@ impl Scene<'_> {
     pub fn refused(&mut self, task: &Task) {
         let history = &mut self.histories[task.unit];
         match &task.purpose {
-            Purpose::Look => {}
+            Purpose::Look | Purpose::Stray => {}
             Purpose::Read { started, .. } | Purpose::Flush { started } => {
                 history.read_over(*started);
             }
@@ -109,7 +109,7 @@ impl Scene<'_> {
     pub fn give_up(&mut self, unit: usize, purpose: &Purpose) {
         let history = &mut self.histories[unit];
         match purpose {
-            Purpose::Look => {}
+            Purpose::Look | Purpose::Stray => {}
             Purpose::Read { started, .. } | Purpose::Flush { started } => {
                 history.read_over(*started);
             }

@@ -34,6 +34,8 @@ impl UnitShape {
 pub enum Purpose {
     /// TEST UNIT READY.
     Look,
+    /// SYNCHRONIZE CACHE, with write data that it does not take. Any answer will do.
+    Stray,
     /// READ.
     Read {
         /// When.
@@ -70,6 +72,7 @@ impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Look => f.write_str("look"),
+            Self::Stray => f.write_str("flush with stray data"),
             Self::Read { .. } => f.write_str("read"),
             Self::Flush { .. } => f.write_str("flush"),
             Self::Write { id, durable } => {
@@ -116,7 +119,8 @@ pub fn make_up(
         next_id,
     };
     let mut task = match maker.random.below(100) {
-        0..=1 => look(unit),
+        0 => look(unit),
+        1 => maker.stray(),
         2..=31 => maker.read(),
         32..=64 => maker.write(),
         65..=71 => maker.flush(),
@@ -244,6 +248,12 @@ impl Maker<'_> {
             cdb16(0x91, 0, &(0..0))
         };
         self.task(Purpose::Flush { started }, cdb, Transfer::None, Vec::new())
+    }
+
+    fn stray(&mut self) -> Task {
+        let length = self.random.pick(&[16, 3000, 20_000]);
+        let cdb = cdb10(0x35, 0, &(0..0));
+        self.send(Purpose::Stray, cdb, vec![0xaa; length])
     }
 
     fn unmap(&mut self) -> Task {
