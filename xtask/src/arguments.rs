@@ -25,6 +25,13 @@ impl Arguments {
         }
     }
 
+    /// These words.
+    pub fn of(words: &[&str]) -> Self {
+        Self {
+            words: words.iter().map(|&word| word.to_owned()).collect(),
+        }
+    }
+
     /// Takes the first word.
     pub fn next_word(&mut self) -> Option<String> {
         self.words.pop_front()

@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: everything that decides whether a change may land, in order of cost.
 //!
-//! A step that fails does not keep the later ones from running, so that one run shows all that is wrong.
-//! A step that cannot run here says why and counts as skipped.
+//! A step that fails does not keep the later ones from running, so that one run shows all that is
+//! wrong. A step that cannot run on this machine says why; it counts as skipped if [`ALLOWED`]
+//! lists the reason, and as failed if not.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,16 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::arguments::Arguments;
-use crate::command::{find_program, run_captured, run_shown};
-use crate::counts::Counts;
-use crate::{conformance, kernel, powercut, qemu, setup, workspace};
+use crate::command::{run_captured, run_shown};
+use crate::counts::{Counts, Skipped};
+use crate::{
+    bench, conformance, dependencies, fuzz, kernel, powercut, qemu, setup, sim, workspace,
+};
 
-/// Seeds of the simulation that a run tries, on top of those in its tests.
-const SIMULATION_SEEDS: &str = "1000..1040";
-/// How long each fuzz target runs.
-const FUZZ_SECONDS: u32 = 10;
-/// Building and running a fuzz target takes no longer.
-const FUZZ_LIMIT: Duration = Duration::from_secs(300);
+/// All tests of the workspace, on a machine that is busy.
+const TESTS_LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// One step: what it is called, and what it does.
 type Step = (&'static str, fn() -> Result<Counts>);
@@ -28,14 +27,23 @@ const STEPS: &[Step] = &[
     ("format", format),
     ("lints", lints),
     ("documentation", documentation),
-    ("dependencies", dependencies),
+    ("dependencies", dependencies::check),
     ("tests", tests),
-    ("simulation", simulation),
+    ("simulation", || sim::run(Arguments::none())),
     ("conformance", || conformance::run(Arguments::none())),
     ("qemu", || qemu::run(Arguments::none())),
     ("kernel", || kernel::run(Arguments::none())),
     ("power cut", || powercut::run(Arguments::none())),
-    ("fuzz", fuzz),
+    ("fuzz", || fuzz::run(Arguments::none())),
+    ("benchmark, in small", || {
+        bench::run(Arguments::of(&["--quick"]))
+    }),
+];
+
+/// Reasons for which a step may be skipped without failing the run, by step.
+const ALLOWED: &[(&str, &str)] = &[
+    // The targets have run on random bytes among the tests.
+    ("fuzz", "there is no C++ compiler to build libFuzzer with"),
 ];
 
 /// `cargo xtask ci`.
@@ -47,10 +55,7 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
     for (name, step) in STEPS {
         println!("\n=== {name}");
         let start = Instant::now();
-        let counts = step().unwrap_or_else(|error| {
-            println!("{name}: {error:#}");
-            Counts::FAILED
-        });
+        let counts = step().unwrap_or_else(|error| without_result(name, &error));
         total += counts;
         report.push(format!(
             "{:>5} s  {name}: {counts}",
@@ -62,6 +67,23 @@ pub fn run(arguments: Arguments) -> Result<Counts> {
         println!("{line}");
     }
     Ok(total)
+}
+
+fn without_result(name: &str, error: &anyhow::Error) -> Counts {
+    match error.downcast_ref::<Skipped>() {
+        Some(Skipped(reason)) if ALLOWED.contains(&(name, reason.as_str())) => {
+            println!("SKIPPED {name}: {reason}");
+            Counts::SKIPPED
+        }
+        Some(Skipped(reason)) => {
+            println!("FAIL {name}: skipped for a reason that is not allowed: {reason}");
+            Counts::FAILED
+        }
+        None => {
+            println!("FAIL {name}: {error:#}");
+            Counts::FAILED
+        }
+    }
 }
 
 fn shown(command: &mut Command) -> Result<Counts> {
@@ -96,85 +118,81 @@ fn documentation() -> Result<Counts> {
     )
 }
 
-/// Licences, advisories and sources, where `cargo deny` is installed: building it takes longer than
-/// all the rest of this.
-fn dependencies() -> Result<Counts> {
-    if find_program("cargo-deny").is_none() {
-        println!("SKIPPED: cargo-deny is not installed (cargo install --locked cargo-deny)");
-        return Ok(Counts::SKIPPED);
-    }
-    shown(workspace::cargo().args(["deny", "--offline", "check", "bans", "licenses", "sources"]))
-}
-
+/// All tests of the workspace, counted one by one. Those that start the server use the optimised
+/// one.
 fn tests() -> Result<Counts> {
-    // The tests that start the server use the optimised one.
     let program = workspace::server_program()?;
-    shown(
-        workspace::cargo()
-            .args(["test", "--workspace"])
-            .env("LONGSHORE_BIN", program),
-    )
-}
-
-fn simulation() -> Result<Counts> {
-    let arguments = [
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        "longshore-sim",
-        "--",
-    ];
-    shown(
-        workspace::cargo()
-            .args(arguments)
-            .args(["--seeds", SIMULATION_SEEDS]),
-    )
-}
-
-/// Fuzzing needs a nightly compiler and cargo-fuzz. Where they are not, the bodies of the targets have run
-/// on random input among the tests.
-fn fuzz() -> Result<Counts> {
-    let nightly = Command::new("rustup")
-        .args(["run", "nightly", "rustc", "--version"])
-        .output();
-    if !nightly.is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: no nightly compiler; the targets ran on random input among the tests");
-        return Ok(Counts::SKIPPED);
-    }
-    if find_program("cargo-fuzz").is_none() && !install_cargo_fuzz()? {
-        println!("SKIPPED: cargo-fuzz cannot be installed; the targets ran among the tests");
-        return Ok(Counts::SKIPPED);
-    }
-    let listed = fuzz_command().arg("list").output()?;
-    let mut counts = Counts::default();
-    for target in String::from_utf8_lossy(&listed.stdout).lines() {
-        let limit = format!("-max_total_time={FUZZ_SECONDS}");
-        let mut command = fuzz_command();
-        command.args(["run", target, "--", &limit]);
-        let ended = run_captured(&mut command, FUZZ_LIMIT)?;
-        if ended.is_success() {
-            println!("fuzz {target}: nothing found in {FUZZ_SECONDS} s");
-            counts += Counts::PASSED;
-        } else {
-            println!("fuzz {target} ended {}:\n{}", ended.how(), ended.output);
-            counts += Counts::FAILED;
+    let mut command = workspace::cargo();
+    command
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .env("LONGSHORE_BIN", program);
+    let ended = run_captured(&mut command, TESTS_LIMIT)?;
+    let mut counts = count_tests(&ended.output);
+    if ended.is_success() {
+        let slow = ended
+            .output
+            .lines()
+            .filter(|line| line.ends_with("... ignored"));
+        slow.for_each(|line| println!("{line}"));
+    } else {
+        println!("{}", ended.output);
+        if counts.failed == 0 {
+            counts += Counts::FAILED; // it did not build, or hung
         }
     }
     Ok(counts)
 }
 
-fn fuzz_command() -> Command {
-    let mut command = Command::new("cargo");
-    command
-        .args(["+nightly", "fuzz"])
-        .current_dir(workspace::root());
-    command
+/// Adds up the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+fn count_tests(output: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in output
+        .lines()
+        .filter(|line| line.starts_with("test result:"))
+    {
+        let number = |what: &str| {
+            let words: Vec<&str> = line.split([' ', ';']).collect();
+            let at = words.iter().position(|word| *word == what)?;
+            words.get(at.checked_sub(1)?)?.parse().ok()
+        };
+        counts += Counts {
+            passed: number("passed").unwrap_or(0),
+            failed: number("failed").unwrap_or(0),
+            skipped: number("ignored").unwrap_or(0),
+        };
+    }
+    counts
 }
 
-fn install_cargo_fuzz() -> Result<bool> {
-    println!("installing cargo-fuzz");
-    let mut command = Command::new("cargo");
-    command.args(["install", "--quiet", "--locked", "cargo-fuzz"]);
-    Ok(run_captured(&mut command, Duration::from_secs(400))?.is_success())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_test_programs_are_added_up() {
+        let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                      noise\n\
+                      test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured\n";
+        assert_eq!(
+            count_tests(output),
+            Counts {
+                passed: 7,
+                failed: 2,
+                skipped: 1
+            }
+        );
+    }
+
+    #[test]
+    fn only_listed_reasons_let_a_step_be_skipped() {
+        let skipped = |reason: &str| Skipped(reason.to_owned()).into();
+        assert_eq!(
+            without_result(ALLOWED[0].0, &skipped(ALLOWED[0].1)),
+            Counts::SKIPPED
+        );
+        assert_eq!(
+            without_result("kernel", &skipped("no time")),
+            Counts::FAILED
+        );
+    }
 }

@@ -35,6 +35,19 @@ impl Counts {
     };
 }
 
+/// Why a whole suite cannot run on this machine. It is an error to whoever asked for the suite;
+/// `ci` knows which reasons are allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped(pub String);
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "skipped: {}", self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
+
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.passed += other.passed;

@@ -8,11 +8,14 @@ mod ci;
 mod command;
 mod conformance;
 mod counts;
+mod dependencies;
+mod fuzz;
 mod kernel;
 mod powercut;
 mod qemu;
 mod servers;
 mod setup;
+mod sim;
 mod vm;
 mod workspace;
 
@@ -30,6 +33,8 @@ usage: cargo xtask <command> [options]
   kernel        the Linux initiator in a virtual machine [--only JOB] [--server tgt] [--verbose]
   qemu          QEMU's block driver [--server tgt]
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
+  sim           simulation with new seeds [--seed N] [--seeds COUNT]
+  fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         side by side with tgt [--quick] [--update] [--engine E] [--only POINT] [--rounds N]
 ";
 
@@ -60,6 +65,8 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("kernel") => kernel::run(arguments),
         Some("qemu") => qemu::run(arguments),
         Some("powercut") => powercut::run(arguments),
+        Some("sim") => sim::run(arguments),
+        Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),
