@@ -17,11 +17,17 @@ const LISTENER_GENERATION: u32 = u32::MAX;
 /// Slots of listeners count down from here. The token of all ones belongs to the engine.
 const LISTENER_SLOT_TOP: u32 = u32::MAX - 1;
 
+/// Connections accepted at a portal in one turn. Peers that connect faster than this thread can accept
+/// must not keep it from everything else.
+const ACCEPTS_PER_TURN: usize = 32;
+
 /// How an attempt to accept ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
     /// Nobody waits any more.
     All,
+    /// Others may wait; connections that are there already come first.
+    Enough,
     /// The process has no file descriptors left.
     OutOfDescriptors,
 }
@@ -68,12 +74,12 @@ impl Listeners {
         self.sockets.clear();
     }
 
-    /// Accepts all that wait at `portal` and hands them to their shards.
+    /// Accepts those that wait at `portal` and hands them to their shards.
     pub(crate) fn accept(&mut self, portal: usize, core: &Core) -> Accepted {
         let Some(listener) = self.sockets.get(portal) else {
             return Accepted::All;
         };
-        loop {
+        for _ in 0..ACCEPTS_PER_TURN {
             match socket::accept(listener) {
                 Ok((stream, peer)) => {
                     self.complained = false;
@@ -108,6 +114,7 @@ impl Listeners {
                 }
             }
         }
+        Accepted::Enough
     }
 
     /// The shard for a new connection: the one on the core that the kernel receives its packets on,

@@ -26,7 +26,7 @@ use longshore_volume::{
 
 use crate::connection::{Connection, Fate};
 use crate::core::Core;
-use crate::listeners::Listeners;
+use crate::listeners::{Accepted, Listeners};
 use crate::mail::Inbox;
 use crate::message::{AbortedFor, ConnectionAddress, Message};
 use crate::platform::Link;
@@ -37,7 +37,7 @@ use crate::request::{BufferHome, InFlight, Owner};
 pub(crate) enum Timer {
     /// A connection's next deadline.
     Connection(ConnectionAddress),
-    /// Listeners that ran out of file descriptors try again.
+    /// Listeners that stopped early, or ran out of file descriptors, go on.
     Accept,
     /// Tasks that wait for memory try again: another shard may have given some back.
     Memory,
@@ -51,6 +51,8 @@ pub(crate) enum Timer {
 const MEMORY_RETRY: Duration = Duration::from_millis(5);
 /// How long listeners pause when there are no file descriptors left.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long they pause when others are waiting for their turn: until the next one.
+const ACCEPT_SOON: Duration = Duration::from_micros(1);
 
 /// How long initiators have to log out before quiet sessions are closed, and how often is looked
 /// for these then.
@@ -249,12 +251,14 @@ impl Shard {
         let Some(listeners) = &mut self.listeners else {
             return;
         };
-        let accepted = listeners.accept(portal, &self.core);
+        let pause = match listeners.accept(portal, &self.core) {
+            Accepted::All => return,
+            Accepted::Enough => ACCEPT_SOON,
+            Accepted::OutOfDescriptors => ACCEPT_PAUSE,
+        };
         // One timer for all listeners: each of them fails when descriptors are short.
-        if accepted == crate::listeners::Accepted::OutOfDescriptors
-            && !std::mem::replace(&mut self.accept_timer, true)
-        {
-            self.timers.insert(self.now + ACCEPT_PAUSE, Timer::Accept);
+        if !std::mem::replace(&mut self.accept_timer, true) {
+            self.timers.insert(self.now + pause, Timer::Accept);
         }
     }
 

@@ -2,6 +2,7 @@
 //! an initiator that shares no code with it.
 #![allow(missing_docs)] // The names of the tests say what they prove.
 
+mod accepting;
 mod access;
 mod atomicity;
 mod faults;
