@@ -331,7 +331,16 @@ impl Connection {
                     .next(&mut input, &mut directory, &mut self.transmit, core.now_ms);
             match event {
                 Event::NeedMore => break,
-                Event::Established => self.established(core, established.take()),
+                Event::Established => {
+                    self.established(core, established.take());
+                    if self.held && !input.is_empty() {
+                        // It could not know yet that it is logged in, and what it sent must not run
+                        // before the session it takes the place of has ended.
+                        let early = "commands before the login response";
+                        self.begin_close(CloseReason::ProtocolError(early));
+                        break;
+                    }
+                }
                 Event::Command(command) => self.start_command(core, &command),
                 Event::DataOut {
                     task,
