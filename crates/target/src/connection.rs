@@ -491,6 +491,7 @@ impl Connection {
         match self.link.send(&slices[..count]) {
             Ok(sent) => {
                 self.writable = sent == length;
+                self.machine.sent(core.now_ms);
                 let mut released = std::mem::take(&mut core.released);
                 self.transmit.advance(sent, &mut released);
                 self.release(core, &mut released);

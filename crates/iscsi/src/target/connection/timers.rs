@@ -3,8 +3,8 @@
 //! | timer | runs | ends | when it is due |
 //! |---|---|---|---|
 //! | login | from the start to the end of the login | login finished | the connection closes |
-//! | idle | in full feature phase, from the last byte received | any byte | a NOP-In ping is sent; a discovery session, which must not be pinged (§7.4.3), closes after the answer time too |
-//! | ping | from the NOP-In, and again from every byte received | its NOP-Out | the connection closes |
+//! | idle | in full feature phase, from the last byte received or sent | any byte | a NOP-In ping is sent; a discovery session, which must not be pinged (§7.4.3), closes after the answer time too |
+//! | ping | from the NOP-In, and again from every byte received or sent | its NOP-Out | the connection closes |
 //! | window | from the abortion of a task while the window was closed | at once | a NOP-In announces the window (§11.4.11) |
 //! | logout | from the Async Message that asks for a logout | the Logout Request | the connection closes |
 
@@ -110,7 +110,14 @@ impl Connection {
         })
     }
 
-    /// When [`Self::handle_deadline`] should be called next. Receiving moves it.
+    /// Bytes have left. An initiator that takes what it is sent is there, even if it takes long over
+    /// much data and its answer to a ping can only come after that.
+    #[inline]
+    pub const fn sent(&mut self, now_ms: u64) {
+        self.timers.heard(now_ms);
+    }
+
+    /// When [`Self::handle_deadline`] should be called next. Receiving and sending move it.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.due().map(|(at, _)| at)

@@ -174,3 +174,14 @@ fn a_session_that_has_fallen_silent_gives_back_its_transmit_memory() {
     wire.deadline(100);
     assert!(wire.transmit.memory() <= 4096);
 }
+
+#[test]
+fn an_initiator_that_takes_long_over_much_data_is_not_given_up() {
+    let mut wire = Wire::with(setup());
+    wire.deadline(100);
+    wire.target.sent(130);
+    assert_eq!(wire.deadline(150), None);
+    wire.target.sent(170);
+    assert_eq!(wire.target.next_deadline_ms(), Some(220));
+    assert_eq!(wire.deadline(220), Some(CloseReason::NopTimeout));
+}
