@@ -3,6 +3,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_reactor::{SocketToken, socket};
 
@@ -20,6 +21,11 @@ const LISTENER_SLOT_TOP: u32 = u32::MAX - 1;
 /// Connections accepted at a portal in one turn. Peers that connect faster than this thread can accept
 /// must not keep it from everything else.
 const ACCEPTS_PER_TURN: usize = 32;
+
+/// The kernel looks after peers that say nothing for so long, so often, and gives them up after so
+/// many probes without an answer.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(15));
+const KEEPALIVE_PROBES: u32 = 4;
 
 /// How an attempt to accept ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +100,13 @@ impl Listeners {
                     let nodelay = core.shared.transmit == TransmitPolicy::NoDelay;
                     if let Err(error) = socket::set_nodelay(&stream, nodelay) {
                         tracing::debug!(%peer, %error, "TCP_NODELAY not set");
+                    }
+                    // Pings can be turned off, and discovery sessions get none.
+                    let (idle, interval) = KEEPALIVE;
+                    if let Err(error) =
+                        socket::set_keepalive(&stream, idle, interval, KEEPALIVE_PROBES)
+                    {
+                        tracing::debug!(%peer, %error, "SO_KEEPALIVE not set");
                     }
                     let shard = self.place(&core.shared, &stream);
                     core.shared.connections[shard].fetch_add(1, Ordering::Relaxed);

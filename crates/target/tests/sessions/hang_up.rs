@@ -47,3 +47,27 @@ fn window_that_a_reset_by_somebody_else_opens_is_announced_at_once() {
         assert_eq!(announcement.word(32), announcement.word(28), "open");
     }
 }
+
+#[test]
+fn kernel_looks_for_peers_that_are_gone_where_there_are_no_pings() {
+    let mut config = config(vec![mem("disk", 512)], ENGINES[0]);
+    config.limits.nop_interval = Duration::ZERO;
+    let scene = Scene::new(config);
+    let host = scene.host(1);
+    let peer = host.stream().local_addr().unwrap();
+    // `ss -o` has it from here too: local address, remote address, state, queues, timer (2 is the
+    // keepalive timer).
+    let (local, remote) = (
+        format!(":{:04X}", scene.portals[0].port()),
+        format!(":{:04X}", peer.port()),
+    );
+    eventually("a keepalive timer", || {
+        let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        connections.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[1].ends_with(&local)
+                && fields[2].ends_with(&remote)
+                && fields[5].starts_with("02:")
+        })
+    });
+}
