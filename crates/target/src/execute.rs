@@ -11,6 +11,7 @@ use longshore_scsi::command::{
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::Nexus;
 use longshore_scsi::reservation::StoreOrder;
+use longshore_scsi::sense::{AdditionalSense, Sense};
 use longshore_scsi::status::Status;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
@@ -61,6 +62,13 @@ impl Connection {
             reading: 0,
             writing: 0,
         };
+        if arrived.read && arrived.expected_data_transfer_length > 0 && takes_data(transfer) {
+            // The initiator waits for data where the command wants some. GOOD would tell it that
+            // something was written.
+            let sense = AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
+            let sense = Sense::illegal_request(sense);
+            return self.finish(core, task, sense.into());
+        }
         if scratch_length > 0 {
             task.scratch = core.pool.take(scratch_length);
             if task.scratch.is_none() {
@@ -353,4 +361,9 @@ impl Connection {
     fn lun_entry(&self, index: usize) -> Option<&LunEntry> {
         self.session.as_ref()?.luns.get(index)
     }
+}
+
+/// Whether a command is about to be given data.
+fn takes_data(transfer: Transfer) -> bool {
+    transfer.direction == Direction::FromInitiator && transfer.length > 0
 }

@@ -83,3 +83,19 @@ fn write_with_too_little_data_changes_the_bytes_that_came_and_no_others() {
         }
     }
 }
+
+#[test]
+fn write_whose_initiator_waits_for_data_is_no_success() {
+    for engine in ENGINES {
+        let scene = Scene::with(vec![mem("disk", 512)], engine);
+        let mut host = scene.host(1);
+        assert!(write(&mut host, 5, 7).is_good());
+        let answer = host
+            .command(0, &cdb::write_16(5, 1, false), Data::In(512))
+            .unwrap();
+        assert_eq!(answer.status, CHECK_CONDITION);
+        assert_eq!(answer.sense_code(), Some((5, 0x0e, 3)));
+        assert_eq!((answer.flags, answer.residual), (UNDERFLOW, 512));
+        assert_eq!(read(&mut host, 5), [7; 512]);
+    }
+}
