@@ -76,7 +76,8 @@ impl Load {
             transmit: Vec::with_capacity(RECEIVE_BUFFER),
             random: Random::new(1),
             operations: 0,
-            latency: Histogram::new(3).expect("three digits are allowed"),
+            latency: Histogram::new_with_bounds(100, 60_000_000_000, 3)
+                .expect("from 100 ns to a minute, to three digits"),
         })
     }
 

@@ -7,7 +7,7 @@ use longshore_iscsi::pdu::{
     BHS_LENGTH, Bhs, CmdSn, InitiatorTaskTag, Isid, LoginStatus, Opcode, TargetTransferTag, Tsih,
     padding,
 };
-use longshore_iscsi::session_parameters::PortalGroupTag;
+use longshore_iscsi::session_parameters::{Digest, PortalGroupTag};
 use longshore_iscsi::target::directory::{
     Authentication, ChapAccount, ChapAuthentication, Directory, LoginConfig as TargetLoginConfig,
     LoginRefusal, PortalAddress, PortalRecord, SessionRequest, TargetLogin, TargetRecord,
@@ -262,7 +262,13 @@ impl Target {
         {
             self.closed = true;
         }
-        check_stream(&drain(&mut self.transmit));
+        let digests = self.machine.session().map_or([Digest::None; 2], |session| {
+            [
+                session.operational.header_digest,
+                session.operational.data_digest,
+            ]
+        });
+        check_stream(&drain(&mut self.transmit), digests);
     }
 }
 
@@ -284,14 +290,19 @@ fn drain(transmit: &mut Transmit) -> Vec<u8> {
     stream
 }
 
-/// Whole PDUs, without digests, that only a target sends.
-fn check_stream(mut stream: &[u8]) {
+/// Whole PDUs that only a target sends. Digests of header and data follow once the login is over.
+fn check_stream(mut stream: &[u8], digests: [Digest; 2]) {
     while let Some((header, rest)) = stream.split_first_chunk::<BHS_LENGTH>() {
         let bhs = Bhs(*header);
         assert!(bhs.opcode().0 & 0x20 != 0, "{:?}", bhs.opcode());
         let length = bhs.data_segment_length() as usize;
+        let digest = |which: usize| match digests[which] {
+            Digest::Crc32c if bhs.opcode() != Opcode::LOGIN_RESPONSE => 4,
+            _ => 0,
+        };
+        let data_digest = if length > 0 { digest(1) } else { 0 };
         stream = rest
-            .get(length + padding(length)..)
+            .get(digest(0) + length + padding(length) + data_digest..)
             .expect("a PDU is queued as a whole");
     }
     assert!(stream.is_empty(), "half a header is queued");
