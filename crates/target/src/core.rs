@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use longshore_iscsi::transmit::PayloadId;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
 
+use crate::abort::AbortOrder;
 use crate::config::{Limits, TransmitPolicy};
 use crate::exports::{Exports, Unit};
 use crate::mail::Post;
 use crate::message::{Message, TaskAddress};
 use crate::platform::Platform;
-use crate::request::Requests;
+use crate::request::{Owner, Requests};
 use crate::reservation_store::ReservationStore;
 use crate::sessions::Sessions;
 
@@ -100,6 +101,17 @@ impl Core {
     pub(crate) fn recycle(&mut self, buffer: Option<Buffer>) {
         if let Some(buffer) = buffer {
             self.pool.put(buffer);
+        }
+    }
+
+    /// Has an order wait for the requests in flight whose tasks ended before it was given.
+    pub(crate) fn hold_for_orphans(&mut self, order: &Arc<AbortOrder>) {
+        for (_, in_flight) in &mut self.requests {
+            if let Owner::Orphan(orphan) = &mut in_flight.owner
+                && order.waits_for_orphans_of(in_flight.unit, orphan.connection)
+            {
+                orphan.orders.push(Arc::clone(order));
+            }
         }
     }
 

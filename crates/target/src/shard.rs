@@ -581,13 +581,7 @@ impl Shard {
 
     /// Aborts the tasks that an order names.
     fn obey(&mut self, order: &Arc<crate::abort::AbortOrder>) {
-        for (_, in_flight) in &mut self.core.requests {
-            if let Owner::Orphan(orphan) = &mut in_flight.owner
-                && order.waits_for_orphans_of(in_flight.unit, orphan.connection)
-            {
-                orphan.orders.push(Arc::clone(order));
-            }
-        }
+        self.core.hold_for_orphans(order);
         for slot in 0..self.slots.len() {
             if let Some(connection) = &mut self.slots[slot].connection
                 && connection.obey(&mut self.core, order)

@@ -111,7 +111,7 @@ impl Connection {
         })
     }
 
-    fn order(&mut self, core: &Core, id: TaskManagementId, scope: AbortScope, effect: Effect) {
+    fn order(&mut self, core: &mut Core, id: TaskManagementId, scope: AbortScope, effect: Effect) {
         let local = matches!(
             scope,
             AbortScope::Task(_) | AbortScope::Ended { .. } | AbortScope::ConnectionUnit { .. }
@@ -127,7 +127,9 @@ impl Connection {
         let order = AbortOrder::new(scope, except, waiter, core.post().clone());
         self.management.push(PendingManagement { id, effect });
         if local {
-            core.post().send(Message::Abort(order));
+            // At once: a task that is there now must not complete between the request and its answer.
+            core.hold_for_orphans(&order);
+            self.obey(core, &order);
         } else {
             core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
         }

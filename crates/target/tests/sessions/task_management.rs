@@ -43,6 +43,39 @@ fn abort_task_is_answered_only_after_the_write_has_ended() {
     }
 }
 
+/// A write that ends while the request to abort it is on its way has one outcome, not two.
+#[test]
+fn a_task_that_was_aborted_has_no_response() {
+    for engine in ENGINES {
+        let mut g = gated(engine);
+        for round in 0..200 {
+            g.gate.close_writes();
+            let write = begin_write(&mut g.one, 3, round);
+            let opener = std::thread::spawn({
+                let gate = g.gate.clone();
+                move || gate.open()
+            });
+            let request = begin_management(&mut g.one, ABORT_TASK, 0, write);
+            let first = g.one.receive().unwrap();
+            let result = if first.opcode() == opcode::TASK_MANAGEMENT_RESPONSE {
+                first.bhs[2]
+            } else {
+                assert_eq!(first.initiator_task_tag(), write);
+                let result = management_response(&mut g.one, request);
+                assert_ne!(
+                    result, 0,
+                    "round {round}: the write was answered and aborted"
+                );
+                result
+            };
+            opener.join().unwrap();
+            if result == 0 {
+                assert_eq!(settle(&mut g.one), [], "round {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn abort_task_set_ends_the_tasks_of_its_own_session_only() {
     for engine in ENGINES {
