@@ -42,6 +42,9 @@ struct Cut {
     durability: &'static str,
     /// Options of the volume behind its path.
     options: &'static str,
+    /// Whether the disk does what flushes and FUA ask for. The check must find out when it does
+    /// not, or it would not find out about a server either.
+    honest: bool,
 }
 
 const CUTS: &[Cut] = &[
@@ -49,26 +52,37 @@ const CUTS: &[Cut] = &[
         backend: "block",
         durability: "flush",
         options: "",
+        honest: true,
     },
     Cut {
         backend: "block",
         durability: "fua",
         options: "",
+        honest: true,
     },
     Cut {
         backend: "block",
         durability: "fua",
         options: ",direct",
+        honest: true,
     },
     Cut {
         backend: "file",
         durability: "flush",
         options: "",
+        honest: true,
     },
     Cut {
         backend: "file",
         durability: "fua",
         options: "",
+        honest: true,
+    },
+    Cut {
+        backend: "block",
+        durability: "flush",
+        options: "",
+        honest: false,
     },
 ];
 
@@ -79,7 +93,8 @@ impl Cut {
         } else {
             "-direct"
         };
-        format!("{}-{}{direct}", self.backend, self.durability)
+        let control = if self.honest { "" } else { "-on-a-lying-disk" };
+        format!("{}-{}{direct}{control}", self.backend, self.durability)
     }
 }
 
@@ -141,7 +156,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 impl Cut {
     fn run(self, kernel: &Kernel, base: &[u8], seed: u64) -> Result<String> {
         let folder = workspace::work_folder(&format!("powercut/{}", self.name()))?;
-        let disk = VolatileDisk::start(&folder, DISK_SIZE)?;
+        let disk = VolatileDisk::start(&folder, DISK_SIZE, self.honest)?;
         let mut random = Random::new(seed);
         let ledger = Ledger {
             seed: random.below(1 << 32),
@@ -167,8 +182,13 @@ impl Cut {
             let checked = ledger.check(acknowledged, |block, bytes| {
                 disk.read(usize::try_from(block).expect("small") * BLOCK, bytes);
                 Ok(())
-            })?;
-            format!("{} blocks intact", checked.intact)
+            });
+            match (checked, self.honest) {
+                (Ok(checked), true) => format!("{} blocks intact", checked.intact),
+                (Err(error), true) => return Err(error.into()),
+                (Ok(_), false) => bail!("the check did not notice that flushes were ignored"),
+                (Err(error), false) => format!("noticed: {error}"),
+            }
         } else {
             let mut guest = self.boot(&bench, &disk, ledger, Phase::Check { acknowledged })?;
             match verdict(&mut guest) {

@@ -58,6 +58,7 @@ struct Medium {
     /// Sectors written and not flushed, by number.
     cache: BTreeMap<usize, [u8; SECTOR]>,
     statistics: Statistics,
+    honest: bool,
 }
 
 /// What a disk was asked to do.
@@ -73,7 +74,11 @@ pub struct Statistics {
 
 impl VolatileDisk {
     /// A disk of zeros; QEMU finds it at a socket in `folder`.
-    pub fn start(folder: &Path, size: usize) -> Result<Self> {
+    ///
+    /// A disk that is not `honest` acknowledges flushes and FUA without obeying them, as a server
+    /// does that promises what it does not keep: a check that finds nothing on such a disk proves
+    /// nothing.
+    pub fn start(folder: &Path, size: usize, honest: bool) -> Result<Self> {
         let socket = folder.join("disk.socket");
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)
@@ -82,6 +87,7 @@ impl VolatileDisk {
             durable: vec![0; size],
             cache: BTreeMap::new(),
             statistics: Statistics::default(),
+            honest,
         }));
         let shared = Arc::clone(&medium);
         std::thread::spawn(move || {
@@ -152,7 +158,7 @@ impl Medium {
     fn write(&mut self, offset: usize, bytes: &[u8], fua: bool) {
         let first = offset / SECTOR;
         for (sector, data) in (first..).zip(bytes.chunks_exact(SECTOR)) {
-            if fua {
+            if fua && self.honest {
                 self.cache.remove(&sector);
                 self.durable[sector * SECTOR..][..SECTOR].copy_from_slice(data);
             } else {
@@ -168,10 +174,13 @@ impl Medium {
     }
 
     fn flush(&mut self) {
+        self.statistics.flushes += 1;
+        if !self.honest {
+            return;
+        }
         for (sector, bytes) in std::mem::take(&mut self.cache) {
             self.durable[sector * SECTOR..][..SECTOR].copy_from_slice(&bytes);
         }
-        self.statistics.flushes += 1;
     }
 }
 
@@ -289,6 +298,7 @@ mod tests {
             durable: vec![0; 64 * SECTOR],
             cache: BTreeMap::new(),
             statistics: Statistics::default(),
+            honest: true,
         };
         medium.write(0, &[1; 16 * SECTOR], false);
         medium.flush();
@@ -320,6 +330,7 @@ mod tests {
             durable: vec![0; SECTOR],
             cache: BTreeMap::new(),
             statistics: Statistics::default(),
+            honest: true,
         };
         medium.write(0, &[1; SECTOR], false);
         medium.write(0, &[2; SECTOR], true);
