@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::{EngineError, affinity};
 use longshore_target::{Server, StartError as ServerStartError, Stopper};
-use longshore_volume::open::open;
+use longshore_volume::open::open_or_create;
 use longshore_volume::{Geometry, Volume};
 
 use crate::config::Config;
@@ -95,7 +96,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     let bound = portals::bind(config)?;
     let addresses: Vec<SocketAddr> = bound.iter().map(|portal| portal.address).collect();
     check_portals(config, &bound)?;
-    let volumes = open_volumes(config)?;
+    let (volumes, new_files) = open_volumes(config)?;
     let sizes: Vec<u64> = volumes
         .iter()
         .map(|volume| size_bytes(volume.as_ref()))
@@ -106,6 +107,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
     let server_config = exports::server_config(config, volumes.clone(), bound, state_directory)?;
     let server = Server::start(server_config)?;
+    new_files.keep();
     log_engine(&server);
     let stopper = server.stopper();
     thread::Builder::new()
@@ -270,17 +272,47 @@ fn check_cores(asked_for: Option<&CoreList>) -> Result<(), StartError> {
     }
 }
 
-/// Opens every volume, in order.
-fn open_volumes(config: &Config) -> Result<Vec<Arc<dyn Volume>>, StartError> {
+/// Files that this start has created. A start that fails takes them away again: an empty file that
+/// nobody has written to would look like a volume to whoever finds it.
+#[derive(Default)]
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// The server has started; from now on there may be data in them.
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            if let Err(error) = std::fs::remove_file(path) {
+                tracing::warn!("cannot remove {}, which is empty: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// Opens every volume, in order. The files are those that were not there before; they are removed when
+/// they are dropped, which has to be before the volumes are and with them the locks of the files.
+fn open_volumes(config: &Config) -> Result<(Vec<Arc<dyn Volume>>, NewFiles), StartError> {
     let mut volumes = Vec::with_capacity(config.volumes.len());
+    let mut new_files = NewFiles::default();
     for source in &config.volumes {
-        let volume = open(&source.spec).map_err(|error| {
+        let opened = open_or_create(&source.spec).map_err(|error| {
             let location = source.location.clone().map(Box::new);
             Problem {
                 location,
                 kind: ProblemKind::Volume(error),
             }
         })?;
+        if opened.created
+            && let Some(path) = &source.spec.path
+        {
+            new_files.0.push(path.clone());
+        }
+        let volume = opened.volume;
         tracing::info!(
             volume = source.spec.name,
             backend = source.spec.backend.as_str(),
@@ -290,7 +322,7 @@ fn open_volumes(config: &Config) -> Result<Vec<Arc<dyn Volume>>, StartError> {
         );
         volumes.push(volume);
     }
-    Ok(volumes)
+    Ok((volumes, new_files))
 }
 
 /// Its size now.

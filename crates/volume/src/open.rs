@@ -183,15 +183,38 @@ pub(crate) fn check_size(subject: &str, size: u64, block_size: u32) -> Result<()
     Ok(())
 }
 
+/// A volume that was opened.
+pub struct Opened {
+    /// The volume.
+    pub volume: Arc<dyn Volume>,
+    /// Whether its file was not there before. As long as the volume is open, nobody else writes to it.
+    pub created: bool,
+}
+
 /// Opens the volume, creating a file that is missing when a size is given. May block.
 pub fn open(spec: &VolumeSpec) -> Result<Arc<dyn Volume>, OpenError> {
+    open_or_create(spec).map(|opened| opened.volume)
+}
+
+/// Like [`open`], and tells whether a file was created.
+pub fn open_or_create(spec: &VolumeSpec) -> Result<Opened, OpenError> {
     spec.check()?;
-    match spec.backend {
-        BackendKind::Null => Ok(Arc::new(null::NullVolume::open(spec)?)),
-        BackendKind::Mem => Ok(Arc::new(mem::MemVolume::open(spec)?)),
-        BackendKind::File => Ok(Arc::new(file::FileVolume::open(spec)?)),
-        BackendKind::Block => Ok(Arc::new(block::BlockVolume::open(spec)?)),
-    }
+    let existing = |volume| Opened {
+        volume,
+        created: false,
+    };
+    Ok(match spec.backend {
+        BackendKind::Null => existing(Arc::new(null::NullVolume::open(spec)?)),
+        BackendKind::Mem => existing(Arc::new(mem::MemVolume::open(spec)?)),
+        BackendKind::File => {
+            let volume = file::FileVolume::open(spec)?;
+            Opened {
+                created: volume.created(),
+                volume: Arc::new(volume),
+            }
+        }
+        BackendKind::Block => existing(Arc::new(block::BlockVolume::open(spec)?)),
+    })
 }
 
 /// Identity of the volume over the object at `path`.

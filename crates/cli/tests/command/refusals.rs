@@ -105,8 +105,7 @@ fn a_port_that_is_taken_is_named() {
         "--iscsi",
         &address,
     ]);
-    let image = run.path("disk0.img");
-    let (status, message) = run.refuse();
+    let (run, status, message) = run.refuse_and_stay();
     assert_eq!(status, 1, "{message}");
     assert!(
         message.contains(&format!("cannot listen on {address}")),
@@ -117,9 +116,35 @@ fn a_port_that_is_taken_is_named() {
         "{message}"
     );
     assert!(
-        !image.exists(),
+        !run.path("disk0.img").exists(),
         "nothing is created by a server that cannot start"
     );
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_no_new_files_and_all_old_ones() {
+    let new = "new,backend=file,path={dir}/new.img,size=1M";
+    let old = "old,backend=file,path={dir}/old.img";
+    let missing = "missing,backend=file,path={dir}/missing.img";
+    let again = "again,backend=file,path={dir}/./new.img";
+    let block = vec!["A"; 512].concat();
+    for (volumes, reason) in [
+        ([new, old, missing], "no such file"),
+        ([new, old, again], "in use by another volume"),
+        // The directory for its state is a file.
+        ([new, old, "mem,backend=mem,size=1M"], "state directory"),
+    ] {
+        let arguments = volumes.map(|volume| ["--volume", volume]).concat();
+        let run = Run::serve(&[&arguments, &["--iscsi", "127.0.0.1:0"][..]].concat())
+            .with_file("old.img", &block)
+            .with_file("state", "");
+        let (run, status, message) = run.refuse_and_stay();
+        assert_eq!(status, 1, "{message}");
+        assert!(message.contains(reason), "{message}");
+        assert!(!run.path("new.img").exists(), "{message}");
+        let kept = std::fs::read_to_string(run.path("old.img")).unwrap();
+        assert_eq!(kept, block);
+    }
 }
 
 #[test]

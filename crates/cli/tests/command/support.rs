@@ -101,6 +101,12 @@ impl Run {
 
     /// Starts it, expects it to refuse, and gives its exit status and standard error.
     pub fn refuse(self) -> (i32, String) {
+        let (_, status, message) = self.refuse_and_stay();
+        (status, message)
+    }
+
+    /// The same, with the run, whose directory is there as long as it is.
+    pub fn refuse_and_stay(self) -> (Self, i32, String) {
         let mut run = self.spawn();
         let status = run.end();
         assert_eq!(
@@ -108,7 +114,8 @@ impl Run {
             "",
             "nothing but results goes to standard output"
         );
-        (status.code().expect("it exits"), run.stderr())
+        let message = run.stderr();
+        (run, status.code().expect("it exits"), message)
     }
 
     pub fn stdout(&self) -> String {

@@ -44,6 +44,8 @@ pub struct FileVolume {
     medium: Medium,
     /// A regular file: it has a size of its own.
     regular: bool,
+    /// It was not there before it was opened.
+    created: bool,
 }
 
 impl FileVolume {
@@ -62,6 +64,11 @@ impl FileVolume {
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(spec, path),
             Err(error) => Err(open_error(spec, path, error)),
         }
+    }
+
+    /// Whether opening it has created the file.
+    pub fn created(&self) -> bool {
+        self.created
     }
 
     fn size_of_file(&self) -> Result<u64, VolumeError> {
@@ -127,7 +134,8 @@ fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
         return open_existing(spec, path, &metadata);
     }
     let file = created.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => OpenError::DirectoryMissing {
+        // Some file systems, /proc among them, say so of any name that is new.
+        io::ErrorKind::NotFound if !directory.exists() => OpenError::DirectoryMissing {
             path: path.to_owned(),
             directory: directory.to_owned(),
         },
@@ -145,7 +153,10 @@ fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
     {
         let _ = std::fs::remove_file(path);
     }
-    filled
+    filled.map(|volume| FileVolume {
+        created: true,
+        ..volume
+    })
 }
 
 /// A name in a directory outlives a crash only when the directory was synced.
@@ -213,6 +224,7 @@ fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenE
     Ok(FileVolume {
         medium: Medium::new(outline, file, abilities),
         regular: true,
+        created: false,
     })
 }
 
@@ -358,6 +370,7 @@ fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError>
     Ok(FileVolume {
         medium: Medium::new(outline, file, abilities),
         regular: false,
+        created: false,
     })
 }
 
