@@ -7,28 +7,15 @@ use std::os::unix::fs::PermissionsExt;
 
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{ServerBuilder, program};
+use longshore_tests::server::ServerBuilder;
 
-const NOBODY: &str = "65534";
-
-/// Runs a server below `setpriv` and `prlimit`, does some I/O, and gives its log.
-fn serve_as_nobody(memlock: &str, engine: &str) -> String {
+/// Does some I/O with a server of an ordinary user, and gives its log.
+fn serve_with(lockable_bytes: u64, engine: &str) -> String {
     let scratch = Scratch::new("ordinary-user");
-    // The folder that the program was built in may be closed to other users.
-    let copy = scratch.join("longshore");
-    std::fs::copy(program(), &copy).unwrap();
-    for path in [scratch.path(), copy.as_path()] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
-    }
-    let memlock = format!("--memlock={memlock}:{memlock}");
-    let reuid = format!("--reuid={NOBODY}");
-    let mut below = vec!["prlimit", memlock.as_str()];
-    if rustix::process::geteuid().is_root() {
-        below.extend(["setpriv", reuid.as_str(), "--clear-groups"]);
-    }
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let image = scratch.join("disk0.img");
-    let server = ServerBuilder::with_program(copy)
-        .below(&below)
+    let server = ServerBuilder::new()
+        .as_ordinary_user(lockable_bytes)
         .volume(&format!(
             "disk0,backend=file,path={},size=16M",
             image.display()
@@ -67,12 +54,12 @@ fn serve_as_nobody(memlock: &str, engine: &str) -> String {
 
 #[test]
 fn the_default_limit_of_8_mib_is_enough() {
-    serve_as_nobody("8388608", "auto");
+    serve_with(8 << 20, "auto");
 }
 
 #[test]
 fn a_limit_of_64_kib_is_survived_with_one_clear_line() {
-    let log = serve_as_nobody("65536", "auto");
+    let log = serve_with(64 << 10, "auto");
     let about_the_engine: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("io_uring"))
@@ -83,5 +70,5 @@ fn a_limit_of_64_kib_is_survived_with_one_clear_line() {
 
 #[test]
 fn epoll_needs_no_locked_memory() {
-    serve_as_nobody("0", "epoll");
+    serve_with(0, "epoll");
 }

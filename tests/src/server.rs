@@ -1,8 +1,9 @@
 //! Starts the server under test and takes it down again.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -27,6 +28,7 @@ pub struct ServerBuilder {
     wrapper: Vec<String>,
     arguments: Vec<String>,
     config: Option<String>,
+    ordinary_user: Option<u64>,
     portals: Vec<SocketAddr>,
 }
 
@@ -49,6 +51,7 @@ impl ServerBuilder {
             wrapper: Vec::new(),
             arguments: Vec::new(),
             config: None,
+            ordinary_user: None,
             portals: Vec::new(),
         }
     }
@@ -72,6 +75,14 @@ impl ServerBuilder {
         self.portals.push(portal);
         self.argument("--iscsi")
             .argument(&format!("{portal}{options}"))
+    }
+
+    /// Runs the server as user 65534 (as this user, where this is not root) with so many bytes of
+    /// memory that it may lock.
+    #[must_use]
+    pub fn as_ordinary_user(mut self, lockable_bytes: u64) -> Self {
+        self.ordinary_user = Some(lockable_bytes);
+        self
     }
 
     /// Settings in the notation of the configuration file, beside the arguments.
@@ -122,7 +133,12 @@ impl ServerBuilder {
 
     fn spawn(&self, scratch: &Scratch) -> io::Result<Child> {
         let mut words = self.wrapper.clone();
-        words.push(self.program.display().to_string());
+        let mut program = self.program.clone();
+        if let Some(lockable_bytes) = self.ordinary_user {
+            words.extend(words_for_ordinary_user(lockable_bytes));
+            program = copy_for_everybody(&program, scratch)?;
+        }
+        words.push(program.display().to_string());
         words.push("serve".to_owned());
         if let Some(text) = &self.config {
             let path = scratch.join("longshore.toml");
@@ -251,6 +267,37 @@ impl Drop for Server {
             eprintln!("--- log of the server ---\n{}", self.log());
         }
     }
+}
+
+/// `prlimit`, and `setpriv` where there is somebody else to become.
+fn words_for_ordinary_user(lockable_bytes: u64) -> Vec<String> {
+    let mut words = vec![
+        "prlimit".to_owned(),
+        format!("--memlock={lockable_bytes}:{lockable_bytes}"),
+    ];
+    if rustix::process::geteuid().is_root() {
+        words.extend(["setpriv", "--reuid=65534", "--clear-groups"].map(str::to_owned));
+    }
+    words
+}
+
+/// The folder a program was built in may be closed to other users, so it is run from the scratch
+/// folder, which is opened to them.
+fn copy_for_everybody(program: &Path, scratch: &Scratch) -> io::Result<PathBuf> {
+    let copy = scratch.join("longshore");
+    // By another process: a copy of ours would be open for writing in children that other threads
+    // start meanwhile, and a file that is open for writing cannot be executed (ETXTBSY).
+    let status = Command::new("cp").args([program, &copy]).status()?;
+    if !status.success() {
+        return Err(io::Error::other(format!(
+            "cp {}: {status}",
+            program.display()
+        )));
+    }
+    for path in [scratch.path(), copy.as_path()] {
+        std::fs::set_permissions(path, Permissions::from_mode(0o777))?;
+    }
+    Ok(copy)
 }
 
 /// Sends the signal `name` to the process `pid` by the `kill` command of the system.

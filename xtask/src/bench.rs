@@ -161,6 +161,7 @@ impl<'a> Bench<'a> {
                 below: &below,
                 folder: &folder,
                 keep_file: true,
+                lockable_bytes: None,
             };
             setup.start()
         };
@@ -277,6 +278,7 @@ fn iscsi_perf(engine: &str) -> Result<String> {
             below: &below,
             folder: &folder,
             keep_file: false,
+            lockable_bytes: None,
         };
         let server = setup.start()?;
         let mut words = pinned(CLIENT_CORE);

@@ -39,6 +39,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
                 below: &[],
                 folder: &folder,
                 keep_file: false,
+                lockable_bytes: None,
             };
             let started = Instant::now();
             let server = setup.start()?;

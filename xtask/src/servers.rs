@@ -81,6 +81,8 @@ pub struct Setup<'a> {
     pub folder: &'a Path,
     /// Serve the file that lies there already.
     pub keep_file: bool,
+    /// As an ordinary user who may lock so many bytes of memory. Ours only.
+    pub lockable_bytes: Option<u64>,
 }
 
 /// A running server.
@@ -116,6 +118,9 @@ impl Setup<'_> {
             .volume(&volume)
             .argument("--engine")
             .argument(self.engine);
+        if let Some(bytes) = self.lockable_bytes {
+            builder = builder.as_ordinary_user(bytes);
+        }
         for _ in 0..self.portals {
             builder = builder.iscsi();
         }
