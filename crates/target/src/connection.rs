@@ -1,6 +1,6 @@
 //! One connection: its socket, its protocol machine, its tasks.
 //!
-//! The driver of STYLE's "feed, poll, repeat": bytes from the socket go into the machine, what the
+//! The driver feeds, polls, repeats: bytes from the socket go into the machine, what the
 //! machine says happened is done, and what it queued leaves in one send at the end of the turn.
 
 use std::collections::VecDeque;

@@ -1,9 +1,9 @@
 //! Exports: portals, targets, logical units and access control.
 //!
-//! This crate joins the machines to the world: each reactor thread is a [`shard`] that drives the
+//! This crate joins the machines to the world: each reactor thread is a `shard` that drives the
 //! iSCSI machines of its connections with bytes from their sockets, hands commands to the SCSI machine,
 //! and carries their operations to volumes. What connections on different cores share is in
-//! [`exports`] (immutable), [`sessions`] and [`gate`]; everything else travels as a [`message`].
+//! `exports` (immutable), `sessions` and `gate`; everything else travels as a `message`.
 
 #![forbid(unsafe_code)]
 

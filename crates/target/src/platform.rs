@@ -1,6 +1,6 @@
 //! What a shard needs of the outside world: sockets and an engine, or stand-ins for them.
 //!
-//! The product runs on [`Engine`] and [`TcpLink`]. The simulator runs the same shards, turn by turn and
+//! The product runs on [`Engine`] and TCP connections. The simulator runs the same shards, turn by turn and
 //! under virtual time, on a network and a disk of its own (see [`crate::stepped`]). The calls go through
 //! trait objects: one for each receive and send, which is nothing beside the system call behind it.
 
