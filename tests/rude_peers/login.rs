@@ -78,7 +78,7 @@ fn a_login_that_comes_byte_by_byte_does_not_outlast_the_timeout() {
 }
 
 #[test]
-fn connections_beyond_the_pending_logins_are_closed_and_logins_work_again_after_the_flood() {
+fn connections_beyond_the_pending_logins_are_closed_and_logins_work_during_the_flood() {
     let mut scene = Scene::new();
     let mut flood: Vec<Initiator> = (0..300).map(|_| scene.connection()).collect();
     let mut closed = 0;
@@ -92,6 +92,8 @@ fn connections_beyond_the_pending_logins_are_closed_and_logins_work_again_after_
         "{closed} of 300 connections were closed at a limit of 64"
     );
     scene.assert_others_do_not_notice();
+    // Silent ones make room for those who log in.
+    scene.session(4).log_out().unwrap();
     drop(flood);
     std::thread::sleep(Duration::from_millis(1_200));
     scene.session(5).log_out().unwrap();

@@ -105,7 +105,7 @@ pub enum TransmitPolicy {
 pub struct Limits {
     /// Sessions; a login beyond is refused with "out of resources" (0302).
     pub sessions: usize,
-    /// Connections that have not finished their login; one beyond is closed at once.
+    /// Connections that have not finished their login; beyond, the oldest of them are closed.
     pub pending_logins: usize,
     /// Commands a session may have outstanding (its command window).
     pub queue_depth: u32,

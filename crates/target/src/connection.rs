@@ -377,7 +377,7 @@ impl Connection {
             "logged in"
         );
         tracing::debug!(peer = %self.peer, parameters = ?parameters.operational, "negotiated");
-        core.shared.pending_logins.fetch_sub(1, Ordering::Relaxed);
+        core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         self.held = established.ticket.must_wait;
         self.session = Some(Session::begin(
             &core.shared.exports,
@@ -590,7 +590,7 @@ impl Connection {
                     .leave(session.ticket.tsih, self.address);
             }
             None => {
-                core.shared.pending_logins.fetch_sub(1, Ordering::Relaxed);
+                core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
             }
         }
     }

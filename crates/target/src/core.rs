@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use longshore_iscsi::transmit::PayloadId;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
@@ -12,7 +12,7 @@ use crate::config::{Limits, TransmitPolicy};
 use crate::exports::{Exports, Unit};
 use crate::mail::Post;
 use crate::message::{Message, TaskAddress};
-use crate::platform::Platform;
+use crate::platform::{Link, Platform};
 use crate::request::{Owner, Requests};
 use crate::reservation_store::ReservationStore;
 use crate::sessions::Sessions;
@@ -29,8 +29,8 @@ pub(crate) struct Shared {
     pub posts: Vec<Post>,
     /// Connections of each shard.
     pub connections: Vec<AtomicUsize>,
-    /// Connections that have not finished their login.
-    pub pending_logins: AtomicUsize,
+    /// Connections of each shard that have not finished their login.
+    pub pending_logins: Vec<AtomicUsize>,
     pub reservation_store: Option<ReservationStore>,
     pub blocking: BlockingPool,
     pub closing: AtomicBool,
@@ -46,6 +46,30 @@ impl Shared {
     /// Tells a task's shard to let it try again.
     pub(crate) fn retry(&self, task: TaskAddress) {
         self.posts[task.connection.shard as usize].send(Message::Retry(task));
+    }
+
+    /// Connections that have not finished their login.
+    pub(crate) fn pending_logins(&self) -> usize {
+        let of_shards = self.pending_logins.iter();
+        of_shards.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Gives a new connection to a shard. At the limit of pending logins the shard with most of them
+    /// is told to make room: if newcomers were turned away instead, a few silent connections would
+    /// keep everybody out.
+    pub(crate) fn give(&self, shard: usize, link: Box<dyn Link>, portal: usize) {
+        let is_full = self.pending_logins() >= self.limits.pending_logins;
+        let pending = |shard: &usize| self.pending_logins[*shard].load(Ordering::Relaxed);
+        let crowded = (0..self.posts.len())
+            .max_by_key(pending)
+            .filter(|_| is_full);
+        // Counted before the other shard looks whether there are too many.
+        self.pending_logins[shard].fetch_add(1, Ordering::Relaxed);
+        if let Some(crowded) = crowded {
+            self.posts[crowded].send(Message::MakeRoom);
+        }
+        self.connections[shard].fetch_add(1, Ordering::Relaxed);
+        self.posts[shard].send(Message::Accepted { link, portal });
     }
 
     /// Sends to every shard.

@@ -9,7 +9,6 @@ use longshore_reactor::{SocketToken, socket};
 
 use crate::config::TransmitPolicy;
 use crate::core::{Core, Shared};
-use crate::message::Message;
 use crate::platform::{Platform, TcpLink};
 
 /// Tokens of listeners have this generation, which connections' slots never reach in practice; slots
@@ -21,6 +20,10 @@ const LISTENER_SLOT_TOP: u32 = u32::MAX - 1;
 /// Connections accepted at a portal in one turn. Peers that connect faster than this thread can accept
 /// must not keep it from everything else.
 const ACCEPTS_PER_TURN: usize = 32;
+
+/// Shards make room for newcomers at the limit of pending logins, a turn later. Where they do not keep
+/// up, newcomers are closed at once from so many times the limit on, beside what one turn accepts.
+const PENDING_FACTOR_MAX: usize = 2;
 
 /// The kernel looks after peers that say nothing for so long, so often, and gives them up after so
 /// many probes without an answer.
@@ -85,13 +88,15 @@ impl Listeners {
         let Some(listener) = self.sockets.get(portal) else {
             return Accepted::All;
         };
+        let limit = core.shared.limits.pending_logins;
+        let pending_max = limit
+            .saturating_mul(PENDING_FACTOR_MAX)
+            .saturating_add(ACCEPTS_PER_TURN);
         for _ in 0..ACCEPTS_PER_TURN {
             match socket::accept(listener) {
                 Ok((stream, peer)) => {
                     self.complained = false;
-                    let pending = core.shared.pending_logins.fetch_add(1, Ordering::Relaxed);
-                    if pending >= core.shared.limits.pending_logins {
-                        core.shared.pending_logins.fetch_sub(1, Ordering::Relaxed);
+                    if core.shared.pending_logins() >= pending_max {
                         tracing::debug!(%peer, "too many logins at a time; connection closed");
                         continue;
                     }
@@ -109,9 +114,7 @@ impl Listeners {
                         tracing::debug!(%peer, %error, "SO_KEEPALIVE not set");
                     }
                     let shard = self.place(&core.shared, &stream);
-                    core.shared.connections[shard].fetch_add(1, Ordering::Relaxed);
-                    let link = Box::new(TcpLink(stream));
-                    core.shared.posts[shard].send(Message::Accepted { link, portal });
+                    core.shared.give(shard, Box::new(TcpLink(stream)), portal);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     return Accepted::All;

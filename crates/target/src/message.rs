@@ -29,6 +29,8 @@ pub(crate) struct TaskAddress {
 pub(crate) enum Message {
     /// A connection was accepted and is yours.
     Accepted { link: Box<dyn Link>, portal: usize },
+    /// Close the oldest connection that has not finished its login, if there are still too many.
+    MakeRoom,
     /// Try again: the write gate may be open now.
     Retry(TaskAddress),
     /// Abort the tasks the order names; the order is dropped when none of them can act any more.

@@ -398,7 +398,7 @@ pub(crate) fn share(
         transmit: config.transmit,
         posts,
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-        pending_logins: AtomicUsize::new(0),
+        pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         reservation_store: store,
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
         closing: AtomicBool::new(false),

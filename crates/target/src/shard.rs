@@ -11,6 +11,7 @@
 //!
 //! A connection that has used up its turn stays listed, and the next wait does not sleep.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,6 +60,9 @@ const ACCEPT_SOON: Duration = Duration::from_micros(1);
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
+/// The list of pending logins is tidied when it is this many times as long as they may be many.
+const PENDING_NOTES_PER_LOGIN: usize = 4;
+
 /// What comes after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -100,6 +104,9 @@ pub(crate) struct Shard {
     slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
     timers: TimerQueue<Timer>,
+    /// Connections that have not finished their login, oldest first, among others that have, or are
+    /// gone.
+    pending: VecDeque<ConnectionAddress>,
     /// Connections to be received from.
     listed: Vec<u32>,
     /// Those whose turn it is.
@@ -137,6 +144,7 @@ impl Shard {
             slots: Vec::new(),
             free: Vec::new(),
             timers: TimerQueue::new(),
+            pending: VecDeque::new(),
             listed: Vec::new(),
             listing: Vec::new(),
             dirty: Vec::new(),
@@ -308,6 +316,7 @@ impl Shard {
     fn receive_message(&mut self, message: Message) {
         match message {
             Message::Accepted { link, portal } => self.adopt(link, portal),
+            Message::MakeRoom => self.make_room(),
             Message::Retry(task) => {
                 self.with(task.connection, |connection, core| {
                     connection.retry(core, task)
@@ -386,6 +395,38 @@ impl Shard {
         }
     }
 
+    /// Closes the oldest connection that has not finished its login, if there are too many of these.
+    fn make_room(&mut self) {
+        if self.core.shared.pending_logins() <= self.core.shared.limits.pending_logins {
+            return;
+        }
+        while let Some(address) = self.pending.pop_front() {
+            if let Some(connection) = self.pending_login(address) {
+                let peer = connection.peer();
+                tracing::debug!(%peer, "too many logins at a time; oldest connection closed");
+                return self.close(address.slot);
+            }
+        }
+    }
+
+    /// The connection, if it is there and has not finished its login.
+    fn pending_login(&self, address: ConnectionAddress) -> Option<&Connection> {
+        let entry = self.slots.get(address.slot as usize)?;
+        let connection = entry.connection.as_deref()?;
+        (entry.generation == address.generation && connection.session.is_none())
+            .then_some(connection)
+    }
+
+    /// Remembers a connection as the youngest of those that have not finished their login.
+    fn note_pending(&mut self, address: ConnectionAddress) {
+        if self.pending.len() > PENDING_NOTES_PER_LOGIN * self.core.shared.limits.pending_logins {
+            let mut pending = std::mem::take(&mut self.pending);
+            pending.retain(|address| self.pending_login(*address).is_some());
+            self.pending = pending;
+        }
+        self.pending.push_back(address);
+    }
+
     /// Takes over a connection that was accepted.
     fn adopt(&mut self, link: Box<dyn Link>, portal: usize) {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -407,6 +448,7 @@ impl Shard {
             Ok(connection) if self.phase == Phase::Serving => {
                 tracing::debug!(peer = %connection.peer(), "connection accepted");
                 self.slots[slot as usize].connection = Some(connection);
+                self.note_pending(address);
                 self.arm(slot);
                 self.list(slot);
             }
@@ -414,11 +456,9 @@ impl Shard {
                 if let Err(error) = refused {
                     tracing::debug!(%error, "connection lost before it began");
                 }
-                self.core
-                    .shared
-                    .pending_logins
-                    .fetch_sub(1, Ordering::Relaxed);
-                self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
+                let (shared, shard) = (&self.core.shared, self.core.shard);
+                shared.pending_logins[shard].fetch_sub(1, Ordering::Relaxed);
+                shared.connections[shard].fetch_sub(1, Ordering::Relaxed);
                 self.free.push(slot);
             }
         }

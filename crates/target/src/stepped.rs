@@ -104,10 +104,7 @@ impl SteppedServer {
     /// Gives a shard a new connection, which came in by that listener. The link is told its token when
     /// the shard takes it up.
     pub fn accept(&self, shard: usize, link: Box<dyn Link>, portal: usize) {
-        use std::sync::atomic::Ordering;
-        self.shared.pending_logins.fetch_add(1, Ordering::Relaxed);
-        self.shared.connections[shard].fetch_add(1, Ordering::Relaxed);
-        self.shared.posts[shard].send(Message::Accepted { link, portal });
+        self.shared.give(shard, link, portal);
     }
 
     /// Takes a turn of a shard. [`Event::Woken`] among the events has it read its mail.

@@ -138,21 +138,51 @@ fn session_beyond_the_limit_is_refused_until_another_one_ends() {
 }
 
 #[test]
-fn connection_beyond_the_limit_of_pending_logins_is_closed() {
+fn silent_connections_at_the_limit_of_pending_logins_make_room_for_newcomers() {
     for engine in ENGINES {
         let mut config = config(vec![mem("disk", 512)], engine);
-        config.limits.pending_logins = 2;
+        config.limits.pending_logins = 8;
         let scene = Scene::new(config);
-        let mut silent: Vec<_> = (0..2)
+        let established = scene.host(1);
+        let mut silent: Vec<_> = (0..8)
             .map(|_| Initiator::connect(scene.portals[0]).unwrap())
             .collect();
-        let mut refused = Initiator::connect(scene.portals[0]).unwrap();
-        assert!(refused.is_closed_within(LIMIT).unwrap());
-        assert_eq!(silent[0].try_login(&login(1)).unwrap(), 0);
-        drop(silent.pop());
-        eventually("a place", || {
-            Initiator::log_in(scene.portals[0], &login(2)).is_ok()
-        });
+        for number in 2..8 {
+            drop(scene.host(number));
+        }
+        // The first newcomer took the place of one of them, and gave it back with its login.
+        let is_closed = |peer: &mut Initiator| peer.is_closed_within(WHILE).unwrap();
+        let closed = silent.iter_mut().map(is_closed).filter(|closed| *closed);
+        assert_eq!(closed.count(), 1);
+        drop(established);
+    }
+}
+
+#[test]
+fn oldest_connections_without_a_login_are_closed_and_the_youngest_may_log_in() {
+    for engine in ENGINES {
+        let mut config = config(vec![mem("disk", 512)], engine);
+        config.limits.pending_logins = 4;
+        config.cores = vec![0];
+        let scene = Scene::new(config);
+        let mut session = scene.host(1);
+        let mut silent: Vec<_> = (0..20)
+            .map(|_| Initiator::connect(scene.portals[0]).unwrap())
+            .collect();
+        for peer in &mut silent[..16] {
+            assert!(peer.is_closed_within(LIMIT).unwrap());
+        }
+        for (number, peer) in (2..).zip(&mut silent[16..]) {
+            assert_eq!(peer.try_login(&login(number)).unwrap(), 0);
+        }
+        session.ping().unwrap();
+        // The count is right: as many are let in again, and stay.
+        let mut others: Vec<_> = (0..4)
+            .map(|_| Initiator::connect(scene.portals[0]).unwrap())
+            .collect();
+        for (number, peer) in (6..).zip(&mut others) {
+            assert_eq!(peer.try_login(&login(number)).unwrap(), 0);
+        }
     }
 }
 
