@@ -453,12 +453,18 @@ impl Shard {
                 self.list(slot);
             }
             refused => {
-                if let Err(error) = refused {
-                    tracing::debug!(%error, "connection lost before it began");
+                match refused {
+                    Ok(mut late) => {
+                        let token = SocketToken::new(slot, generation);
+                        late.link.forget(&mut *self.core.platform, token);
+                    }
+                    Err(error) => tracing::debug!(%error, "connection lost before it began"),
                 }
                 let (shared, shard) = (&self.core.shared, self.core.shard);
                 shared.pending_logins[shard].fetch_sub(1, Ordering::Relaxed);
                 shared.connections[shard].fetch_sub(1, Ordering::Relaxed);
+                // Events of it may have been reported already.
+                self.slots[slot as usize].generation = generation.wrapping_add(1);
                 self.free.push(slot);
             }
         }
