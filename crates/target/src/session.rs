@@ -72,6 +72,14 @@ impl Session {
         }
     }
 
+    /// Indices of the units it reaches, each once, ascending.
+    pub(crate) fn units(&self) -> Vec<usize> {
+        let mut units: Vec<usize> = self.luns.iter().map(|lun| lun.unit).collect();
+        units.sort_unstable();
+        units.dedup();
+        units
+    }
+
     /// Index of the logical unit with that number.
     pub(crate) fn find_lun(&self, lun: Lun) -> Option<usize> {
         let number = lun.number()?;

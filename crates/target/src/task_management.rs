@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::message::{AbortedFor, Message};
 use crate::request::{Orphan, Owner};
+use crate::session::Session;
 use crate::task::{Task, TaskState};
 
 /// A request whose tasks have not all ended yet.
@@ -35,6 +36,7 @@ enum Effect {
     ResetUnit {
         unit: usize,
     },
+    /// All units of the session's map.
     ResetTarget {
         target: usize,
         cold: bool,
@@ -102,7 +104,12 @@ impl Connection {
             Function::TargetWarmReset | Function::TargetColdReset => {
                 let target = target?;
                 let cold = request.function == Function::TargetColdReset;
-                let units = core.shared.exports.units_of(target);
+                // Units that the initiator cannot see are not its to disturb.
+                let units = session.units();
+                if cold && units != core.shared.exports.units_of(target) {
+                    // It would end sessions that use others.
+                    return Err(TaskManagementResult::FunctionAuthorizationFailed);
+                }
                 (
                     AbortScope::Units { units },
                     Effect::ResetTarget { target, cold },
@@ -193,7 +200,8 @@ impl Connection {
                 } else {
                     Reset::TargetWarm
                 };
-                for unit in exports.units_of(target) {
+                let units = self.session.as_ref().map(Session::units);
+                for unit in units.unwrap_or_default() {
                     exports.units[unit].logical_unit.reset(kind);
                 }
                 if cold {

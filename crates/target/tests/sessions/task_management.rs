@@ -182,6 +182,45 @@ fn target_cold_reset_is_answered_and_closes_all_connections() {
     }
 }
 
+/// The first host sees one of two units; the second host sees both.
+fn one_sees_less() -> (Scene, Initiator, Initiator, std::sync::Arc<GateVolume>) {
+    let gate = GateVolume::new(mem("hidden", 512));
+    let mut config = config(vec![mem("shown", 512), gate.clone()], EngineChoice::Auto);
+    config.targets[0].access = vec![rule(&host_name(1), vec![lun(0, 0)])];
+    let scene = Scene::new(config);
+    let (one, mut two) = (scene.host(1), scene.host(2));
+    two.command(1, &cdb::TEST_UNIT_READY, Data::None).unwrap();
+    (scene, one, two, gate)
+}
+
+#[test]
+fn target_warm_reset_leaves_units_alone_that_its_initiator_cannot_see() {
+    let (_scene, mut one, mut two, gate) = one_sees_less();
+    gate.close_writes();
+    let write = two.command_pdu(1, &cdb::write_16(0, 1, false), Data::Out(&[6; 512]));
+    two.send(&write).unwrap();
+    eventually("the write", || gate.waiting() == 1);
+    assert_eq!(manage(&mut one, TARGET_WARM_RESET, 0), 0);
+    gate.open();
+    let answer = two.finish(write.initiator_task_tag(), &[6; 512]).unwrap();
+    assert!(answer.is_good(), "{answer:?}");
+    let of_hidden = two.command(1, &cdb::TEST_UNIT_READY, Data::None).unwrap();
+    assert_eq!(of_hidden.sense_code(), None);
+    assert_eq!(settle(&mut two), [(6, 0x29, 0)]);
+}
+
+#[test]
+fn target_cold_reset_is_not_for_initiators_that_see_a_part_of_the_target() {
+    let (_scene, mut one, mut two, _gate) = one_sees_less();
+    assert_eq!(manage(&mut one, TARGET_COLD_RESET, 0), 6);
+    two.ping().unwrap();
+    assert_eq!(settle(&mut two), []);
+    assert_eq!(settle(&mut one), []);
+    // The other one sees all of it.
+    assert_eq!(manage(&mut two, TARGET_COLD_RESET, 0), 0);
+    assert!(one.is_closed_within(LIMIT).unwrap());
+}
+
 #[test]
 fn a_function_for_a_lun_that_is_not_there_is_answered_with_2() {
     let mut g = gated(EngineChoice::Auto);
