@@ -224,6 +224,14 @@ impl Connection {
         }
     }
 
+    /// Tells the initiator, which did not log out when asked to, that the connection ends now.
+    pub(crate) fn announce_drop(&mut self) {
+        if self.closing.is_none() {
+            self.machine.announce_drop(&mut self.transmit);
+            self.begin_close(CloseReason::LogoutTimeout);
+        }
+    }
+
     /// Receives and acts, for one turn.
     pub(crate) fn receive_turn(&mut self, core: &mut Core) -> Fate {
         for _ in 0..RECEIVES_PER_TURN {

@@ -694,13 +694,14 @@ impl Shard {
     fn close_quiet(&mut self) {
         let mut waiting = false;
         for slot in 0..self.slots.len() {
-            let Some(connection) = &self.slots[slot].connection else {
+            let Some(connection) = &mut self.slots[slot].connection else {
                 continue;
             };
+            waiting = true;
             if connection.is_quiet() {
-                self.close(connection.address.slot);
-            } else {
-                waiting = true;
+                let slot = connection.address.slot;
+                connection.announce_drop();
+                self.mark_dirty(slot);
             }
         }
         if waiting {

@@ -65,12 +65,20 @@ fn shutdown_asks_for_logout_finishes_commands_and_flushes() {
 }
 
 #[test]
-fn sessions_that_do_not_log_out_do_not_keep_the_server_from_ending() {
+fn sessions_that_do_not_log_out_are_told_of_the_drop_and_keep_nobody_waiting() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
         let mut host = scene.host(1);
         scene.stopper().shut_down();
         scene.wait();
+        for event in [1, 2] {
+            let message = host.receive().unwrap();
+            assert_eq!(message.opcode(), opcode::ASYNCHRONOUS_MESSAGE);
+            assert_eq!(
+                message.bhs[36], event,
+                "logout requested, then connection dropped"
+            );
+        }
         assert!(host.is_closed_within(LIMIT).unwrap());
     }
 }
