@@ -62,9 +62,10 @@ impl Connection {
             reading: 0,
             writing: 0,
         };
-        if arrived.read && arrived.expected_data_transfer_length > 0 && takes_data(transfer) {
+        let waits_for_data = arrived.read && arrived.expected_data_transfer_length > 0;
+        if arrived.read && arrived.write || waits_for_data && takes_data(transfer) {
             // The initiator waits for data where the command wants some. GOOD would tell it that
-            // something was written.
+            // something was written. And no command that we carry out is bidirectional.
             let sense = AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
             let sense = Sense::illegal_request(sense);
             return self.finish(core, task, sense.into());

@@ -85,7 +85,8 @@ pub struct ScsiCommand {
     pub cdb: Cdb,
     /// How it orders with others.
     pub attribute: TaskAttribute,
-    /// R: the initiator expects data.
+    /// R: the initiator expects data. With `write` the command is bidirectional: complete it without
+    /// asking for its data, by a status that refuses it. No data can be returned for it.
     pub read: bool,
     /// W: the initiator has data to send.
     pub write: bool,

@@ -85,6 +85,26 @@ fn write_with_too_little_data_changes_the_bytes_that_came_and_no_others() {
 }
 
 #[test]
+fn bidirectional_command_is_refused_by_its_status_and_the_session_goes_on() {
+    for engine in ENGINES {
+        let scene = Scene::with(vec![mem("disk", 512)], engine);
+        let mut host = scene.host(1);
+        let block = [9; 512];
+        for cdb in [cdb::write_16(5, 1, false), cdb::read_16(5, 1)] {
+            let command = host.command_pdu(0, &cdb, Data::Out(&block));
+            let flags = command.bhs[1] | 0x40;
+            let command = command.set_byte(1, flags);
+            host.send(&command).unwrap();
+            let answer = host.finish(command.initiator_task_tag(), &block).unwrap();
+            assert_eq!(answer.status, CHECK_CONDITION);
+            assert_eq!(answer.sense_code(), Some((5, 0x0e, 3)));
+        }
+        // Their numbers are used up, and nothing was written.
+        assert_eq!(read(&mut host, 5), [0; 512]);
+    }
+}
+
+#[test]
 fn write_whose_initiator_waits_for_data_is_no_success() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);

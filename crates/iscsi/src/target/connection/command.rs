@@ -33,8 +33,8 @@ impl Connection {
             }
         }
         let length = bhs.data_segment_length();
-        let cdb = match self.check_command(&command, length, bhs) {
-            Ok(cdb) => cdb,
+        let (cdb, bidirectional) = match self.check_command(&command, length, bhs) {
+            Ok(admitted) => admitted,
             Err(Outcome::Refuse(refusal)) => {
                 self.refuse_current(refusal, transmit);
                 return None;
@@ -64,7 +64,9 @@ impl Connection {
         task.lun = command.lun;
         task.cmd_sn = command.cmd_sn;
         task.expected_data_transfer_length = expected;
-        task.read = command.read;
+        // A bidirectional command is answered by its status: what it would read is never sent, and
+        // the residual count is that of its write.
+        task.read = command.read && !bidirectional;
         task.write = command.write;
         if command.write {
             let incoming = Incoming {
@@ -89,21 +91,22 @@ impl Connection {
             lun: command.lun,
             cdb,
             attribute: task_attribute(command.attribute),
-            read: command.read,
-            write: command.write,
+            read: command.read || bidirectional,
+            write: command.write || bidirectional,
             expected_data_transfer_length: expected,
             immediate: command.immediate,
         }))
     }
 
-    /// Whether a command whose turn it is can be admitted.
+    /// Whether a command whose turn it is can be admitted: its CDB then, and whether it is
+    /// bidirectional.
     #[inline]
     fn check_command(
         &self,
         command: &pdu::ScsiCommand,
         length: u32,
         bhs: &Bhs,
-    ) -> Result<Cdb, Outcome> {
+    ) -> Result<(Cdb, bool), Outcome> {
         let tag = command.initiator_task_tag;
         if self.limits.session_type == SessionType::Discovery {
             return Err(Outcome::Refuse(Refusal::NotInDiscoverySession));
@@ -121,23 +124,20 @@ impl Connection {
         if length > 0 && !command.write {
             return Err(Outcome::Refuse(Refusal::DataWithoutWrite));
         }
-        if command.read && command.write {
-            return Err(Outcome::Refuse(Refusal::Bidirectional));
-        }
         if bhs.total_ahs_length_bytes() == 0 {
-            return Ok(Cdb::new(command.cdb));
+            return Ok((Cdb::new(command.cdb), command.read && command.write));
         }
         self.extended_cdb(command)
     }
 
     #[cold]
-    fn extended_cdb(&self, command: &pdu::ScsiCommand) -> Result<Cdb, Outcome> {
+    fn extended_cdb(&self, command: &pdu::ScsiCommand) -> Result<(Cdb, bool), Outcome> {
         let headers = AdditionalHeaders::decode(self.framing.ahs())
             .map_err(|_| Outcome::Close("additional header segments cannot be read"))?;
-        if headers.bidirectional_read_length.is_some() {
-            return Err(Outcome::Refuse(Refusal::Bidirectional));
-        }
-        Ok(Cdb::extended(command.cdb, headers.extended_cdb))
+        let cdb = Cdb::extended(command.cdb, headers.extended_cdb);
+        let bidirectional =
+            command.read && command.write || headers.bidirectional_read_length.is_some();
+        Ok((cdb, bidirectional))
     }
 }
 

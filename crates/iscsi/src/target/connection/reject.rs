@@ -16,8 +16,6 @@ pub(super) enum Refusal {
     UnknownOpcode,
     /// A request that this type of session does not have.
     NotInDiscoverySession,
-    /// A bidirectional command.
-    Bidirectional,
     /// A SNACK, at error recovery level 0.
     Snack,
     /// A Login Request after the login.
@@ -45,7 +43,7 @@ impl Refusal {
             // §7.8: "answer with a Reject PDU with a reason code of Data-Digest-Error".
             Self::DataDigest => RejectReason::DATA_DIGEST_ERROR,
             // §11.17.1 code 5, "Command not supported".
-            Self::UnknownOpcode | Self::Bidirectional => RejectReason::COMMAND_NOT_SUPPORTED,
+            Self::UnknownOpcode => RejectReason::COMMAND_NOT_SUPPORTED,
             // §4.3 b): "All other requests MUST be rejected."
             Self::NotInDiscoverySession => RejectReason::COMMAND_NOT_SUPPORTED,
             // §11.16: SNACKs need not be supported at level 0; §11.17.1 code 3.

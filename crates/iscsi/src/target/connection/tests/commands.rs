@@ -163,7 +163,6 @@ fn a_rejected_command_leaves_a_gap_that_later_commands_wait_for() {
 fn contradictory_commands_are_rejected() {
     let base = command(1, CmdSn(100), Transfer::Read(512));
     let protocol_error = RejectReason::PROTOCOL_ERROR;
-    let not_supported = RejectReason::COMMAND_NOT_SUPPORTED;
     let cases = [
         (
             pdu::ScsiCommand {
@@ -182,14 +181,6 @@ fn contradictory_commands_are_rejected() {
             protocol_error,
         ),
         (base, 100, protocol_error),
-        (
-            pdu::ScsiCommand {
-                write: true,
-                ..base
-            },
-            0,
-            not_supported,
-        ),
     ];
     for (command, length, reason) in cases {
         let mut wire = Wire::logged_in();
@@ -203,6 +194,34 @@ fn contradictory_commands_are_rejected() {
     let mut wire = Wire::logged_in();
     wire.send(reserved.encode(), &[]);
     wire.assert_rejected(reserved.encode(), RejectReason::TASK_IN_PROGRESS);
+}
+
+#[test]
+fn a_bidirectional_command_uses_up_its_number_and_returns_no_data() {
+    let mut wire = Wire::logged_in();
+    let mut both = wire.command(1, Transfer::Write(512));
+    both.read = true;
+    let mut with_length = wire.command(2, Transfer::Read(512)).encode();
+    with_length.set_total_ahs_length_bytes(8);
+    let mut with_length = with_length.0.to_vec();
+    // Bidirectional Read Expected Data Transfer Length (§11.2.2.4): 512.
+    with_length.extend([0, 5, 2, 0, 0, 0, 2, 0]);
+    for bytes in [pdu_bytes(both.encode(), &[]), with_length] {
+        let events = wire.feed(&bytes);
+        let command = only_command(&events);
+        assert!(command.read && command.write);
+        let task = command.task;
+        let completion = Completion {
+            status: 2,
+            sense: &[0x70, 0, 5],
+            data_in: Payload::Bytes(&[1; 512]),
+            scsi_length: 512,
+        };
+        wire.target.complete(task, completion, &mut wire.transmit);
+        let response = wire.only_sent();
+        assert_eq!(response.data, [0, 3, 0x70, 0, 5]);
+    }
+    assert_eq!(wire.target.command_window().exp_cmd_sn, CmdSn(102));
 }
 
 #[test]
