@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::process::Process;
 use crate::scratch::Scratch;
 
@@ -190,14 +192,21 @@ impl Server {
         read_text(&self.scratch.join("stdout"))
     }
 
-    /// Sends a signal by its name, such as `TERM` or `HUP`.
-    pub fn signal(&self, name: &str) -> io::Result<()> {
-        signal(self.child.id(), name)
+    /// Has the server look for volumes whose size has changed (SIGHUP).
+    pub fn reload(&self) -> io::Result<()> {
+        signal(self.child.id(), "HUP")
+    }
+
+    /// Stops the server from running for a while (SIGSTOP, SIGCONT).
+    pub fn stall(&self, pause: Duration) -> io::Result<()> {
+        signal(self.child.id(), "STOP")?;
+        std::thread::sleep(pause);
+        signal(self.child.id(), "CONT")
     }
 
     /// Asks the server to end (SIGTERM) and waits; after `limit` it is killed and an error comes.
     pub fn stop(mut self, limit: Duration) -> io::Result<ExitStatus> {
-        self.signal("TERM")?;
+        signal(self.child.id(), "TERM")?;
         self.wait(limit)
     }
 
@@ -300,17 +309,20 @@ fn copy_for_everybody(program: &Path, scratch: &Scratch) -> io::Result<PathBuf> 
     Ok(copy)
 }
 
-/// Sends the signal `name` to the process `pid` by the `kill` command of the system.
+/// Sends the signal of this name (`TERM`) to the process `pid`.
 pub fn signal(pid: u32, name: &str) -> io::Result<()> {
-    let status = Command::new("kill")
-        .arg(format!("-{name}"))
-        .arg(pid.to_string())
-        .status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other(format!("kill -{name} {pid}: {status}")))
-    }
+    let signal = match name {
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => return Err(io::Error::other(format!("no test sends SIG{name}"))),
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("not the number of a process"))?;
+    Ok(kill_process(pid, signal)?)
 }
 
 /// "with status 1" or "by signal 9".

@@ -42,13 +42,10 @@ const PACKAGES: &[Package] = &[
     program("open-iscsi", "iscsid"),
     program("e2fsprogs", "mkfs.ext4"),
     program("xfsprogs", "mkfs.xfs"),
-    program("multipath-tools", "multipathd"),
     program("dmsetup", "dmsetup"),
-    program("sg3-utils", "sg_inq"),
     program("fio", "fio"),
     program("binutils", "strip"),
     program("util-linux", "taskset"),
-    program("procps", "ps"),
 ];
 
 impl Package {

@@ -163,12 +163,10 @@ impl Host {
                     bail!("the server ended with {status}");
                 }
             }
-            ["reload-server"] => self.server()?.signal("HUP")?,
+            ["reload-server"] => self.server()?.reload()?,
             ["sleep-server", seconds] => {
-                let pause = Duration::from_secs(seconds.parse()?);
-                self.server()?.signal("STOP")?;
-                std::thread::sleep(pause);
-                self.server()?.signal("CONT")?;
+                self.server()?
+                    .stall(Duration::from_secs(seconds.parse()?))?;
             }
             ["cut", relay] => self.relay(relay)?.cut(),
             ["silence", relay] => self.relay(relay)?.silence(),
