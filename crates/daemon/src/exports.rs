@@ -81,6 +81,7 @@ fn target_config(config: &TargetConfig) -> target::TargetConfig {
             .unwrap_or_default(),
         default_luns: others.map(|access| luns(&access.luns)),
         access,
+        moved_to: None,
     }
 }
 

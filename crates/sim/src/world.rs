@@ -189,6 +189,7 @@ impl World {
                 authentication: Authentication::none(),
                 default_luns: Some(luns.collect()),
                 access: Vec::new(),
+                moved_to: None,
             }],
             volumes,
             discovery: Authentication::none(),

@@ -67,6 +67,17 @@ pub struct TargetConfig {
     pub default_luns: Option<Vec<LunConfig>>,
     /// Rules for initiators by name; the first that matches decides.
     pub access: Vec<AccessRule>,
+    /// Where it is served now, if no longer here. Discovery shows it as before; logins are sent on.
+    pub moved_to: Option<Moved>,
+}
+
+/// Where a target has gone (RFC 7143 §11.13.5, Redirection).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// `host:port`, an IPv6 address in brackets, as TargetAddress without the portal group tag.
+    pub address: String,
+    /// For good (0102), or for now (0101): whether initiators should remember the new address.
+    pub permanent: bool,
 }
 
 /// What one group of initiators may do with a target.

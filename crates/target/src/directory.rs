@@ -7,10 +7,11 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::pdu::{LoginStatus, Tsih};
 use longshore_iscsi::session_parameters::{OperationalParameters, PortalGroupTag, SessionType};
 use longshore_iscsi::target::directory::{
-    Authentication, Directory, LoginRefusal, SessionIdentity, SessionRequest, TargetLogin,
-    TargetRecord,
+    Authentication, Directory, LoginRefusal, PortalAddress, SessionIdentity, SessionRequest,
+    TargetLogin, TargetRecord,
 };
 
+use crate::config::Moved;
 use crate::exports::Exports;
 use crate::mail::Post;
 use crate::message::ConnectionAddress;
@@ -60,6 +61,10 @@ impl Directory for ConnectionDirectory<'_> {
             .ok_or(LoginStatus::NOT_FOUND)?;
         let admission =
             Exports::admission(target, initiator).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+        // Before it proves anything, as §11.13.5 allows: the secret is for where the target is now.
+        if let Some(moved) = &target.moved_to {
+            return Err(redirection(moved));
+        }
         let mut config = target.login.clone();
         config.target_alias.clone_from(&target.alias);
         Ok(TargetLogin {
@@ -131,6 +136,16 @@ impl ConnectionDirectory<'_> {
             discovery_portal: target.is_none().then_some(self.portal),
         };
         Ok((key, target))
+    }
+}
+
+/// The answer to a login at a target that is elsewhere (RFC 7143 §11.13.5).
+fn redirection(moved: &Moved) -> LoginRefusal {
+    let address = PortalAddress(moved.address.clone());
+    if moved.permanent {
+        LoginRefusal::MovedPermanently(address)
+    } else {
+        LoginRefusal::MovedTemporarily(address)
     }
 }
 

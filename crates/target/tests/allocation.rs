@@ -119,6 +119,7 @@ impl Bench {
                     read_only: false,
                 }]),
                 access: Vec::new(),
+                moved_to: None,
             }],
             discovery: Authentication::none(),
             listeners: vec![ListenerConfig {

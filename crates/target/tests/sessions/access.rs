@@ -3,7 +3,7 @@
 use longshore_iscsi::chap::Secret;
 use longshore_iscsi::target::directory::{Authentication, ChapAccount, ChapAuthentication};
 use longshore_reactor::EngineChoice;
-use longshore_target::config::{LunConfig, ServerConfig};
+use longshore_target::config::{LunConfig, Moved, ServerConfig};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::pdu::{self, Pdu, RESERVED_TAG, opcode};
 use longshore_tests::server::TARGET;
@@ -44,6 +44,16 @@ fn send_targets(portal: std::net::SocketAddr, number: u16) -> Vec<(String, Strin
 fn names(keys: &[(String, String)]) -> Vec<&str> {
     let names = keys.iter().filter(|(key, _)| key == "TargetName");
     names.map(|(_, value)| value.as_str()).collect()
+}
+
+fn one_account() -> Authentication {
+    Authentication::chap_required(ChapAuthentication {
+        accounts: vec![ChapAccount {
+            name: "one".to_owned(),
+            secret: Secret::new("a secret of one"),
+        }],
+        ..ChapAuthentication::default()
+    })
 }
 
 fn status(portal: std::net::SocketAddr, login: &Login) -> u16 {
@@ -136,6 +146,46 @@ fn target_is_reached_and_told_through_its_portal_groups_only() {
 }
 
 #[test]
+fn target_that_moved_sends_those_it_would_let_in_to_its_new_address() {
+    for (permanent, expected) in [(false, 0x0101), (true, 0x0102)] {
+        let mut config = two_targets();
+        let other = &mut config.targets[1];
+        // It takes no proof to be sent on.
+        other.authentication = one_account();
+        other.moved_to = Some(Moved {
+            address: "[2001:db8::7]:3260".to_owned(),
+            permanent,
+        });
+        let scene = Scene::new(config);
+        let to_other = |number| Login {
+            target: Some(OTHER.to_owned()),
+            ..login(number)
+        };
+        let mut host = Initiator::connect(scene.portals[0]).unwrap();
+        assert_eq!(host.try_login(&to_other(1)).unwrap(), expected);
+        let told = ("TargetAddress".to_owned(), "[2001:db8::7]:3260".to_owned());
+        assert_eq!(host.negotiated, [told]);
+
+        let mut stranger = Initiator::connect(scene.portals[0]).unwrap();
+        assert_eq!(stranger.try_login(&to_other(2)).unwrap(), 0x0202);
+        assert_eq!(stranger.negotiated, []);
+        assert_eq!(status(scene.portals[0], &login(1)), 0);
+    }
+}
+
+#[test]
+fn target_that_moved_stays_visible_in_discovery() {
+    let mut config = two_targets();
+    config.targets[1].moved_to = Some(Moved {
+        address: "192.0.2.7:3260".to_owned(),
+        permanent: false,
+    });
+    let scene = Scene::new(config);
+    assert_eq!(names(&send_targets(scene.portals[0], 1)), [TARGET, OTHER]);
+    assert_eq!(names(&send_targets(scene.portals[0], 2)), [TARGET]);
+}
+
+#[test]
 fn unspecified_address_is_told_as_the_one_that_was_reached() {
     let mut config = config(vec![mem("a", 512)], EngineChoice::Auto);
     config.listeners = vec![listener("0.0.0.0:0", 1)];
@@ -152,13 +202,7 @@ fn unspecified_address_is_told_as_the_one_that_was_reached() {
 fn rule_may_ask_for_chap_where_the_target_does_not() {
     let mut config = config(vec![mem("a", 512)], EngineChoice::Auto);
     let mut proved = rule(&host_name(1), vec![lun(0, 0)]);
-    proved.authentication = Some(Authentication::chap_required(ChapAuthentication {
-        accounts: vec![ChapAccount {
-            name: "one".to_owned(),
-            secret: Secret::new("a secret of one"),
-        }],
-        ..ChapAuthentication::default()
-    }));
+    proved.authentication = Some(one_account());
     config.targets[0].access = vec![proved];
     let scene = Scene::new(config);
     assert_eq!(status(scene.portals[0], &login(1)), 0x0201);

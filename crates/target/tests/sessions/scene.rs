@@ -75,6 +75,7 @@ pub fn target(name_: &str, volumes: usize) -> TargetConfig {
                 .collect(),
         ),
         access: Vec::new(),
+        moved_to: None,
     }
 }
 
