@@ -81,7 +81,10 @@ fn target_config(config: &TargetConfig) -> target::TargetConfig {
             .unwrap_or_default(),
         default_luns: others.map(|access| luns(&access.luns)),
         access,
-        moved_to: None,
+        moved_to: config.moved_to.as_ref().map(|moved| target::Moved {
+            address: moved.address.clone(),
+            permanent: moved.permanent,
+        }),
     }
 }
 

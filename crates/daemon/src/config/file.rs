@@ -128,6 +128,10 @@ pub struct TargetTable {
     /// Rules for initiators by name.
     #[serde(default)]
     pub access: Vec<Spanned<AccessTable>>,
+    /// Where it is served now.
+    pub moved_to: Option<Spanned<String>>,
+    /// Whether it has moved for good.
+    pub moved_permanently: Option<Spanned<bool>>,
     /// `[target.iscsi]`
     pub iscsi: Option<Spanned<NegotiationTable>>,
 }

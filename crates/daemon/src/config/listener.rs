@@ -62,7 +62,13 @@ impl Advertise {
     /// The form of the key TargetAddress without the portal group tag (RFC 7143 §13.8).
     #[must_use]
     pub fn with_port_of(&self, bound: SocketAddr) -> String {
-        let port = self.port.unwrap_or(bound.port());
+        self.or_port(bound.port())
+    }
+
+    /// The same, with `port` where none was given.
+    #[must_use]
+    pub fn or_port(&self, port: u16) -> String {
+        let port = self.port.unwrap_or(port);
         match self.host.parse::<Ipv6Addr>() {
             Ok(v6) => format!("[{v6}]:{port}"),
             Err(_) => format!("{}:{port}", self.host),

@@ -157,6 +157,15 @@ pub enum ProblemKind {
     /// An alias that login cannot carry.
     #[error("an alias is 1 to 255 bytes without control characters")]
     BadAlias,
+    /// An address that no initiator can be sent to.
+    #[error(
+        "initiators cannot be sent to `{0}`; write the address or host name of a portal, for \
+         example 192.0.2.7:3260"
+    )]
+    BadMovedTo(String),
+    /// Moved for good, but not to anywhere.
+    #[error("a target that has moved needs `moved-to`, the address of where it is served now")]
+    MovedNowhere,
     /// A logical unit of an unknown volume.
     #[error("there is no volume `{volume}`{suggestion}")]
     UnknownVolume {

@@ -7,6 +7,7 @@ use toml::Spanned;
 use super::authentication::{Demand, authentication};
 use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
 use super::limits::{Negotiation, NegotiationTable};
+use super::listener::{ISCSI_PORT, parse_advertise};
 use super::problem::{Problem, ProblemKind};
 use super::suggest;
 use super::warning::Warning;
@@ -35,6 +36,17 @@ pub struct TargetConfig {
     pub rules: Vec<NamedAccess>,
     /// What initiators get that no rule names; `None` refuses them.
     pub others: Option<Access>,
+    /// Where it is served now, if no longer here.
+    pub moved_to: Option<Moved>,
+}
+
+/// Where a target has gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// In the form of the key TargetAddress without the portal group tag (RFC 7143 §13.8).
+    pub address: String,
+    /// For good, or for now.
+    pub permanent: bool,
 }
 
 /// What some initiators see and have to prove.
@@ -83,6 +95,7 @@ impl TargetConfig {
                 authentication: Authentication::none(),
                 luns: all_volumes(volumes).map_err(Problem::general)?,
             }),
+            moved_to: None,
         })
     }
 
@@ -150,6 +163,7 @@ impl TargetReader<'_> {
             negotiation: merge(file, self.negotiation, table.iscsi.as_ref())?,
             rules: Vec::new(),
             others: None,
+            moved_to: moved_to(file, table)?,
         };
         for rule in &table.access {
             self.read_rule(table, rule.get_ref(), rule.span(), &own, &mut target)?;
@@ -301,6 +315,25 @@ pub(super) fn merge(
         return Err(file.problem(table.span(), kind));
     }
     Ok(values)
+}
+
+/// Reads `moved-to` and `moved-permanently`.
+fn moved_to(file: &ConfigFile, table: &TargetTable) -> Result<Option<Moved>, Problem> {
+    let Some(address) = &table.moved_to else {
+        return match &table.moved_permanently {
+            Some(yes) if *yes.get_ref() => Err(file.problem(yes.span(), ProblemKind::MovedNowhere)),
+            _ => Ok(None),
+        };
+    };
+    let portal = parse_advertise(address.get_ref()).map_err(|_| {
+        let kind = ProblemKind::BadMovedTo(address.get_ref().clone());
+        file.problem(address.span(), kind)
+    })?;
+    let permanent = table.moved_permanently.as_ref();
+    Ok(Some(Moved {
+        address: portal.or_port(ISCSI_PORT),
+        permanent: permanent.is_some_and(|yes| *yes.get_ref()),
+    }))
 }
 
 /// Every volume under the number of its place.

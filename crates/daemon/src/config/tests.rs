@@ -291,6 +291,53 @@ fn maps_of_logical_units_are_checked() {
 }
 
 #[test]
+fn a_target_can_have_moved_for_now_or_for_good() {
+    let moved = |keys: &str| {
+        let target = &config(&format!("{TARGET}{keys}")).targets[0];
+        let moved = target.moved_to.as_ref();
+        moved.map(|moved| (moved.address.clone(), moved.permanent))
+    };
+    assert_eq!(moved(""), None);
+    assert_eq!(moved("moved-permanently = false\n"), None);
+    for (keys, address, permanent) in [
+        ("moved-to = \"192.0.2.7:3261\"\n", "192.0.2.7:3261", false),
+        (
+            "moved-to = \"nas.example.com\"\n",
+            "nas.example.com:3260",
+            false,
+        ),
+        (
+            "moved-to = \"2001:db8::7\"\nmoved-permanently = true\n",
+            "[2001:db8::7]:3260",
+            true,
+        ),
+    ] {
+        assert_eq!(moved(keys), Some((address.to_owned(), permanent)), "{keys}");
+    }
+}
+
+#[test]
+fn a_target_cannot_have_moved_to_where_nobody_can_connect() {
+    for address in [
+        "",
+        "0.0.0.0:3260",
+        "[::]",
+        "192.0.2.7:0",
+        "a b",
+        "192.0.2.7:3260,1",
+    ] {
+        let message = refusal(&format!("{TARGET}moved-to = \"{address}\"\n"));
+        let expected = format!(":7:12: initiators cannot be sent to `{address}`");
+        assert!(message.contains(&expected), "{message}");
+    }
+    let message = refusal(&format!("{TARGET}moved-permanently = true\n"));
+    assert!(
+        message.contains(":7:21: a target that has moved needs `moved-to`"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_map_without_lun_zero_and_a_volume_nobody_reaches_are_worth_a_warning() {
     let config = config(&format!(
         "[[volume]]\nname = \"spare\"\nbackend = \"mem\"\nsize = 512\n\
