@@ -43,6 +43,8 @@ const DIRECT_RECEIVE_BYTES: u32 = 4096;
 const RECEIVES_PER_TURN: usize = 4;
 /// Time for a peer to take what was queued before its connection closes.
 const CLOSE_TIMEOUT_MS: u64 = 5_000;
+/// Bytes taken from a peer after the last answer, so that it can read that answer.
+const DISCARDED_BYTES_MAX: usize = 16 << 20;
 /// Segments in one send. Linux takes up to 1,024.
 const SEGMENTS_PER_SEND: usize = 256;
 /// Shared zeros that zero segments point at.
@@ -99,6 +101,11 @@ pub(crate) struct Connection {
     closing: Option<CloseReason>,
     /// When it is over although the peer has not taken what is queued.
     close_by_ms: Option<u64>,
+    /// Why it closes is in an answer that was queued then. The kernel would throw that away, and
+    /// reset the connection, if it was closed with bytes that nobody received.
+    explains: bool,
+    /// Everything is sent and the peer knows. What it sends still is thrown away: so many bytes yet.
+    discarded: Option<usize>,
 }
 
 impl Connection {
@@ -151,6 +158,8 @@ impl Connection {
             held: false,
             closing: None,
             close_by_ms: None,
+            explains: false,
+            discarded: None,
         })
     }
 
@@ -176,8 +185,7 @@ impl Connection {
     /// Whether there is something to receive and room for what may come of it.
     pub(crate) fn wants_turn(&self) -> bool {
         self.readable
-            && !self.held
-            && self.closing.is_none()
+            && (self.discarded.is_some() || !self.held && self.closing.is_none())
             && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
     }
 
@@ -220,6 +228,8 @@ impl Connection {
                 }
                 _ => tracing::warn!(peer = %self.peer, initiator, ?reason, "closing connection"),
             }
+            // After a logout the initiator sends no more.
+            self.explains = !self.transmit.is_empty() && !matches!(reason, CloseReason::Logout);
             self.closing = Some(reason);
         }
     }
@@ -245,7 +255,26 @@ impl Connection {
         Fate::Open
     }
 
+    /// Receives what nobody wants, until the peer closes its end.
+    fn discard(&mut self, core: &mut Core, discarded: usize) -> Fate {
+        let mut place = [IoSliceMut::new(&mut core.receive_buffer)];
+        match self.link.receive(&mut place) {
+            Ok(n) if n > 0 && discarded + n <= DISCARDED_BYTES_MAX => {
+                self.discarded = Some(discarded + n);
+                Fate::Open
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Fate::Open
+            }
+            _ => Fate::Over,
+        }
+    }
+
     fn receive(&mut self, core: &mut Core) -> Fate {
+        if let Some(discarded) = self.discarded {
+            return self.discard(core, discarded);
+        }
         let mut receive_buffer = std::mem::take(&mut core.receive_buffer);
         let direct = self
             .machine
@@ -469,9 +498,17 @@ impl Connection {
         let close_by_ms = *self
             .close_by_ms
             .get_or_insert(core.now_ms + CLOSE_TIMEOUT_MS);
-        if self.transmit.is_empty() || core.now_ms >= close_by_ms {
+        if core.now_ms >= close_by_ms {
             return Fate::Over;
         }
+        if !self.transmit.is_empty() || self.discarded.is_some() {
+            return Fate::Open;
+        }
+        if !self.explains || !self.link.finish_sending().unwrap_or(false) {
+            return Fate::Over;
+        }
+        self.discarded = Some(0);
+        self.readable = true;
         Fate::Open
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -26,6 +26,15 @@ pub trait Link: Debug + Send {
     /// # Errors
     /// As those of a TCP socket.
     fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Ends the stream towards the peer, which can still be received from. `false`: the link cannot,
+    /// and closing it loses nothing that was sent.
+    ///
+    /// # Errors
+    /// As those of a TCP socket.
+    fn finish_sending(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
 
     /// Both ends: who it is, and the address at which it reached us.
     ///
@@ -86,6 +95,11 @@ impl Link for TcpLink {
 
     fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         socket::send(&self.0, buffers, false)
+    }
+
+    fn finish_sending(&mut self) -> io::Result<bool> {
+        socket::shutdown(&self.0, Shutdown::Write)?;
+        Ok(true)
     }
 
     fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {

@@ -1,9 +1,10 @@
 //! Peers that close one direction, and windows that open without a word.
 
+use std::io::Read;
 use std::net::Shutdown;
 use std::time::Duration;
 
-use longshore_tests::initiator::{Data, cdb};
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::pdu::opcode;
 
 use crate::scene::*;
@@ -23,6 +24,29 @@ fn peer_that_has_said_all_it_has_to_say_gets_the_answers_that_are_ready() {
                 (opcode::SCSI_RESPONSE, command.initiator_task_tag())
             );
             assert!(host.is_closed_within(LIMIT).unwrap());
+        }
+    }
+}
+
+#[test]
+fn refused_initiator_that_goes_on_sending_can_read_why() {
+    for engine in ENGINES {
+        let scene = Scene::with(vec![mem("disk", 512)], engine);
+        let refused = Login {
+            target: Some("iqn.2026-11.local.longshore:missing".to_owned()),
+            ..login(1)
+        };
+        let mut bytes = refused.request().to_bytes(false, false);
+        bytes.resize(bytes.len() + (1 << 20), 0);
+        for _ in 0..5 {
+            let mut host = Initiator::connect(scene.portals[0]).unwrap();
+            host.send_bytes(&bytes).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            let answer = host.receive().unwrap();
+            assert_eq!(answer.opcode(), opcode::LOGIN_RESPONSE);
+            assert_eq!(answer.bhs[36..38], [2, 3]);
+            // An orderly end: no reset, which would have thrown the answer away.
+            assert_eq!(host.stream().read(&mut [0; 16]).unwrap(), 0);
         }
     }
 }
