@@ -217,14 +217,13 @@ fn reads_and_writes_do_not_allocate_once_warm() {
     let mut pdu = Vec::with_capacity(1 << 17);
     let data = vec![7; 100 * 512];
     let mut round = |bench: &mut Bench| {
-        let answers = [
+        [
             // One that goes behind its header, one by reference; one small, one larger write.
             bench.command(0x40, READ_16, 1, &[], &mut pdu),
             bench.command(0x40, READ_16, 100, &[], &mut pdu),
             bench.command(0x20, WRITE_16, 1, &data[..512], &mut pdu),
             bench.command(0x20, WRITE_16, 100, &data, &mut pdu),
-        ];
-        answers
+        ]
     };
     // The first answer is the unit attention of a new session.
     for _ in 0..100 {
