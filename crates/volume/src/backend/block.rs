@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::{FileCompletion, Storage};
 use rustix::fs::{OFlags, SeekFrom};
@@ -23,6 +24,13 @@ use crate::{
     Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress, Request,
     Volume, VolumeError,
 };
+
+/// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
+/// its process has ended, and the files of its last operations stay claimed until then: a server
+/// started at once in place of a killed one would be refused.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between attempts.
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -78,17 +86,28 @@ fn claim(spec: &VolumeSpec, path: &Path, queue: Option<&Queue>) -> Result<File, 
     let mut flags = OFlags::empty();
     flags.set(OFlags::EXCL, !spec.read_only);
     flags.set(OFlags::DIRECT, spec.direct);
-    OpenOptions::new()
+    let mut options = OpenOptions::new();
+    options
         .read(true)
         .write(!spec.read_only)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .map_err(
-            |error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::BUSY) => busy(path),
-                _ => open_error(spec, path, error),
-            },
-        )
+        .custom_flags(flags.bits().cast_signed());
+    let deadline = Instant::now() + CLAIM_PATIENCE;
+    loop {
+        let error = match options.open(path) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        if error.raw_os_error().map(Errno::from_raw_os_error) != Some(Errno::BUSY) {
+            return Err(open_error(spec, path, error));
+        }
+        match busy(path) {
+            busy @ OpenError::DeviceBusy { .. } if Instant::now() < deadline => {
+                drop(busy);
+                std::thread::sleep(CLAIM_PAUSE);
+            }
+            busy => return Err(busy),
+        }
+    }
 }
 
 /// The claim was refused: by another server, which also holds the lock, or by the host.
