@@ -290,15 +290,16 @@ fn iscsi_perf(engine: &str) -> Result<String> {
             Duration::from_secs(30),
         )?;
         let used = server.process().cpu_time()?.saturating_sub(before);
-        let last = output
-            .lines()
-            .rfind(|line| line.contains("iops"))
-            .unwrap_or("no figure");
+        // It overwrites its line by carriage returns; the last one holds the average of the run.
+        let average = output
+            .split(['\r', '\n'])
+            .filter_map(|line| line.split_once("iops average "))
+            .filter_map(|(_, rest)| rest.split(',').next())
+            .next_back()
+            .map_or("no figure", str::trim);
         lines += &format!(
-            "- {}: {} ({:.1?} of CPU in all)\n",
-            kind.name(),
-            last.trim(),
-            used
+            "- {}: {average} IOPS, {used:.1?} of CPU in all\n",
+            kind.name()
         );
     }
     Ok(lines)
