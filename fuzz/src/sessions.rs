@@ -10,9 +10,9 @@ use longshore_iscsi::target::directory::{
 use longshore_iscsi::target::{
     Completion, Connection, ConnectionConfig, Event, Payload, TaskManagementResult,
 };
-use longshore_iscsi::transmit::Transmit;
 use longshore_tests::initiator::Login;
 use longshore_tests::pdu::Pdu;
+use longshore_wire::transmit::Transmit;
 
 /// No single event may leave more than this to send: the longest answer is a read of
 /// [`READ_MAX`] bytes with its headers, or a text.

@@ -16,7 +16,7 @@ use longshore_iscsi::target::directory::{
     Authentication, Directory, LoginConfig, LoginRefusal, SessionRequest, TargetLogin, TargetRecord,
 };
 use longshore_iscsi::target::{Connection, ConnectionConfig, Event};
-use longshore_iscsi::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit};
 
 /// Lets everybody in.
 struct OpenDoor;

@@ -17,7 +17,7 @@ use crate::target::{
     self, Completion, ConnectionConfig, Payload, TaskId, TaskManagementFunction,
     TaskManagementResult,
 };
-use crate::transmit::{PayloadId, Segment, Transmit};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;

@@ -5,7 +5,7 @@ use longshore_wire::Crc32c;
 use crate::framing::DIGEST_LENGTH;
 use crate::pdu::{BHS_LENGTH, Bhs, padding};
 use crate::session_parameters::Digest;
-use crate::transmit::{ArenaRange, PayloadId, Transmit};
+use longshore_wire::transmit::{ArenaRange, PayloadId, Transmit};
 
 /// The sending side of a connection: which digests are on.
 #[derive(Clone, Copy, Debug, Default)]

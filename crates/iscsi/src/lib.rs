@@ -2,7 +2,7 @@
 //!
 //! [`target::Connection`] is one TCP connection of a target, from its first Login Request to its
 //! last byte; [`initiator`] holds the other end. Bytes go in as slices, what is to be sent comes out
-//! in a [`transmit::Transmit`], and time is an argument. A CDB is opaque here, and SCSI never sees a
+//! in a [`Transmit`](longshore_wire::transmit::Transmit), and time is an argument. A CDB is opaque here, and SCSI never sees a
 //! PDU; the `target` crate joins the two.
 
 #![forbid(unsafe_code)]
@@ -20,4 +20,3 @@ pub mod pdu;
 pub mod session_parameters;
 pub mod target;
 pub mod text;
-pub mod transmit;

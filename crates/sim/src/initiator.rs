@@ -21,7 +21,7 @@ use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
 use longshore_iscsi::pdu::{
     CmdSn, Function, InitiatorTaskTag, Isid, LogoutReason, Lun, TaskManagementResponseCode,
 };
-use longshore_iscsi::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit};
 
 use crate::checker::Violation;
 use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};

@@ -14,11 +14,11 @@ use longshore_iscsi::target::{
     CloseReason, Completion, Connection as Machine, ConnectionConfig, DataOutFailure, Event,
     Payload, PayloadWanted, TaskId, TaskManagementId,
 };
-use longshore_iscsi::transmit::{PayloadId, Segment, Transmit};
 use longshore_reactor::{Buffer, TimerId};
 use longshore_scsi::command::{CommandEvent, Completion as ScsiCompletion};
 use longshore_scsi::nexus::Nexus;
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
 use crate::core::{Core, Shared};

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use longshore_iscsi::transmit::PayloadId;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
+use longshore_wire::transmit::PayloadId;
 
 use crate::abort::AbortOrder;
 use crate::config::{Limits, TransmitPolicy};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use longshore_iscsi::target::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
-use longshore_iscsi::transmit::PayloadId;
 use longshore_scsi::block::MediaError;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
@@ -13,6 +12,7 @@ use longshore_scsi::nexus::Nexus;
 use longshore_scsi::reservation::StoreOrder;
 use longshore_scsi::sense::{AdditionalSense, Sense};
 use longshore_scsi::status::Status;
+use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;

@@ -3,7 +3,8 @@
 //! - [`field`]: fixed-offset integers of a fixed-size header, big and little endian;
 //! - [`Reader`] and [`Writer`]: bounded cursors for the variable parts;
 //! - [`Crc32c`]: the incremental CRC of iSCSI and NVMe/TCP digests;
-//! - [`serial_number!`]: sequence numbers that wrap around (RFC 1982).
+//! - [`serial_number!`]: sequence numbers that wrap around (RFC 1982);
+//! - [`transmit`]: what a connection has to send, by copy and by reference.
 //!
 //! Nothing here panics on what a peer sent: running out of bytes is an error value.
 
@@ -13,6 +14,7 @@ mod crc32c;
 pub mod field;
 mod reader;
 mod serial;
+pub mod transmit;
 mod writer;
 
 pub use crate::crc32c::{Crc32c, crc32c, crc32c_of_zeros};

@@ -15,7 +15,7 @@ use longshore_iscsi::target::directory::{
 use longshore_iscsi::target::{
     Completion, Connection, ConnectionConfig, Event, Payload, TaskId, TaskManagementResult,
 };
-use longshore_iscsi::transmit::{PayloadId, Segment, Transmit};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 
 use super::input::Input;
 

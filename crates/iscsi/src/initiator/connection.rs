@@ -25,7 +25,7 @@ use crate::pdu::{
     TaskManagementResponseCode,
 };
 use crate::session_parameters::{OperationalParameters, SessionParameters};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// Dense number of a command of this connection, reused after its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::pdu::{CmdSn, InitiatorTaskTag, Lun};
-use crate::transmit::PayloadId;
+use longshore_wire::transmit::PayloadId;
 
 /// Dense number of a task of this connection: `0..Connection::task_capacity()`, reused after the
 /// task has ended.
@@ -122,7 +122,7 @@ pub enum Payload<'a> {
     /// Sent by reference: `id` is released once its last byte has left. `bytes` are all its bytes,
     /// for the length and for the data digest.
     Buffer {
-        /// What [`crate::transmit::Segment::Buffer`] will name.
+        /// What [`longshore_wire::transmit::Segment::Buffer`] will name.
         id: PayloadId,
         /// The bytes that will be sent, from index 0 of the payload.
         bytes: &'a [u8],

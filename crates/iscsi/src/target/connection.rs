@@ -59,7 +59,7 @@ use crate::encoder::Encoder;
 use crate::framing::{Framing, HeaderStep, TrailerStep};
 use crate::pdu::{Bhs, CmdSn, LoginRequest, LoginStatus, Opcode, StatSn, TargetTransferTag};
 use crate::session_parameters::{OperationalParameters, SessionParameters, SessionType};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// What the driver decides about a connection before it starts.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use crate::pdu::{
     self, AdditionalHeaders, Bhs, CmdSn, DataOut, DataSn, Function, InitiatorTaskTag, LogoutReason,
     LogoutRequest, Lun, NopOut, R2tSn, TargetTransferTag, TextRequest,
 };
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 impl Connection {
     /// Sends a command. `data` is all of its write data, or at least the part that goes without being

@@ -10,7 +10,7 @@ use crate::pdu::{
     NopIn, NopOut, Opcode, R2t, Reject, ScsiResponse, ServiceResponse, StatSn,
     TaskManagementResponse, TextResponse,
 };
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// A Data-In under way.
 #[derive(Clone, Copy, Debug)]

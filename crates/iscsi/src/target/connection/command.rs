@@ -7,7 +7,7 @@ use crate::pdu::{self, AdditionalHeaders, Attribute, Bhs};
 use crate::session_parameters::SessionType;
 use crate::target::command::{Cdb, DataOutFailure, ScsiCommand, TaskAttribute};
 use crate::target::window::Turn;
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 impl Connection {
     /// The header of a SCSI Command.

@@ -11,7 +11,7 @@ use crate::pdu::{
     TargetTransferTag,
 };
 use crate::target::command::{Completion, Payload, TaskId};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// A read that the driver fills into the transmit queue.
 #[derive(Clone, Copy, Debug)]

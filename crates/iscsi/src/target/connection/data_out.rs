@@ -17,7 +17,7 @@ use crate::framing::TrailerStep;
 use crate::pdu::{self, Bhs, DataSn, R2t};
 use crate::target::command::{DataOutFailure, PayloadWanted, TaskId};
 use crate::target::task::{OutstandingR2t, Task};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// A data segment of write data under way.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 
 use super::Connection;
 use crate::pdu::{Bhs, InitiatorTaskTag, Reject, RejectReason};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// What is wrong with a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

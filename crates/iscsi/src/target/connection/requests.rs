@@ -11,7 +11,7 @@ use crate::target::directory::Directory;
 use crate::target::login::{LoginError, LoginOutcome, refuse};
 use crate::target::task::Tasks;
 use crate::target::window::{Turn, Window};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 impl Connection {
     /// The header of anything but a SCSI command in full feature phase.

@@ -11,7 +11,7 @@ use crate::target::command::{
     TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
 };
 use crate::target::window::Turn;
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// Requests that may wait for the driver's answer.
 const PENDING_MAX: usize = 32;

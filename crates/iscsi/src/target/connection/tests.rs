@@ -15,7 +15,7 @@ use crate::pdu::{
 };
 use crate::target::command::{Completion, Payload};
 use crate::target::directory::fixture::{INITIATOR, TARGET, TestDirectory, name};
-use crate::transmit::Segment;
+use longshore_wire::transmit::Segment;
 
 /// A target that has been logged in to, and what is said to it.
 struct Wire {

@@ -15,7 +15,7 @@ use crate::pdu::{Bhs, InitiatorTaskTag, Lun, TargetTransferTag, TextRequest, Tex
 use crate::target::directory::Directory;
 use crate::target::discovery::answer_text;
 use crate::text::{TextAssembly, TextSegments};
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// The text exchange of a connection.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@
 use super::{CloseReason, Connection, Phase};
 use crate::pdu::{AsyncEvent, AsyncMessage, InitiatorTaskTag, Lun, NopIn, TargetTransferTag};
 use crate::session_parameters::SessionType;
-use crate::transmit::Transmit;
+use longshore_wire::transmit::Transmit;
 
 /// See the module documentation. Times are milliseconds of the driver's clock.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pdu::{BHS_LENGTH, DataIn};
-use crate::transmit::PayloadId;
+use longshore_wire::transmit::PayloadId;
 
 #[test]
 fn commands_outside_the_window_are_ignored_without_a_word() {

@@ -163,8 +163,8 @@ impl Transmit {
     }
 
     /// Bytes of memory for what is queued, whether in use or not.
-    #[cfg(test)]
-    pub(crate) fn memory(&self) -> usize {
+    #[must_use]
+    pub fn memory(&self) -> usize {
         self.arena.capacity()
     }
 
@@ -206,7 +206,7 @@ impl Transmit {
     /// caller fills every one. Follow with [`Self::arena_bytes_mut`] or give back by
     /// [`Self::take_back`].
     #[inline]
-    pub(crate) fn reserve_arena(&mut self, length: usize) -> ArenaRange {
+    pub fn reserve_arena(&mut self, length: usize) -> ArenaRange {
         let start = self.arena_used;
         let end = start + length;
         if end > self.arena.len() {
@@ -239,13 +239,13 @@ impl Transmit {
 
     /// The bytes of a range that has not been sent.
     #[inline]
-    pub(crate) fn arena_bytes_mut(&mut self, range: ArenaRange) -> &mut [u8] {
+    pub fn arena_bytes_mut(&mut self, range: ArenaRange) -> &mut [u8] {
         let start = range.position - self.arena_base;
         &mut self.arena[start..start + range.length]
     }
 
     /// Undoes the [`Self::reserve_arena`] that was the last addition to the queue.
-    pub(crate) fn take_back(&mut self, range: ArenaRange) {
+    pub fn take_back(&mut self, range: ArenaRange) {
         let end = self.arena_base + self.arena_used;
         assert_eq!(
             range.position + range.length,
@@ -269,7 +269,7 @@ impl Transmit {
 
     /// Appends a copy of `bytes`.
     #[inline]
-    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -278,7 +278,8 @@ impl Transmit {
     }
 
     /// Appends zero bytes without storing them.
-    pub(crate) fn push_zeros(&mut self, length: usize) {
+    #[inline]
+    pub fn push_zeros(&mut self, length: usize) {
         if length == 0 {
             return;
         }
@@ -298,7 +299,8 @@ impl Transmit {
     }
 
     /// Appends payload by reference. `last`: it is the last reference to this payload.
-    pub(crate) fn push_buffer(&mut self, id: PayloadId, start: usize, length: usize, last: bool) {
+    #[inline]
+    pub fn push_buffer(&mut self, id: PayloadId, start: usize, length: usize, last: bool) {
         self.pending_bytes += length;
         self.segments.push_back(Queued {
             segment: Segment::Buffer { id, start, length },
@@ -309,7 +311,7 @@ impl Transmit {
 
 /// Arena bytes by absolute position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ArenaRange {
+pub struct ArenaRange {
     position: usize,
     length: usize,
 }
