@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use longshore_scsi::block::{
+use longshore_block::media::Place;
+use longshore_block::media::{
     BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
 use longshore_scsi::command::{
-    Buffers, Command, CommandEvent, Direction, Place, Siblings, Step, UnitIndex,
+    Buffers, Command, CommandEvent, Direction, Siblings, Step, UnitIndex,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};

@@ -19,7 +19,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::block::{MediaError, MediaOperation, MediaOutcome};
 use crate::cdb::{Cdb, Extent};
 use crate::decode;
 use crate::lun::Lun;
@@ -31,6 +30,7 @@ use crate::reservation::StoreOrder;
 use crate::sense::{AdditionalSense, Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
+use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
 
 /// Which way the data of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,32 +115,6 @@ pub enum UnitSelector {
     Own,
     /// Another one, by its place among the [`Siblings`] (EXTENDED COPY).
     Sibling(UnitIndex),
-}
-
-/// Where the blocks of a media operation come from or go to. Offsets and lengths are bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// No data.
-    None,
-    /// From the data-out that arrived.
-    DataOut {
-        /// First byte.
-        start: usize,
-        /// Number of bytes.
-        length: usize,
-    },
-    /// To the initiator, unseen by the command.
-    DataIn {
-        /// Number of bytes.
-        length: usize,
-    },
-    /// From or to the scratch memory.
-    Scratch {
-        /// First byte.
-        start: usize,
-        /// Number of bytes.
-        length: usize,
-    },
 }
 
 /// How a command ended. Data-in is in [`Buffers::data_in`], or was read to [`Place::DataIn`].

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use crate::access::{Access, ReservationClass};
-use crate::block::{BlockCount, MediaOperation};
 use crate::cdb::{Cdb, Extent};
-use crate::command::{Command, Completion, Direction, Place, Transfer};
+use crate::command::{Command, Completion, Direction, Transfer};
 use crate::command_table::{self, CommandDescription, Lookup, Operation};
 use crate::extended_copy::{self, ExtendedCopy};
 use crate::media;
@@ -25,6 +24,8 @@ use crate::parameter::Parameter;
 use crate::reservation::persistent_out::PersistentReserveOut;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::unit::LogicalUnit;
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, MediaOperation};
 
 /// See [`Command::begin`].
 pub(crate) fn begin(

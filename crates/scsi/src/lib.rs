@@ -8,7 +8,6 @@
 //! All multi-byte fields of SCSI are big-endian.
 
 pub mod access;
-pub mod block;
 mod capacity;
 mod cdb;
 pub mod command;

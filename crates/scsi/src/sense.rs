@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use crate::block::MediaError;
+use longshore_block::media::MediaError;
 
 /// The SENSE KEY field (SPC-4 §4.5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

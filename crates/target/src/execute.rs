@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use longshore_block::media::MediaError;
 use longshore_iscsi::target::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
-use longshore_scsi::block::MediaError;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
 };

@@ -7,12 +7,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use longshore_iscsi::target::TaskId;
-use longshore_reactor::storage::StorageTag;
-use longshore_scsi::block::{
+use longshore_block::media::Place;
+use longshore_block::media::{
     BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
-use longshore_scsi::command::{CommandEvent, Place, UnitSelector};
+use longshore_iscsi::target::TaskId;
+use longshore_reactor::storage::StorageTag;
+use longshore_scsi::command::{CommandEvent, UnitSelector};
 use longshore_volume::{
     Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
     VolumeError,

@@ -14,9 +14,10 @@
 //! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
 //! until the medium has answered (see [`crate::request`]).
 
+use longshore_block::media::MediaOperation;
+use longshore_block::media::Place;
 use longshore_reactor::Buffer;
-use longshore_scsi::block::MediaOperation;
-use longshore_scsi::command::{Command, Place};
+use longshore_scsi::command::Command;
 
 use crate::message::{ConnectionAddress, TaskAddress};
 use crate::request::BufferHome;

@@ -17,14 +17,15 @@
 use std::sync::Arc;
 
 use crate::access::{Access, ReservationClass};
-use crate::block::{BlockCount, Lba, MediaError, MediaOperation};
 use crate::command::{
-    CommandEvent, Completion, Place, Procedure, Siblings, Step, StepContext, UnitSelector,
+    CommandEvent, Completion, Procedure, Siblings, Step, StepContext, UnitSelector,
 };
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation};
 
 mod parameters;
 mod results;

@@ -10,9 +10,8 @@ use super::parameters::{
     MAX_CSCD_DESCRIPTORS, MAX_DESCRIPTOR_LIST_LENGTH, MAX_SEGMENT_DESCRIPTORS,
     operating_parameters, third_party_copy_page,
 };
-use crate::block::{MediaError, MediaOperation, MediaOutcome};
 use crate::command::{
-    Buffers, Command, CommandEvent, Completion, Place, Siblings, Step, UnitIndex, UnitSelector,
+    Buffers, Command, CommandEvent, Completion, Siblings, Step, UnitIndex, UnitSelector,
 };
 use crate::lun::Lun;
 use crate::nexus::Nexus;
@@ -20,6 +19,8 @@ use crate::reservation::tests::{config, port};
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
 use crate::unit::{LogicalUnit, LogicalUnitConfig, Reset};
+use longshore_block::media::Place;
+use longshore_block::media::{MediaError, MediaOperation, MediaOutcome};
 
 /// Two logical units over memory; commands go to the first.
 struct World {

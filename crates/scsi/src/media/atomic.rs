@@ -3,10 +3,11 @@
 //! The range is locked for the write, which gives atomicity towards other commands. What a crash of
 //! the host leaves of it is the backend's matter; docs/protocols/iscsi.md says so.
 
-use crate::block::MediaOperation;
 use crate::cdb::Extent;
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::media;
+use longshore_block::media::MediaOperation;
+use longshore_block::media::Place;
 
 /// MAXIMUM ATOMIC TRANSFER LENGTH; not more than a transfer may have at all.
 pub(crate) fn max_blocks(max_transfer_blocks: u32) -> u32 {

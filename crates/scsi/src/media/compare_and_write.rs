@@ -4,10 +4,11 @@
 //! is locked from before the first read until the command ends, so that of two initiators that
 //! expect the same old data exactly one succeeds.
 
-use crate::block::{BlockCount, MediaOperation};
 use crate::cdb::Extent;
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::media::{self, Chunks, verify};
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, MediaOperation};
 
 /// MAXIMUM COMPARE AND WRITE LENGTH: what the one-byte field can say. Both instances must fit a
 /// transfer.

@@ -6,9 +6,12 @@
 //!     PROVISIONING STATUS (low 4 bits of a byte)
 //! ```
 
-use crate::block::{BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome};
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::sense::Sense;
+use longshore_block::media::Place;
+use longshore_block::media::{
+    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
+};
 
 /// Most descriptors of one answer; the initiator asks again from where it ends.
 const MAX_DESCRIPTORS: usize = 32;

@@ -4,10 +4,11 @@
 //! They work in chunks of at most [`CHUNK_BYTES`], so that a command over a large range needs
 //! little memory and every step is short.
 
-use crate::block::{BlockCount, Lba};
 use crate::cdb::Extent;
-use crate::command::{Buffers, Place};
+use crate::command::Buffers;
 use crate::sense::{AdditionalSense, Sense};
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, Lba};
 
 pub(crate) mod atomic;
 pub(crate) mod compare_and_write;

@@ -1,10 +1,11 @@
 //! ORWRITE (16) (SBC-3): writes the bitwise OR of the medium and the data-out. The range is
 //! locked, so that bits set by two initiators at once all survive.
 
-use crate::block::MediaOperation;
 use crate::cdb::Extent;
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::media::{self, Chunks};
+use longshore_block::media::MediaOperation;
+use longshore_block::media::Place;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

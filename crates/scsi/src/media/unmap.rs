@@ -6,10 +6,11 @@
 //!  8  descriptors, 16 bytes each: LOGICAL BLOCK ADDRESS (8), NUMBER OF LOGICAL BLOCKS (4)
 //! ```
 
-use crate::block::{BlockCount, Lba, MediaOperation};
 use crate::cdb::Extent;
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::sense::Sense;
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, Lba, MediaOperation};
 
 /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
 pub(crate) const MAX_DESCRIPTORS: u32 = 256;

@@ -1,10 +1,11 @@
 //! VERIFY and WRITE AND VERIFY (SBC-3).
 
-use crate::block::{BlockCount, MediaOperation};
 use crate::cdb::Extent;
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::media::{self, Chunks};
 use crate::sense::{AdditionalSense, Sense, SenseKey};
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, MediaOperation};
 
 /// What the BYTCHK field asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,11 @@
 //! Deallocation is only a hint here (SBC-3 §4.7.3): the data a read returns afterwards is always
 //! the block that was sent.
 
-use crate::block::{BlockCount, MediaOperation};
 use crate::cdb::Extent;
-use crate::command::{CommandEvent, Completion, Place, Procedure, Step, StepContext, UnitSelector};
+use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::media::{self, Chunks};
+use longshore_block::media::Place;
+use longshore_block::media::{BlockCount, MediaOperation};
 
 /// MAXIMUM WRITE SAME LENGTH: bounds how long one command can keep the medium busy.
 pub(crate) const MAX_BLOCKS: u32 = 32 * 1024;

@@ -1,6 +1,6 @@
 //! Commands that touch the medium.
 
-use longshore_scsi::block::{MediaError, MediaOperation};
+use longshore_block::media::{MediaError, MediaOperation};
 use longshore_scsi::command::Direction;
 use longshore_scsi::sense::{AdditionalSense as Code, SenseKey};
 

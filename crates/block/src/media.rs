@@ -41,14 +41,14 @@ impl fmt::Display for Lba {
 /// when the command began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaOperation {
-    /// Reads into the [`Place`](crate::command::Place) that goes with it.
+    /// Reads into the [`Place`] that goes with it.
     Read {
         /// First block.
         lba: Lba,
         /// At least one block.
         blocks: BlockCount,
     },
-    /// Writes from the [`Place`](crate::command::Place) that goes with it.
+    /// Writes from the [`Place`] that goes with it.
     Write {
         /// First block.
         lba: Lba,
@@ -107,6 +107,32 @@ pub enum MediaOperation {
         lba: Lba,
         /// At least one block.
         blocks: BlockCount,
+    },
+}
+
+/// Where the blocks of a media operation come from or go to. Offsets and lengths are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// No data.
+    None,
+    /// From the data that came with the command.
+    DataOut {
+        /// First byte.
+        start: usize,
+        /// Number of bytes.
+        length: usize,
+    },
+    /// To the peer, unseen by the command.
+    DataIn {
+        /// Number of bytes.
+        length: usize,
+    },
+    /// From or to the scratch memory.
+    Scratch {
+        /// First byte.
+        start: usize,
+        /// Number of bytes.
+        length: usize,
     },
 }
 

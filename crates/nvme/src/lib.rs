@@ -1,0 +1,14 @@
+//! NVMe over TCP without I/O: NVMe base 2.0, NVM command set 1.0, NVMe/TCP transport 1.0.
+//!
+//! - [`command`], [`completion`], [`status`], [`sgl`], [`nqn`]: what both roles and all transports share;
+//!
+//! All multi-byte fields of NVMe are little-endian.
+
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod completion;
+pub mod nqn;
+pub mod opcode;
+pub mod sgl;
+pub mod status;
