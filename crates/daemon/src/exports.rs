@@ -30,6 +30,8 @@ pub fn server_config(
             .into_iter()
             .map(listener_config)
             .collect::<Result<_, _>>()?,
+        subsystems: Vec::new(),
+        nvme_listeners: Vec::new(),
         engine: match config.engine.kind {
             EngineKind::Auto => EngineChoice::Auto,
             EngineKind::IoUring => EngineChoice::IoUring,
@@ -132,5 +134,6 @@ fn limits(limits: &Limits) -> target::Limits {
         nop_timeout: limits.nop_timeout,
         memory: limits.memory_bytes,
         drain_timeout: limits.drain_timeout,
+        ..target::Limits::default()
     }
 }

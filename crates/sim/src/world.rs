@@ -198,6 +198,8 @@ impl World {
                 advertise: None,
                 portal_group_tag: 1,
             }],
+            subsystems: Vec::new(),
+            nvme_listeners: Vec::new(),
             engine: EngineChoice::default(),
             cores: Vec::new(),
             transmit: TransmitPolicy::default(),

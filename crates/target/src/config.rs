@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
-
+use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
 
@@ -19,8 +19,12 @@ pub struct ServerConfig {
     pub targets: Vec<TargetConfig>,
     /// What discovery sessions must prove.
     pub discovery: Authentication,
-    /// Where to listen.
+    /// Where to listen for iSCSI.
     pub listeners: Vec<ListenerConfig>,
+    /// The NVMe subsystems.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// Where to listen for NVMe/TCP.
+    pub nvme_listeners: Vec<NvmeListenerConfig>,
     /// How reactors wait.
     pub engine: EngineChoice,
     /// One reactor per entry, pinned to that core. Empty: one for every core this process may use.
@@ -101,6 +105,52 @@ pub struct LunConfig {
     pub read_only: bool,
 }
 
+/// One NVMe subsystem.
+#[derive(Clone, Debug)]
+pub struct SubsystemConfig {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Serial number that hosts see (SN): 1 to 20 printable ASCII characters. `None`: derived from
+    /// the name.
+    pub serial: Option<String>,
+    /// Rules for hosts by name; the first that matches decides.
+    pub hosts: Vec<HostRule>,
+    /// The namespaces of hosts that no rule names. `None`: those hosts are refused.
+    pub default_namespaces: Option<Vec<NamespaceMapEntry>>,
+}
+
+/// What one group of hosts may do with a subsystem.
+#[derive(Clone, Debug)]
+pub struct HostRule {
+    /// Names it is for.
+    pub hosts: Vec<Nqn>,
+    /// Their own map of namespaces.
+    pub namespaces: Vec<NamespaceMapEntry>,
+}
+
+/// A volume under a namespace identifier. In all maps of a subsystem one identifier is one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceMapEntry {
+    /// Namespace identifier, from 1.
+    pub nsid: u32,
+    /// Index into [`ServerConfig::volumes`].
+    pub volume: usize,
+    /// Writes through this identifier are refused.
+    pub read_only: bool,
+}
+
+/// A listening socket for NVMe/TCP, bound already.
+#[derive(Debug)]
+pub struct NvmeListenerConfig {
+    /// The socket.
+    pub listener: TcpListener,
+    /// IP address and port, in the form of [`SocketAddr`], that discovery tells in place of the address
+    /// of the socket (NAT, forwarding).
+    pub advertise: Option<String>,
+    /// Only discovery controllers can be reached here.
+    pub discovery_only: bool,
+}
+
 /// How long a response may wait for company.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransmitPolicy {
@@ -128,8 +178,18 @@ pub struct Limits {
     pub nop_timeout: Duration,
     /// Bytes of payload memory, all reactors together.
     pub memory: u64,
-    /// Time for sessions to end at shutdown.
+    /// Time for sessions and controllers to end at shutdown.
     pub drain_timeout: Duration,
+    /// NVMe controllers, discovery included; a Connect beyond is refused.
+    pub controllers: usize,
+    /// I/O queues of a controller.
+    pub nvme_io_queues: u16,
+    /// Entries of an NVMe submission queue (MQES + 1).
+    pub nvme_queue_depth: u16,
+    /// Bytes of write data that an NVMe command capsule may carry; a multiple of 16.
+    pub in_capsule_data: u32,
+    /// The longest Keep Alive Timeout a host may ask for.
+    pub keep_alive_max: Duration,
 }
 
 impl Default for Limits {
@@ -143,6 +203,11 @@ impl Default for Limits {
             nop_timeout: Duration::from_secs(30),
             memory: 1 << 30,
             drain_timeout: Duration::from_secs(10),
+            controllers: 1024,
+            nvme_io_queues: 64,
+            nvme_queue_depth: 128,
+            in_capsule_data: 8192,
+            keep_alive_max: Duration::from_secs(600),
         }
     }
 }

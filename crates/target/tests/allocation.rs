@@ -127,6 +127,8 @@ impl Bench {
                 advertise: None,
                 portal_group_tag: 1,
             }],
+            subsystems: Vec::new(),
+            nvme_listeners: Vec::new(),
             engine: EngineChoice::Auto,
             cores: Vec::new(),
             transmit: TransmitPolicy::NoDelay,

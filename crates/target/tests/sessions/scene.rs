@@ -94,6 +94,8 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
         volumes,
         discovery: Authentication::none(),
         listeners: vec![listener("127.0.0.1:0", 1)],
+        subsystems: Vec::new(),
+        nvme_listeners: Vec::new(),
         engine,
         cores: vec![0, 0, 0],
         transmit: TransmitPolicy::NoDelay,
