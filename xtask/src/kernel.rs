@@ -1,10 +1,13 @@
-//! The Linux kernel's initiator, in a virtual machine, against the server on the host.
+//! The Linux kernel's iSCSI initiator and NVMe host, in virtual machines, against the server.
 //!
 //! Each file in `tests/kernel/jobs` is one boot. Its first lines say what the host provides:
 //!
 //! ```text
-//! # volume: NAME SIZE [options]   a file of that size, served as LUN 0, 1, …
-//! # portals: 2                    listeners; each is reached through a relay of its own
+//! # volume: NAME SIZE [options]   a file of that size, served as LUN 0, 1, … and NSID 1, 2, …
+//! # portals: 2                    listeners for iSCSI (1); each is reached through a relay
+//! # nvme: 1                       listeners for NVMe/TCP (0), likewise
+//! # processors: 2                 of the guest (1)
+//! # kernel: WORDS                 for the command line of the guest's kernel
 //! # config: FILE                  a configuration file instead of the command line
 //! # limit: 120                    seconds
 //! ```
@@ -117,6 +120,10 @@ struct Job {
 impl Job {
     fn run(&self, kind: Kind, kernel: &Kernel, base: &[u8], verbose: bool) -> Result<Counts> {
         let header = Header::read(&self.script)?;
+        if kind == Kind::Tgt && header.nvme > 0 {
+            println!("SKIPPED {}: tgt does not speak NVMe", self.name);
+            return Ok(Counts::SKIPPED);
+        }
         let folder = workspace::work_folder(&format!("kernel/{}", self.name))?;
         let mut host = Host::start(kind, &header, &folder)?;
         let job = image::job(&self.script, &host.settings(header.limit))?;
@@ -125,6 +132,8 @@ impl Job {
             image: [base, &job],
             drives: &[],
             memory: MEMORY,
+            processors: header.processors,
+            kernel_words: &header.kernel_words,
             watchdog: header.limit,
             folder: &folder,
         };

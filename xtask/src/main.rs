@@ -30,7 +30,7 @@ usage: cargo xtask <command> [options]
   ci            everything below in order, as CI runs it
   setup         install the Debian packages the suites need
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
-  kernel        the Linux initiator in a virtual machine [--only JOB] [--server tgt] [--verbose]
+  kernel        Linux as initiator and host in virtual machines [--only JOB] [--server tgt] [--verbose]
   qemu          QEMU's block driver [--server tgt]
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   sim           simulation with new seeds [--seed N] [--seeds COUNT]

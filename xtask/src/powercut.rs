@@ -234,6 +234,8 @@ impl Cut {
             image: [bench.base, &job],
             drives: &[disk.drive()],
             memory: MEMORY,
+            processors: 1,
+            kernel_words: "",
             watchdog: WATCHDOG,
             folder: bench.folder,
         };

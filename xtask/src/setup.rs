@@ -40,6 +40,8 @@ const PACKAGES: &[Package] = &[
     program("qemu-system-x86", "qemu-system-x86_64"),
     program("busybox-static", "busybox"),
     program("open-iscsi", "iscsid"),
+    program("nvme-cli", "nvme"),
+    program("sg3-utils", "sg_persist"),
     program("e2fsprogs", "mkfs.ext4"),
     program("xfsprogs", "mkfs.xfs"),
     program("dmsetup", "dmsetup"),

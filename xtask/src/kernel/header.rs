@@ -12,8 +12,14 @@ use super::{LIMIT, parse_size, read_script};
 pub struct Header {
     /// Served as LUN 0, 1, …
     pub volumes: Vec<Volume>,
-    /// Listeners, each behind a relay.
+    /// Listeners for iSCSI, each behind a relay.
     pub portals: usize,
+    /// Listeners for NVMe/TCP, each behind a relay.
+    pub nvme: usize,
+    /// Processors of the guest.
+    pub processors: u32,
+    /// Further words for the kernel's command line.
+    pub kernel_words: String,
     /// A configuration file beside the job, instead of volumes on the command line.
     pub config: Option<String>,
     /// When the job has hung.
@@ -41,6 +47,9 @@ impl Header {
         let mut header = Self {
             volumes: Vec::new(),
             portals: 1,
+            nvme: 0,
+            processors: 1,
+            kernel_words: String::new(),
             config: None,
             limit: LIMIT,
         };
@@ -51,6 +60,9 @@ impl Header {
             match key {
                 "volume" => header.volumes.push(volume(value)?),
                 "portals" => header.portals = value.parse()?,
+                "nvme" => header.nvme = value.parse()?,
+                "processors" => header.processors = value.parse()?,
+                "kernel" => header.kernel_words = value.to_owned(),
                 "config" => header.config = Some(value.to_owned()),
                 "limit" => header.limit = Duration::from_secs(value.parse()?),
                 _ if key.contains(' ') => {} // an ordinary sentence with a colon
@@ -79,11 +91,12 @@ mod tests {
     #[test]
     fn volumes_portals_and_limit_are_read() {
         let text = "# Two disks.\n# volume: a 1G\n# volume: b 512M block-size=4096\n\
-                    # portals: 2\n# limit: 90\ntrue\n# portals: 9\n";
+                    # portals: 2\n# nvme: 1\n# processors: 2\n# limit: 90\ntrue\n# portals: 9\n";
         let header = Header::parse(text).unwrap();
         assert_eq!(header.volumes[1].size, 512 << 20);
         assert_eq!(header.volumes[1].options, ["block-size=4096"]);
-        assert_eq!((header.portals, header.limit.as_secs()), (2, 90));
+        assert_eq!((header.portals, header.nvme), (2, 1));
+        assert_eq!((header.processors, header.limit.as_secs()), (2, 90));
     }
 
     #[test]

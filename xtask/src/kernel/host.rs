@@ -15,6 +15,9 @@ use crate::servers::Kind;
 use crate::vm::relay::Relay;
 use crate::workspace;
 
+/// The subsystem that volumes given on the command line appear in.
+const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
+
 /// The host as QEMU's network shows it to the guest.
 const HOST: &str = "10.0.2.2";
 
@@ -27,7 +30,10 @@ pub struct Host {
     builder: Option<ServerBuilder>,
     server: Option<Server>,
     _tgt: Option<Tgt>,
+    /// In front of the listeners for iSCSI.
     relays: Vec<Relay>,
+    /// In front of those for NVMe/TCP.
+    nvme_relays: Vec<Relay>,
     /// Logs of servers that have ended.
     earlier_logs: String,
 }
@@ -46,21 +52,26 @@ impl Host {
     }
 
     fn start_longshore(header: &Header, folder: &Path) -> Result<Self> {
-        let portals: Vec<SocketAddr> = (0..header.portals).map(|_| free_port()).collect();
-        let relays = portals
-            .iter()
-            .map(|&p| Relay::start(p))
-            .collect::<Result<Vec<_>>>()?;
+        let (portals, relays) = listeners(header.portals)?;
+        let (nvme, nvme_relays) = listeners(header.nvme)?;
         let mut builder = ServerBuilder::with_program(workspace::server_program()?);
         if let Some(config) = &header.config {
-            let path = fill_in(config, folder, &portals, &relays)?;
+            let places = [
+                ("portal", "advertise", &portals[..], &relays[..]),
+                ("nvme", "advertise-nvme", &nvme[..], &nvme_relays[..]),
+            ];
+            let path = fill_in(config, folder, &places)?;
             builder = builder
                 .argument("--config")
                 .argument(&path.display().to_string());
         } else {
             for (portal, relay) in portals.iter().zip(&relays) {
-                let advertise = format!(",advertise={HOST}:{}", relay.address().port());
-                builder = builder.iscsi_at(*portal, &advertise);
+                builder = builder.iscsi_at(*portal, &format!(",advertise={}", in_guest(relay)));
+            }
+            for (listener, relay) in nvme.iter().zip(&nvme_relays) {
+                builder = builder
+                    .argument("--nvme")
+                    .argument(&format!("{listener},advertise={}", in_guest(relay)));
             }
         }
         for volume in &header.volumes {
@@ -83,6 +94,7 @@ impl Host {
             server: Some(server),
             _tgt: None,
             relays,
+            nvme_relays,
             earlier_logs: String::new(),
         })
     }
@@ -111,19 +123,23 @@ impl Host {
             server: None,
             _tgt: Some(tgt),
             relays,
+            nvme_relays: Vec::new(),
             earlier_logs: String::new(),
         })
     }
 
-    /// Variables of the job: `TARGET`, `PORTAL0`, … and `WATCHDOG` in seconds.
+    /// Variables of the job: `TARGET`, `PORTAL0`, …, `SUBSYSTEM`, `NVME0`, … and `WATCHDOG` in
+    /// seconds.
     pub fn settings(&self, limit: Duration) -> Vec<(String, String)> {
         let mut settings = vec![
             ("TARGET".to_owned(), TARGET.to_owned()),
+            ("SUBSYSTEM".to_owned(), SUBSYSTEM.to_owned()),
             ("WATCHDOG".to_owned(), limit.as_secs().to_string()),
         ];
-        for (index, relay) in self.relays.iter().enumerate() {
-            let portal = format!("{HOST}:{}", relay.address().port());
-            settings.push((format!("PORTAL{index}"), portal));
+        for (name, relays) in [("PORTAL", &self.relays), ("NVME", &self.nvme_relays)] {
+            for (index, relay) in relays.iter().enumerate() {
+                settings.push((format!("{name}{index}"), in_guest(relay)));
+            }
         }
         settings
     }
@@ -136,9 +152,10 @@ impl Host {
     /// | `start-server` | the same server again | |
     /// | `stop-server` | SIGTERM, must end with status 0 | |
     /// | `reload-server` | SIGHUP | |
-    /// | `cut N`, `silence N`, `restore N` | relay N | |
+    /// | `cut N`, `silence N`, `restore N` | relay N; `nvmeN` for those of NVMe | |
     /// | `allocated NAME` | | KiB the volume's file occupies |
     /// | `resize NAME SIZE` | truncates the file | |
+    /// | `logged TEXT` | | how many lines of the log hold it |
     /// | `sleep-server SECONDS` | SIGSTOP, then SIGCONT | |
     pub fn perform(&mut self, request: &str) -> Result<String> {
         let words: Vec<&str> = request.split_whitespace().collect();
@@ -180,6 +197,15 @@ impl Host {
                 let file = std::fs::OpenOptions::new().write(true).open(path)?;
                 file.set_len(parse_size(size)?)?;
             }
+            ["logged", ..] => {
+                let text = request.trim_start_matches("logged").trim();
+                let lines = self
+                    .server_log()
+                    .lines()
+                    .filter(|l| l.contains(text))
+                    .count();
+                return Ok(lines.to_string());
+            }
             _ => bail!("the host does not know {request:?}"),
         }
         Ok(String::new())
@@ -199,10 +225,14 @@ impl Host {
         self.server.take().context("the server does not run")
     }
 
-    fn relay(&self, index: &str) -> Result<&Relay> {
-        self.relays
+    fn relay(&self, name: &str) -> Result<&Relay> {
+        let (relays, index) = match name.strip_prefix("nvme") {
+            Some(index) => (&self.nvme_relays, index),
+            None => (&self.relays, name),
+        };
+        relays
             .get(index.parse::<usize>()?)
-            .with_context(|| format!("no relay {index}"))
+            .with_context(|| format!("no relay {name}"))
     }
 }
 
@@ -210,20 +240,33 @@ fn image(folder: &Path, volume: &str) -> PathBuf {
     folder.join(format!("{volume}.img"))
 }
 
-/// Copies a configuration file with `{folder}`, `{portal0}` and `{advertise0}` filled in.
-fn fill_in(
-    config: &str,
-    folder: &Path,
-    portals: &[SocketAddr],
-    relays: &[Relay],
-) -> Result<PathBuf> {
+/// Free ports of the host, and a relay in front of each.
+fn listeners(count: usize) -> Result<(Vec<SocketAddr>, Vec<Relay>)> {
+    let listeners: Vec<SocketAddr> = (0..count).map(|_| free_port()).collect();
+    let relays: Result<Vec<Relay>> = listeners.iter().map(|&l| Relay::start(l)).collect();
+    Ok((listeners, relays?))
+}
+
+/// A relay's address as the guest sees it.
+fn in_guest(relay: &Relay) -> String {
+    format!("{HOST}:{}", relay.address().port())
+}
+
+/// Names in a configuration file for the addresses of listeners, and for those of the relays in
+/// front of them.
+type Places<'a> = (&'a str, &'a str, &'a [SocketAddr], &'a [Relay]);
+
+/// Copies a configuration file with `{folder}`, `{portal0}`, `{advertise0}`, `{nvme0}` and
+/// `{advertise-nvme0}` filled in.
+fn fill_in(config: &str, folder: &Path, places: &[Places<'_>]) -> Result<PathBuf> {
     let source = workspace::root().join("tests/kernel/jobs").join(config);
     let mut text = super::read_script(&source)?;
     text = text.replace("{folder}", &folder.display().to_string());
-    for (index, (portal, relay)) in portals.iter().zip(relays).enumerate() {
-        let advertise = format!("{HOST}:{}", relay.address().port());
-        text = text.replace(&format!("{{portal{index}}}"), &portal.to_string());
-        text = text.replace(&format!("{{advertise{index}}}"), &advertise);
+    for (portal_name, advertise_name, portals, relays) in places {
+        for (index, (portal, relay)) in portals.iter().zip(*relays).enumerate() {
+            text = text.replace(&format!("{{{portal_name}{index}}}"), &portal.to_string());
+            text = text.replace(&format!("{{{advertise_name}{index}}}"), &in_guest(relay));
+        }
     }
     let path = folder.join(config);
     std::fs::write(&path, text)?;

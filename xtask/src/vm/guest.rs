@@ -29,6 +29,10 @@ pub struct Machine<'a> {
     pub drives: &'a [String],
     /// MiB.
     pub memory: u32,
+    /// Each is a thread of QEMU. A host has at most one I/O queue of a kind for each.
+    pub processors: u32,
+    /// Further words for the kernel's command line.
+    pub kernel_words: &'a str,
     /// The job's own watchdog, which prints what hangs.
     pub watchdog: Duration,
     /// Where image and console go.
@@ -76,7 +80,8 @@ impl Machine<'_> {
             "-machine",
             "pc,usb=off,vmport=off",
         ]);
-        command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1"]);
+        command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+        command.args(["-smp", &self.processors.to_string()]);
         command.args(["-m", &self.memory.to_string()]);
         command.args([
             "-display",
@@ -92,7 +97,7 @@ impl Machine<'_> {
             .arg(&self.kernel.vmlinux)
             .arg("-initrd")
             .arg(&initrd);
-        command.args(["-append", KERNEL_LINE]);
+        command.args(["-append", &format!("{KERNEL_LINE} {}", self.kernel_words)]);
         command.args(["-serial", &format!("file:{}", console.display())]);
         command.args([
             "-chardev",

@@ -20,6 +20,7 @@ const MODULES: &[&str] = &[
     "virtio_net",
     "virtio_blk",
     "iscsi_tcp",
+    "nvme_tcp",
     "sd_mod",
     "xfs",
     "dm_mod",
@@ -33,6 +34,9 @@ const PROGRAMS: &[&str] = &[
     "busybox",
     "iscsid",
     "iscsiadm",
+    "nvme",
+    "sg_persist",
+    "sg_compare_and_write",
     "mkfs.ext4",
     "e2fsck",
     "mkfs.xfs",
@@ -40,6 +44,9 @@ const PROGRAMS: &[&str] = &[
     "dmsetup",
     "fio",
 ];
+
+/// The host identifier of the guest as an NVMe host, which its NQN is made of.
+const HOST_ID: &str = "5c1a7b4e-0f0e-4b57-9d7c-6e0f5f1b2a01";
 
 /// Folders of the guest, parents first.
 const FOLDERS: &[&str] = &[
@@ -55,6 +62,7 @@ const FOLDERS: &[&str] = &[
     "etc/iscsi/nodes",
     "etc/iscsi/send_targets",
     "etc/iscsi/ifaces",
+    "etc/nvme",
     "var",
     "var/lib",
     "var/log",
@@ -105,6 +113,11 @@ pub fn base(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>> {
         b"InitiatorName=iqn.2026-11.local.longshore:guest\n",
     );
     archive.file("etc/iscsi/iscsid.conf", &read(&guest.join("iscsid.conf"))?);
+    archive.file("etc/nvme/hostid", format!("{HOST_ID}\n").as_bytes());
+    archive.file(
+        "etc/nvme/hostnqn",
+        format!("nqn.2014-08.org.nvmexpress:uuid:{HOST_ID}\n").as_bytes(),
+    );
     Ok(archive.finish())
 }
 
