@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use longshore_scsi::nexus::Nexus;
 
 use crate::mail::Post;
-use crate::message::{AbortedFor, ConnectionAddress, Message, TaskAddress};
+use crate::message::{AbortedFor, ConnectionAddress, Message, Note, TaskAddress};
 
 /// Which tasks an order is about. Units are indices into the exports.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) struct AbortOrder {
 }
 
 impl AbortOrder {
-    /// An order on whose end `post` gets [`Message::AbortDone`] for `waiter`.
+    /// An order on whose end `post` gets a note for `waiter`.
     pub(crate) fn new(
         scope: AbortScope,
         except: Exception,
@@ -141,9 +141,16 @@ impl Drop for AbortOrder {
             .get_mut()
             .expect("nothing panics under this lock");
         let aborted = std::mem::take(aborted);
-        self.post.send(Message::AbortDone {
-            waiter: self.waiter,
-            aborted,
-        });
+        let (connection, note) = match self.waiter {
+            AbortedFor::TaskManagement {
+                connection,
+                request,
+            } => (connection, Note::ManagementDone { request, aborted }),
+            AbortedFor::Task(task) => (
+                task.connection,
+                Note::PreemptedTasksAborted { task, aborted },
+            ),
+        };
+        self.post.send(Message::Note(connection, note));
     }
 }

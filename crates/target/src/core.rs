@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
 use longshore_wire::transmit::PayloadId;
 
+use longshore_scsi::reservation::StoreOrder;
+
 use crate::abort::AbortOrder;
 use crate::config::{Limits, TransmitPolicy};
 use crate::exports::{Exports, Unit};
+use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
-use crate::message::{Message, TaskAddress};
+use crate::message::{Message, Note, TaskAddress};
 use crate::platform::{Link, Platform};
 use crate::request::{Owner, Requests};
 use crate::reservation_store::ReservationStore;
-use crate::sessions::Sessions;
 
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -145,6 +147,27 @@ impl Core {
             .unit(unit)
             .gate
             .leave(self.shard, |task| self.shared.retry(task));
+    }
+
+    /// Stores the reservations of a task's unit on a helper thread.
+    pub(crate) fn persist(&self, task: TaskAddress, unit: Option<usize>, order: StoreOrder) {
+        let shared = Arc::clone(&self.shared);
+        let post = self.post().clone();
+        self.shared.blocking.run(Box::new(move || {
+            let stored = match (&shared.reservation_store, unit) {
+                (Some(store), Some(unit)) => {
+                    let uuid = shared.unit(unit).volume.identity().uuid;
+                    store.store(uuid, &order).inspect_err(|error| {
+                        let path = store.path(uuid);
+                        tracing::error!(path = %path.display(), %error, "reservations not stored");
+                    })
+                }
+                .is_ok(),
+                _ => false,
+            };
+            let note = Note::Persisted { task, stored };
+            post.send(Message::Note(task.connection, note));
+        }));
     }
 
     /// A task no longer wants the gate to itself.

@@ -8,13 +8,14 @@
 #![forbid(unsafe_code)]
 
 mod abort;
+mod channel;
 pub mod config;
 mod connection;
 mod core;
-mod directory;
-mod execute;
 mod exports;
 mod gate;
+mod iscsi;
+mod life;
 mod listeners;
 mod mail;
 mod medium;
@@ -23,11 +24,8 @@ pub mod platform;
 mod request;
 mod reservation_store;
 mod server;
-mod session;
-mod sessions;
 mod shard;
 pub mod stepped;
 mod task;
-mod task_management;
 
 pub use server::{Resized, Server, StartError, Stopper};

@@ -111,6 +111,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Note;
 
     #[test]
     fn no_message_is_lost_when_the_mailbox_is_full() {
@@ -124,7 +125,7 @@ mod tests {
 
     fn target_of(message: &Message) -> usize {
         match message {
-            Message::CloseTarget(number) => *number,
+            Message::NoteForAll(Note::TargetReset(number)) => *number,
             other => panic!("{other:?} was not sent"),
         }
     }
@@ -134,20 +135,20 @@ mod tests {
         let (post, mut inbox) = post_box(Waker::new().expect("an eventfd"));
         let full = MAILBOX_CAPACITY * 2;
         for number in 0..full {
-            post.send(Message::CloseTarget(number));
+            post.send(Message::NoteForAll(Note::TargetReset(number)));
         }
         // Some room in the mailbox is no reason to overtake.
         for number in 0..10 {
             assert_eq!(inbox.receive().as_ref().map(target_of), Some(number));
         }
         for number in full..full + 10 {
-            post.send(Message::CloseTarget(number));
+            post.send(Message::NoteForAll(Note::TargetReset(number)));
         }
         for number in 10..full + 10 {
             assert_eq!(inbox.receive().as_ref().map(target_of), Some(number));
         }
         assert!(inbox.is_empty());
-        post.send(Message::CloseTarget(0));
+        post.send(Message::NoteForAll(Note::TargetReset(0)));
         assert!(!inbox.overflow.in_use.load(Ordering::Acquire));
         assert_eq!(inbox.receive().as_ref().map(target_of), Some(0));
     }
@@ -158,7 +159,7 @@ mod tests {
         let sent = 100_000;
         let sender = std::thread::spawn(move || {
             for number in 0..sent {
-                post.send(Message::CloseTarget(number));
+                post.send(Message::NoteForAll(Note::TargetReset(number)));
             }
         });
         let mut expected = 0;

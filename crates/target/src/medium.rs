@@ -1,8 +1,8 @@
 //! The way from a command's operation on the medium to a volume, and back.
 //!
 //! An operation passes the write gate if it writes, is tried without sleeping, and becomes a storage
-//! request if that is not enough. Reads for the initiator have shorter ways: no memory at all for known
-//! zeros, and the place behind the Data-In header in the transmit queue for what is small.
+//! request if that is not enough. Reads for the peer have shorter ways: no memory at all for known
+//! zeros, and the place behind its header in the transmit queue for what is small.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,23 +11,21 @@ use longshore_block::media::Place;
 use longshore_block::media::{
     BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
-use longshore_iscsi::target::TaskId;
 use longshore_reactor::storage::StorageTag;
-use longshore_scsi::command::{CommandEvent, UnitSelector};
 use longshore_volume::{
     Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
     VolumeError,
 };
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Protocol};
 use crate::core::Core;
 use crate::exports::Unit;
 use crate::gate::Passage;
 use crate::message::TaskAddress;
 use crate::request::{BufferHome, InFlight, Owner};
-use crate::task::{DataIn, MediumWish, Task, TaskState};
+use crate::task::{DataIn, MediumWish, Task, TaskEvent, TaskState};
 
-/// Data for the initiator up to this length is copied behind its header rather than sent by reference.
+/// Data for the peer up to this length is copied behind its header rather than sent by reference.
 pub(crate) const COPY_BYTES_MAX: usize = 1024;
 
 /// What became of an operation on the medium.
@@ -38,7 +36,7 @@ pub(crate) enum Medium {
     Parked,
 }
 
-/// How far a read for the initiator came on the short ways.
+/// How far a read for the peer came on the short ways.
 enum ShortWay {
     /// It is over.
     Done(Result<MediaOutcome, MediaError>),
@@ -48,9 +46,9 @@ enum ShortWay {
     NeedsBuffer,
 }
 
-impl Connection {
+impl<P: Protocol> Connection<P> {
     /// Tries the medium again for a task that waited for the gate or for memory.
-    pub(crate) fn retry(&mut self, core: &mut Core, address: TaskAddress) {
+    pub(crate) fn retry_medium(&mut self, core: &mut Core, address: TaskAddress) {
         let Some(mut task) = self.tasks.take_exact(address) else {
             // It ended meanwhile; whatever it was woken for is somebody else's now.
             return;
@@ -59,13 +57,18 @@ impl Connection {
             return self.tasks.park(task);
         };
         match self.medium(core, &mut task, wish) {
-            Medium::Now(result) => self.run(core, task, CommandEvent::Media(result)),
+            Medium::Now(result) => P::run(self, core, task, TaskEvent::Media(result)),
             Medium::Parked => self.tasks.park(task),
         }
     }
 
     /// Does an operation on the medium, now if that needs no sleep.
-    pub(crate) fn medium(&mut self, core: &mut Core, task: &mut Task, wish: MediumWish) -> Medium {
+    pub(crate) fn medium(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        wish: MediumWish,
+    ) -> Medium {
         let shared = Arc::clone(&core.shared);
         let unit = shared.unit(wish.unit);
         if let MediaOperation::LockRange { .. } = wish.operation {
@@ -78,7 +81,8 @@ impl Connection {
                 }
             };
         }
-        if !is_gated(wish.operation) || self.holds_gate(task, wish.unit) {
+        let holds_gate = task.exclusive && task.unit == Some(wish.unit);
+        if !is_gated(wish.operation) || holds_gate {
             return self.ungated(core, task, unit, wish, false);
         }
         let passage = unit
@@ -99,16 +103,11 @@ impl Connection {
         medium
     }
 
-    /// Whether the task keeps all other writes away from that unit.
-    fn holds_gate(&self, task: &Task, unit: usize) -> bool {
-        task.exclusive && self.unit_index(task, UnitSelector::Own) == Some(unit)
-    }
-
     /// Does an operation that nothing keeps from the medium. `counted`: it is counted at the gate.
     fn ungated(
         &mut self,
         core: &mut Core,
-        task: &mut Task,
+        task: &mut Task<P::Work>,
         unit: &Unit,
         wish: MediumWish,
         counted: bool,
@@ -185,29 +184,28 @@ impl Connection {
     /// The ways of a read that need no buffer.
     fn short_way(
         &mut self,
-        task: &mut Task,
+        task: &mut Task<P::Work>,
         unit: &Unit,
         operation: Operation,
         length: usize,
     ) -> ShortWay {
-        let (Operation::Read { offset }, Ok(scsi_length)) = (operation, u32::try_from(length))
+        let (Operation::Read { offset }, Ok(wire_length)) = (operation, u32::try_from(length))
         else {
             return ShortWay::NeedsBuffer;
         };
         let zeros = unit.volume.known_zeros(offset, length as u64);
         if zeros && length > COPY_BYTES_MAX {
-            task.data_in = DataIn::Zeros(scsi_length);
+            task.data_in = DataIn::Zeros(wire_length);
             return ShortWay::Done(Ok(MediaOutcome::Done));
         }
-        let id = TaskId(task.address.slot);
-        let place = self
-            .machine
-            .begin_inline_read(id, scsi_length, &mut self.transmit);
+        let slot = task.address.slot;
+        let transmit = &mut self.channel.transmit;
+        let place = self.protocol.begin_inline_read(slot, wire_length, transmit);
         let Some(place) = place else {
             return ShortWay::NeedsBuffer;
         };
         let attempt = if place.len() != length {
-            // The initiator expects less than whole blocks.
+            // The peer expects less than whole blocks.
             None
         } else if zeros {
             place.fill(0);
@@ -219,7 +217,8 @@ impl Connection {
             task.data_in = DataIn::Inline;
             return ShortWay::Done(Ok(MediaOutcome::Done));
         }
-        self.machine.rollback_inline_read(id, &mut self.transmit);
+        self.protocol
+            .rollback_inline_read(slot, &mut self.channel.transmit);
         match attempt {
             Some(Attempt::Done(result)) => {
                 ShortWay::Done(media_result(unit, result.map(|()| Outcome::Done)))
@@ -230,7 +229,7 @@ impl Connection {
     }
 
     /// A storage request of a task ended.
-    pub(crate) fn storage_done(
+    pub(crate) fn medium_done(
         &mut self,
         core: &mut Core,
         address: TaskAddress,
@@ -242,15 +241,15 @@ impl Connection {
         };
         task.take_back(in_flight.home, in_flight.request.buffer);
         let result = media_result(core.shared.unit(in_flight.unit), result);
-        self.run(core, task, CommandEvent::Media(result));
+        P::run(self, core, task, TaskEvent::Media(result));
     }
 }
 
 /// Tries to read or write without sleeping.
-fn attempt(
+fn attempt<W>(
     unit: &Unit,
     operation: Operation,
-    task: &mut Task,
+    task: &mut Task<W>,
     home: BufferHome,
     range: &Range<usize>,
 ) -> Attempt {
@@ -320,7 +319,7 @@ fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
     }
 }
 
-/// Bytes to blocks, and the volume's errors to those of the SCSI machine.
+/// Bytes to blocks, and the volume's errors to those of the protocols' machines.
 fn media_result(
     unit: &Unit,
     result: Result<Outcome, VolumeError>,

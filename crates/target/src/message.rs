@@ -35,24 +35,40 @@ pub(crate) enum Message {
     Retry(TaskAddress),
     /// Abort the tasks the order names; the order is dropped when none of them can act any more.
     Abort(Arc<AbortOrder>),
-    /// All that an abort order named is gone.
-    AbortDone {
-        waiter: AbortedFor,
-        /// Nexuses that lost tasks.
-        aborted: Vec<Arc<Nexus>>,
-    },
-    /// The session was taken over by a new login.
+    /// Something else took the place of the connection, or ended it.
     CloseConnection(ConnectionAddress),
-    /// The target was reset cold: its connections end.
-    CloseTarget(usize),
-    /// The session that this one reinstated has come to its end: commands may run.
-    SessionReady(ConnectionAddress),
-    /// The reservations of a task's unit were stored, or not.
-    Persisted { task: TaskAddress, stored: bool },
+    /// For a connection.
+    Note(ConnectionAddress, Note),
+    /// For all connections of the shard.
+    NoteForAll(Note),
     /// Stop accepting, ask initiators to log out, finish, flush, end.
     Shutdown,
     /// Drop everything and end.
     ShutdownNow,
+}
+
+/// Mail for a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
+    /// Those whose place it took can act no more: commands may run.
+    PredecessorsEnded,
+    /// The reservations of a task's unit were stored, or not.
+    Persisted { task: TaskAddress, stored: bool },
+    /// All that an abort order named is gone, which was given for a PREEMPT AND ABORT that is part of
+    /// a task.
+    PreemptedTasksAborted {
+        task: TaskAddress,
+        /// Nexuses that lost tasks.
+        aborted: Vec<Arc<Nexus>>,
+    },
+    /// The same for a task management request of an iSCSI connection.
+    ManagementDone {
+        request: TaskManagementId,
+        /// Nexuses that lost tasks.
+        aborted: Vec<Arc<Nexus>>,
+    },
+    /// The iSCSI target was reset cold: its connections end.
+    TargetReset(usize),
 }
 
 /// Who waits for an abort order.

@@ -3,7 +3,7 @@
 //! A request owns its buffer until storage has answered, whatever becomes of the task that wanted
 //! it. If the task is aborted or its connection closed, the request goes on as an orphan. An orphan
 //! keeps alive what must not end before the medium is quiet: the abort orders that wait for it and the
-//! life of its session.
+//! life of its session or queue.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use longshore_volume::Request;
 use slab::Slab;
 
 use crate::abort::AbortOrder;
+use crate::life::Life;
 use crate::message::{ConnectionAddress, TaskAddress};
-use crate::sessions::SessionLife;
 
 /// Which of a task's buffers a request has borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(crate) struct Orphan {
     pub connection: ConnectionAddress,
     pub orders: Vec<Arc<AbortOrder>>,
     #[expect(dead_code, reason = "held, not read: its end is what counts")]
-    pub life: Option<Arc<SessionLife>>,
+    pub life: Option<Arc<Life>>,
     /// The aborted task had the gate of this unit to itself.
     pub exclusive: Option<(usize, TaskAddress)>,
 }

@@ -16,11 +16,12 @@ use longshore_volume::{Geometry, VolumeError};
 use crate::config::{LunConfig, ServerConfig};
 use crate::core::{Core, Shared};
 use crate::exports::{Exports, Portal, Unit};
+use crate::iscsi::sessions::Sessions;
 use crate::listeners::Listeners;
 use crate::mail::post_box;
 use crate::message::Message;
 use crate::reservation_store::ReservationStore;
-use crate::sessions::Sessions;
+
 use crate::shard::Shard;
 
 /// Freed payload memory that all shards together keep at hand, at most.

@@ -17,19 +17,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use longshore_iscsi::target::CloseReason;
 use longshore_reactor::storage::FileCompletion;
 use longshore_reactor::{Event, Readiness, SocketToken, TimerQueue};
-use longshore_scsi::command::CommandEvent;
 use longshore_volume::{
     Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
 };
 
-use crate::connection::{Connection, Fate};
+use crate::channel::{Channel, Fate};
+use crate::connection::Driven;
 use crate::core::Core;
+use crate::iscsi;
 use crate::listeners::{Accepted, Listeners};
 use crate::mail::Inbox;
-use crate::message::{AbortedFor, ConnectionAddress, Message};
+use crate::message::{ConnectionAddress, Message};
 use crate::platform::Link;
 use crate::request::{BufferHome, InFlight, Owner};
 
@@ -85,15 +85,7 @@ enum Phase {
 #[derive(Debug)]
 struct ConnectionSlot {
     generation: u32,
-    connection: Option<Box<Connection>>,
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
+    connection: Option<Box<dyn Driven>>,
 }
 
 /// See the module documentation.
@@ -240,7 +232,9 @@ impl Shard {
             return;
         };
         if readiness.is_readable() {
-            connection.set_readable(readiness.is_hang_up());
+            connection
+                .channel_mut()
+                .set_readable(readiness.is_hang_up());
             self.list(slot);
         }
         if readiness.is_writable() {
@@ -248,8 +242,9 @@ impl Shard {
                 .connection
                 .as_mut()
                 .expect("looked up above");
-            connection.set_writable();
-            if !connection.transmit.is_empty() {
+            let channel = connection.channel_mut();
+            channel.set_writable();
+            if !channel.transmit.is_empty() {
                 self.mark_dirty(slot);
             }
         }
@@ -270,7 +265,7 @@ impl Shard {
         }
     }
 
-    fn connection(&mut self, slot: u32, generation: u32) -> Option<&mut Connection> {
+    fn connection(&mut self, slot: u32, generation: u32) -> Option<&mut (dyn Driven + 'static)> {
         let entry = self.slots.get_mut(slot as usize)?;
         if entry.generation != generation {
             return None;
@@ -282,8 +277,8 @@ impl Shard {
         let Some(connection) = &mut self.slots[slot as usize].connection else {
             return;
         };
-        if !connection.is_listed && connection.wants_turn() {
-            connection.is_listed = true;
+        if !connection.channel().is_listed && connection.wants_turn() {
+            connection.channel_mut().is_listed = true;
             self.listed.push(slot);
         }
     }
@@ -292,14 +287,15 @@ impl Shard {
         let Some(connection) = &mut self.slots[slot as usize].connection else {
             return;
         };
-        if !connection.is_dirty {
-            connection.is_dirty = true;
+        let channel = connection.channel_mut();
+        if !channel.is_dirty {
+            channel.is_dirty = true;
             self.dirty.push(slot);
         }
     }
 
     /// Does something with a connection if it is still there, and sees to it afterwards.
-    fn with(&mut self, address: ConnectionAddress, act: impl FnOnce(&mut Connection, &mut Core)) {
+    fn with(&mut self, address: ConnectionAddress, act: impl FnOnce(&mut dyn Driven, &mut Core)) {
         let Some(entry) = self.slots.get_mut(address.slot as usize) else {
             return;
         };
@@ -309,7 +305,7 @@ impl Shard {
         let Some(connection) = &mut entry.connection else {
             return;
         };
-        act(connection, &mut self.core);
+        act(&mut **connection, &mut self.core);
         self.mark_dirty(address.slot);
     }
 
@@ -325,52 +321,25 @@ impl Shard {
                 self.pass_on_gate(task);
             }
             Message::Abort(order) => self.obey(&order),
-            Message::AbortDone {
-                waiter: AbortedFor::Task(task),
-                aborted,
-            } => {
-                self.with(task.connection, |connection, core| {
-                    connection.preempted_tasks_aborted(core, task, &aborted);
-                });
-            }
-            Message::AbortDone {
-                waiter:
-                    AbortedFor::TaskManagement {
-                        connection,
-                        request,
-                    },
-                aborted,
-            } => self.with(connection, |connection, core| {
-                connection.management_done(core, request, &aborted);
-            }),
             Message::CloseConnection(address) => {
                 if self.connection(address.slot, address.generation).is_some() {
-                    tracing::info!("session reinstated; closing its old connection");
+                    tracing::info!("closing a connection that another took the place of");
                     self.close(address.slot);
                 }
             }
-            Message::CloseTarget(target) => {
-                for slot in 0..self.slots.len() {
-                    if let Some(connection) = &mut self.slots[slot].connection
-                        && connection
-                            .session
-                            .as_ref()
-                            .is_some_and(|s| s.target == Some(target))
-                    {
-                        connection.begin_close(CloseReason::Logout);
-                        let address = connection.address;
-                        self.mark_dirty(address.slot);
-                    }
-                }
-            }
-            Message::SessionReady(address) => {
-                self.with(address, |connection, _| connection.release_hold());
+            Message::Note(address, note) => {
+                self.with(address, |connection, core| connection.take_note(core, note));
+                // It may take input now that it did not before.
                 self.list_if_open(address);
             }
-            Message::Persisted { task, stored } => {
-                self.with(task.connection, |connection, core| {
-                    connection.resume(core, task, CommandEvent::Persisted(stored));
-                });
+            Message::NoteForAll(note) => {
+                for slot in 0..self.slots.len() {
+                    if let Some(connection) = &mut self.slots[slot].connection {
+                        connection.take_note(&mut self.core, note.clone());
+                        let slot = connection.channel().address.slot;
+                        self.mark_dirty(slot);
+                    }
+                }
             }
             Message::Shutdown => self.begin_drain(),
             Message::ShutdownNow => self.end_connections(),
@@ -387,7 +356,7 @@ impl Shard {
     fn pass_on_gate(&mut self, task: crate::message::TaskAddress) {
         let alive = self
             .connection(task.connection.slot, task.connection.generation)
-            .is_some_and(|connection| connection.tasks.is_current(task));
+            .is_some_and(|connection| connection.has_task(task));
         if !alive {
             for unit in 0..self.core.shared.exports.units.len() {
                 self.core.leave_exclusive(unit, task);
@@ -402,7 +371,7 @@ impl Shard {
         }
         while let Some(address) = self.pending.pop_front() {
             if let Some(connection) = self.pending_login(address) {
-                let peer = connection.peer();
+                let peer = connection.channel().peer;
                 tracing::debug!(%peer, "too many logins at a time; oldest connection closed");
                 return self.close(address.slot);
             }
@@ -410,10 +379,10 @@ impl Shard {
     }
 
     /// The connection, if it is there and has not finished its login.
-    fn pending_login(&self, address: ConnectionAddress) -> Option<&Connection> {
+    fn pending_login(&self, address: ConnectionAddress) -> Option<&(dyn Driven + 'static)> {
         let entry = self.slots.get(address.slot as usize)?;
         let connection = entry.connection.as_deref()?;
-        (entry.generation == address.generation && connection.session.is_none())
+        (entry.generation == address.generation && !connection.is_established())
             .then_some(connection)
     }
 
@@ -446,7 +415,7 @@ impl Shard {
         let opened = self.open(link, portal, address);
         match opened {
             Ok(connection) if self.phase == Phase::Serving => {
-                tracing::debug!(peer = %connection.peer(), "connection accepted");
+                tracing::debug!(peer = %connection.channel().peer, "connection accepted");
                 self.slots[slot as usize].connection = Some(connection);
                 self.note_pending(address);
                 self.arm(slot);
@@ -456,7 +425,9 @@ impl Shard {
                 match refused {
                     Ok(mut late) => {
                         let token = SocketToken::new(slot, generation);
-                        late.link.forget(&mut *self.core.platform, token);
+                        late.channel_mut()
+                            .link
+                            .forget(&mut *self.core.platform, token);
                     }
                     Err(error) => tracing::debug!(%error, "connection lost before it began"),
                 }
@@ -475,11 +446,12 @@ impl Shard {
         link: Box<dyn Link>,
         portal: usize,
         address: ConnectionAddress,
-    ) -> io::Result<Box<Connection>> {
+    ) -> io::Result<Box<dyn Driven>> {
         let token = SocketToken::new(address.slot, address.generation);
         let shared = Arc::clone(&self.core.shared);
-        let mut connection = Connection::new(&shared, address, link, portal, self.core.now_ms)?;
-        connection.link.watch(&mut *self.core.platform, token)?;
+        let mut channel = Channel::new(address, link, portal)?;
+        channel.link.watch(&mut *self.core.platform, token)?;
+        let connection = iscsi::connection(&shared, channel, self.core.now_ms)?;
         Ok(Box::new(connection))
     }
 
@@ -491,7 +463,7 @@ impl Shard {
             let Some(connection) = &mut self.slots[slot as usize].connection else {
                 continue;
             };
-            connection.is_listed = false;
+            connection.channel_mut().is_listed = false;
             match connection.receive_turn(&mut self.core) {
                 Fate::Open => {
                     self.mark_dirty(slot);
@@ -509,7 +481,7 @@ impl Shard {
             let Some(connection) = &mut self.slots[slot as usize].connection else {
                 continue;
             };
-            connection.is_dirty = false;
+            connection.channel_mut().is_dirty = false;
             match connection.flush(&mut self.core) {
                 Fate::Open => {
                     self.arm(slot);
@@ -530,17 +502,17 @@ impl Shard {
             return;
         };
         let deadline = self.started + Duration::from_millis(deadline_ms);
-        match connection.timer {
+        let address = connection.channel().address;
+        let timer = &mut connection.channel_mut().timer;
+        match *timer {
             Some((_, armed_ms)) if armed_ms <= deadline_ms => {}
-            Some((timer, _)) => {
-                self.timers.reset(timer, deadline);
-                connection.timer = Some((timer, deadline_ms));
+            Some((armed, _)) => {
+                self.timers.reset(armed, deadline);
+                *timer = Some((armed, deadline_ms));
             }
             None => {
-                let timer = self
-                    .timers
-                    .insert(deadline, Timer::Connection(connection.address));
-                connection.timer = Some((timer, deadline_ms));
+                let armed = self.timers.insert(deadline, Timer::Connection(address));
+                *timer = Some((armed, deadline_ms));
             }
         }
     }
@@ -553,8 +525,8 @@ impl Shard {
         while let Some(timer) = self.timers.pop_expired(now) {
             match timer {
                 Timer::Connection(address) => self.with(address, |connection, core| {
-                    connection.timer = None;
-                    connection.handle_deadline(core.now_ms);
+                    connection.channel_mut().timer = None;
+                    connection.handle_deadline(core);
                 }),
                 Timer::Accept => {
                     self.accept_timer = false;
@@ -633,7 +605,7 @@ impl Shard {
                 && connection.obey(&mut self.core, order)
             {
                 // Others of its tasks may run now, and its window may have to be announced.
-                let slot = connection.address.slot;
+                let slot = connection.channel().address.slot;
                 self.mark_dirty(slot);
             }
         }
@@ -646,9 +618,10 @@ impl Shard {
             return;
         };
         let token = SocketToken::new(slot, entry.generation);
-        connection.link.forget(&mut *self.core.platform, token);
+        let link = &mut connection.channel_mut().link;
+        link.forget(&mut *self.core.platform, token);
         connection.tear_down(&mut self.core);
-        if let Some((timer, _)) = connection.timer {
+        if let Some((timer, _)) = connection.channel().timer {
             self.timers.cancel(timer);
         }
         entry.generation = entry.generation.wrapping_add(1);
@@ -656,7 +629,7 @@ impl Shard {
         self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Stops accepting, and asks initiators to log out.
+    /// Stops accepting, and asks peers to leave.
     fn begin_drain(&mut self) {
         if self.phase != Phase::Serving {
             return;
@@ -665,20 +638,12 @@ impl Shard {
         if let Some(listeners) = &mut self.listeners {
             listeners.close(&mut *self.core.platform);
         }
-        let now_ms = self.core.now_ms;
         for slot in 0..self.slots.len() {
             let Some(connection) = &mut self.slots[slot].connection else {
                 continue;
             };
-            let slot = connection.address.slot;
-            if connection
-                .session
-                .as_ref()
-                .is_some_and(|session| session.target.is_some())
-            {
-                connection
-                    .machine
-                    .request_logout(&mut connection.transmit, now_ms);
+            let slot = connection.channel().address.slot;
+            if connection.begin_drain(&mut self.core) {
                 self.mark_dirty(slot);
             } else {
                 self.close(slot);
@@ -699,8 +664,8 @@ impl Shard {
             };
             waiting = true;
             if connection.is_quiet() {
-                let slot = connection.address.slot;
-                connection.announce_drop();
+                let slot = connection.channel().address.slot;
+                connection.announce_drop(&mut self.core);
                 self.mark_dirty(slot);
             }
         }

@@ -14,13 +14,25 @@
 //! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
 //! until the medium has answered (see [`crate::request`]).
 
-use longshore_block::media::MediaOperation;
-use longshore_block::media::Place;
+use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
 use longshore_reactor::Buffer;
-use longshore_scsi::command::Command;
 
+use crate::core::Core;
 use crate::message::{ConnectionAddress, TaskAddress};
 use crate::request::BufferHome;
+
+/// Why a task goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskEvent {
+    /// It has all it needs to begin.
+    Start,
+    /// Its operation on the medium ended.
+    Media(Result<MediaOutcome, MediaError>),
+    /// Whether reservations were stored.
+    Persisted(bool),
+    /// The tasks it waits for are no more.
+    TasksAborted,
+}
 
 /// What a parked task waits for.
 #[derive(Debug)]
@@ -61,21 +73,14 @@ pub(crate) enum DataIn {
     Buffer(Buffer),
 }
 
-/// See the module documentation.
+/// See the module documentation. `W` is what the task is to its protocol.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct Task<W> {
     pub address: TaskAddress,
-    pub command: Command,
-    /// Index into the session's logical units; `None` when the LUN has no unit.
-    pub lun: Option<usize>,
-    pub expected_data_transfer_length: u32,
+    pub work: W,
+    /// Index of the unit it was sent to; `None` when there is none.
+    pub unit: Option<usize>,
     pub state: TaskState,
-    /// Place in the order of arrival on this connection.
-    pub sequence: u64,
-    /// ORDERED (SAM-5 §8.6): all older tasks end before it runs, and no younger one runs before it ends.
-    pub ordered: bool,
-    /// HEAD OF QUEUE: it waits for no older task.
-    pub head_of_queue: bool,
     /// Holds, or waits for, the write gate of its own unit.
     pub exclusive: bool,
     /// Memory for the write data; its length is what is wanted.
@@ -90,7 +95,33 @@ pub(crate) struct Task {
     pub writing: usize,
 }
 
-impl Task {
+impl<W> Task<W> {
+    /// A task without memory.
+    pub(crate) fn new(address: TaskAddress, work: W, unit: Option<usize>) -> Self {
+        Self {
+            address,
+            work,
+            unit,
+            state: TaskState::Receiving,
+            exclusive: false,
+            data_out: None,
+            scratch: None,
+            parameter_data: Vec::new(),
+            data_in: DataIn::None,
+            reading: 0,
+            writing: 0,
+        }
+    }
+
+    /// Gives back all its memory.
+    pub(crate) fn give_back_memory(&mut self, core: &mut Core) {
+        core.recycle(self.data_out.take());
+        core.recycle(self.scratch.take());
+        if let DataIn::Buffer(buffer) = std::mem::replace(&mut self.data_in, DataIn::None) {
+            core.pool.put(buffer);
+        }
+    }
+
     /// The memory of that name.
     pub(crate) fn buffer(&mut self, home: BufferHome) -> Option<&mut Buffer> {
         match home {
@@ -130,19 +161,37 @@ impl Task {
 
 /// A connection's tasks by the number the connection machine gave them, with a generation for each
 /// number.
-#[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    slots: Vec<Slot>,
+#[derive(Debug)]
+pub(crate) struct Tasks<W> {
+    slots: Vec<Slot<W>>,
     parked: usize,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
+#[derive(Debug)]
+struct Slot<W> {
     generation: u32,
-    task: Option<Task>,
+    task: Option<Task<W>>,
 }
 
-impl Tasks {
+impl<W> Default for Slot<W> {
+    fn default() -> Self {
+        Self {
+            generation: 0,
+            task: None,
+        }
+    }
+}
+
+impl<W> Default for Tasks<W> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            parked: 0,
+        }
+    }
+}
+
+impl<W> Tasks<W> {
     /// No task is parked.
     pub(crate) fn is_empty(&self) -> bool {
         self.parked == 0
@@ -168,7 +217,7 @@ impl Tasks {
     }
 
     /// Keeps a task while it waits.
-    pub(crate) fn park(&mut self, task: Task) {
+    pub(crate) fn park(&mut self, task: Task<W>) {
         let entry = &mut self.slots[task.address.slot as usize];
         debug_assert!(entry.generation == task.address.generation && entry.task.is_none());
         entry.task = Some(task);
@@ -182,19 +231,19 @@ impl Tasks {
     }
 
     /// A parked task.
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Task> {
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Task<W>> {
         self.slots.get_mut(slot as usize)?.task.as_mut()
     }
 
     /// Takes a parked task out.
-    pub(crate) fn take(&mut self, slot: u32) -> Option<Task> {
+    pub(crate) fn take(&mut self, slot: u32) -> Option<Task<W>> {
         let task = self.slots.get_mut(slot as usize)?.task.take();
         self.parked -= usize::from(task.is_some());
         task
     }
 
     /// Takes a parked task out if it is still the one meant.
-    pub(crate) fn take_exact(&mut self, address: TaskAddress) -> Option<Task> {
+    pub(crate) fn take_exact(&mut self, address: TaskAddress) -> Option<Task<W>> {
         let entry = self.slots.get(address.slot as usize)?;
         if entry.generation != address.generation {
             return None;
@@ -202,17 +251,8 @@ impl Tasks {
         self.take(address.slot)
     }
 
-    /// Whether the order of ordered tasks lets this one run: those parked are all that have not
-    /// ended (SAM-5 §8.6). Tasks on different logical units do not wait for each other.
-    pub(crate) fn may_run(&self, task: &Task) -> bool {
-        let before = |other: &Task| other.lun == task.lun && other.sequence < task.sequence;
-        !self
-            .iter()
-            .any(|other| before(other) && (task.ordered || other.ordered))
-    }
-
     /// The parked tasks.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Task> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Task<W>> + '_ {
         self.slots.iter().filter_map(|slot| slot.task.as_ref())
     }
 }

@@ -2,11 +2,8 @@
 //! session's last write and its successor's first command.
 //!
 //! A login that names the initiator, ISID, target and portal group of a living session reinstates it (RFC 7143
-//! §6.3.5): the old connection is closed. A write of the old session may still be on its way to the
-//! medium then. If the new session's commands ran at once, that write could land on top of a newer
-//! one and silently bring back old data. So each session owns a [`SessionLife`], held by its connection
-//! and by every storage operation that outlives the connection; the successor's commands wait until
-//! the last reference is gone.
+//! §6.3.5): the old connection is closed. The new session's commands wait until nothing of the old one
+//! can act any more; each session owns a [`Life`] for that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use longshore_iscsi::pdu::{ConnectionId, Isid, Tsih};
 use longshore_iscsi::session_parameters::OperationalParameters;
 
+use crate::life::Life;
 use crate::mail::Post;
 use crate::message::{ConnectionAddress, Message};
 
@@ -46,32 +44,12 @@ pub(crate) struct SessionClaim {
     pub parameters: OperationalParameters,
 }
 
-/// Lives as long as anything of a session can still act. See the module documentation.
-#[derive(Debug, Default)]
-pub(crate) struct SessionLife {
-    /// Who waits for its end.
-    successors: Mutex<Vec<Arc<Hold>>>,
-}
-
-/// Holds the commands of a session back while any life before it refers to this.
-#[derive(Debug)]
-struct Hold {
-    post: Post,
-    connection: ConnectionAddress,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.post.send(Message::SessionReady(self.connection));
-    }
-}
-
 /// A session as its connection sees it.
 #[derive(Debug)]
 pub(crate) struct SessionTicket {
     pub tsih: Tsih,
-    pub life: Arc<SessionLife>,
-    /// Commands must wait for [`Message::SessionReady`].
+    pub life: Arc<Life>,
+    /// Commands must wait for [`Note::PredecessorsEnded`](crate::message::Note::PredecessorsEnded).
     pub must_wait: bool,
 }
 
@@ -95,7 +73,7 @@ struct Entry {
     post: Post,
     /// Its life, and those of the sessions it followed that had not ended: one that was itself held
     /// back when it was taken over ends before the one it waited for.
-    lives: Vec<Weak<SessionLife>>,
+    lives: Vec<Weak<Life>>,
     open: bool,
 }
 
@@ -175,24 +153,15 @@ impl Sessions {
         } else {
             named_tsih
         };
-        let life = Arc::<SessionLife>::default();
+        let life = Arc::<Life>::default();
         let replaced = table.sessions.remove(&key);
-        let earlier: Vec<Arc<SessionLife>> = replaced
+        let earlier: Vec<Arc<Life>> = replaced
             .iter()
             .flat_map(|entry| entry.lives.iter().filter_map(Weak::upgrade))
             .collect();
         let must_wait = !earlier.is_empty();
         if must_wait {
-            let hold = Arc::new(Hold {
-                post: post.clone(),
-                connection,
-            });
-            for life in &earlier {
-                life.successors
-                    .lock()
-                    .expect("nothing panics under this lock")
-                    .push(Arc::clone(&hold));
-            }
+            Life::hold(&earlier, post, connection);
         }
         let lives = earlier.iter().chain([&life]).map(Arc::downgrade).collect();
         let entry = Entry {
@@ -293,6 +262,7 @@ mod tests {
 
     use super::*;
     use crate::mail::{Inbox, post_box};
+    use crate::message::Note;
 
     fn key(initiator: &str) -> SessionKey {
         SessionKey {
@@ -344,7 +314,9 @@ mod tests {
         drop(old);
         assert!(inbox.receive().is_none());
         drop(in_flight);
-        assert!(matches!(inbox.receive(), Some(Message::SessionReady(c)) if c == connection(2)));
+        assert!(
+            matches!(inbox.receive(), Some(Message::Note(c, Note::PredecessorsEnded)) if c == connection(2))
+        );
     }
 
     #[test]
@@ -360,17 +332,16 @@ mod tests {
         let told: Vec<_> = std::iter::from_fn(|| inbox.receive()).collect();
         assert!(third.must_wait);
         assert!(
-            !told
-                .iter()
-                .any(|m| matches!(m, Message::SessionReady(c) if *c == connection(3))),
+            !told.iter().any(
+                |m| matches!(m, Message::Note(c, Note::PredecessorsEnded) if *c == connection(3))
+            ),
             "{told:?}"
         );
         drop(in_flight);
         let told: Vec<_> = std::iter::from_fn(|| inbox.receive()).collect();
-        assert!(
-            told.iter()
-                .any(|m| matches!(m, Message::SessionReady(c) if *c == connection(3)))
-        );
+        assert!(told.iter().any(
+            |m| matches!(m, Message::Note(c, Note::PredecessorsEnded) if *c == connection(3))
+        ));
     }
 
     #[test]
@@ -384,7 +355,9 @@ mod tests {
         let new = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
         assert!(new.must_wait);
         drop(in_flight);
-        assert!(matches!(inbox.receive(), Some(Message::SessionReady(c)) if c == connection(2)));
+        assert!(
+            matches!(inbox.receive(), Some(Message::Note(c, Note::PredecessorsEnded)) if c == connection(2))
+        );
     }
 
     #[test]

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use longshore_iscsi::target::{
-    TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
+    TaskId, TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::Nexus;
 use longshore_scsi::unit::Reset;
 
+use super::session::Session;
+use super::{Iscsi, ScsiWork};
 use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::message::{AbortedFor, Message};
+use crate::message::{AbortedFor, Message, Note};
 use crate::request::{Orphan, Owner};
-use crate::session::Session;
 use crate::task::{Task, TaskState};
 
 /// A request whose tasks have not all ended yet.
@@ -43,7 +44,7 @@ enum Effect {
     },
 }
 
-impl Connection {
+impl Connection<Iscsi> {
     /// A task management request arrived (SAM-5 §7, RFC 7143 §11.5).
     pub(crate) fn task_management(&mut self, core: &mut Core, request: TaskManagementRequest) {
         match self.plan(core, request) {
@@ -58,7 +59,7 @@ impl Connection {
         request: TaskManagementRequest,
     ) -> Result<(AbortScope, Effect), TaskManagementResult> {
         use TaskManagementFunction as Function;
-        let Some(session) = &self.session else {
+        let Some(session) = &self.protocol.session else {
             return Err(TaskManagementResult::FunctionRejected);
         };
         let unit = session
@@ -76,14 +77,14 @@ impl Connection {
                     // A reset by somebody else may have aborted it just now, and its write be on
                     // its way still. "Does not exist" would be an invitation to write anew.
                     None => {
-                        let connection = self.address;
+                        let connection = self.channel.address;
                         (AbortScope::Ended { connection }, Effect::Missing)
                     }
                 }
             }
             Function::AbortTaskSet => {
                 let scope = AbortScope::ConnectionUnit {
-                    connection: self.address,
+                    connection: self.channel.address,
                     unit: unit?,
                 };
                 (scope, Effect::None)
@@ -124,19 +125,21 @@ impl Connection {
             AbortScope::Task(_) | AbortScope::Ended { .. } | AbortScope::ConnectionUnit { .. }
         );
         let waiter = AbortedFor::TaskManagement {
-            connection: self.address,
+            connection: self.channel.address,
             request: id,
         };
         let except = Exception::Later {
-            connection: self.address,
-            sequence: self.sequence,
+            connection: self.channel.address,
+            sequence: self.protocol.sequence,
         };
         let order = AbortOrder::new(scope, except, waiter, core.post().clone());
-        self.management.push(PendingManagement { id, effect });
+        self.protocol
+            .management
+            .push(PendingManagement { id, effect });
         if local {
             // At once: a task that is there now must not complete between the request and its answer.
             core.hold_for_orphans(&order);
-            self.obey(core, &order);
+            self.obey_order(core, &order);
         } else {
             core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
         }
@@ -149,10 +152,15 @@ impl Connection {
         id: TaskManagementId,
         aborted: &[Arc<Nexus>],
     ) {
-        let Some(index) = self.management.iter().position(|pending| pending.id == id) else {
+        let Some(index) = self
+            .protocol
+            .management
+            .iter()
+            .position(|pending| pending.id == id)
+        else {
             return;
         };
-        let pending = self.management.swap_remove(index);
+        let pending = self.protocol.management.swap_remove(index);
         self.take_effect(core, pending.effect, aborted);
         let result = match pending.effect {
             Effect::Missing => TaskManagementResult::TaskDoesNotExist,
@@ -167,7 +175,7 @@ impl Connection {
     /// The connection dies before its requests are answered. Tasks of others may be gone already, and
     /// they must hear of it.
     pub(crate) fn abandon_management(&mut self, core: &Core) {
-        for pending in std::mem::take(&mut self.management) {
+        for pending in std::mem::take(&mut self.protocol.management) {
             let affected = match pending.effect {
                 Effect::ClearTaskSet { unit } => core.shared.unit(unit).logical_unit.nexuses(),
                 _ => Vec::new(),
@@ -182,10 +190,7 @@ impl Connection {
         match effect {
             Effect::None | Effect::Missing => {}
             Effect::ClearTaskSet { unit } => {
-                let luns = self
-                    .session
-                    .as_ref()
-                    .map_or(&[][..], |session| &session.luns);
+                let luns = self.protocol.luns();
                 if let Some(origin) = luns.iter().find(|lun| lun.unit == unit) {
                     let unit = &exports.units[unit].logical_unit;
                     unit.tasks_cleared_by(&origin.nexus, aborted);
@@ -200,27 +205,25 @@ impl Connection {
                 } else {
                     Reset::TargetWarm
                 };
-                let units = self.session.as_ref().map(Session::units);
+                let units = self.protocol.session.as_ref().map(Session::units);
                 for unit in units.unwrap_or_default() {
                     exports.units[unit].logical_unit.reset(kind);
                 }
                 if cold {
-                    core.shared.broadcast(|| Message::CloseTarget(target));
+                    core.shared
+                        .broadcast(|| Message::NoteForAll(Note::TargetReset(target)));
                 }
             }
         }
     }
 
     /// Carries out what an abort order says about this connection's tasks. Returns whether any ended.
-    pub(crate) fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
-        let luns = self
-            .session
-            .as_ref()
-            .map_or(&[][..], |session| &session.luns);
-        let named = |task: &&Task| {
-            let unit = task.lun.and_then(|lun| luns.get(lun));
+    pub(super) fn obey_order(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
+        let luns = self.protocol.luns();
+        let named = |task: &&Task<ScsiWork>| {
+            let unit = task.work.lun.and_then(|lun| luns.get(lun));
             let on = unit.map(|entry| (entry.unit, &entry.nexus));
-            order.names(task.address, task.sequence, on)
+            order.names(task.address, task.work.sequence, on)
         };
         let slots: Vec<u32> = self
             .tasks
@@ -229,7 +232,7 @@ impl Connection {
             .map(|t| t.address.slot)
             .collect();
         for slot in &slots {
-            self.machine.abort(longshore_iscsi::target::TaskId(*slot));
+            self.protocol.machine.abort(TaskId(*slot));
             self.end_task(core, *slot, Some(order));
         }
         !slots.is_empty()
@@ -241,24 +244,18 @@ impl Connection {
             return;
         };
         if let Some(order) = order
-            && let Some(entry) = task
-                .lun
-                .and_then(|lun| self.session.as_ref()?.luns.get(lun))
+            && let Some(entry) = task.work.lun.and_then(|lun| self.protocol.luns().get(lun))
         {
             order.note_aborted(&entry.nexus);
         }
         if let TaskState::Storage { request } = task.state {
-            let own_unit = task
-                .lun
-                .and_then(|lun| Some(self.session.as_ref()?.luns.get(lun)?.unit));
+            let session = self.protocol.session.as_ref();
             core.requests[request].owner = Owner::Orphan(Orphan {
-                connection: self.address,
+                connection: self.channel.address,
                 orders: order.map(Arc::clone).into_iter().collect(),
-                life: self
-                    .session
-                    .as_ref()
-                    .map(|session| Arc::clone(&session.ticket.life)),
-                exclusive: own_unit
+                life: session.map(|session| Arc::clone(&session.ticket.life)),
+                exclusive: task
+                    .unit
                     .filter(|_| task.exclusive)
                     .map(|unit| (unit, task.address)),
             });

@@ -11,11 +11,11 @@ use longshore_iscsi::target::directory::{
     TargetLogin, TargetRecord,
 };
 
+use super::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket, Sessions};
 use crate::config::Moved;
 use crate::exports::Exports;
 use crate::mail::Post;
 use crate::message::ConnectionAddress;
-use crate::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket, Sessions};
 
 /// The directory as one connection sees it.
 pub(crate) struct ConnectionDirectory<'a> {

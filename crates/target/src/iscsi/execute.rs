@@ -1,4 +1,4 @@
-//! Running commands: the steps of the SCSI machine on one side, volumes on the other.
+//! Running SCSI commands: the steps of the SCSI machine on one side, volumes on the other.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use longshore_scsi::command::{
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::Nexus;
-use longshore_scsi::reservation::StoreOrder;
 use longshore_scsi::sense::{AdditionalSense, Sense};
 use longshore_scsi::status::Status;
 use longshore_wire::transmit::PayloadId;
 
+use super::session::{LunEntry, SessionSiblings};
+use super::{Iscsi, ScsiWork};
 use crate::abort::{AbortOrder, AbortScope, Exception};
-use crate::connection::Connection;
+use crate::connection::{Connection, Protocol};
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{AbortedFor, Message};
-use crate::session::{LunEntry, SessionSiblings};
-use crate::task::{DataIn, MediumWish, Task, TaskState};
+use crate::task::{self, DataIn, MediumWish, TaskEvent, TaskState};
 
-impl Connection {
+type Task = task::Task<ScsiWork>;
+
+impl Connection<Iscsi> {
     /// A command whose turn it is.
     pub(crate) fn start_command(&mut self, core: &mut Core, arrived: &ScsiCommand) {
-        let lun = self
-            .session
-            .as_ref()
-            .and_then(|s| s.find_lun(Lun(arrived.lun.0)));
+        let session = self.protocol.session.as_ref();
+        let lun = session.and_then(|session| session.find_lun(Lun(arrived.lun.0)));
         let cdb = arrived.cdb.as_bytes();
         let mut command = match lun.and_then(|lun| self.lun_entry(lun)) {
             Some(entry) => {
@@ -43,25 +43,19 @@ impl Connection {
         let transfer = command.transfer();
         let scratch_length = command.scratch_length();
         let ordered = arrived.attribute == TaskAttribute::Ordered;
-        self.ordered += usize::from(ordered);
-        self.sequence += 1;
-        let mut task = Task {
-            address: self.tasks.begin(self.address, arrived.task.0),
-            sequence: self.sequence,
-            ordered,
-            head_of_queue: arrived.attribute == TaskAttribute::HeadOfQueue,
+        self.protocol.ordered += usize::from(ordered);
+        self.protocol.sequence += 1;
+        let address = self.tasks.begin(self.channel.address, arrived.task.0);
+        let unit = lun.and_then(|lun| Some(self.lun_entry(lun)?.unit));
+        let work = ScsiWork {
             command,
             lun,
             expected_data_transfer_length: arrived.expected_data_transfer_length,
-            state: TaskState::Receiving,
-            exclusive: false,
-            data_out: None,
-            scratch: None,
-            parameter_data: Vec::new(),
-            data_in: DataIn::None,
-            reading: 0,
-            writing: 0,
+            sequence: self.protocol.sequence,
+            ordered,
+            head_of_queue: arrived.attribute == TaskAttribute::HeadOfQueue,
         };
+        let mut task = Task::new(address, work, unit);
         let waits_for_data = arrived.read && arrived.expected_data_transfer_length > 0;
         if arrived.read && arrived.write || waits_for_data && takes_data(transfer) {
             // The initiator waits for data where the command wants some. GOOD would tell it that
@@ -78,21 +72,16 @@ impl Connection {
         }
         let wanted = self.wanted_data_out(arrived, transfer);
         if wanted > 0 {
-            if self.may_write(core, wanted) {
-                task.data_out = core.pool.take(wanted);
-            }
-            let Some(buffer) = &task.data_out else {
+            if !self.take_data_out(core, &mut task, wanted) {
                 return self.refuse_for_memory(core, task);
-            };
-            task.writing = buffer.capacity();
-            self.writing += task.writing;
+            }
             self.tasks.park(task);
-            self.machine
-                .want_data_out(arrived.task, wanted as u64, &mut self.transmit);
+            let transmit = &mut self.channel.transmit;
+            self.protocol
+                .machine
+                .want_data_out(arrived.task, wanted as u64, transmit);
         } else if transfer.direction == Direction::ToInitiator && self.is_backed_up(core) {
-            task.state = TaskState::Deferred;
-            self.deferred.push_back(task.address);
-            self.tasks.park(task);
+            self.defer(task);
         } else {
             self.run_in_order(core, task);
         }
@@ -100,20 +89,19 @@ impl Connection {
 
     /// Runs a task that has all it needs, unless it must wait for older ones.
     pub(crate) fn run_in_order(&mut self, core: &mut Core, mut task: Task) {
-        if self.ordered > 0 && !task.head_of_queue && !self.tasks.may_run(&task) {
+        if self.protocol.ordered > 0 && !task.work.head_of_queue && !self.may_run(&task) {
             task.state = TaskState::Ordering;
             return self.tasks.park(task);
         }
-        self.run(core, task, CommandEvent::Start);
+        Iscsi::run(self, core, task, TaskEvent::Start);
     }
 
     /// Tasks ended: others may have waited for them. Returns whether any ran.
     pub(crate) fn run_ordering(&mut self, core: &mut Core) -> bool {
         let mut ran = false;
-        while std::mem::take(&mut self.order_changed) || ran {
-            let may_run = |task: &&Task| {
-                matches!(task.state, TaskState::Ordering) && self.tasks.may_run(task)
-            };
+        while std::mem::take(&mut self.protocol.order_changed) || ran {
+            let may_run =
+                |task: &&Task| matches!(task.state, TaskState::Ordering) && self.may_run(task);
             let Some(slot) = self
                 .tasks
                 .iter()
@@ -123,10 +111,19 @@ impl Connection {
                 break;
             };
             let task = self.tasks.take(slot).expect("found above");
-            self.run(core, task, CommandEvent::Start);
+            Iscsi::run(self, core, task, TaskEvent::Start);
             ran = true;
         }
         ran
+    }
+
+    /// Whether the order of ordered tasks lets this one run: those parked are all that have not
+    /// ended (SAM-5 §8.6). Tasks on different logical units do not wait for each other.
+    fn may_run(&self, task: &Task) -> bool {
+        let before =
+            |other: &ScsiWork| other.lun == task.work.lun && other.sequence < task.work.sequence;
+        let mut others = self.tasks.iter().map(|other| &other.work);
+        !others.any(|other| before(other) && (task.work.ordered || other.ordered))
     }
 
     /// Bytes of write data that will come and be used.
@@ -153,7 +150,7 @@ impl Connection {
     }
 
     /// Runs a task until it ends or waits.
-    pub(crate) fn run(&mut self, core: &mut Core, mut task: Task, mut event: CommandEvent) {
+    pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, mut event: CommandEvent) {
         loop {
             let step = self.step(core, &mut task, event);
             let medium = match step {
@@ -174,12 +171,12 @@ impl Connection {
                     None => Medium::Now(Err(MediaError::Io)),
                 },
                 Step::Persist(order) => {
-                    self.persist(core, &task, order);
+                    core.persist(task.address, task.unit, order);
                     task.state = TaskState::Elsewhere;
                     Medium::Parked
                 }
                 Step::AbortTasks(nexuses) => {
-                    self.abort_for_preemption(core, &task, nexuses);
+                    Self::abort_for_preemption(core, &task, nexuses);
                     task.state = TaskState::Elsewhere;
                     Medium::Parked
                 }
@@ -192,33 +189,25 @@ impl Connection {
     }
 
     fn step(&self, core: &Core, task: &mut Task, event: CommandEvent) -> Step {
-        let luns = self
-            .session
-            .as_ref()
-            .map_or(&[][..], |session| &session.luns);
+        let luns = self.protocol.luns();
         let siblings = SessionSiblings {
             luns,
             exports: &core.shared.exports,
         };
-        let unit = task
-            .lun
-            .and_then(|lun| luns.get(lun))
-            .map(|entry| &*core.shared.unit(entry.unit).logical_unit);
+        let unit = task.unit.map(|unit| &*core.shared.unit(unit).logical_unit);
         let buffers = Buffers {
             data_out: task.data_out.as_deref().unwrap_or_default(),
             scratch: task.scratch.as_deref_mut().unwrap_or_default(),
             data_in: &mut task.parameter_data,
         };
-        task.command.step(unit, event, buffers, &siblings)
+        task.work.command.step(unit, event, buffers, &siblings)
     }
 
-    pub(crate) fn unit_index(&self, task: &Task, selector: UnitSelector) -> Option<usize> {
-        let luns = &self.session.as_ref()?.luns;
-        let entry = match selector {
-            UnitSelector::Own => luns.get(task.lun?)?,
-            UnitSelector::Sibling(index) => luns.get(index.0)?,
-        };
-        Some(entry.unit)
+    fn unit_index(&self, task: &Task, selector: UnitSelector) -> Option<usize> {
+        match selector {
+            UnitSelector::Own => task.unit,
+            UnitSelector::Sibling(index) => Some(self.lun_entry(index.0)?.unit),
+        }
     }
 
     /// Answers a task and lets go of all it holds.
@@ -230,19 +219,23 @@ impl Connection {
     ) {
         let id = TaskId(task.address.slot);
         let good = completion.status == Status::GOOD;
-        let transfer = task.command.transfer();
+        let transfer = task.work.command.transfer();
         let sense = completion.sense_bytes();
         let sense = sense.as_ref().map_or(&[][..], |sense| sense.as_ref());
         let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
         if let DataIn::Inline = data_in {
             if good {
-                self.machine.commit_inline_read(id, &mut self.transmit);
+                self.protocol
+                    .machine
+                    .commit_inline_read(id, &mut self.channel.transmit);
                 return self.let_go(core, task);
             }
-            self.machine.rollback_inline_read(id, &mut self.transmit);
+            self.protocol
+                .machine
+                .rollback_inline_read(id, &mut self.channel.transmit);
         }
         let parameter_length = task.parameter_data.len();
-        let expected = task.expected_data_transfer_length as usize;
+        let expected = task.work.expected_data_transfer_length as usize;
         let mut sent = None;
         let (payload, scsi_length) = match &data_in {
             DataIn::Zeros(length) if good => (Payload::Zeros(*length), transfer.length),
@@ -251,11 +244,11 @@ impl Connection {
                 (Payload::Bytes(buffer), transfer.length)
             }
             DataIn::Buffer(buffer) if good => {
-                let number = self.sending.vacant_key();
+                let number = self.channel.sending.vacant_key();
                 sent = Some(number);
                 let length = buffer
                     .len()
-                    .min(task.expected_data_transfer_length as usize);
+                    .min(task.work.expected_data_transfer_length as usize);
                 let id = PayloadId(number as u64);
                 (
                     Payload::Buffer {
@@ -283,10 +276,12 @@ impl Connection {
             data_in: payload,
             scsi_length,
         };
-        self.machine.complete(id, completion, &mut self.transmit);
+        self.protocol
+            .machine
+            .complete(id, completion, &mut self.channel.transmit);
         if let DataIn::Buffer(buffer) = data_in {
             if by_reference {
-                let number = self.sending.insert(buffer);
+                let number = self.channel.sending.insert(buffer);
                 debug_assert_eq!(Some(number), sent);
             } else {
                 core.pool.put(buffer);
@@ -295,59 +290,9 @@ impl Connection {
         self.let_go(core, task);
     }
 
-    /// A task has ended: its memory is free, and others may run.
-    pub(crate) fn let_go(&mut self, core: &mut Core, mut task: Task) {
-        self.release_gate(core, &mut task);
-        self.reading -= task.reading;
-        self.writing -= task.writing;
-        core.recycle(task.data_out.take());
-        core.recycle(task.scratch.take());
-        if let DataIn::Buffer(buffer) = task.data_in {
-            core.pool.put(buffer);
-        }
-        if self.ordered > 0 {
-            self.ordered -= usize::from(task.ordered);
-            self.order_changed = true;
-        }
-    }
-
-    /// The task no longer keeps others from writing.
-    fn release_gate(&self, core: &Core, task: &mut Task) {
-        if std::mem::take(&mut task.exclusive)
-            && let Some(unit) = self.unit_index(task, UnitSelector::Own)
-        {
-            core.leave_exclusive(unit, task.address);
-        }
-    }
-
-    /// Stores the reservations of a task's unit on a helper thread.
-    fn persist(&self, core: &Core, task: &Task, order: StoreOrder) {
-        let shared = Arc::clone(&core.shared);
-        let post = core.post().clone();
-        let address = task.address;
-        let unit = self.unit_index(task, UnitSelector::Own);
-        core.shared.blocking.run(Box::new(move || {
-            let stored = match (&shared.reservation_store, unit) {
-                (Some(store), Some(unit)) => {
-                    let uuid = shared.unit(unit).volume.identity().uuid;
-                    store.store(uuid, &order).inspect_err(|error| {
-                        let path = store.path(uuid);
-                        tracing::error!(path = %path.display(), %error, "reservations not stored");
-                    })
-                }
-                .is_ok(),
-                _ => false,
-            };
-            post.send(Message::Persisted {
-                task: address,
-                stored,
-            });
-        }));
-    }
-
     /// PREEMPT AND ABORT: the tasks of the preempted nexuses end before the command does.
-    fn abort_for_preemption(&self, core: &Core, task: &Task, nexuses: Vec<Arc<Nexus>>) {
-        let Some(unit) = self.unit_index(task, UnitSelector::Own) else {
+    fn abort_for_preemption(core: &Core, task: &Task, nexuses: Vec<Arc<Nexus>>) {
+        let Some(unit) = task.unit else {
             return;
         };
         let order = AbortOrder::new(
@@ -360,7 +305,7 @@ impl Connection {
     }
 
     fn lun_entry(&self, index: usize) -> Option<&LunEntry> {
-        self.session.as_ref()?.luns.get(index)
+        self.protocol.luns().get(index)
     }
 }
 

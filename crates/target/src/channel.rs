@@ -1,0 +1,286 @@
+//! The socket side of a connection, whatever it speaks.
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+
+use longshore_reactor::{Buffer, TimerId};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit};
+use slab::Slab;
+
+use crate::core::Core;
+use crate::message::ConnectionAddress;
+use crate::platform::Link;
+
+/// While so much waits to be sent, nothing more is received: the peer does not read.
+const STOP_RECEIVING_BYTES: usize = 4 << 20;
+/// Time for a peer to take what was queued before its connection closes.
+const CLOSE_TIMEOUT_MS: u64 = 5_000;
+/// Bytes taken from a peer after the last answer, so that it can read that answer.
+const DISCARDED_BYTES_MAX: usize = 16 << 20;
+/// Segments in one send. Linux takes up to 1,024.
+const SEGMENTS_PER_SEND: usize = 256;
+/// Shared zeros that zero segments point at.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+/// Whether the connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It does.
+    Open,
+    /// It is over; tear it down.
+    Over,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub address: ConnectionAddress,
+    pub link: Box<dyn Link>,
+    pub transmit: Transmit,
+    /// Payload that the transmit queue refers to, by [`PayloadId`].
+    pub sending: Slab<Buffer>,
+    pub timer: Option<(TimerId, u64)>,
+    /// It is in the shard's list of connections to be received from.
+    pub is_listed: bool,
+    /// It is in the shard's list of connections with something to send.
+    pub is_dirty: bool,
+    /// Who is at the other end.
+    pub peer: SocketAddr,
+    /// Our address, as the peer reached it.
+    pub reached: SocketAddr,
+    /// Index of the listener it came in by.
+    pub portal: usize,
+    readable: bool,
+    /// The end of the stream has been reported, which happens once. Until it is reached, a short
+    /// receive does not mean that nothing else is there.
+    hang_up: bool,
+    writable: bool,
+    /// Nothing more is received; what is queued is sent, then it is over.
+    closing: bool,
+    /// When it is over although the peer has not taken what is queued.
+    close_by_ms: Option<u64>,
+    /// Why it closes is in an answer that was queued then. The kernel would throw that away, and
+    /// reset the connection, if it was closed with bytes that nobody received.
+    explains: bool,
+    /// Everything is sent and the peer knows. What it sends still is thrown away: so many bytes yet.
+    discarded: Option<usize>,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        address: ConnectionAddress,
+        link: Box<dyn Link>,
+        portal: usize,
+    ) -> std::io::Result<Self> {
+        let (peer, reached) = link.addresses()?;
+        Ok(Self {
+            address,
+            link,
+            transmit: Transmit::new(),
+            sending: Slab::new(),
+            timer: None,
+            is_listed: false,
+            is_dirty: false,
+            peer,
+            reached,
+            portal,
+            readable: true,
+            hang_up: false,
+            writable: true,
+            closing: false,
+            close_by_ms: None,
+            explains: false,
+            discarded: None,
+        })
+    }
+
+    pub(crate) fn set_readable(&mut self, hang_up: bool) {
+        self.readable = true;
+        self.hang_up |= hang_up;
+    }
+
+    pub(crate) fn set_writable(&mut self) {
+        self.writable = true;
+    }
+
+    /// Whether there is something to receive and room for what may come of it. `wanted`: the protocol
+    /// takes input now.
+    pub(crate) fn wants_turn(&self, wanted: bool) -> bool {
+        self.readable
+            && (self.discarded.is_some() || wanted && !self.closing)
+            && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
+    }
+
+    /// Whether it closes once everything is sent.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Stops receiving; the rest is sent. `answered`: the last of what is queued says why, and the peer
+    /// may be sending still. Returns whether this is news.
+    pub(crate) fn close(&mut self, answered: bool) -> bool {
+        if self.closing {
+            return false;
+        }
+        self.explains = answered && !self.transmit.is_empty();
+        self.closing = true;
+        true
+    }
+
+    /// When it is to be over at the latest, if it closes.
+    pub(crate) fn close_by_ms(&self) -> Option<u64> {
+        self.close_by_ms
+    }
+
+    /// Receives into `buffers`, which have `room`.
+    pub(crate) fn receive(&mut self, buffers: &mut [IoSliceMut<'_>], room: usize) -> Received {
+        match self.link.receive(buffers) {
+            Ok(0) => {
+                tracing::debug!(peer = %self.peer, "peer closed the connection");
+                Received::End
+            }
+            Ok(n) => {
+                self.readable = self.hang_up || n == room;
+                Received::Bytes(n)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Received::Nothing
+            }
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "receive failed");
+                Received::Failed
+            }
+        }
+    }
+
+    /// Whether what is received is thrown away.
+    pub(crate) fn discards(&self) -> bool {
+        self.discarded.is_some()
+    }
+
+    /// Receives what nobody wants, until the peer closes its end.
+    pub(crate) fn discard(&mut self, receive_buffer: &mut [u8]) -> Fate {
+        let discarded = self.discarded.unwrap_or(0);
+        match self.link.receive(&mut [IoSliceMut::new(receive_buffer)]) {
+            Ok(n) if n > 0 && discarded + n <= DISCARDED_BYTES_MAX => {
+                self.discarded = Some(discarded + n);
+                Fate::Open
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Fate::Open
+            }
+            _ => Fate::Over,
+        }
+    }
+
+    /// Whether there is something to send and the socket may take it.
+    pub(crate) fn may_send(&self) -> bool {
+        !self.transmit.is_empty() && self.writable
+    }
+
+    /// Sends once.
+    pub(crate) fn send(&mut self, core: &mut Core) -> Sent {
+        let mut slices = [IoSlice::new(&[]); SEGMENTS_PER_SEND];
+        let mut count = 0;
+        let mut length = 0;
+        let arena = self.transmit.arena();
+        for (slice, segment) in slices.iter_mut().zip(self.transmit.segments()) {
+            let bytes = match segment {
+                Segment::Arena { start, length } => &arena[start..start + length],
+                Segment::Zeros { length } => &ZEROS[..length.min(ZEROS.len())],
+                Segment::Buffer { id, start, length } => {
+                    let number = usize::try_from(id.0).expect("we numbered it");
+                    &self.sending[number][start..start + length]
+                }
+            };
+            *slice = IoSlice::new(bytes);
+            count += 1;
+            length += bytes.len();
+            if bytes.len() < segment.length() {
+                break;
+            }
+        }
+        match self.link.send(&slices[..count]) {
+            Ok(sent) => {
+                self.writable = sent == length;
+                let mut released = std::mem::take(&mut core.released);
+                self.transmit.advance(sent, &mut released);
+                self.release(core, &mut released);
+                core.released = released;
+                Sent::Some
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.writable = false;
+                Sent::Nothing
+            }
+            Err(error) => {
+                tracing::debug!(peer = %self.peer, %error, "send failed");
+                Sent::Failed
+            }
+        }
+    }
+
+    /// Goes on with closing after everything that could be sent was sent.
+    pub(crate) fn continue_closing(&mut self, now_ms: u64) -> Fate {
+        if !self.closing {
+            return Fate::Open;
+        }
+        // A peer that reads nothing must not keep its connection, and the memory of what it was to
+        // read, for ever.
+        let close_by_ms = *self.close_by_ms.get_or_insert(now_ms + CLOSE_TIMEOUT_MS);
+        if now_ms >= close_by_ms {
+            return Fate::Over;
+        }
+        if !self.transmit.is_empty() || self.discarded.is_some() {
+            return Fate::Open;
+        }
+        if !self.explains || !self.link.finish_sending().unwrap_or(false) {
+            return Fate::Over;
+        }
+        self.discarded = Some(0);
+        self.readable = true;
+        Fate::Open
+    }
+
+    /// Gives back payload that has left.
+    fn release(&mut self, core: &mut Core, released: &mut Vec<PayloadId>) {
+        for id in released.drain(..) {
+            let number = usize::try_from(id.0).expect("we numbered it");
+            core.pool.put(self.sending.remove(number));
+        }
+    }
+
+    /// Gives up what is queued.
+    pub(crate) fn tear_down(&mut self, core: &mut Core) {
+        self.transmit.release_all(&mut Vec::new());
+        for (_, buffer) in std::mem::take(&mut self.sending) {
+            core.pool.put(buffer);
+        }
+    }
+}
+
+/// What came of an attempt to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many bytes.
+    Bytes(usize),
+    /// There is nothing now.
+    Nothing,
+    /// The peer sends no more.
+    End,
+    /// The connection is broken.
+    Failed,
+}
+
+/// What came of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// At least a byte left.
+    Some,
+    /// The socket takes nothing now.
+    Nothing,
+    /// The connection is broken.
+    Failed,
+}
