@@ -1,5 +1,6 @@
 //! Decoders: whatever they take they give back, and what they refuse they refuse without a panic.
 
+use longshore_block::reservation::ReservationTable;
 use longshore_iscsi::chap::{format_binary_value, parse_binary_value};
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::pdu::{
@@ -8,7 +9,6 @@ use longshore_iscsi::pdu::{
     SnackRequest, TaskManagementRequest, TaskManagementResponse, TextRequest, TextResponse,
 };
 use longshore_iscsi::text;
-use longshore_scsi::reservation::ReservationTable;
 
 /// Decodes a header as each PDU there is: what comes out encodes to a header that decodes to the
 /// same again.

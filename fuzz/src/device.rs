@@ -7,6 +7,7 @@ use longshore_block::media::Place;
 use longshore_block::media::{
     BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
+use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Siblings, Step, UnitIndex,
 };
@@ -48,21 +49,24 @@ impl Siblings for Alone {
 /// input, for each command: 1 byte length of the CDB and initiator, CDB, 1 byte length of data, data
 /// ```
 pub fn device_commands(input: &[u8]) {
-    let unit = LogicalUnit::new(LogicalUnitConfig {
-        uuid: Uuid::from_u128(1),
-        name: "fuzz".into(),
-        serial: "F".into(),
-        block_size: BLOCK_SIZE,
-        block_count: BLOCKS,
-        read_only: false,
-        volatile_cache: true,
-        unmap_granularity_blocks: Some(8),
-        unmapped_reads_zeros: true,
-        rotational: false,
-        max_transfer_blocks: 256,
-        persistent_reservations_store: true,
-        product_revision: "0".into(),
-    });
+    let unit = LogicalUnit::new(
+        LogicalUnitConfig {
+            uuid: Uuid::from_u128(1),
+            name: "fuzz".into(),
+            serial: "F".into(),
+            block_size: BLOCK_SIZE,
+            block_count: BLOCKS,
+            read_only: false,
+            volatile_cache: true,
+            unmap_granularity_blocks: Some(8),
+            unmapped_reads_zeros: true,
+            rotational: false,
+            max_transfer_blocks: 256,
+            persistent_reservations_store: true,
+            product_revision: "0".into(),
+        },
+        Reservations::new(),
+    );
     let nexuses = [1, 2].map(|number| unit.attach(port(number)));
     let mut rest = input;
     while let Some((&shape, next)) = rest.split_first() {

@@ -26,11 +26,11 @@ use crate::media;
 use crate::media::partial_write::PartialWrite;
 use crate::nexus::Nexus;
 use crate::parameter::Parameter;
-use crate::reservation::StoreOrder;
 use crate::sense::{AdditionalSense, Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
 use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
+use longshore_block::reservation::{Participant, StoreOrder};
 
 /// Which way the data of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ pub enum Step {
     /// Store these bytes (the unit's reservations) durably, then step with
     /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
     Persist(StoreOrder),
-    /// Abort all tasks of these nexuses on this unit (PREEMPT AND ABORT), then step with
-    /// [`CommandEvent::TasksAborted`].
-    AbortTasks(Vec<Arc<Nexus>>),
+    /// Abort all commands of these nexuses and NVMe hosts on this unit's volume (PREEMPT AND ABORT),
+    /// then step with [`CommandEvent::TasksAborted`].
+    AbortTasks(Vec<Arc<dyn Participant>>),
     /// It is over.
     Complete(Completion),
 }

@@ -4,15 +4,16 @@
 //!
 //! ```text
 //! bit  0..12  pending unit attention conditions, highest precedence first
-//! bit 24..27  reservations: what would conflict at this moment (see `reservation::access`)
+//! bit 24..27  reservations: what would conflict at this moment (see `longshore_block::reservation`)
 //! ```
 //!
 //! A command that finds its bits clear is admitted with one load. The reservation bits are written
-//! under the logical unit's lock, the unit attention bits by whoever establishes or reports one.
+//! under the lock of the reservations, the unit attention bits by whoever establishes or reports one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::reservation::NexusIdentity;
+use longshore_block::reservation::{NexusIdentity, NoticeEvent, Participant};
+
 use crate::unit_attention::UnitAttention;
 
 /// Names of both ends of an I_T nexus, as the transport knows them.
@@ -126,8 +127,8 @@ impl Nexus {
         self.gate.fetch_and(!attention.bit(), Ordering::AcqRel) & attention.bit() != 0
     }
 
-    /// Replaces the reservation bits. Only under the logical unit's lock.
-    pub(crate) fn set_reservation_bits(&self, bits: u8) {
+    /// Replaces the reservation bits. Only under the lock of the reservations.
+    fn set_reservation_bits(&self, bits: u8) {
         let bits = u32::from(bits) << GATE_RESERVATION_SHIFT;
         let mut gate = self.gate.load(Ordering::Acquire);
         while let Err(now) = self.gate.compare_exchange_weak(
@@ -138,6 +139,29 @@ impl Nexus {
         ) {
             gate = now;
         }
+    }
+}
+
+impl Participant for Nexus {
+    fn identity(&self) -> &NexusIdentity {
+        &self.identity
+    }
+
+    fn set_reservation_gate(&self, bits: u8) {
+        self.set_reservation_bits(bits);
+    }
+
+    /// Registrants without a session learn from POWER ON … OCCURRED when they are back.
+    fn notify(&self, event: NoticeEvent) {
+        self.establish(match event {
+            NoticeEvent::ReservationsPreempted => UnitAttention::ReservationsPreempted,
+            NoticeEvent::ReservationsReleased => UnitAttention::ReservationsReleased,
+            NoticeEvent::RegistrationsPreempted => UnitAttention::RegistrationsPreempted,
+        });
+    }
+
+    fn tasks_cleared(&self) {
+        self.establish(UnitAttention::CommandsCleared);
     }
 }
 

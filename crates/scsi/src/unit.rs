@@ -2,8 +2,9 @@
 //!
 //! A command asks two things of it on the data path, both answered by atomic loads: the capacity,
 //! and whether its nexus may do this now ([`LogicalUnit::admit`]). Everything that changes who may
-//! do what (attach, reset, reservations) takes the one lock, and leaves its result in the gate of
-//! every nexus (see [`crate::nexus`]).
+//! do what (attach, reset, reservations) takes a lock, and leaves its result in the gate of every
+//! nexus (see [`crate::nexus`]). The lock of the unit may be held while that of the reservations is
+//! taken, never the reverse.
 //!
 //! What happens to whom (SAM-5 §6.3):
 //!
@@ -19,6 +20,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use longshore_block::reservation::{self, Participant, Reservations, gate_bit};
 use uuid::Uuid;
 
 use crate::access::Access;
@@ -26,7 +28,6 @@ use crate::command::Completion;
 use crate::extended_copy::CopyResults;
 use crate::mode::ModeState;
 use crate::nexus::{GATE_RESERVATION_SHIFT, Nexus, NexusPort};
-use crate::reservation::{ReservationFormatError, Reservations};
 use crate::sense::Sense;
 use crate::status::Status;
 use crate::unit_attention::UnitAttention;
@@ -79,29 +80,34 @@ pub struct LogicalUnit {
     config: LogicalUnitConfig,
     block_count: AtomicU64,
     modes: ModeState,
+    /// RESERVE (6) and persistent reservations. Whatever else exports the volume has them too.
+    reservations: Arc<Reservations>,
     shared: Mutex<Shared>,
 }
+
+/// Target ports a unit remembers; more are not told apart by ALL_TG_PT.
+const MAX_TARGET_PORTS: usize = 64;
 
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Nexuses of the sessions that exist.
     pub(crate) nexuses: Vec<Arc<Nexus>>,
-    /// RESERVE (6) and persistent reservations.
-    pub(crate) reservations: Reservations,
+    target_ports: Vec<u16>,
     /// Results of EXTENDED COPY that RECEIVE COPY RESULTS may still ask for.
     pub(crate) copies: CopyResults,
 }
 
 impl LogicalUnit {
-    /// A logical unit without sessions and reservations.
-    pub fn new(config: LogicalUnitConfig) -> Arc<Self> {
+    /// A logical unit without sessions, whose reservations are those of its volume.
+    pub fn new(config: LogicalUnitConfig, reservations: Arc<Reservations>) -> Arc<Self> {
         Arc::new(Self {
             block_count: AtomicU64::new(config.block_count),
             modes: ModeState::new(),
+            reservations,
             shared: Mutex::new(Shared {
                 nexuses: Vec::new(),
-                reservations: Reservations::default(),
+                target_ports: Vec::new(),
                 copies: CopyResults::default(),
             }),
             config,
@@ -117,6 +123,11 @@ impl LogicalUnit {
     /// Settings that MODE SELECT changes.
     pub fn modes(&self) -> &ModeState {
         &self.modes
+    }
+
+    /// Reservations of the volume.
+    pub fn reservations(&self) -> &Arc<Reservations> {
+        &self.reservations
     }
 
     /// Block size in bytes, and number of blocks at this moment.
@@ -152,21 +163,24 @@ impl LogicalUnit {
             .find(|known| known.is_same_port(&nexus))
             .cloned();
         if let Some(replaced) = replaced {
-            shared.detach(&replaced);
+            self.detach_locked(&mut shared, &replaced);
         }
-        shared
-            .reservations
-            .add_target_port(nexus.port().relative_target_port);
+        shared.add_target_port(nexus.port().relative_target_port);
         shared.nexuses.push(Arc::clone(&nexus));
-        shared.refresh_gates();
+        self.reservations.join(Arc::<Nexus>::clone(&nexus));
         nexus
     }
 
     /// The session is gone (I_T nexus loss): RESERVE (6) is released, persistent reservations stay.
     pub fn detach(&self, nexus: &Arc<Nexus>) {
-        let mut shared = self.lock();
-        shared.detach(nexus);
-        shared.refresh_gates();
+        self.detach_locked(&mut self.lock(), nexus);
+    }
+
+    fn detach_locked(&self, shared: &mut Shared, nexus: &Arc<Nexus>) {
+        nexus.set_detached();
+        shared.nexuses.retain(|known| !Arc::ptr_eq(known, nexus));
+        shared.copies.nexus_lost(nexus);
+        self.reservations.leave(&**nexus);
     }
 
     /// Nexuses of the sessions that exist.
@@ -180,8 +194,12 @@ impl LogicalUnit {
     pub fn set_target_ports(&self, ports: &[u16]) {
         let mut shared = self.lock();
         for port in ports {
-            shared.reservations.add_target_port(*port);
+            shared.add_target_port(*port);
         }
+    }
+
+    pub(crate) fn target_ports(&self) -> Vec<u16> {
+        self.lock().target_ports.clone()
     }
 
     /// Carries out a reset, after the driver aborted the tasks it has to abort.
@@ -190,10 +208,9 @@ impl LogicalUnit {
     /// reset says 29/00, because that is the code that is understood everywhere.
     pub fn reset(&self, kind: Reset) {
         let mut shared = self.lock();
-        shared.reservations.release_legacy();
+        self.reservations.reset_legacy();
         shared.copies.clear();
         self.modes.reset();
-        shared.refresh_gates();
         let attention = match kind {
             Reset::LogicalUnit => UnitAttention::LogicalUnitReset,
             Reset::TargetWarm | Reset::TargetCold => UnitAttention::PowerOnOrReset,
@@ -203,13 +220,12 @@ impl LogicalUnit {
         }
     }
 
-    /// `origin` cleared commands of the `affected` nexuses (CLEAR TASK SET, PREEMPT AND ABORT).
-    pub fn tasks_cleared_by(&self, origin: &Nexus, affected: &[Arc<Nexus>]) {
-        for nexus in affected {
-            if !std::ptr::eq(Arc::as_ptr(nexus), origin) {
-                nexus.establish(UnitAttention::CommandsCleared);
-            }
-        }
+    /// `origin` cleared commands of `affected` (CLEAR TASK SET, PREEMPT AND ABORT).
+    pub fn tasks_cleared_by<P>(&self, origin: &Nexus, affected: &[Arc<P>])
+    where
+        P: Participant + ?Sized,
+    {
+        reservation::tasks_cleared_by(origin, affected);
     }
 
     /// Establishes a condition for every nexus.
@@ -242,8 +258,7 @@ impl LogicalUnit {
     /// # Errors
     /// The completion the command ends with.
     pub fn admit(&self, nexus: &Nexus, access: Access) -> Result<(), Completion> {
-        let conflict_bits =
-            u32::from(crate::reservation::gate_bit(access.reservation)) << GATE_RESERVATION_SHIFT;
+        let conflict_bits = u32::from(gate_bit(access.reservation)) << GATE_RESERVATION_SHIFT;
         let attention_bits = if access.ignores_unit_attention {
             0
         } else {
@@ -276,22 +291,6 @@ impl LogicalUnit {
         }
     }
 
-    /// Reservations as bytes that [`Self::restore_reservations`] takes (docs/formats/reservations.md).
-    pub fn reservations_to_bytes(&self) -> Vec<u8> {
-        self.lock().reservations.table().to_bytes()
-    }
-
-    /// Takes up reservations stored before a restart. Meant to be called before sessions exist.
-    ///
-    /// # Errors
-    /// The bytes are not what `reservations_to_bytes` or `Step::Persist` gave; nothing changes then.
-    pub fn restore_reservations(&self, bytes: &[u8]) -> Result<(), ReservationFormatError> {
-        let mut shared = self.lock();
-        shared.reservations.restore(bytes)?;
-        shared.refresh_gates();
-        Ok(())
-    }
-
     pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
         // A panic elsewhere must not take the volume down with it; every change under the lock is
         // made by assigning finished values.
@@ -300,17 +299,11 @@ impl LogicalUnit {
 }
 
 impl Shared {
-    fn detach(&mut self, nexus: &Arc<Nexus>) {
-        nexus.set_detached();
-        self.nexuses.retain(|known| !Arc::ptr_eq(known, nexus));
-        self.reservations.nexus_lost(nexus);
-        self.copies.nexus_lost(nexus);
-    }
-
-    /// Writes what each nexus may do now into its gate.
-    pub(crate) fn refresh_gates(&self) {
-        for nexus in &self.nexuses {
-            nexus.set_reservation_bits(self.reservations.gate_of(nexus));
+    fn add_target_port(&mut self, relative_identifier: u16) {
+        if self.target_ports.len() < MAX_TARGET_PORTS
+            && !self.target_ports.contains(&relative_identifier)
+        {
+            self.target_ports.push(relative_identifier);
         }
     }
 }

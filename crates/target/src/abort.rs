@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use longshore_scsi::nexus::Nexus;
+use longshore_block::reservation::{Participant, is_same_participant};
 
 use crate::mail::Post;
 use crate::message::{AbortedFor, ConnectionAddress, Message, Note, TaskAddress};
@@ -29,10 +29,10 @@ pub(crate) enum AbortScope {
     Unit { unit: usize },
     /// All tasks of all nexuses on several units.
     Units { units: Vec<usize> },
-    /// All tasks of these nexuses on one unit.
-    Nexuses {
+    /// All tasks of these nexuses and hosts on one unit.
+    Participants {
         unit: usize,
-        nexuses: Vec<Arc<Nexus>>,
+        participants: Vec<Arc<dyn Participant>>,
     },
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct AbortOrder {
     scope: AbortScope,
     /// Tasks that stay, although the scope names them.
     except: Exception,
-    /// The nexuses that lost tasks.
-    aborted: Mutex<Vec<Arc<Nexus>>>,
+    /// The nexuses and hosts that lost tasks.
+    aborted: Mutex<Vec<Arc<dyn Participant>>>,
     waiter: AbortedFor,
     post: Post,
 }
@@ -79,13 +79,13 @@ impl AbortOrder {
         })
     }
 
-    /// Whether it is about this task, which runs on that unit for that nexus. `sequence` is its place
+    /// Whether it is about this task, which runs on that unit for that nexus or host. `sequence` is its place
     /// in the order of arrival on its connection.
     pub(crate) fn names(
         &self,
         task: TaskAddress,
         sequence: u64,
-        on: Option<(usize, &Arc<Nexus>)>,
+        on: Option<(usize, &dyn Participant)>,
     ) -> bool {
         let stays = match self.except {
             Exception::Task(except) => except == task,
@@ -106,8 +106,9 @@ impl AbortOrder {
             }
             AbortScope::Unit { unit } => on_unit(*unit),
             AbortScope::Units { units } => units.iter().any(|unit| on_unit(*unit)),
-            AbortScope::Nexuses { unit, nexuses } => on.is_some_and(|(own_unit, own)| {
-                own_unit == *unit && nexuses.iter().any(|nexus| Arc::ptr_eq(nexus, own))
+            AbortScope::Participants { unit, participants } => on.is_some_and(|(own_unit, own)| {
+                let is_own = |one: &Arc<dyn Participant>| is_same_participant(&**one, own);
+                own_unit == *unit && participants.iter().any(is_own)
             }),
         }
     }
@@ -120,16 +121,19 @@ impl AbortOrder {
             AbortScope::Ended { connection } => *connection == of,
             AbortScope::ConnectionUnit { unit, .. }
             | AbortScope::Unit { unit }
-            | AbortScope::Nexuses { unit, .. } => *unit == wanted,
+            | AbortScope::Participants { unit, .. } => *unit == wanted,
             AbortScope::Units { units } => units.contains(&wanted),
         }
     }
 
-    /// A task of that nexus was aborted.
-    pub(crate) fn note_aborted(&self, nexus: &Arc<Nexus>) {
+    /// A task of that nexus or host was aborted.
+    pub(crate) fn note_aborted(&self, whose: Arc<dyn Participant>) {
         let mut aborted = self.aborted.lock().expect("nothing panics under this lock");
-        if !aborted.iter().any(|known| Arc::ptr_eq(known, nexus)) {
-            aborted.push(Arc::clone(nexus));
+        if !aborted
+            .iter()
+            .any(|known| is_same_participant(&**known, &*whose))
+        {
+            aborted.push(whose);
         }
     }
 }

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use longshore_block::reservation::StoreOrder;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
 use longshore_wire::transmit::PayloadId;
-
-use longshore_scsi::reservation::StoreOrder;
 
 use crate::abort::AbortOrder;
 use crate::config::{Limits, TransmitPolicy};

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use longshore_block::reservation::Reservations;
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::session_parameters::PortalGroupTag;
 use longshore_iscsi::target::directory::{
@@ -49,23 +50,26 @@ impl Unit {
         let geometry = volume.geometry();
         let characteristics = volume.characteristics();
         let block_size = geometry.block_size;
-        let logical_unit = LogicalUnit::new(LogicalUnitConfig {
-            uuid: identity.uuid,
-            name: identity.name.clone(),
-            serial: identity.serial.clone(),
-            block_size,
-            block_count: geometry.block_count,
-            read_only: characteristics.read_only,
-            volatile_cache: characteristics.write_cache == WriteCache::Volatile,
-            unmap_granularity_blocks: characteristics
-                .unmap_granularity
-                .map(|bytes| bytes.div_ceil(block_size)),
-            unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
-            rotational: characteristics.rotational,
-            max_transfer_blocks: max_transfer_bytes(memory) / block_size,
-            persistent_reservations_store: keeps_reservations,
-            product_revision: product_revision(),
-        });
+        let logical_unit = LogicalUnit::new(
+            LogicalUnitConfig {
+                uuid: identity.uuid,
+                name: identity.name.clone(),
+                serial: identity.serial.clone(),
+                block_size,
+                block_count: geometry.block_count,
+                read_only: characteristics.read_only,
+                volatile_cache: characteristics.write_cache == WriteCache::Volatile,
+                unmap_granularity_blocks: characteristics
+                    .unmap_granularity
+                    .map(|bytes| bytes.div_ceil(block_size)),
+                unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
+                rotational: characteristics.rotational,
+                max_transfer_blocks: max_transfer_bytes(memory) / block_size,
+                persistent_reservations_store: keeps_reservations,
+                product_revision: product_revision(),
+            },
+            Reservations::new(),
+        );
         Self {
             block_shift: block_size.trailing_zeros(),
             gate: WriteGate::new(shards),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use longshore_block::reservation::Participant;
 use longshore_iscsi::target::TaskManagementId;
-use longshore_scsi::nexus::Nexus;
 
 use crate::abort::AbortOrder;
 use crate::platform::Link;
@@ -58,14 +58,14 @@ pub(crate) enum Note {
     /// a task.
     PreemptedTasksAborted {
         task: TaskAddress,
-        /// Nexuses that lost tasks.
-        aborted: Vec<Arc<Nexus>>,
+        /// Nexuses and hosts that lost tasks.
+        aborted: Vec<Arc<dyn Participant>>,
     },
     /// The same for a task management request of an iSCSI connection.
     ManagementDone {
         request: TaskManagementId,
-        /// Nexuses that lost tasks.
-        aborted: Vec<Arc<Nexus>>,
+        /// Nexuses and hosts that lost tasks.
+        aborted: Vec<Arc<dyn Participant>>,
     },
     /// The iSCSI target was reset cold: its connections end.
     TargetReset(usize),

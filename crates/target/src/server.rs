@@ -419,7 +419,8 @@ fn restore_reservations(store: &ReservationStore, units: &[Unit]) -> Result<(), 
             .map_err(|error| failed(error.to_string()))?;
         if let Some(bytes) = stored {
             unit.logical_unit
-                .restore_reservations(&bytes)
+                .reservations()
+                .restore(&bytes)
                 .map_err(|error| failed(error.to_string()))?;
         }
     }

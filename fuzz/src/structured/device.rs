@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, ExtentState, MediaError, MediaOperation, MediaOutcome};
+use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Siblings, Step, UnitIndex,
 };
@@ -47,21 +48,24 @@ impl Siblings for Alone<'_> {
 
 impl Device {
     fn new(block_size: u32) -> Self {
-        let unit = LogicalUnit::new(LogicalUnitConfig {
-            uuid: Uuid::from_u128(1),
-            name: "fuzz".to_owned(),
-            serial: "FUZZ".to_owned(),
-            block_size,
-            block_count: 1 << 12,
-            read_only: false,
-            volatile_cache: true,
-            unmap_granularity_blocks: Some(8),
-            unmapped_reads_zeros: true,
-            rotational: false,
-            max_transfer_blocks: 4096,
-            persistent_reservations_store: true,
-            product_revision: "0".to_owned(),
-        });
+        let unit = LogicalUnit::new(
+            LogicalUnitConfig {
+                uuid: Uuid::from_u128(1),
+                name: "fuzz".to_owned(),
+                serial: "FUZZ".to_owned(),
+                block_size,
+                block_count: 1 << 12,
+                read_only: false,
+                volatile_cache: true,
+                unmap_granularity_blocks: Some(8),
+                unmapped_reads_zeros: true,
+                rotational: false,
+                max_transfer_blocks: 4096,
+                persistent_reservations_store: true,
+                product_revision: "0".to_owned(),
+            },
+            Reservations::new(),
+        );
         let nexuses = (0..3_u8).map(|number| {
             let nexus = unit.attach(NexusPort {
                 initiator_name: format!("iqn.2026-11.local:fuzz{number}"),
@@ -108,7 +112,7 @@ impl Device {
                 }
                 Step::Persist(bytes) => {
                     let fresh = Self::new(512);
-                    let restored = fresh.unit.restore_reservations(&bytes);
+                    let restored = fresh.unit.reservations().restore(&bytes);
                     assert!(restored.is_ok(), "what is stored can be restored");
                     CommandEvent::Persisted(input.byte() & 7 != 7)
                 }

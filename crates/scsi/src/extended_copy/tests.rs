@@ -10,6 +10,8 @@ use super::parameters::{
     MAX_CSCD_DESCRIPTORS, MAX_DESCRIPTOR_LIST_LENGTH, MAX_SEGMENT_DESCRIPTORS,
     operating_parameters, third_party_copy_page,
 };
+use longshore_block::reservation::Reservations;
+
 use crate::command::{
     Buffers, Command, CommandEvent, Completion, Siblings, Step, UnitIndex, UnitSelector,
 };
@@ -55,12 +57,15 @@ impl World {
     fn new(block_sizes: [u32; 2], block_count: u64) -> Self {
         let units = block_sizes.map(|block_size| {
             let uuid = Uuid::from_u128(u128::from(block_size));
-            LogicalUnit::new(LogicalUnitConfig {
-                uuid,
-                block_size,
-                block_count,
-                ..config()
-            })
+            LogicalUnit::new(
+                LogicalUnitConfig {
+                    uuid,
+                    block_size,
+                    block_count,
+                    ..config()
+                },
+                Reservations::new(),
+            )
         });
         let media = units.iter().enumerate().map(|(number, unit)| {
             let (block_size, block_count) = unit.capacity();
@@ -454,7 +459,7 @@ fn a_destination_that_must_not_be_written_aborts_the_copy() {
         read_only: true,
         ..world.units[1].config().clone()
     };
-    world.units[1] = LogicalUnit::new(read_only);
+    world.units[1] = LogicalUnit::new(read_only, Reservations::new());
     let copy = list(1, 0, &both(), &[segment(0, 1, 8, 0, 0)]);
     let refused = Outcome::CopyAborted(AdditionalSense::WRITE_PROTECTED);
     assert_eq!(world.copy(&copy), refused);

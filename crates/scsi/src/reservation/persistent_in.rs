@@ -18,11 +18,11 @@ pub(crate) fn persistent_reserve_in(
     cdb: &[u8],
     data_in: &mut Vec<u8>,
 ) -> Result<(), Completion> {
-    let shared = unit.lock();
-    if shared.reservations.legacy_holder.is_some() {
+    let locked = unit.reservations().lock();
+    if locked.is_reserved_by_legacy() {
         return Err(Status::RESERVATION_CONFLICT.into());
     }
-    let table = shared.reservations.table();
+    let table = locked.table();
     match cdb.get(1).copied().unwrap_or(0) & 0x1f {
         0 => read_keys(table, data_in),
         1 => read_reservation(table, data_in),

@@ -1,21 +1,17 @@
 //! PERSISTENT RESERVE OUT (SPC-4 §6.16): decoding, storing, telling.
 //!
 //! ```text
-//!  Start ─► decode parameter list ─► decide (rules.rs) ─► kept over power loss?
-//!                                                          │no            │yes
-//!                                                          │       Persist(bytes)
+//!  Start ─► decode parameter list ─► decide (rules.rs) ─► apply (longshore_block::reservation)
+//!                                                          │Done          │Store
+//!                                                          │       Persist(order)
 //!                                                          │              │ Persisted(true)
 //!                                                          ▼              ▼
-//!                                       table replaced, unit attentions established
+//!                                                     table replaced, members told
 //!                                                          │
 //!                                    PREEMPT AND ABORT: AbortTasks ─► TasksAborted ─► Complete
 //! ```
 //!
-//! A change that is to survive loss of power takes effect only once it is stored, so that nothing
-//! an initiator has seen succeed is lost, and nothing refused for lack of storage is in force. While
-//! one waits to be stored, another PERSISTENT RESERVE OUT gets BUSY: there is one order of changes,
-//! in memory and in what is stored ([`StoreOrder`]). After a failure, and after a command that was
-//! aborted while it waited, the next change is stored in any case.
+//! While one change waits to be stored, another PERSISTENT RESERVE OUT gets BUSY.
 //!
 //! ```text
 //! parameter list                                     REGISTER AND MOVE
@@ -29,19 +25,16 @@
 
 use std::sync::Arc;
 
+use longshore_block::reservation::{Applied, Locked, Participant, PendingChange, Unchangeable};
 use longshore_wire::{OutOfBytes, Reader};
 
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext};
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
-use crate::unit::{LogicalUnit, Shared};
-use crate::unit_attention::UnitAttention;
+use crate::unit::LogicalUnit;
 
-use super::ReservationTable;
-use super::rules::{Change, Move, Refusal, Request, ServiceAction, Situation, decide};
-use super::store_order::{StoreOrder, StoreRight};
-use super::table::{Notice, NoticeEvent};
+use super::rules::{Move, Refusal, Request, ServiceAction, Situation, decide};
 use super::transport_id::{InvalidTransportId, TransportId};
 
 /// Longest parameter list that is looked at: room for about thirty TransportIDs of the longest kind.
@@ -65,7 +58,7 @@ enum Phase {
     /// Waits for the parameter list.
     Begun,
     /// Waits for the driver to store the change.
-    Storing(Change, Arc<StoreRight>),
+    Storing(PendingChange),
     /// Waits for tasks to be aborted, or is over.
     Decided,
 }
@@ -109,52 +102,43 @@ impl PersistentReserveOut {
             return Err(Sense::parameter_list_length_error().into());
         }
         let request = decode(self.action, self.scope_and_type, data_out)?;
-        let mut shared = self.unit.lock();
-        if shared.reservations.legacy_holder.is_some() {
-            return Err(Status::RESERVATION_CONFLICT.into());
-        }
-        if shared.reservations.storing {
-            return Err(Status::BUSY.into());
-        }
-        let change = decide(&self.situation(&shared), self.nexus.identity(), &request)?;
-        let reservations = &mut shared.reservations;
-        let stores = (reservations.table.persists() || change.table.persists())
-            && reservations.table != change.table;
-        if stores || reservations.store_uncertain {
-            let right = StoreRight::take(&self.unit, &mut shared);
-            let order = StoreOrder::new(change.table.to_bytes(), &right);
-            self.phase = Phase::Storing(change, right);
-            return Ok(Step::Persist(order));
-        }
-        self.phase = Phase::Decided;
-        Ok(commit(&mut shared, change))
+        let target_ports = self.unit.target_ports();
+        let locked = self.unit.reservations().lock_for_change()?;
+        let situation = self.situation(&locked, &target_ports);
+        let change = decide(&situation, self.nexus.identity(), &request)?;
+        Ok(match locked.apply(change) {
+            Applied::Done(abort) => {
+                self.phase = Phase::Decided;
+                decided(abort)
+            }
+            Applied::Store(order, pending) => {
+                self.phase = Phase::Storing(pending);
+                Step::Persist(order)
+            }
+        })
     }
 
-    fn situation<'a>(&self, shared: &'a Shared) -> Situation<'a> {
+    fn situation<'a>(&self, locked: &'a Locked<'_>, target_ports: &'a [u16]) -> Situation<'a> {
         Situation {
-            table: &shared.reservations.table,
-            target_ports: &shared.reservations.target_ports,
-            connected: shared
-                .nexuses
+            table: locked.table(),
+            target_ports,
+            connected: locked
+                .members()
                 .iter()
-                .map(|nexus| nexus.identity())
+                .map(|member| member.identity())
                 .collect(),
             can_store: self.unit.config().persistent_reservations_store,
         }
     }
 
     fn persisted(&mut self, stored: bool) -> Step {
-        let Phase::Storing(change, right) = std::mem::replace(&mut self.phase, Phase::Decided)
-        else {
+        let Phase::Storing(pending) = std::mem::replace(&mut self.phase, Phase::Decided) else {
             return Step::Complete(internal_failure());
         };
-        // Nobody may decide anything between the end of storing and the change.
-        let mut shared = self.unit.lock();
-        right.end(&mut shared, stored);
-        if !stored {
-            return Step::Complete(internal_failure());
+        match pending.stored(stored) {
+            Some(abort) => decided(abort),
+            None => Step::Complete(internal_failure()),
         }
-        commit(&mut shared, change)
     }
 }
 
@@ -171,38 +155,12 @@ impl Procedure for PersistentReserveOut {
     }
 }
 
-fn commit(shared: &mut Shared, change: Change) -> Step {
-    shared.reservations.table = change.table;
-    shared.refresh_gates();
-    for notice in &change.notices {
-        deliver(shared, notice);
-    }
-    let abort: Vec<_> = shared
-        .nexuses
-        .iter()
-        .filter(|nexus| change.abort.contains(nexus.identity()))
-        .cloned()
-        .collect();
+/// The change is in force.
+fn decided(abort: Vec<Arc<dyn Participant>>) -> Step {
     if abort.is_empty() {
         Step::Complete(Completion::GOOD)
     } else {
         Step::AbortTasks(abort)
-    }
-}
-
-/// Registrants without a session learn from POWER ON … OCCURRED when they are back.
-fn deliver(shared: &Shared, notice: &Notice) {
-    let attention = match notice.event {
-        NoticeEvent::ReservationsPreempted => UnitAttention::ReservationsPreempted,
-        NoticeEvent::ReservationsReleased => UnitAttention::ReservationsReleased,
-        NoticeEvent::RegistrationsPreempted => UnitAttention::RegistrationsPreempted,
-    };
-    for nexus in shared
-        .nexuses
-        .iter()
-        .filter(|nexus| *nexus.identity() == notice.to)
-    {
-        nexus.establish(attention);
     }
 }
 
@@ -284,6 +242,15 @@ fn decode_list(bytes: &[u8]) -> Result<Vec<TransportId>, Sense> {
     Ok(list)
 }
 
+impl From<Unchangeable> for Completion {
+    fn from(reason: Unchangeable) -> Self {
+        match reason {
+            Unchangeable::LegacyReservation => Status::RESERVATION_CONFLICT.into(),
+            Unchangeable::Storing => Status::BUSY.into(),
+        }
+    }
+}
+
 impl From<Refusal> for Completion {
     fn from(refusal: Refusal) -> Self {
         match refusal {
@@ -304,6 +271,3 @@ impl From<Refusal> for Completion {
         }
     }
 }
-
-// The table must stay cheap to copy: deciding works on a copy.
-const _: () = assert!(size_of::<ReservationTable>() <= 128);

@@ -1,10 +1,11 @@
 //! What PERSISTENT RESERVE OUT does (SPC-4 §5.12 and §6.16.2), as a function from the state before
 //! and the request to the state after. Nothing is locked, stored or told here.
 
-use super::NexusIdentity;
-use super::conflict::Relation;
-use super::table::{Notice, ReservationTable, ReservationType, TableFull};
+use longshore_block::reservation::Change;
+
+use super::table::{ReservationTable, ReservationType, TableFull};
 use super::transport_id::TransportId;
+use super::{NexusIdentity, Relation};
 
 /// The service actions of PERSISTENT RESERVE OUT (SPC-4 Table 213).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +68,10 @@ pub(crate) struct Situation<'a> {
     pub(crate) table: &'a ReservationTable,
     /// Relative identifiers of the target ports there are.
     pub(crate) target_ports: &'a [u16],
-    /// Nexuses with a session.
+    /// Nexuses with a session, and NVMe hosts.
     pub(crate) connected: Vec<&'a NexusIdentity>,
     /// APTPL is possible.
     pub(crate) can_store: bool,
-}
-
-/// What is the case after.
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) table: ReservationTable,
-    pub(crate) notices: Vec<Notice>,
-    /// Whose tasks PREEMPT AND ABORT aborts.
-    pub(crate) abort: Vec<NexusIdentity>,
 }
 
 /// Why nothing changes.
@@ -115,11 +107,7 @@ pub(crate) fn decide(
     me: &NexusIdentity,
     request: &Request,
 ) -> Result<Change, Refusal> {
-    let change = Change {
-        table: before.table.clone(),
-        notices: Vec::new(),
-        abort: Vec::new(),
-    };
+    let change = Change::none(before.table);
     match request.action {
         ServiceAction::Register => register(before, me, request, change),
         ServiceAction::RegisterAndIgnoreExistingKey => {
@@ -134,7 +122,7 @@ pub(crate) fn decide(
         ServiceAction::Preempt => preempt(me, request, change),
         ServiceAction::PreemptAndAbort => {
             let mut change = preempt(me, request, change)?;
-            change.abort = removed_registrants(before.table, &change.table, me);
+            change.abort_removed(before.table, me);
             Ok(change)
         }
         ServiceAction::RegisterAndMove => register_and_move(before, me, request, change),
@@ -375,19 +363,6 @@ fn preempt(me: &NexusIdentity, request: &Request, mut change: Change) -> Result<
     };
     change.table.advance_generation();
     Ok(change)
-}
-
-/// Registrants of before, other than `me`, who are none after.
-fn removed_registrants(
-    before: &ReservationTable,
-    after: &ReservationTable,
-    me: &NexusIdentity,
-) -> Vec<NexusIdentity> {
-    let registrants = before.registrations().iter().map(|one| &one.identity);
-    registrants
-        .filter(|one| *one != me && after.key_of(one).is_none())
-        .cloned()
-        .collect()
 }
 
 /// REGISTER AND MOVE (SPC-4 §5.12.8).

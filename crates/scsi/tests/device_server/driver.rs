@@ -7,6 +7,7 @@ use longshore_block::media::Place;
 use longshore_block::media::{
     BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
+use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex,
 };
@@ -118,7 +119,7 @@ impl Device {
     }
 
     pub fn with(config: LogicalUnitConfig) -> Self {
-        let unit = LogicalUnit::new(config);
+        let unit = LogicalUnit::new(config, Reservations::new());
         let nexus = unit.attach(port(1));
         nexus.take_unit_attention();
         Self {

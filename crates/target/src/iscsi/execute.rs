@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use longshore_block::media::MediaError;
+use longshore_block::reservation::Participant;
 use longshore_iscsi::target::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
 };
 use longshore_scsi::lun::Lun;
-use longshore_scsi::nexus::Nexus;
 use longshore_scsi::sense::{AdditionalSense, Sense};
 use longshore_scsi::status::Status;
 use longshore_wire::transmit::PayloadId;
@@ -175,8 +175,8 @@ impl Connection<Iscsi> {
                     task.state = TaskState::Elsewhere;
                     Medium::Parked
                 }
-                Step::AbortTasks(nexuses) => {
-                    Self::abort_for_preemption(core, &task, nexuses);
+                Step::AbortTasks(participants) => {
+                    Self::abort_for_preemption(core, &task, participants);
                     task.state = TaskState::Elsewhere;
                     Medium::Parked
                 }
@@ -290,13 +290,13 @@ impl Connection<Iscsi> {
         self.let_go(core, task);
     }
 
-    /// PREEMPT AND ABORT: the tasks of the preempted nexuses end before the command does.
-    fn abort_for_preemption(core: &Core, task: &Task, nexuses: Vec<Arc<Nexus>>) {
+    /// PREEMPT AND ABORT: the tasks of those preempted end before the command does.
+    fn abort_for_preemption(core: &Core, task: &Task, participants: Vec<Arc<dyn Participant>>) {
         let Some(unit) = task.unit else {
             return;
         };
         let order = AbortOrder::new(
-            AbortScope::Nexuses { unit, nexuses },
+            AbortScope::Participants { unit, participants },
             Exception::Task(task.address),
             AbortedFor::Task(task.address),
             core.post().clone(),

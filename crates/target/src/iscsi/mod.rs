@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use longshore_block::reservation::Participant;
 use longshore_iscsi::session_parameters::SessionType;
 use longshore_iscsi::target::{
     CloseReason, Completion, Connection as Machine, ConnectionConfig, DataOutFailure, Event,
     Payload, TaskId, TaskManagementId, TaskManagementResult,
 };
 use longshore_scsi::command::{Command, CommandEvent, Completion as ScsiCompletion};
-use longshore_scsi::nexus::Nexus;
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
 use longshore_wire::transmit::Transmit;
 
@@ -385,7 +385,7 @@ impl Connection<Iscsi> {
         &mut self,
         core: &mut Core,
         address: TaskAddress,
-        aborted: &[Arc<Nexus>],
+        aborted: &[Arc<dyn Participant>],
     ) {
         let task = self.tasks.iter().find(|task| task.address == address);
         if let Some(lun) = task.and_then(|task| self.protocol.luns().get(task.work.lun?)) {

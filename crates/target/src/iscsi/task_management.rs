@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use longshore_block::reservation::Participant;
 use longshore_iscsi::target::{
     TaskId, TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
 };
 use longshore_scsi::lun::Lun;
-use longshore_scsi::nexus::Nexus;
 use longshore_scsi::unit::Reset;
 
 use super::session::Session;
@@ -150,7 +150,7 @@ impl Connection<Iscsi> {
         &mut self,
         core: &Core,
         id: TaskManagementId,
-        aborted: &[Arc<Nexus>],
+        aborted: &[Arc<dyn Participant>],
     ) {
         let Some(index) = self
             .protocol
@@ -176,8 +176,11 @@ impl Connection<Iscsi> {
     /// they must hear of it.
     pub(crate) fn abandon_management(&mut self, core: &Core) {
         for pending in std::mem::take(&mut self.protocol.management) {
-            let affected = match pending.effect {
-                Effect::ClearTaskSet { unit } => core.shared.unit(unit).logical_unit.nexuses(),
+            let affected: Vec<Arc<dyn Participant>> = match pending.effect {
+                Effect::ClearTaskSet { unit } => {
+                    let nexuses = core.shared.unit(unit).logical_unit.nexuses();
+                    nexuses.into_iter().map(|nexus| nexus as _).collect()
+                }
                 _ => Vec::new(),
             };
             self.take_effect(core, pending.effect, &affected);
@@ -185,7 +188,7 @@ impl Connection<Iscsi> {
     }
 
     /// Does to the units what a function does once the tasks are gone.
-    fn take_effect(&self, core: &Core, effect: Effect, aborted: &[Arc<Nexus>]) {
+    fn take_effect(&self, core: &Core, effect: Effect, aborted: &[Arc<dyn Participant>]) {
         let exports = &core.shared.exports;
         match effect {
             Effect::None | Effect::Missing => {}
@@ -222,7 +225,7 @@ impl Connection<Iscsi> {
         let luns = self.protocol.luns();
         let named = |task: &&Task<ScsiWork>| {
             let unit = task.work.lun.and_then(|lun| luns.get(lun));
-            let on = unit.map(|entry| (entry.unit, &entry.nexus));
+            let on = unit.map(|entry| (entry.unit, &*entry.nexus as &dyn Participant));
             order.names(task.address, task.work.sequence, on)
         };
         let slots: Vec<u32> = self
@@ -246,7 +249,7 @@ impl Connection<Iscsi> {
         if let Some(order) = order
             && let Some(entry) = task.work.lun.and_then(|lun| self.protocol.luns().get(lun))
         {
-            order.note_aborted(&entry.nexus);
+            order.note_aborted(Arc::clone(&entry.nexus) as _);
         }
         if let TaskState::Storage { request } = task.state {
             let session = self.protocol.session.as_ref();

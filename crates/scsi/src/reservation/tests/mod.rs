@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_block::reservation::{Participant, Reservations, is_same_participant};
 use uuid::Uuid;
 
 use crate::command::{Buffers, Command, CommandEvent, Completion, Siblings, Step, UnitIndex};
@@ -73,7 +74,7 @@ struct World {
     /// Storing succeeds.
     stores: bool,
     /// Identities whose tasks the driver was asked to abort.
-    aborted: Vec<Arc<Nexus>>,
+    aborted: Vec<Arc<dyn Participant>>,
 }
 
 struct Alone;
@@ -130,7 +131,7 @@ impl World {
     }
 
     fn with_config(config: LogicalUnitConfig) -> Self {
-        let unit = LogicalUnit::new(config);
+        let unit = LogicalUnit::new(config, Reservations::new());
         Self {
             unit,
             stored: None,

@@ -181,7 +181,7 @@ proptest! {
                 let stored = world.stored.take();
                 world = World::new();
                 if let Some(bytes) = &stored {
-                    world.unit.restore_reservations(bytes).unwrap();
+                    world.unit.reservations().restore(bytes).unwrap();
                     model.generation = 0;
                 } else {
                     model = Model::default();

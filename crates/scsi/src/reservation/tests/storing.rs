@@ -10,7 +10,7 @@ fn aptpl(key: u64, new_key: u64) -> Vec<u8> {
 fn restarted(world: &World) -> World {
     let again = World::new();
     if let Some(bytes) = &world.stored {
-        again.unit.restore_reservations(bytes).unwrap();
+        again.unit.reservations().restore(bytes).unwrap();
     }
     again
 }
@@ -39,7 +39,7 @@ fn registrations_and_reservation_survive_a_restart() {
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
     assert_eq!(
         world.stored.as_ref(),
-        Some(&world.unit.reservations_to_bytes())
+        Some(&world.unit.reservations().to_bytes())
     );
 
     let mut world = restarted(&world);
@@ -161,7 +161,8 @@ fn damaged_bytes_leave_the_table_as_it_was() {
     assert!(
         world
             .unit
-            .restore_reservations(b"LSRESERV is not all there is to it")
+            .reservations()
+            .restore(b"LSRESERV is not all there is to it")
             .is_err()
     );
     assert_eq!(world.keys(&one), [11]);

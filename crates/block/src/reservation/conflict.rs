@@ -14,8 +14,7 @@
 //! Reservation     decided by the command itself
 //! ```
 
-use crate::access::ReservationClass;
-use crate::reservation::ReservationType;
+use super::{ReservationClass, ReservationType};
 
 /// What a nexus is to a persistent reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +52,10 @@ pub fn conflicts_with_legacy(class: ReservationClass) -> bool {
     }
 }
 
-/// The bit of a class in the gate of a nexus; no bit for what never conflicts.
-pub(crate) const fn gate_bit(class: ReservationClass) -> u8 {
+/// The bit of a class in the gate of a participant; no bit for what never conflicts.
+#[inline]
+#[must_use]
+pub const fn gate_bit(class: ReservationClass) -> u8 {
     match class {
         ReservationClass::Unaffected | ReservationClass::Reservation => 0,
         ReservationClass::Inspects => 1,

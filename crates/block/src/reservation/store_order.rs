@@ -4,12 +4,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::unit::{LogicalUnit, Shared};
+use super::state::{Reservations, State};
 
 /// Reservations that the driver shall store durably.
 ///
-/// While it lives, no other change of the same unit is stored, even if the command that asked for it
-/// is gone: two of them at work at once could leave the older one stored. So the driver keeps it
+/// While it lives, no other change of the same volume is stored, even if the command that asked for
+/// it is gone: two of them at work at once could leave the older one stored. So the driver keeps it
 /// until its bytes are stored, or until it has given up.
 #[derive(Debug)]
 pub struct StoreOrder {
@@ -38,34 +38,39 @@ impl Deref for StoreOrder {
 /// hears how storing went, or when neither is left.
 #[derive(Debug)]
 pub(super) struct StoreRight {
-    unit: Arc<LogicalUnit>,
+    reservations: Arc<Reservations>,
     held: AtomicBool,
 }
 
 impl StoreRight {
     /// Takes the right, which nobody may hold. From now on it is open what is stored.
-    pub(super) fn take(unit: &Arc<LogicalUnit>, shared: &mut Shared) -> Arc<Self> {
-        debug_assert!(!shared.reservations.storing, "somebody else stores");
-        shared.reservations.storing = true;
-        shared.reservations.store_uncertain = true;
+    pub(super) fn take(reservations: &Arc<Reservations>, state: &mut State) -> Arc<Self> {
+        debug_assert!(!state.storing, "somebody else stores");
+        state.storing = true;
+        state.store_uncertain = true;
         Arc::new(Self {
-            unit: Arc::clone(unit),
+            reservations: Arc::clone(reservations),
             held: AtomicBool::new(true),
         })
     }
 
+    /// Whose reservations it is about.
+    pub(super) fn reservations(&self) -> &Arc<Reservations> {
+        &self.reservations
+    }
+
     /// Storing is over.
-    pub(super) fn end(&self, shared: &mut Shared, stored: bool) {
+    pub(super) fn end(&self, state: &mut State, stored: bool) {
         self.held.store(false, Ordering::Relaxed);
-        shared.reservations.storing = false;
-        shared.reservations.store_uncertain = !stored;
+        state.storing = false;
+        state.store_uncertain = !stored;
     }
 }
 
 impl Drop for StoreRight {
     fn drop(&mut self) {
         if *self.held.get_mut() {
-            self.unit.lock().reservations.storing = false;
+            self.reservations.state().storing = false;
         }
     }
 }

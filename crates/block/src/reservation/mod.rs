@@ -1,0 +1,35 @@
+//! Reservations: who may do what to a volume while several initiators and hosts share it.
+//!
+//! There is one set of registrations and one reservation for each volume, whatever protocols export
+//! it: a persistent reservation of SCSI keeps NVMe hosts out, and the reverse.
+//!
+//! - [`table`]: registrations and the persistent reservation, as a value without protocol;
+//!   [`NexusIdentity`] names registrants of SCSI and of NVMe alike.
+//! - [`conflict`]: the one table of which command is allowed under which reservation.
+//! - [`Reservations`]: the table behind its lock, with everybody whom it concerns at the moment
+//!   ([`Participant`]) and with RESERVE (6) of SCSI.
+//! - [`store`]: reservations as bytes that survive a restart (PTPL); [`StoreOrder`] keeps them in
+//!   order.
+//!
+//! Which request is permitted, and what it changes, is decided by the protocols' own crates: they
+//! look at the table, and hand back a [`Change`].
+
+mod change;
+mod class;
+pub mod conflict;
+mod legacy;
+mod participant;
+mod state;
+pub mod store;
+mod store_order;
+pub mod table;
+
+pub use change::{Applied, Change, PendingChange};
+pub use class::ReservationClass;
+pub use conflict::{Relation, gate_bit};
+pub use legacy::LegacyRefusal;
+pub use participant::{Participant, is_same_participant, tasks_cleared_by};
+pub use state::{Locked, Reservations, Unchangeable};
+pub use store::ReservationFormatError;
+pub use store_order::StoreOrder;
+pub use table::{NexusIdentity, Notice, NoticeEvent, ReservationTable, ReservationType};
