@@ -10,5 +10,7 @@ pub mod command;
 pub mod completion;
 pub mod nqn;
 pub mod opcode;
+pub mod pdu;
 pub mod sgl;
 pub mod status;
+pub mod target;

@@ -1,0 +1,209 @@
+//! Puts PDUs into the transmit queue, with flags, lengths, padding and digests; both roles.
+
+use longshore_wire::Crc32c;
+use longshore_wire::transmit::{ArenaRange, PayloadId, Transmit};
+
+use super::header::{CommonHeader, DIGEST_LENGTH, Flags};
+use super::terminate::TermReq;
+
+/// The sending side of a connection: which digests are on, where data begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoder {
+    header_digest: bool,
+    data_digest: bool,
+    /// Data begin at a multiple of this many bytes, 4 to 128.
+    alignment: usize,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self {
+            header_digest: false,
+            data_digest: false,
+            alignment: 4,
+        }
+    }
+}
+
+/// Payload of one PDU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chunk<'a> {
+    /// Copied.
+    Bytes(&'a [u8]),
+    /// So many zeros, not stored.
+    Zeros(u32),
+    /// By reference.
+    Buffer {
+        /// Which payload.
+        id: PayloadId,
+        /// Index of the chunk in it.
+        start: usize,
+        /// The chunk itself, for the digest.
+        bytes: &'a [u8],
+        /// No later chunk refers to the payload.
+        last: bool,
+    },
+}
+
+impl Chunk<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
+            Self::Zeros(length) => *length as usize,
+        }
+    }
+}
+
+/// Room for a PDU whose payload is filled in before its header is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenPdu {
+    range: ArenaRange,
+    data_start: usize,
+    data_length: usize,
+}
+
+impl Encoder {
+    /// ICReq and ICResp have been exchanged. `alignment`: CPDA or HPDA of the peer, as it travels.
+    pub(crate) fn initialized(&mut self, header_digest: bool, data_digest: bool, alignment: u8) {
+        self.header_digest = header_digest;
+        self.data_digest = data_digest;
+        self.alignment = (usize::from(alignment) + 1) * 4;
+    }
+
+    #[inline]
+    const fn header_end(self, hlen: usize) -> usize {
+        hlen + if self.header_digest { DIGEST_LENGTH } else { 0 }
+    }
+
+    /// PDO of a PDU with data.
+    #[inline]
+    const fn data_start(self, hlen: usize) -> usize {
+        self.header_end(hlen).next_multiple_of(self.alignment)
+    }
+
+    #[inline]
+    const fn trailer_length(self) -> usize {
+        if self.data_digest { DIGEST_LENGTH } else { 0 }
+    }
+
+    /// Sets digest flags, PDO and PLEN, and writes the header, its digest and the padding.
+    #[inline]
+    fn write_header<const N: usize>(
+        self,
+        header: &mut [u8; N],
+        data_length: usize,
+        place: &mut [u8],
+    ) {
+        let mut common = CommonHeader::decode(header);
+        common.flags = common.flags.with(Flags::HDGSTF, self.header_digest);
+        let plen = if data_length == 0 {
+            self.header_end(N)
+        } else {
+            let data_start = self.data_start(N);
+            common.flags = common.flags.with(Flags::DDGSTF, self.data_digest);
+            common.pdo = u8::try_from(data_start).expect("at most 128");
+            data_start + data_length + self.trailer_length()
+        };
+        common.plen = u32::try_from(plen).expect("no PDU is this long");
+        common.encode_into(header);
+        let (start, rest) = place.split_at_mut(N);
+        start.copy_from_slice(header);
+        let mut padding = rest;
+        if self.header_digest {
+            let digest;
+            (digest, padding) = padding.split_at_mut(DIGEST_LENGTH);
+            digest.copy_from_slice(&longshore_wire::crc32c(header).to_bytes());
+        }
+        padding.fill(0);
+    }
+
+    /// Queues a PDU without data.
+    #[inline]
+    pub(crate) fn push<const N: usize>(self, mut header: [u8; N], transmit: &mut Transmit) {
+        let range = transmit.reserve_arena(self.header_end(N));
+        self.write_header(&mut header, 0, transmit.arena_bytes_mut(range));
+    }
+
+    /// Queues a PDU with data, of which there is at least a byte.
+    pub(crate) fn push_data<const N: usize>(
+        self,
+        mut header: [u8; N],
+        chunk: Chunk<'_>,
+        transmit: &mut Transmit,
+    ) {
+        let length = chunk.len();
+        debug_assert!(length > 0);
+        let crc = match chunk {
+            Chunk::Bytes(bytes) => {
+                let open = self.open::<N>(length, transmit);
+                self.payload_mut(open, transmit).copy_from_slice(bytes);
+                return self.close(open, header, transmit);
+            }
+            _ if !self.data_digest => Crc32c::new(),
+            Chunk::Zeros(_) => longshore_wire::crc32c_of_zeros(length),
+            Chunk::Buffer { bytes, .. } => longshore_wire::crc32c(bytes),
+        };
+        let range = transmit.reserve_arena(self.data_start(N));
+        self.write_header(&mut header, length, transmit.arena_bytes_mut(range));
+        match chunk {
+            Chunk::Buffer {
+                id, start, last, ..
+            } => transmit.push_buffer(id, start, length, last),
+            Chunk::Zeros(_) | Chunk::Bytes(_) => transmit.push_zeros(length),
+        }
+        if self.data_digest {
+            transmit.push_bytes(&crc.to_bytes());
+        }
+    }
+
+    /// Reserves room for a PDU with a header of `N` bytes and `data_length` bytes of payload.
+    #[inline]
+    pub(crate) fn open<const N: usize>(
+        self,
+        data_length: usize,
+        transmit: &mut Transmit,
+    ) -> OpenPdu {
+        let data_start = self.data_start(N);
+        OpenPdu {
+            range: transmit.reserve_arena(data_start + data_length + self.trailer_length()),
+            data_start,
+            data_length,
+        }
+    }
+
+    /// The payload's place, holding stale bytes until filled.
+    #[inline]
+    pub(crate) fn payload_mut(self, open: OpenPdu, transmit: &mut Transmit) -> &mut [u8] {
+        let end = open.data_start + open.data_length;
+        &mut transmit.arena_bytes_mut(open.range)[open.data_start..end]
+    }
+
+    /// Writes the header, and what follows the payload, of a PDU whose payload is in place.
+    #[inline]
+    pub(crate) fn close<const N: usize>(
+        self,
+        open: OpenPdu,
+        mut header: [u8; N],
+        transmit: &mut Transmit,
+    ) {
+        let place = transmit.arena_bytes_mut(open.range);
+        let (start, rest) = place.split_at_mut(open.data_start);
+        let (data, trailer) = rest.split_at_mut(open.data_length);
+        self.write_header(&mut header, open.data_length, start);
+        if self.data_digest {
+            trailer.copy_from_slice(&longshore_wire::crc32c(data).to_bytes());
+        }
+    }
+
+    /// Gives back the room of a PDU that was the last thing reserved.
+    pub(crate) fn cancel(self, open: OpenPdu, transmit: &mut Transmit) {
+        transmit.take_back(open.range);
+    }
+}
+
+/// Queues a TermReq that repeats the start of the PDU in error.
+pub(crate) fn push_term_req(request: TermReq, in_error: &[u8], transmit: &mut Transmit) {
+    let in_error = &in_error[..in_error.len().min(TermReq::DATA_LENGTH_MAX)];
+    transmit.push_bytes(&request.encode(in_error.len()));
+    transmit.push_bytes(in_error);
+}

@@ -1,0 +1,1 @@
+//! Conversations with hosts, some of which break rules.
