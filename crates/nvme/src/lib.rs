@@ -11,6 +11,7 @@ pub mod completion;
 pub mod nqn;
 pub mod opcode;
 pub mod pdu;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 pub mod target;
