@@ -123,6 +123,40 @@ impl Ledger {
     }
 }
 
+/// Compares a device that several ledgers of the same blocks were written to at the same time,
+/// each up to its last acknowledged generation: every block must hold, whole, what one of them
+/// wrote to it last. Tells how many blocks are those of each.
+pub fn check_shared(
+    writers: &[(Ledger, u64)],
+    mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+) -> io::Result<Vec<u64>> {
+    let blocks = writers.first().map_or(0, |(ledger, _)| ledger.blocks);
+    let last: Vec<Vec<u64>> = writers
+        .iter()
+        .map(|(ledger, acknowledged)| ledger.last_generations(*acknowledged))
+        .collect();
+    let mut counts = vec![0; writers.len()];
+    let (mut found, mut wanted) = (aligned(BLOCK), vec![0; BLOCK]);
+    for (index, block) in (0..blocks).enumerate() {
+        read(block, found.bytes())?;
+        let written: Vec<usize> = (0..writers.len()).filter(|&w| last[w][index] > 0).collect();
+        let winner = written.iter().copied().find(|&writer| {
+            let (ledger, _) = &writers[writer];
+            ledger.contents(block, last[writer][index], &mut wanted);
+            found.bytes() == wanted
+        });
+        match winner {
+            Some(writer) => counts[writer] += 1,
+            None if written.is_empty() && found.bytes().iter().all(|&byte| byte == 0) => {}
+            None => {
+                let (ledger, _) = &writers[written.first().copied().unwrap_or(0)];
+                return Err(ledger.wrong(block, last[0][index], found.bytes()));
+            }
+        }
+    }
+    Ok(counts)
+}
+
 /// Memory at an address that is a multiple of [`BLOCK`], as O_DIRECT demands.
 #[derive(Debug)]
 pub struct Aligned {
@@ -188,6 +222,35 @@ mod tests {
                 undecided: 8
             }
         );
+    }
+
+    #[test]
+    fn each_block_of_a_shared_device_is_one_writers_last() {
+        let other = Ledger { seed: 6, ..LEDGER };
+        let writers = [(LEDGER, 20), (other, 10)];
+        let mut device = device(20);
+        for g in 1..=10 {
+            for block in other.blocks_of(g) {
+                let at = usize::try_from(block).unwrap() * BLOCK;
+                other.contents(block, g, &mut device[at..at + BLOCK]);
+            }
+        }
+        let check = |device: &[u8]| {
+            check_shared(&writers, |block, bytes| {
+                let at = usize::try_from(block).unwrap() * BLOCK;
+                bytes.copy_from_slice(&device[at..at + BLOCK]);
+                Ok(())
+            })
+        };
+        let counts = check(&device).unwrap();
+        assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
+        // Half a block of each.
+        let block = other.blocks_of(10)[0];
+        let at = usize::try_from(block).unwrap() * BLOCK;
+        let mut mixed = vec![0; BLOCK];
+        LEDGER.contents(block, 20, &mut mixed);
+        device[at..at + BLOCK / 2].copy_from_slice(&mixed[..BLOCK / 2]);
+        assert!(check(&device).is_err());
     }
 
     #[test]

@@ -108,3 +108,65 @@ wait_for_disk() {
     sleep 0.5
     echo "/dev/$(disks | head -n 1)"
 }
+
+# nvme_to LISTENER VERB [OPTION…]: an nvme-cli verb of fabrics, to that listener.
+nvme_to() {
+    listener=$1
+    verb=$2
+    shift 2
+    nvme "$verb" -t tcp -a "${listener%:*}" -s "${listener##*:}" "$@"
+}
+
+# nvme_connect LISTENER [OPTION…]: makes a controller, and waits for its namespaces.
+nvme_connect() {
+    listener=$1
+    shift
+    nvme_to "$listener" connect -n "$SUBSYSTEM" "$@"
+    eventually 10 nvme_is live
+    eventually 10 namespace 1
+}
+
+# nvme_disconnect: takes all controllers of the subsystem away.
+nvme_disconnect() {
+    nvme disconnect -n "$SUBSYSTEM"
+    ! nvme_controllers | grep .
+}
+
+# nvme_controllers: names of the controllers of the subsystem, one per line.
+nvme_controllers() {
+    for path in /sys/class/nvme/nvme*; do
+        [ "$(cat "$path/subsysnqn" 2>/dev/null)" != "$SUBSYSTEM" ] || echo "${path##*/}"
+    done
+}
+
+# Whether all controllers of the subsystem, of which there is one at least, are in this state.
+nvme_is() {
+    states=$(for name in $(nvme_controllers); do cat "/sys/class/nvme/$name/state"; done)
+    [ "$(echo "$states" | sort -u)" = "$1" ]
+}
+
+# namespace NSID: prints the device of a namespace. Paths to it (nvme0c0n1) are passed over.
+namespace() {
+    for path in /sys/block/nvme*; do
+        case ${path##*/} in *c*) continue ;; esac
+        if [ "$(cat "$path/nsid" 2>/dev/null)" = "$1" ]; then
+            [ -b "/dev/${path##*/}" ] && echo "/dev/${path##*/}"
+            return
+        fi
+    done
+    return 1
+}
+
+# has_status STATUS COMMAND…: nvme-cli must report this status of the controller. It prints it as
+# "NVMe status: TEXT(0x4109)", with the bits for "do not retry" and "more" above it.
+has_status() {
+    wanted=$1
+    shift
+    if "$@" >/tmp/status.log 2>&1; then
+        echo "$* succeeded"
+        return 1
+    fi
+    cat /tmp/status.log
+    found=$(sed -n 's/.*NVMe status: .*(\(0x[0-9a-f]*\)).*/\1/p' /tmp/status.log)
+    [ -n "$found" ] && [ $((found & 0x7ff)) = $((wanted)) ]
+}

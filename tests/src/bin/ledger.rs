@@ -1,6 +1,6 @@
 //! `ledger write` fills a device in generations and prints each one when it is durable;
-//! `ledger check` proves that a device holds all that was acknowledged. See
-//! [`longshore_tests::ledger`].
+//! `ledger check` proves that a device holds all that was acknowledged, `ledger shared` that each
+//! block of a device with two writers is one of theirs. See [`longshore_tests::ledger`].
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -10,11 +10,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use longshore_tests::ledger::{BLOCK, Ledger, aligned};
+use longshore_tests::ledger::{BLOCK, Ledger, aligned, check_shared};
 
 const USAGE: &str = "\
 usage: ledger write --device PATH --seed N --blocks N --seconds N [--durability flush|fua]
-       ledger check --device PATH --seed N --blocks N --acknowledged N [--ahead N]";
+       ledger check --device PATH --seed N --blocks N --acknowledged N [--ahead N]
+       ledger shared --device PATH --blocks N --seed N --acknowledged N \
+           --other-seed N --other-acknowledged N";
 
 /// Flags of open(2), as on all architectures that guests of ours have.
 const O_DIRECT: i32 = 0o40000;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match verb.as_str() {
         "write" => write(&options),
         "check" => check(&options),
+        "shared" => shared(&options),
         _ => Err(io::Error::other(USAGE)),
     };
     match result {
@@ -77,6 +80,24 @@ fn check(options: &BTreeMap<&str, &str>) -> io::Result<()> {
         "{acknowledged} generations: {} blocks intact, {} undecided",
         checked.intact, checked.undecided
     );
+    Ok(())
+}
+
+fn shared(options: &BTreeMap<&str, &str>) -> io::Result<()> {
+    let device = open(options, O_DIRECT)?;
+    let one = ledger(options)?;
+    let other = Ledger {
+        seed: number(options, "--other-seed")?,
+        ..one
+    };
+    let writers = [
+        (one, number(options, "--acknowledged")?),
+        (other, number(options, "--other-acknowledged")?),
+    ];
+    let counts = check_shared(&writers, |block, bytes| {
+        device.read_exact_at(bytes, offset(block))
+    })?;
+    println!("blocks of each writer: {counts:?}");
     Ok(())
 }
 
