@@ -122,6 +122,12 @@ impl SubmissionEntry {
         CommandId(le16(&self.0, 2))
     }
 
+    /// Sets CID.
+    #[inline]
+    pub fn set_id(&mut self, id: CommandId) {
+        set_le16(&mut self.0, 2, id.0);
+    }
+
     /// NSID.
     #[inline]
     #[must_use]

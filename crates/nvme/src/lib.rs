@@ -8,6 +8,7 @@
 
 pub mod command;
 pub mod completion;
+pub mod host;
 pub mod nqn;
 pub mod opcode;
 pub mod pdu;

@@ -1,0 +1,154 @@
+//! What a host sends.
+
+use longshore_wire::transmit::Transmit;
+
+use super::{Busy, CloseReason, CommandSlot, Connection, Event, Payload, Phase, R2tRequest, Slot};
+use crate::host::{Command, Transfer};
+use crate::pdu::encoder::{Chunk, push_term_req};
+use crate::pdu::{CapsuleCmd, FatalError, H2cData, TermReq, Terminator};
+use crate::sgl::SglDescriptor;
+
+impl Connection {
+    /// From the next command on, data up to this length travels in the capsule: what Identify
+    /// Controller says of I/O queues, IOCCSZ × 16 − 64.
+    pub const fn set_in_capsule_data_bytes(&mut self, bytes: u32) {
+        self.config.in_capsule_data_bytes = bytes;
+    }
+
+    /// Whether so much data goes along with its command, rather than when asked for.
+    #[must_use]
+    pub const fn goes_in_capsule(&self, length: u32) -> bool {
+        length > 0 && length <= self.config.in_capsule_data_bytes
+    }
+
+    /// Sends a command. `data` is all of its data if that [goes in the capsule](Self::goes_in_capsule), and
+    /// not looked at otherwise. Commands leave in the order of these calls.
+    ///
+    /// # Errors
+    /// When all slots are in use.
+    ///
+    /// # Panics
+    /// When the connection is not [ready](Self::is_ready), or data for the capsule is shorter than the
+    /// command says.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        command: &Command,
+        data: Payload<'_>,
+        transmit: &mut Transmit,
+    ) -> Result<CommandSlot, Busy> {
+        assert!(self.is_ready(), "commands follow the ICResp");
+        let slot = CommandSlot(self.free.pop().ok_or(Busy)?);
+        self.occupy(slot, command.transfer);
+        let length = command.transfer.length();
+        let to_controller = matches!(command.transfer, Transfer::ToController(_));
+        let in_capsule = to_controller && self.goes_in_capsule(length);
+        let mut entry = command.entry;
+        entry.set_id(self.command_id(slot));
+        entry.set_sgl(if in_capsule {
+            SglDescriptor::Offset { offset: 0, length }
+        } else {
+            SglDescriptor::Transport { length }
+        });
+        let capsule = CapsuleCmd { entry }.encode();
+        if in_capsule {
+            self.slots[usize::from(slot.0)].requested = length;
+            let whole = chunk(data, 0, length as usize, true);
+            self.encoder.push_data(capsule, whole, transmit);
+        } else {
+            self.encoder.push(capsule, transmit);
+        }
+        Ok(slot)
+    }
+
+    fn occupy(&mut self, slot: CommandSlot, transfer: Transfer) {
+        // One generation is left out, so that no identifier is FFFFh, which error log entries use for
+        // none.
+        let generations = (1_u32 << (16 - self.slot_bits)) - 1;
+        let slot = &mut self.slots[usize::from(slot.0)];
+        let next = (u32::from(slot.generation) + 1) % generations;
+        *slot = Slot {
+            live: true,
+            generation: u16::try_from(next).expect("a remainder of at most 16 bits"),
+            transfer,
+            ..Slot::FREE
+        };
+    }
+
+    pub(super) fn release(&mut self, slot: CommandSlot) {
+        self.slots[usize::from(slot.0)].live = false;
+        self.free.push(slot.0);
+    }
+
+    /// Answers an R2T; `data` are the bytes it asks for. Nothing is sent for a command that has ended
+    /// meanwhile.
+    ///
+    /// # Panics
+    /// When there are more or fewer bytes than the R2T asks for.
+    pub fn send_data(&mut self, r2t: &R2tRequest, data: Payload<'_>, transmit: &mut Transmit) {
+        let wanted = r2t.length as usize;
+        assert_eq!(data.bytes().len(), wanted, "an R2T is answered in full");
+        if !self.is_ready() || self.command_id(r2t.slot) != r2t.command {
+            return;
+        }
+        let slot = &mut self.slots[usize::from(r2t.slot.0)];
+        if !slot.live {
+            return;
+        }
+        slot.r2ts -= 1;
+        let mut sent = 0;
+        while sent < wanted {
+            let length = (wanted - sent).min(self.max_h2c_data as usize);
+            let last = sent + length == wanted;
+            let header = H2cData {
+                last,
+                command: r2t.command,
+                tag: r2t.tag,
+                offset: r2t.buffer_offset + length_u32(sent),
+                length: length_u32(length),
+            };
+            let part = chunk(data, sent, length, last);
+            self.encoder.push_data(header.encode(), part, transmit);
+            sent += length;
+        }
+    }
+
+    /// Tells the controller of an error that ends the connection, and ends it.
+    pub fn terminate(&mut self, error: FatalError, transmit: &mut Transmit) {
+        if !matches!(self.phase, Phase::Closed(_)) {
+            send_term_req(error, &[], transmit);
+            self.close(CloseReason::Host);
+        }
+    }
+
+    /// The controller broke a rule with the PDU whose header was taken last.
+    #[cold]
+    pub(super) fn fail(&mut self, error: FatalError, transmit: &mut Transmit) -> Event<'static> {
+        send_term_req(error, self.framing.header_bytes(), transmit);
+        self.close(CloseReason::ProtocolError(error))
+    }
+}
+
+fn send_term_req(error: FatalError, in_error: &[u8], transmit: &mut Transmit) {
+    let by = Terminator::Host;
+    push_term_req(TermReq { by, error }, in_error, transmit);
+}
+
+/// A part of the payload. `last`: no later part is sent of it.
+#[inline]
+fn chunk(data: Payload<'_>, from: usize, length: usize, last: bool) -> Chunk<'_> {
+    let bytes = &data.bytes()[from..from + length];
+    match data {
+        Payload::Bytes(_) => Chunk::Bytes(bytes),
+        Payload::Buffer { id, start, .. } => Chunk::Buffer {
+            id,
+            start: start + from,
+            bytes,
+            last,
+        },
+    }
+}
+
+fn length_u32(length: usize) -> u32 {
+    u32::try_from(length).expect("no R2T asks for more")
+}

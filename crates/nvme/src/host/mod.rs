@@ -1,0 +1,10 @@
+//! The host: one end of a queue's connection, and the commands to send.
+
+pub mod commands;
+mod connection;
+
+pub use self::commands::{Command, Transfer};
+pub use self::connection::{
+    Busy, CloseReason, CommandSlot, Connection, ConnectionConfig, Event, Outcome, Payload,
+    PayloadWanted, R2tRequest,
+};
