@@ -9,6 +9,7 @@
 pub mod command;
 pub mod completion;
 pub mod host;
+pub mod io;
 pub mod nqn;
 pub mod opcode;
 pub mod pdu;

@@ -1,0 +1,34 @@
+//! Limits of commands, as Identify tells them.
+//!
+//! Blocks are counted truly here; Identify counts most of them from 0.
+
+/// ACWU of Identify Controller: the longest fused Compare and Write, in blocks. It is independent of
+/// AWUN: the range is locked for the pair, and for nothing else.
+pub const COMPARE_AND_WRITE_BLOCKS: u16 = 128;
+
+/// MSRC of Identify Namespace: the most source ranges of a Copy.
+pub const COPY_RANGES: u16 = 128;
+
+/// MSSRL of Identify Namespace: the longest source range of a Copy, in blocks.
+pub const COPY_RANGE_BLOCKS: u16 = 32 * 1024;
+
+/// MCL of Identify Namespace: the most blocks of a Copy, which bounds how long one command can keep
+/// the medium busy.
+pub const COPY_BLOCKS: u32 = 128 * 1024;
+
+/// OCFS of Identify Controller: descriptor formats of Copy, one bit each. Format 1 is for namespaces
+/// with 32 or 64 bit guards only, so there is nothing to gain from it here.
+pub const COPY_FORMATS: u16 = 1 << 0;
+
+/// Most scratch memory a command asks for. At least one block.
+pub const SCRATCH_BYTES: usize = 256 * 1024;
+
+/// Most blocks that are deallocated in one operation. Longer ranges of a Dataset Management are cut
+/// at multiples of it, so that other commands get their turn and no piece ends within a granule.
+pub(crate) const DEALLOCATE_BLOCKS: u64 = 1 << 20;
+
+/// Bytes of a Source Range Entry of Copy, descriptor format 0.
+pub(crate) const COPY_RANGE_BYTES: u32 = 32;
+
+/// Bytes of a range of Dataset Management.
+pub(crate) const DATASET_RANGE_BYTES: u32 = 16;

@@ -1,0 +1,34 @@
+//! Verify (NVM command set 1.0 §3.2.5): whether the blocks can be read.
+
+use crate::io::chunks::{self, Chunks};
+use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::extent::Extent;
+
+/// (Read a chunk)…
+#[derive(Debug)]
+pub(crate) struct Verify {
+    chunks: Chunks,
+    scratch_length: usize,
+}
+
+impl Verify {
+    pub(crate) fn new(extent: Extent, block_size: u32) -> Self {
+        Self {
+            chunks: Chunks::new(extent, block_size),
+            scratch_length: chunks::scratch_length(extent, block_size),
+        }
+    }
+
+    pub(crate) fn scratch_length(&self) -> usize {
+        self.scratch_length
+    }
+}
+
+impl Procedure for Verify {
+    fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
+        match self.chunks.advance(context.buffers.scratch) {
+            Some(chunk) => chunk.read(context),
+            None => Step::Complete(Outcome::SUCCESS),
+        }
+    }
+}
