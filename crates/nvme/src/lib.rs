@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod back_to_back;
 pub mod command;
 pub mod completion;
 pub mod host;
