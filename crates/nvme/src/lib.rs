@@ -10,6 +10,7 @@
 mod back_to_back;
 pub mod command;
 pub mod completion;
+pub mod controller;
 pub mod host;
 pub mod io;
 pub mod nqn;

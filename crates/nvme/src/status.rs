@@ -66,6 +66,7 @@ statuses! {
     FEATURE_NOT_SAVEABLE = 0x1, 0x0d, "Feature Identifier Not Saveable";
     FEATURE_NOT_CHANGEABLE = 0x1, 0x0e, "Feature Not Changeable";
     FEATURE_NOT_NAMESPACE_SPECIFIC = 0x1, 0x0f, "Feature Not Namespace Specific";
+    COMMAND_SET_COMBINATION_REJECTED = 0x1, 0x2b, "I/O Command Set Combination Rejected";
     CONFLICTING_ATTRIBUTES = 0x1, 0x80, "Conflicting Attributes";
     WRITE_TO_READ_ONLY_RANGE = 0x1, 0x82, "Attempted Write to Read Only Range";
     COMMAND_SIZE_LIMIT_EXCEEDED = 0x1, 0x83, "Command Size Limit Exceeded";
@@ -79,6 +80,8 @@ statuses! {
     CONNECT_RESTART_DISCOVERY = 0x1, 0x83, "Connect Restart Discovery";
     /// Of Connect.
     CONNECT_INVALID_HOST = 0x1, 0x84, "Connect Invalid Host";
+    /// Of Disconnect.
+    INVALID_QUEUE_TYPE = 0x1, 0x85, "Invalid Queue Type";
     /// Of fabrics.
     DISCOVERY_RESTART = 0x1, 0x90, "Discovery Restart";
     /// Of fabrics.

@@ -1,0 +1,84 @@
+//! Which hosts may use a subsystem, and what each of them sees there.
+
+use crate::command::NamespaceId;
+use crate::nqn::Nqn;
+
+/// One namespace in the map of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceGrant {
+    /// NSID; one identifier is one namespace in all maps of a subsystem.
+    pub id: NamespaceId,
+    /// This host must not write.
+    pub read_only: bool,
+}
+
+/// What a group of hosts may do.
+#[derive(Clone, Debug)]
+pub struct HostRule {
+    /// Their names.
+    pub hosts: Vec<Nqn>,
+    /// What they see. Hosts may connect to a subsystem in which they see nothing.
+    pub namespaces: Vec<NamespaceGrant>,
+}
+
+/// Who may connect to a subsystem, by name.
+#[derive(Clone, Debug, Default)]
+pub struct HostAccess {
+    /// The first rule that names a host decides.
+    pub rules: Vec<HostRule>,
+    /// The map of hosts that no rule names; `None`: they are refused.
+    pub default_namespaces: Option<Vec<NamespaceGrant>>,
+}
+
+impl HostAccess {
+    /// What a host sees; `None` when it must not connect.
+    #[must_use]
+    pub fn namespaces_of(&self, host: &Nqn) -> Option<&[NamespaceGrant]> {
+        self.rules
+            .iter()
+            .find(|rule| rule.hosts.contains(host))
+            .map(|rule| &rule.namespaces)
+            .or(self.default_namespaces.as_ref())
+            .map(Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nqn(name: &str) -> Nqn {
+        Nqn::new(&format!("nqn.2026-11.test:{name}")).unwrap()
+    }
+
+    fn grant(id: u32, read_only: bool) -> NamespaceGrant {
+        NamespaceGrant {
+            id: NamespaceId(id),
+            read_only,
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_names_a_host_decides() {
+        let access = HostAccess {
+            rules: vec![
+                HostRule {
+                    hosts: vec![nqn("a"), nqn("b")],
+                    namespaces: vec![grant(1, false)],
+                },
+                HostRule {
+                    hosts: vec![nqn("b")],
+                    namespaces: vec![grant(2, false)],
+                },
+            ],
+            default_namespaces: Some(vec![grant(1, true)]),
+        };
+        assert_eq!(access.namespaces_of(&nqn("b")).unwrap(), [grant(1, false)]);
+        assert_eq!(access.namespaces_of(&nqn("c")).unwrap(), [grant(1, true)]);
+    }
+
+    #[test]
+    fn without_a_default_hosts_that_no_rule_names_are_refused() {
+        assert!(HostAccess::default().namespaces_of(&nqn("a")).is_none());
+    }
+}

@@ -1,0 +1,315 @@
+//! Connect: what makes a connection a queue (NVMe base 2.0 §6.3).
+//!
+//! ```text
+//! entry  40 RECFMT   42 QID   44 SQSIZE   46 CATTR   48 KATO
+//! data    0 HOSTID (16)   16 CNTLID   256 SUBNQN (256)   512 HOSTNQN (256)   of 1024
+//! ```
+//!
+//! Controllers are dynamic: Connect of an admin queue makes one and says its CNTLID, Connect of an
+//! I/O queue names it. Both ends of an association must stay who they were.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use longshore_wire::field::{bytes, le16};
+
+use super::async_events::AsyncEvents;
+use super::features::Features;
+use super::keep_alive::{Activity, KeepAlive};
+use super::log_page::ErrorLog;
+use super::properties::Properties;
+use super::subsystem::{Limits, NamespaceConfig, Subsystem, Subsystems};
+use super::{AttachedNamespace, Controller, Environment, NamespaceGrant, QueueHandle, State};
+use crate::command::SubmissionEntry;
+use crate::nqn::{NQN_FIELD_LENGTH, Nqn};
+use crate::reservation::{HostRegistrant, NotificationLog};
+use crate::status::Status;
+
+/// Bytes of the data of Connect.
+pub const CONNECT_DATA_LENGTH: u32 = 1024;
+
+const DATA_BYTES: usize = 1024;
+/// CNTLID of a host that takes any controller.
+const CONTROLLER_DYNAMIC: u16 = 0xffff;
+
+/// A queue that has been connected.
+#[derive(Clone, Debug)]
+pub struct Association {
+    /// Its controller.
+    pub controller: Arc<Controller>,
+    /// QID; 0 is the admin queue.
+    pub queue_id: u16,
+    /// Entries of the submission queue (SQSIZE + 1).
+    pub entries: u16,
+    /// The host wants SQ flow control: SQHD is maintained, and every command has a response.
+    pub flow_control: bool,
+    /// Dwords 0 and 1 of the completion: CNTLID.
+    pub result: u64,
+}
+
+/// How a Connect is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub status: Status,
+    /// Dword 0 of the completion: with CONNECT INVALID PARAMETERS where the bad one is.
+    pub result: u64,
+}
+
+/// A parameter of Connect, by the offset of its first byte (IPO).
+#[derive(Clone, Copy, Debug)]
+enum Parameter {
+    QueueId,
+    QueueSize,
+    HostIdentifier,
+    ControllerId,
+    SubsystemNqn,
+    HostNqn,
+}
+
+impl Parameter {
+    /// IPO in bits 15:0, IATTR in bit 16: the offset is one into the data.
+    const fn location(self) -> u64 {
+        const IN_DATA: u64 = 1 << 16;
+        match self {
+            Self::QueueId => 42,
+            Self::QueueSize => 44,
+            Self::HostIdentifier => IN_DATA,
+            Self::ControllerId => IN_DATA | 16,
+            Self::SubsystemNqn => IN_DATA | 256,
+            Self::HostNqn => IN_DATA | 512,
+        }
+    }
+}
+
+impl Refusal {
+    /// The host may try the same again.
+    const fn of(status: Status) -> Self {
+        Self { status, result: 0 }
+    }
+
+    const fn last(status: Status) -> Self {
+        Self::of(status.do_not_retry())
+    }
+
+    const fn invalid(parameter: Parameter) -> Self {
+        Self {
+            status: Status::CONNECT_INVALID_PARAMETERS.do_not_retry(),
+            result: parameter.location(),
+        }
+    }
+}
+
+/// The fields of the command.
+#[derive(Debug)]
+struct Connect {
+    queue_id: u16,
+    /// SQSIZE + 1.
+    entries: u16,
+    flow_control: bool,
+    keep_alive_ms: u32,
+    host_identifier: [u8; 16],
+    controller_id: u16,
+    subsystem: Nqn,
+    host: Nqn,
+}
+
+impl Connect {
+    fn decode(entry: &SubmissionEntry, data: &[u8]) -> Result<Self, Refusal> {
+        /// CATTR bit 2: no SQ flow control. The priority in bits 1:0 is for weighted arbitration.
+        const DISABLE_FLOW_CONTROL: u32 = 1 << 18;
+        let Some(data) = data.first_chunk::<DATA_BYTES>() else {
+            return Err(Refusal::last(Status::DATA_SGL_LENGTH_INVALID));
+        };
+        let [format_low, format_high, id_low, id_high] = entry.dword(10).to_le_bytes();
+        if [format_low, format_high] != [0, 0] {
+            return Err(Refusal::last(Status::CONNECT_INCOMPATIBLE_FORMAT));
+        }
+        let [size_low, size_high, ..] = entry.dword(11).to_le_bytes();
+        let entries = u16::from_le_bytes([size_low, size_high]).checked_add(1);
+        let name = |at: usize, parameter: Parameter| {
+            let field: [u8; NQN_FIELD_LENGTH] = bytes(data, at);
+            let name = Nqn::from_field(&field).ok();
+            name.filter(|name| !name.as_str().is_empty())
+                .ok_or(Refusal::invalid(parameter))
+        };
+        Ok(Self {
+            queue_id: u16::from_le_bytes([id_low, id_high]),
+            entries: entries.ok_or(Refusal::invalid(Parameter::QueueSize))?,
+            flow_control: entry.dword(11) & DISABLE_FLOW_CONTROL == 0,
+            keep_alive_ms: entry.dword(12),
+            host_identifier: bytes(data, 0),
+            controller_id: le16(data, 16),
+            subsystem: name(256, Parameter::SubsystemNqn)?,
+            host: name(512, Parameter::HostNqn)?,
+        })
+    }
+
+    fn association(&self, controller: Arc<Controller>) -> Association {
+        Association {
+            queue_id: self.queue_id,
+            entries: self.entries,
+            flow_control: self.flow_control,
+            result: u64::from(controller.id()),
+            controller,
+        }
+    }
+}
+
+impl Subsystems {
+    /// Connect, the first command of every connection. `queue`: the driver's name for it.
+    ///
+    /// # Errors
+    /// The connection does not become a queue. The host may send another Connect.
+    pub fn connect(
+        &self,
+        entry: &SubmissionEntry,
+        data: &[u8],
+        queue: QueueHandle,
+        environment: &dyn Environment,
+        now_ms: u64,
+    ) -> Result<Association, Refusal> {
+        let connect = Connect::decode(entry, data)?;
+        let subsystem = self
+            .find(&connect.subsystem)
+            .filter(|subsystem| subsystem.is_discovery || !environment.is_discovery_only())
+            .ok_or(Refusal::invalid(Parameter::SubsystemNqn))?;
+        // SQSIZE counts from 0, and a queue of one entry could never hold a command.
+        if !(2..=subsystem.limits.queue_entries_max).contains(&connect.entries) {
+            return Err(Refusal::invalid(Parameter::QueueSize));
+        }
+        // Reservations know hosts by it, so "none" is no one.
+        if connect.host_identifier == [0; 16] {
+            return Err(Refusal::invalid(Parameter::HostIdentifier));
+        }
+        if connect.queue_id == 0 {
+            self.connect_admin(subsystem, &connect, queue, now_ms)
+        } else {
+            connect_io(subsystem, &connect, queue)
+        }
+    }
+}
+
+impl Subsystems {
+    fn connect_admin(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        connect: &Connect,
+        queue: QueueHandle,
+        now_ms: u64,
+    ) -> Result<Association, Refusal> {
+        if connect.controller_id != CONTROLLER_DYNAMIC {
+            return Err(Refusal::invalid(Parameter::ControllerId));
+        }
+        let visible = subsystem.visible(&connect.host).ok_or(Refusal {
+            status: Status::CONNECT_INVALID_HOST.do_not_retry(),
+            result: Parameter::HostNqn.location(),
+        })?;
+        let limits = &subsystem.limits;
+        if connect.keep_alive_ms > limits.keep_alive_ms_max {
+            return Err(Refusal::last(Status::KEEP_ALIVE_TIMEOUT_INVALID));
+        }
+        // Others may leave: the host should come back.
+        let busy = Refusal::of(Status::CONNECT_CONTROLLER_BUSY);
+        let id = subsystem.take_id().ok_or(busy)?;
+        let io_queues_max = subsystem.io_queues_max();
+        let reservations = NotificationLog::new();
+        reservations.set_waker(self.waker(queue));
+        let attach = |(config, grant)| attach(config, grant, connect, limits, &reservations);
+        let controller = Arc::new(Controller {
+            id,
+            subsystem: Arc::clone(subsystem),
+            host_nqn: connect.host.clone(),
+            host_identifier: connect.host_identifier,
+            admin_queue: queue,
+            namespaces: visible.into_iter().map(attach).collect(),
+            enabled: AtomicBool::new(false),
+            advanced_retry: AtomicBool::new(false),
+            activity: (0..=io_queues_max).map(|_| Activity::default()).collect(),
+            reservations,
+            state: Mutex::new(State::new(subsystem, connect.keep_alive_ms, now_ms)),
+        });
+        subsystem.insert(&controller);
+        Ok(connect.association(controller))
+    }
+}
+
+fn attach(
+    config: &NamespaceConfig,
+    grant: NamespaceGrant,
+    connect: &Connect,
+    limits: &Limits,
+    log: &Arc<NotificationLog>,
+) -> AttachedNamespace {
+    let parameters = config.namespace.parameters();
+    let log = Arc::clone(log);
+    AttachedNamespace {
+        id: config.id,
+        namespace: Arc::clone(&config.namespace),
+        index: config.index,
+        host: HostRegistrant::join(
+            &parameters.reservations,
+            connect.host_identifier,
+            config.id,
+            log,
+        ),
+        read_only: grant.read_only || parameters.read_only,
+        max_transfer_bytes: limits.transfer_bytes(),
+    }
+}
+
+impl State {
+    fn new(subsystem: &Subsystem, keep_alive_ms: u32, now_ms: u64) -> Self {
+        let (is_discovery, limits) = (subsystem.is_discovery, &subsystem.limits);
+        let io_queues_max = subsystem.io_queues_max();
+        let idle_ms = is_discovery.then_some(limits.discovery_idle_ms);
+        Self {
+            properties: Properties::new(is_discovery, limits),
+            keep_alive: KeepAlive::new(keep_alive_ms, idle_ms, now_ms),
+            events: AsyncEvents::new(limits.async_events_max, is_discovery),
+            changed_namespaces: BTreeSet::new(),
+            features: Features::new(io_queues_max, now_ms),
+            errors: ErrorLog::default(),
+            io_queues: vec![None; usize::from(io_queues_max)],
+            closed: false,
+        }
+    }
+}
+
+fn connect_io(
+    subsystem: &Subsystem,
+    connect: &Connect,
+    queue: QueueHandle,
+) -> Result<Association, Refusal> {
+    if subsystem.is_discovery {
+        return Err(Refusal::invalid(Parameter::QueueId));
+    }
+    let unknown = Refusal::invalid(Parameter::ControllerId);
+    let controller = subsystem.controller(connect.controller_id).ok_or(unknown)?;
+    if controller.host_nqn != connect.host {
+        return Err(Refusal::invalid(Parameter::HostNqn));
+    }
+    if controller.host_identifier != connect.host_identifier {
+        return Err(Refusal::invalid(Parameter::HostIdentifier));
+    }
+    let mut state = controller.lock();
+    if state.closed {
+        return Err(unknown);
+    }
+    if !controller.is_enabled() || !state.properties.has_io_queue_entry_sizes() {
+        return Err(Refusal::last(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    let granted = usize::from(state.features.io_queues());
+    let place = usize::from(connect.queue_id) - 1;
+    let Some(slot) = state.io_queues.get_mut(place).filter(|_| place < granted) else {
+        return Err(Refusal::invalid(Parameter::QueueId));
+    };
+    if slot.is_some() {
+        // The connection before it may be about to end.
+        return Err(Refusal::of(Status::INVALID_QUEUE_IDENTIFIER));
+    }
+    *slot = Some(queue);
+    drop(state);
+    Ok(connect.association(controller))
+}

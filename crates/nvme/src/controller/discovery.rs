@@ -1,0 +1,86 @@
+//! What discovery tells: entries of the discovery log page (NVMe base 2.0 §5.16.1.23).
+//!
+//! ```text
+//!   0 TRTYPE   1 ADRFAM   2 SUBTYPE   3 TREQ   4 PORTID   6 CNTLID   8 ASQSZ   10 EFLAGS
+//!  32 TRSVCID (32)      256 SUBNQN (256)      512 TRADDR (256)      768 TSAS (256)
+//! ```
+
+use std::net::SocketAddr;
+
+use crate::nqn::Nqn;
+
+/// Subsystem Type (SUBTYPE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SubsystemType {
+    /// Another discovery subsystem.
+    Referral = 1,
+    /// A subsystem with namespaces.
+    Nvm = 2,
+    /// The discovery subsystem that is asked.
+    CurrentDiscovery = 3,
+}
+
+/// One way to a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryEntry {
+    /// The subsystem.
+    pub subsystem: Nqn,
+    /// What it is.
+    pub kind: SubsystemType,
+    /// Where it listens: TRADDR, TRSVCID and ADRFAM.
+    pub address: SocketAddr,
+    /// PORTID: tells the ports of a subsystem apart.
+    pub port_id: u16,
+}
+
+/// TRTYPE of TCP.
+const TRANSPORT_TCP: u8 = 3;
+/// ADRFAM of IPv4.
+const FAMILY_IPV4: u8 = 1;
+/// ADRFAM of IPv6.
+const FAMILY_IPV6: u8 = 2;
+/// TREQ: secure channels are not required (10b); the queues may go without SQ flow control (bit 2).
+const TRANSPORT_REQUIREMENTS: u8 = 0b110;
+/// CNTLID: controllers are made when hosts connect.
+const CONTROLLER_DYNAMIC: u16 = 0xffff;
+/// EFLAGS: explicit persistent connections are supported (bit 1).
+const PERSISTENT_CONNECTIONS: u16 = 1 << 1;
+
+impl DiscoveryEntry {
+    /// Bytes of an entry.
+    pub const LENGTH: usize = 1024;
+
+    /// As it stands in the log page. `queue_entries`: ASQSZ.
+    pub(super) fn encode(&self, queue_entries: u16) -> [u8; Self::LENGTH] {
+        let mut out = [0; Self::LENGTH];
+        out[0] = TRANSPORT_TCP;
+        out[1] = match self.address {
+            SocketAddr::V4(_) => FAMILY_IPV4,
+            SocketAddr::V6(_) => FAMILY_IPV6,
+        };
+        out[2] = self.kind as u8;
+        out[3] = TRANSPORT_REQUIREMENTS;
+        out[4..6].copy_from_slice(&self.port_id.to_le_bytes());
+        out[6..8].copy_from_slice(&CONTROLLER_DYNAMIC.to_le_bytes());
+        out[8..10].copy_from_slice(&queue_entries.to_le_bytes());
+        let flags = match self.kind {
+            SubsystemType::Referral | SubsystemType::CurrentDiscovery => PERSISTENT_CONNECTIONS,
+            SubsystemType::Nvm => 0,
+        };
+        out[10..12].copy_from_slice(&flags.to_le_bytes());
+        put_ascii(&mut out[32..64], &self.address.port().to_string());
+        out[256..512].copy_from_slice(&self.subsystem.to_field());
+        put_ascii(&mut out[512..768], &self.address.ip().to_string());
+        // TSAS: SECTYPE 0, no TLS.
+        out
+    }
+}
+
+/// ASCII of NVMe is padded with spaces; what is too long is cut.
+pub(super) fn put_ascii(field: &mut [u8], text: &str) {
+    field.fill(b' ');
+    for (to, from) in field.iter_mut().zip(text.bytes()) {
+        *to = from;
+    }
+}

@@ -1,0 +1,62 @@
+//! What a controller asks of its driver.
+
+use super::discovery::DiscoveryEntry;
+use crate::nqn::Nqn;
+
+/// What was done to a volume since the server started. What is not counted is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Bytes that hosts have read.
+    pub read_bytes: u64,
+    /// Bytes that hosts have written.
+    pub written_bytes: u64,
+    /// Read commands.
+    pub read_commands: u64,
+    /// Write commands.
+    pub write_commands: u64,
+    /// Time with commands under way.
+    pub busy_ms: u64,
+    /// Operations that the medium failed.
+    pub media_errors: u64,
+}
+
+/// How a volume is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Data may have been lost: a flush failed.
+    pub degraded: bool,
+    /// Writes are refused because of a failure.
+    pub read_only: bool,
+}
+
+/// What a controller asks of its driver.
+pub trait Environment {
+    /// Ways to all subsystems, as seen by whoever asks on this connection. Those to subsystems that
+    /// the host may not use are left out by the caller.
+    fn discovery_entries(&self, host: &Nqn) -> Vec<DiscoveryEntry>;
+
+    /// GENCTR: changes whenever the entries do.
+    fn discovery_generation(&self) -> u64;
+
+    /// Whether only discovery controllers can be reached on this connection.
+    fn is_discovery_only(&self) -> bool {
+        false
+    }
+
+    /// What was done to a volume.
+    fn statistics(&self, index: usize) -> Statistics {
+        let _ = index;
+        Statistics::default()
+    }
+
+    /// How a volume is.
+    fn health(&self, index: usize) -> Health {
+        let _ = index;
+        Health::default()
+    }
+
+    /// How long the server has been running.
+    fn uptime_ms(&self) -> u64 {
+        0
+    }
+}

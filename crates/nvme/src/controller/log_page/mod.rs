@@ -1,0 +1,162 @@
+//! Get Log Page (NVMe base 2.0 §5.16): what happened, and how things are.
+//!
+//! | page | | |
+//! |---|---|---|
+//! | 00h Supported Log Pages | `supported` | |
+//! | 01h Error Information | `error` | of this controller |
+//! | 02h SMART / Health Information | `health` | of the controller or a namespace |
+//! | 03h Firmware Slot Information | `supported` | one slot |
+//! | 04h Changed Namespace List | `changes` | |
+//! | 05h Commands Supported and Effects | `supported` | |
+//! | 0Ch Asymmetric Namespace Access | `changes` | one group, optimized |
+//! | 12h Feature Identifiers Supported and Effects | `supported` | |
+//! | 13h NVMe-MI Commands Supported and Effects | `supported` | none |
+//! | 70h Discovery | `discovery` | |
+//! | 80h Reservation Notification | [`NotificationLog`](crate::reservation::NotificationLog) | |
+//!
+//! A controller of discovery has 00h, 01h, 12h, 13h and 70h. A page is made anew for each command, so
+//! what a host reads in pieces may change between them; the discovery log page has a generation
+//! counter for that. Bytes beyond the end of a page are zeros.
+
+mod changes;
+mod discovery;
+mod error;
+mod health;
+mod supported;
+
+pub use error::ErrorRecord;
+pub(super) use error::{ENTRIES as ERROR_ENTRIES, ErrorLog};
+
+use super::failure::Failure;
+use super::{AdminOutcome, Controller, DONE, Request, State};
+use crate::command::SubmissionEntry;
+use crate::status::Status;
+
+pub(super) const LOG_SUPPORTED: u8 = 0x00;
+pub(super) const LOG_ERROR: u8 = 0x01;
+pub(super) const LOG_HEALTH: u8 = 0x02;
+pub(super) const LOG_FIRMWARE: u8 = 0x03;
+pub(super) const LOG_CHANGED_NAMESPACES: u8 = 0x04;
+pub(super) const LOG_COMMAND_EFFECTS: u8 = 0x05;
+pub(super) const LOG_ANA: u8 = 0x0c;
+pub(super) const LOG_FEATURE_EFFECTS: u8 = 0x12;
+pub(super) const LOG_MANAGEMENT_EFFECTS: u8 = 0x13;
+pub(super) const LOG_DISCOVERY: u8 = 0x70;
+pub(super) const LOG_RESERVATION: u8 = 0x80;
+
+/// Bytes of the entry at which LID, NUMD and the offset are.
+const LOG_PAGE_AT: u16 = 40;
+const LENGTH_AT: u16 = 42;
+const OFFSET_AT: u16 = 48;
+
+/// Fields of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogPageRequest {
+    log_page: u8,
+    /// LSP.
+    specific: u8,
+    /// RAE: events that go with the page stay masked.
+    retain_event: bool,
+    /// NUMD as the true count, in bytes.
+    pub(super) length: u64,
+    /// LPO in bytes, or an index if OT is set.
+    offset: u64,
+    /// OT.
+    is_index: bool,
+    /// CSI.
+    command_set: u8,
+}
+
+impl LogPageRequest {
+    pub(super) fn decode(entry: &SubmissionEntry) -> Self {
+        let [log_page, flags, _, _] = entry.dword(10).to_le_bytes();
+        let dwords = entry.dword(10) >> 16 | (entry.dword(11) & 0xffff) << 16;
+        Self {
+            log_page,
+            specific: flags & 0x7f,
+            retain_event: flags & 0x80 != 0,
+            length: (u64::from(dwords) + 1) * 4,
+            offset: entry.qword(12),
+            is_index: entry.dword(14) >> 23 & 1 != 0,
+            command_set: entry.dword(14).to_le_bytes()[3],
+        }
+    }
+}
+
+impl Controller {
+    fn has_log_page(&self, log_page: u8) -> bool {
+        match log_page {
+            LOG_SUPPORTED | LOG_ERROR | LOG_FEATURE_EFFECTS | LOG_MANAGEMENT_EFFECTS => true,
+            LOG_HEALTH
+            | LOG_FIRMWARE
+            | LOG_CHANGED_NAMESPACES
+            | LOG_COMMAND_EFFECTS
+            | LOG_ANA
+            | LOG_RESERVATION => !self.is_discovery(),
+            LOG_DISCOVERY => self.is_discovery(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn get_log_page(
+        &self,
+        state: &mut State,
+        request: &mut Request,
+    ) -> Result<AdminOutcome, Failure> {
+        let wanted = LogPageRequest::decode(request.entry);
+        if !self.has_log_page(wanted.log_page) {
+            return Err(Failure::at(Status::INVALID_LOG_PAGE, LOG_PAGE_AT));
+        }
+        let length = usize::try_from(wanted.length)
+            .ok()
+            .filter(|_| wanted.length <= u64::from(self.subsystem.limits.transfer_bytes()));
+        let length = length.ok_or(Failure::field(LENGTH_AT))?;
+        // Offsets are in dwords, and no page of ours can be read by index.
+        if wanted.is_index || !wanted.offset.is_multiple_of(4) {
+            return Err(Failure::field(OFFSET_AT));
+        }
+        let page = self.log_page(state, request, wanted)?;
+        let offset = usize::try_from(wanted.offset).ok();
+        let rest = offset.and_then(|offset| page.get(offset..));
+        let rest = rest.ok_or(Failure::field(OFFSET_AT))?;
+        let end = request.out.len() + length;
+        request
+            .out
+            .extend_from_slice(&rest[..rest.len().min(length)]);
+        request.out.resize(end, 0);
+        if !wanted.retain_event {
+            self.log_page_read(state, wanted.log_page);
+        }
+        Ok(DONE)
+    }
+
+    fn log_page(
+        &self,
+        state: &State,
+        request: &Request,
+        wanted: LogPageRequest,
+    ) -> Result<Vec<u8>, Failure> {
+        Ok(match wanted.log_page {
+            LOG_SUPPORTED => self.supported_log_pages(),
+            LOG_ERROR => state.errors.page(),
+            LOG_HEALTH => self.health_log(state, request)?,
+            LOG_FIRMWARE => self.firmware_log(),
+            LOG_CHANGED_NAMESPACES => state.changed_namespaces_log(),
+            LOG_COMMAND_EFFECTS => supported::command_effects(wanted.command_set)?,
+            LOG_ANA => self.asymmetric_access_log(wanted.specific),
+            LOG_FEATURE_EFFECTS => self.feature_effects(),
+            LOG_MANAGEMENT_EFFECTS => vec![0; supported::EFFECTS_BYTES],
+            LOG_DISCOVERY => self.discovery_log(request.environment),
+            LOG_RESERVATION => self.reservations.read(wanted.retain_event).to_vec(),
+            other => unreachable!("log page {other:#x} is one we have"),
+        })
+    }
+
+    /// A page was read to be done with.
+    fn log_page_read(&self, state: &mut State, log_page: u8) {
+        if log_page == LOG_CHANGED_NAMESPACES {
+            state.changed_namespaces.clear();
+        }
+        state.events.log_page_read(log_page);
+    }
+}

@@ -1,0 +1,160 @@
+//! A namespace: what all controllers share of one exported volume.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use longshore_block::reservation::Reservations;
+use uuid::Uuid;
+
+use crate::command::NamespaceId;
+use crate::io::Attached;
+use crate::reservation::HostRegistrant;
+
+/// What a namespace is and can do. Fixed, but for the number of blocks.
+#[derive(Clone, Debug)]
+pub struct NamespaceParameters {
+    /// Source of every identifier that hosts see.
+    pub uuid: Uuid,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// At least 1.
+    pub block_count: u64,
+    /// The volume never changes.
+    pub read_only: bool,
+    /// A completed write may be lost until a flush (VWC).
+    pub volatile_cache: bool,
+    /// Deallocation works, in units of this many blocks; `None`: it does nothing.
+    pub unmap_granularity_blocks: Option<u32>,
+    /// Deallocated blocks read as zeros.
+    pub unmapped_reads_zeros: bool,
+    /// Spinning medium.
+    pub rotational: bool,
+    /// The driver can store reservations durably: PTPL is offered.
+    pub can_store_reservations: bool,
+    /// Registrations and the reservation of the volume, whatever protocols export it.
+    pub reservations: Arc<Reservations>,
+}
+
+/// A namespace. See the module documentation.
+#[derive(Debug)]
+pub struct Namespace {
+    parameters: NamespaceParameters,
+    block_count: AtomicU64,
+}
+
+impl Namespace {
+    /// A namespace of a volume.
+    #[must_use]
+    pub fn new(parameters: NamespaceParameters) -> Arc<Self> {
+        Arc::new(Self {
+            block_count: AtomicU64::new(parameters.block_count),
+            parameters,
+        })
+    }
+
+    /// What it is and can do. The number of blocks in there is the one it started with; see
+    /// [`Self::block_count`].
+    #[must_use]
+    pub const fn parameters(&self) -> &NamespaceParameters {
+        &self.parameters
+    }
+
+    /// Bytes of a logical block.
+    #[inline]
+    #[must_use]
+    pub const fn block_size(&self) -> u32 {
+        self.parameters.block_size
+    }
+
+    /// Number of blocks at this moment.
+    #[inline]
+    #[must_use]
+    pub fn block_count(&self) -> u64 {
+        self.block_count.load(Ordering::Acquire)
+    }
+
+    /// The volume has a new size. Whether it changed. Hosts learn of it by
+    /// [`Subsystems::namespace_resized`](super::Subsystems::namespace_resized).
+    pub fn resize(&self, block_count: u64) -> bool {
+        self.block_count.swap(block_count, Ordering::AcqRel) != block_count
+    }
+
+    /// NGUID. We own no OUI, so the company identifier is one with the U/L bit set ("locally
+    /// administered"): no registered one looks like it. All other bits come from the UUID.
+    #[must_use]
+    pub fn nguid(&self) -> [u8; 16] {
+        // 8 bytes of vendor specific extension, then a company identifier of 3 and 5 more.
+        let mut nguid = *self.parameters.uuid.as_bytes();
+        nguid[8] = nguid[8] & !0b11 | 0b10;
+        nguid
+    }
+}
+
+/// A namespace as one controller sees it. Immutable for the life of the controller.
+#[derive(Clone, Debug)]
+pub struct AttachedNamespace {
+    /// NSID.
+    pub id: NamespaceId,
+    /// What all controllers share of it.
+    pub namespace: Arc<Namespace>,
+    /// The driver's index of the volume.
+    pub index: usize,
+    /// The controller's part in the reservations.
+    pub host: Arc<HostRegistrant>,
+    /// The host of this controller must not write, or nobody.
+    pub read_only: bool,
+    /// Largest transfer of a command (MDTS); more is INVALID FIELD.
+    pub max_transfer_bytes: u32,
+}
+
+impl Attached for AttachedNamespace {
+    #[inline]
+    fn id(&self) -> NamespaceId {
+        self.id
+    }
+
+    #[inline]
+    fn block_size(&self) -> u32 {
+        self.namespace.block_size()
+    }
+
+    #[inline]
+    fn block_count(&self) -> u64 {
+        self.namespace.block_count()
+    }
+
+    #[inline]
+    fn max_transfer_blocks(&self) -> u32 {
+        self.max_transfer_bytes / self.namespace.block_size()
+    }
+
+    #[inline]
+    fn is_read_only(&self) -> bool {
+        self.namespace.parameters.read_only
+    }
+
+    #[inline]
+    fn is_write_protected(&self) -> bool {
+        self.read_only
+    }
+
+    #[inline]
+    fn has_volatile_cache(&self) -> bool {
+        self.namespace.parameters.volatile_cache
+    }
+
+    #[inline]
+    fn reservations(&self) -> &Arc<Reservations> {
+        &self.namespace.parameters.reservations
+    }
+
+    #[inline]
+    fn host(&self) -> &Arc<HostRegistrant> {
+        &self.host
+    }
+
+    #[inline]
+    fn can_store_reservations(&self) -> bool {
+        self.namespace.parameters.can_store_reservations
+    }
+}

@@ -1,0 +1,340 @@
+//! Properties: the registers of a controller, which fabrics read and write by command
+//! (NVMe base 2.0 §3.1.3, §3.5, §3.6).
+//!
+//! ```text
+//!            EN 0→1                SHN ≠ 0                          queues closed, caches flushed
+//!  disabled ────────► ready (RDY) ─────────► shutting down (SHST 1) ──────────────► shut down (SHST 2)
+//!     ▲                 │ EN 1→0                │ EN 1→0                              │ EN 1→0
+//!     │ queues closed   ▼                       ▼                                     ▼
+//!     └─────────── resetting (RDY still) ◄──────┴─────────────────────────────────────┘
+//!  disabled ── EN 0→1 with settings that CAP does not offer ─► failed (CFS) ── EN 1→0 ─► disabled
+//! ```
+//!
+//! A reset or shutdown closes the I/O queues, and is over when the last of them has ended: a write
+//! that was under way cannot land after one that the host sends when it sees the outcome. The admin
+//! queue stays, so that it can.
+//!
+//! | property | offset | size | |
+//! |---|---|---|---|
+//! | CAP | 00h | 8 | read |
+//! | VS | 08h | 4 | read |
+//! | CC | 14h | 4 | read, write |
+//! | CSTS | 1Ch | 4 | read |
+//! | NSSR | 20h | 4 | reads as 0: subsystem resets are not supported |
+//! | CRTO | 68h | 4 | read |
+
+use std::sync::atomic::Ordering;
+
+use super::failure::Failure;
+use super::subsystem::Limits;
+use super::{AdminOutcome, Controller, DONE, QueueHandle, State, done};
+use crate::command::SubmissionEntry;
+use crate::reservation::NotificationMask;
+use crate::status::Status;
+
+/// VS: NVMe 2.0.
+pub(super) const VERSION: u32 = 0x0002_0000;
+
+const CAP: u32 = 0x00;
+const VS: u32 = 0x08;
+const CC: u32 = 0x14;
+const CSTS: u32 = 0x1c;
+const NSSR: u32 = 0x20;
+const CRTO: u32 = 0x68;
+
+/// What CAP.TO and CRTO bound, in units of 500 ms. Storage that hangs can keep a reset that long.
+const READY_TIMEOUT: u32 = 30;
+
+/// Controller Configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Configuration(u32);
+
+impl Configuration {
+    /// All fields but the reserved ones, and CRIME, which CAP does not offer.
+    const MASK: u32 = 0x00ff_fff1;
+    /// CSS, MPS, AMS: to be changed while EN is 0 only.
+    const FIXED_WHILE_ENABLED: u32 = 0x0000_3ff0;
+
+    const fn enable(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// CSS.
+    const fn command_set(self) -> u32 {
+        self.0 >> 4 & 7
+    }
+
+    /// MPS.
+    const fn page_size(self) -> u32 {
+        self.0 >> 7 & 0xf
+    }
+
+    /// AMS.
+    const fn arbitration(self) -> u32 {
+        self.0 >> 11 & 7
+    }
+
+    /// SHN.
+    const fn shutdown(self) -> u32 {
+        self.0 >> 14 & 3
+    }
+
+    /// IOSQES.
+    const fn submission_entry_size(self) -> u32 {
+        self.0 >> 16 & 0xf
+    }
+
+    /// IOCQES.
+    const fn completion_entry_size(self) -> u32 {
+        self.0 >> 20 & 0xf
+    }
+
+    /// Whether a controller can run so. Sizes of I/O queue entries may still be missing, until there
+    /// are such queues.
+    fn is_supported(self) -> bool {
+        const NVM: u32 = 0b000;
+        const ALL_SUPPORTED: u32 = 0b110;
+        matches!(self.command_set(), NVM | ALL_SUPPORTED)
+            && self.page_size() == 0
+            && self.arbitration() == 0
+            && matches!(self.submission_entry_size(), 0 | 6)
+            && matches!(self.completion_entry_size(), 0 | 4)
+    }
+}
+
+/// SHST.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    None = 0,
+    Processing = 1,
+    Complete = 2,
+}
+
+/// The properties of a controller.
+#[derive(Debug)]
+pub(super) struct Properties {
+    capabilities: u64,
+    configuration: Configuration,
+    ready: bool,
+    failed: bool,
+    shutdown: Shutdown,
+    /// EN is 0, but I/O queues are still there.
+    resetting: bool,
+    /// Shutting down, and volatile caches are not yet written back.
+    flushing: bool,
+}
+
+impl Properties {
+    pub(super) fn new(is_discovery: bool, limits: &Limits) -> Self {
+        Self {
+            capabilities: capabilities(is_discovery, limits),
+            configuration: Configuration::default(),
+            ready: false,
+            failed: false,
+            shutdown: Shutdown::None,
+            resetting: false,
+            flushing: false,
+        }
+    }
+
+    fn status(&self) -> u32 {
+        u32::from(self.ready) | u32::from(self.failed) << 1 | (self.shutdown as u32) << 2
+    }
+
+    fn is_running(&self) -> bool {
+        self.ready && !self.resetting && !self.failed && self.shutdown == Shutdown::None
+    }
+
+    /// The controller does nothing more.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// The flush of a shutdown has ended.
+    pub(super) fn flushed(&mut self) {
+        self.flushing = false;
+    }
+
+    /// There are no I/O queues: what waited for that is over.
+    pub(super) fn queues_closed(&mut self) {
+        if self.resetting {
+            self.resetting = false;
+            self.ready = false;
+            self.failed = false;
+            self.shutdown = Shutdown::None;
+        }
+        if self.shutdown == Shutdown::Processing && !self.flushing {
+            self.shutdown = Shutdown::Complete;
+        }
+    }
+
+    /// Whether CC says how long the entries of I/O queues are: 64 and 16 bytes.
+    pub(super) const fn has_io_queue_entry_sizes(&self) -> bool {
+        self.configuration.submission_entry_size() == 6
+            && self.configuration.completion_entry_size() == 4
+    }
+
+    /// Value and length.
+    fn get(&self, offset: u32) -> Option<(u64, usize)> {
+        let value = match offset {
+            CAP => return Some((self.capabilities, 8)),
+            VS => VERSION,
+            CC => self.configuration.0,
+            CSTS => self.status(),
+            NSSR => 0,
+            // CRWMT; CRIMT is the same.
+            CRTO => READY_TIMEOUT | READY_TIMEOUT << 16,
+            _ => return None,
+        };
+        Some((u64::from(value), 4))
+    }
+
+    /// Sets CC.
+    fn configure(&mut self, value: u32) -> Result<Change, Failure> {
+        let old = self.configuration;
+        let new = Configuration(value & Configuration::MASK);
+        let changed = old.0 ^ new.0;
+        if old.enable() && new.enable() && changed & Configuration::FIXED_WHILE_ENABLED != 0 {
+            return Err(Failure::field(VALUE_AT));
+        }
+        if self.resetting && new.enable() {
+            // The host should have waited for RDY to become 0; it may still.
+            return Err(Failure::of(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        self.configuration = new;
+        if old.enable() && !new.enable() {
+            self.resetting = true;
+            self.flushing = false;
+            return Ok(Change::Reset);
+        }
+        if !old.enable() && new.enable() {
+            self.failed = !new.is_supported();
+            self.ready = !self.failed;
+            self.shutdown = Shutdown::None;
+        }
+        // 11b is reserved.
+        if matches!(new.shutdown(), 1 | 2) && self.shutdown == Shutdown::None {
+            self.shutdown = Shutdown::Processing;
+            return Ok(Change::ShutDown);
+        }
+        Ok(Change::Nothing)
+    }
+}
+
+/// What setting CC did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Nothing,
+    /// EN 1→0.
+    Reset,
+    /// SHN.
+    ShutDown,
+}
+
+/// CAP.
+fn capabilities(is_discovery: bool, limits: &Limits) -> u64 {
+    // Queues are contiguous (CQR): there is no memory in which they could not be.
+    const CONTIGUOUS_QUEUES: u64 = 1 << 16;
+    const CSS_NVM: u64 = 1 << 37;
+    const CSS_ALL_SUPPORTED: u64 = 1 << 43;
+    const READY_WITH_MEDIA: u64 = 1 << 59;
+    let entries = u64::from(limits.queue_entries_max.max(2) - 1);
+    let command_sets = if is_discovery {
+        CSS_NVM
+    } else {
+        CSS_NVM | CSS_ALL_SUPPORTED
+    };
+    // DSTRD, NSSRS, MPSMIN and MPSMAX (4096 bytes) are 0.
+    entries | CONTIGUOUS_QUEUES | u64::from(READY_TIMEOUT) << 24 | command_sets | READY_WITH_MEDIA
+}
+
+/// ATTRIB, OFST and VALUE of Property Get and Set.
+fn property_length(entry: &SubmissionEntry) -> Option<usize> {
+    match entry.dword(10) & 7 {
+        0 => Some(4),
+        1 => Some(8),
+        _ => None,
+    }
+}
+
+/// Bytes of the entry at which ATTRIB and OFST are.
+const ATTRIBUTES_AT: u16 = 40;
+const OFFSET_AT: u16 = 44;
+const VALUE_AT: u16 = 48;
+
+impl Controller {
+    pub(super) fn property_get(
+        &self,
+        state: &State,
+        entry: &SubmissionEntry,
+    ) -> Result<AdminOutcome, Failure> {
+        let property = state.properties.get(entry.dword(11));
+        let (value, length) = property.ok_or(Failure::field(OFFSET_AT))?;
+        if property_length(entry) != Some(length) {
+            return Err(Failure::field(ATTRIBUTES_AT));
+        }
+        Ok(done(value))
+    }
+
+    pub(super) fn property_set(
+        &self,
+        state: &mut State,
+        entry: &SubmissionEntry,
+        now_ms: u64,
+    ) -> Result<AdminOutcome, Failure> {
+        if entry.dword(11) != CC {
+            return Err(Failure::field(OFFSET_AT));
+        }
+        if property_length(entry) != Some(4) {
+            return Err(Failure::field(ATTRIBUTES_AT));
+        }
+        let change = state.properties.configure(entry.dword(12))?;
+        self.enabled
+            .store(state.properties.is_running(), Ordering::Release);
+        match change {
+            Change::Nothing => Ok(DONE),
+            Change::Reset => {
+                let queues = self.reset(state, now_ms);
+                Ok(AdminOutcome::CloseQueues { queues })
+            }
+            Change::ShutDown => Ok(self.shut_down(state)),
+        }
+    }
+
+    fn shut_down(&self, state: &mut State) -> AdminOutcome {
+        let queues = state.open_io_queues();
+        state.events.end_requests();
+        let caches = |ns: &super::AttachedNamespace| ns.namespace.parameters().volatile_cache;
+        if self.namespaces.iter().any(caches) {
+            state.properties.flushing = true;
+            return AdminOutcome::ShutDown { queues };
+        }
+        state.settle();
+        AdminOutcome::CloseQueues { queues }
+    }
+
+    /// A controller level reset (§3.7.2): features return to their defaults.
+    fn reset(&self, state: &mut State, now_ms: u64) -> Vec<QueueHandle> {
+        state.events.reset(self.is_discovery());
+        state.changed_namespaces.clear();
+        state.features.reset(now_ms);
+        self.reservations.reset();
+        for attached in &*self.namespaces {
+            attached
+                .host
+                .set_notification_mask(NotificationMask::default());
+        }
+        self.advanced_retry.store(false, Ordering::Relaxed);
+        state.settle();
+        state.open_io_queues()
+    }
+}
+
+impl State {
+    /// Ends what waits for the I/O queues, if they are gone.
+    pub(super) fn settle(&mut self) {
+        if self.io_queues.iter().all(Option::is_none) {
+            self.properties.queues_closed();
+        }
+    }
+}
