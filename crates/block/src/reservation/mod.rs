@@ -33,3 +33,6 @@ pub use state::{Locked, Reservations, Unchangeable};
 pub use store::ReservationFormatError;
 pub use store_order::StoreOrder;
 pub use table::{NexusIdentity, Notice, NoticeEvent, ReservationTable, ReservationType};
+
+#[cfg(test)]
+mod tests;
