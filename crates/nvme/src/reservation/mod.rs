@@ -27,6 +27,9 @@ pub use report::{Report, reported_host_identifier};
 
 use longshore_block::reservation::ReservationType;
 
+#[cfg(test)]
+mod tests;
+
 /// The RTYPE field: types are numbered other than in SCSI.
 #[must_use]
 pub const fn type_code(kind: ReservationType) -> u8 {

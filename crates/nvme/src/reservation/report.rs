@@ -69,7 +69,7 @@ impl Report {
     }
 }
 
-fn encode(table: &ReservationTable, out: &mut Vec<u8>) {
+pub(super) fn encode(table: &ReservationTable, out: &mut Vec<u8>) {
     let registrations = table.registrations();
     let mut header = [0; HEADER_LENGTH];
     set_le32(&mut header, 0, table.generation());
