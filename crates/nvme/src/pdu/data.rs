@@ -112,8 +112,6 @@ impl H2cData {
 impl C2hData {
     /// Bytes of the header.
     pub const LENGTH: usize = 24;
-    /// Where DATAL stands.
-    pub(crate) const DATAL_OFFSET: u32 = 16;
 
     /// The header.
     #[inline]

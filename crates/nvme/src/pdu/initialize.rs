@@ -30,7 +30,7 @@ impl Digests {
     }
 
     fn encode(self) -> u8 {
-        u8::from(self.header) * Self::HEADER | u8::from(self.data) * Self::DATA
+        (u8::from(self.header) * Self::HEADER) | (u8::from(self.data) * Self::DATA)
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) mod framing;
 mod header;
 mod initialize;
 mod terminate;
+#[cfg(test)]
+mod tests;
 
 pub use capsule::{CapsuleCmd, CapsuleResp};
 pub use data::{C2hData, H2cData, R2t, TransferTag};

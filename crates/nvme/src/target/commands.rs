@@ -85,6 +85,9 @@ pub(super) struct Commands {
     slots: Vec<Command>,
     /// Free ones of `slots`; the one freed last is used first, as it is in the cache.
     free: Vec<CommandSlot>,
+    /// So many can be live.
+    limit: u32,
+    /// The highest limit so far.
     capacity: u32,
     index: IdIndex,
     /// By transfer tag.
@@ -93,25 +96,28 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    /// Room for `capacity` commands at a time.
-    pub(super) fn new(capacity: u32) -> Self {
+    /// Room for `limit` commands at a time.
+    pub(super) const fn new(limit: u32) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            capacity,
+            limit,
+            capacity: limit,
             index: IdIndex::new(),
             r2ts: Vec::new(),
             free_tags: Vec::new(),
         }
     }
 
+    /// Slots are below this.
     pub(super) const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Makes room for `capacity` commands; never for fewer than before, whose slots may be live.
-    pub(super) fn grow(&mut self, capacity: u32) {
-        self.capacity = self.capacity.max(capacity);
+    /// From now on there can be `limit` commands at a time.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+        self.capacity = self.capacity.max(limit);
     }
 
     /// The live command of this identifier.
@@ -123,16 +129,17 @@ impl Commands {
     /// Takes a slot for a command whose identifier is not in use. `None`: there is no room.
     #[inline]
     pub(super) fn insert(&mut self, command: Command) -> Option<CommandSlot> {
+        let live = self.slots.len() - self.free.len();
+        if live >= self.limit as usize {
+            return None;
+        }
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot.index()] = command;
                 slot
             }
             None => {
-                let slot = CommandSlot(u32::try_from(self.slots.len()).ok()?);
-                if slot.0 >= self.capacity {
-                    return None;
-                }
+                let slot = CommandSlot(u32::try_from(live).ok()?);
                 self.slots.push(command);
                 slot
             }
@@ -192,19 +199,18 @@ impl Commands {
             .filter_map(|(slot, command)| command.live.then_some(slot))
     }
 
-    /// Notes an R2T and gives it a tag. `None`: all 65,536 are in use.
-    pub(super) fn add_r2t(&mut self, r2t: OutstandingR2t) -> Option<TransferTag> {
-        let tag = match self.free_tags.pop() {
-            Some(tag) => tag,
-            None => {
-                let tag = TransferTag(u16::try_from(self.r2ts.len()).ok()?);
-                self.r2ts.push(None);
-                tag
-            }
-        };
+    /// Notes an R2T and gives it a tag.
+    ///
+    /// # Panics
+    /// When all 65,536 are in use.
+    pub(super) fn add_r2t(&mut self, r2t: OutstandingR2t) -> TransferTag {
+        let tag = self.free_tags.pop().unwrap_or_else(|| {
+            self.r2ts.push(None);
+            TransferTag(u16::try_from(self.r2ts.len() - 1).expect("R2Ts are bounded"))
+        });
         self.r2ts[usize::from(tag.0)] = Some(r2t);
         self.get_mut(r2t.slot).r2ts += 1;
-        Some(tag)
+        tag
     }
 
     /// The outstanding R2T of this tag.
@@ -361,9 +367,13 @@ mod tests {
         commands.remove(CommandSlot(0));
         let again = commands.insert(Command::new(CommandId(9)));
         assert_eq!(again, Some(CommandSlot(0)));
-        commands.grow(3);
+        commands.set_limit(3);
         let more = commands.insert(Command::new(CommandId(10)));
         assert_eq!(more, Some(CommandSlot(2)));
+        commands.set_limit(2);
+        commands.remove(CommandSlot(1));
+        assert_eq!(commands.insert(Command::new(CommandId(11))), None);
+        assert_eq!(commands.capacity(), 3);
     }
 
     #[test]
@@ -376,7 +386,7 @@ mod tests {
             end: 8,
         };
         let tags = [commands.add_r2t(r2t), commands.add_r2t(r2t)];
-        assert_eq!(tags, [Some(TransferTag(0)), Some(TransferTag(1))]);
+        assert_eq!(tags, [TransferTag(0), TransferTag(1)]);
         commands.remove(slot);
         assert_eq!(commands.r2t_mut(TransferTag(0)), None);
         assert_eq!(commands.free_tags.len(), 2);
@@ -393,11 +403,11 @@ mod tests {
             let mut model = HashMap::new();
             for (insert, number) in steps {
                 let id = CommandId(number * stride);
+                let slot = CommandSlot(u32::from(number));
                 if !insert {
                     index.remove(id);
                     model.remove(&id);
-                } else if !model.contains_key(&id) {
-                    let slot = CommandSlot(u32::from(number));
+                } else if index.find(id).is_none() {
                     index.insert(id, slot);
                     model.insert(id, slot);
                 }

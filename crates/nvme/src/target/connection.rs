@@ -156,6 +156,11 @@ enum Receiving {
 /// Commands before Connect has succeeded. A host has no reason for more than one.
 const UNCONNECTED_COMMANDS: u32 = 4;
 
+/// Values of TTAG: each outstanding R2T has one.
+const TRANSFER_TAGS: u32 = 1 << 16;
+
+const _: () = assert!(u16::MAX as u32 <= TRANSFER_TAGS);
+
 /// An event that waits to be picked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ready {
@@ -321,10 +326,13 @@ impl Connection {
     /// When `connect` is not live.
     pub fn connected(&mut self, connect: CommandSlot, queue: QueueParameters) {
         self.commands.get_mut(connect).connects = true;
-        self.commands.grow(u32::from(queue.entries));
-        if matches!(self.phase, Phase::Unconnected) {
-            self.phase = Phase::Connected(queue);
+        if !matches!(self.phase, Phase::Unconnected) {
+            return;
         }
+        self.phase = Phase::Connected(queue);
+        self.commands.set_limit(u32::from(queue.entries));
+        let capacity = self.commands.capacity();
+        self.r2ts_max = self.r2ts_max.min(TRANSFER_TAGS / capacity).max(1);
     }
 
     /// What Connect settled, once it has succeeded.

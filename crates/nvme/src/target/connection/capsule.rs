@@ -152,10 +152,13 @@ fn direction(entry: &SubmissionEntry, opcode: Opcode) -> Direction {
 }
 
 /// Fabrics use SGLs only; metadata, if there was any, would be by address.
+///
+/// A pointer of zeros describes no data, whatever its kind.
 #[inline]
 fn check_pointer_kind(entry: &SubmissionEntry) -> Result<(), Refusal> {
     match entry.data_pointer_kind() {
         DataPointerKind::Sgl => Ok(()),
+        _ if entry.sgl() == SglDescriptor::NONE => Ok(()),
         DataPointerKind::Prp | DataPointerKind::SglMetadata | DataPointerKind::Reserved => {
             Err(Refusal::Status(Status::INVALID_FIELD.do_not_retry()))
         }

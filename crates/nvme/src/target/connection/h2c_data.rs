@@ -265,9 +265,7 @@ impl Connection {
             offset,
             end: offset + length,
         };
-        let Some(tag) = self.commands.add_r2t(r2t) else {
-            return false;
-        };
+        let tag = self.commands.add_r2t(r2t);
         self.commands.get_mut(slot).solicit_offset = offset + length;
         let r2t = R2t {
             command: id,

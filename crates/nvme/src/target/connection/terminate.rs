@@ -17,6 +17,7 @@ use crate::pdu::{FatalError, TermReq, Terminator};
 pub(super) struct Timers {
     started_ms: u64,
     last_heard_ms: u64,
+    closed_ms: u64,
     /// Memory has been given back, and nothing has come since.
     idle: bool,
 }
@@ -34,6 +35,7 @@ impl Timers {
         Self {
             started_ms: now_ms,
             last_heard_ms: now_ms,
+            closed_ms: now_ms,
             idle: false,
         }
     }
@@ -67,6 +69,7 @@ impl Connection {
     #[cold]
     pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
         self.phase = Phase::Closed(reason);
+        self.timers.closed_ms = self.timers.last_heard_ms;
         self.receiving = Receiving::Header;
         self.ready.clear();
         Event::Close(reason)
@@ -74,8 +77,9 @@ impl Connection {
 
     /// Ends the connection for a reason of the driver's: a C2HTermReq is queued, unless the connection has
     /// ended before. Send it, then close.
-    pub fn fatal(&mut self, error: FatalError, transmit: &mut Transmit) {
+    pub fn fatal(&mut self, error: FatalError, transmit: &mut Transmit, now_ms: u64) {
         if self.closed().is_none() {
+            self.timers.heard(now_ms);
             self.terminate(error, transmit);
         }
     }
@@ -85,7 +89,7 @@ impl Connection {
         match self.phase {
             Phase::Closed(CloseReason::Terminated(_)) => Some((
                 timers
-                    .last_heard_ms
+                    .closed_ms
                     .saturating_add(self.config.terminate_timeout_ms),
                 Due::TerminateTimeout,
             )),
@@ -107,9 +111,7 @@ impl Connection {
     /// Bytes have left.
     #[inline]
     pub const fn sent(&mut self, now_ms: u64) {
-        if !matches!(self.phase, Phase::Closed(_)) {
-            self.timers.heard(now_ms);
-        }
+        self.timers.heard(now_ms);
     }
 
     /// When [`Self::handle_deadline`] should be called next. Receiving and sending move it.
