@@ -6,6 +6,7 @@
 //! status of PREEMPT AND ABORT, leave only when no aborted task can touch the medium any more
 //! (SAM-5 §7.1).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longshore_block::reservation::{Participant, is_same_participant};
@@ -113,6 +114,13 @@ impl AbortOrder {
         }
     }
 
+    /// Whether it is about this task of an NVMe host: those of other protocols have no part in SCSI's
+    /// task sets, only in reservations.
+    pub(crate) fn preempts(&self, task: TaskAddress, unit: usize, host: &dyn Participant) -> bool {
+        matches!(self.scope, AbortScope::Participants { .. })
+            && self.names(task, 0, Some((unit, host)))
+    }
+
     /// Whether requests of tasks of this connection that ended earlier on this unit must be waited
     /// for too.
     pub(crate) fn waits_for_orphans_of(&self, wanted: usize, of: ConnectionAddress) -> bool {
@@ -156,5 +164,40 @@ impl Drop for AbortOrder {
             ),
         };
         self.post.send(Message::Note(connection, note));
+    }
+}
+
+/// The answer to an NVMe Abort, wherever the command is. It is given in any case: if the queue is gone, by
+/// dropping this.
+#[derive(Debug)]
+pub(crate) struct AbortReply {
+    task: TaskAddress,
+    post: Post,
+    aborted: AtomicBool,
+}
+
+impl AbortReply {
+    /// The answer to the Abort that `task` is, given on that post.
+    pub(crate) fn new(task: TaskAddress, post: Post) -> Arc<Self> {
+        Arc::new(Self {
+            task,
+            post,
+            aborted: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the command was aborted.
+    pub(crate) fn answer(&self, aborted: bool) {
+        self.aborted.store(aborted, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AbortReply {
+    fn drop(&mut self) {
+        let note = Note::CommandAborted {
+            task: self.task,
+            aborted: *self.aborted.get_mut(),
+        };
+        self.post.send(Message::Note(self.task.connection, note));
     }
 }

@@ -82,6 +82,8 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
     );
     /// Lets tasks run that waited for others. Returns whether any ran.
     fn run_waiting(connection: &mut Connection<Self>, core: &mut Core) -> bool;
+    /// Tries again to get memory for the write data of a task in [`TaskState::Memory`].
+    fn retry_memory(connection: &mut Connection<Self>, core: &mut Core, task: Task<Self::Work>);
     /// A task ended; its memory is free already.
     fn task_ended(connection: &mut Connection<Self>, work: &Self::Work);
     /// Nothing but tasks and what is to be sent may be in progress.

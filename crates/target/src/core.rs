@@ -5,7 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use longshore_block::reservation::StoreOrder;
+use longshore_reactor::storage::StorageTag;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
+use longshore_volume::{
+    Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
+};
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::AbortOrder;
@@ -14,8 +18,10 @@ use crate::exports::{Exports, Unit};
 use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
 use crate::message::{Message, Note, TaskAddress};
+use crate::nvme::admin::ShutdownFlush;
+use crate::nvme::hosts::Hosts;
 use crate::platform::{Link, Platform};
-use crate::request::{Owner, Requests};
+use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
 
 /// Bytes taken from a socket at a time.
@@ -25,6 +31,7 @@ const RECEIVE_BYTES: usize = 256 << 10;
 pub(crate) struct Shared {
     pub exports: Exports,
     pub sessions: Sessions,
+    pub hosts: Hosts,
     pub limits: Limits,
     pub transmit: TransmitPolicy,
     pub posts: Vec<Post>,
@@ -169,11 +176,67 @@ impl Core {
         }));
     }
 
+    /// Flushes units; `waiter` is dropped when all has ended.
+    pub(crate) fn flush_for(&mut self, waiter: &Arc<ShutdownFlush>, units: &[usize]) {
+        let shared = Arc::clone(&self.shared);
+        for unit in units {
+            let owner = Owner::Controller(Arc::clone(waiter));
+            if let Some((number, result)) = self.flush(&shared, *unit, owner) {
+                self.requests.remove(number);
+                log_flush(&shared, *unit, &result);
+            }
+        }
+    }
+
+    /// Flushes a unit whose completed writes may be lost otherwise. The result, if it is there at once.
+    pub(crate) fn flush(
+        &mut self,
+        shared: &Shared,
+        unit: usize,
+        owner: Owner,
+    ) -> Option<(usize, Result<Outcome, VolumeError>)> {
+        let volume = &shared.unit(unit).volume;
+        let characteristics = volume.characteristics();
+        if characteristics.read_only || characteristics.write_cache == WriteCache::None {
+            return None;
+        }
+        let entry = self.requests.vacant_entry();
+        let number = entry.key();
+        let mut request = Request {
+            operation: Operation::Flush,
+            buffer: None,
+            start: 0,
+            end: 0,
+            tag: StorageTag(number as u64),
+            progress: RequestProgress::default(),
+        };
+        let progress = volume.start(&mut request, &mut *self.platform);
+        entry.insert(InFlight {
+            request,
+            owner,
+            unit,
+            home: BufferHome::None,
+            counted: false,
+        });
+        match progress {
+            Progress::Done(result) => Some((number, result)),
+            Progress::Pending => None,
+        }
+    }
+
     /// A task no longer wants the gate to itself.
     pub(crate) fn leave_exclusive(&self, unit: usize, task: TaskAddress) {
         self.shared
             .unit(unit)
             .gate
             .leave_exclusive(task, |task| self.shared.retry(task));
+    }
+}
+
+/// A flush that nobody asked for by a command has ended.
+pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Outcome, VolumeError>) {
+    if let Err(error) = result {
+        let volume = &shared.unit(unit).volume.identity().name;
+        tracing::error!(volume, %error, "flush failed");
     }
 }

@@ -11,11 +11,14 @@ use longshore_iscsi::session_parameters::PortalGroupTag;
 use longshore_iscsi::target::directory::{
     Authentication, PortalAddress, PortalRecord, TargetRecord,
 };
+use longshore_nvme::controller::{Namespace, NamespaceParameters};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
 use longshore_volume::{Volume, WriteCache};
 
 use crate::config::{AccessRule, LunConfig, TargetConfig};
 use crate::gate::WriteGate;
+use crate::nvme::exports::NvmeExports;
+use crate::statistics::VolumeStatistics;
 
 /// Largest READ or WRITE, in bytes, where there is memory for it: the MAXIMUM TRANSFER LENGTH of the
 /// block limits VPD page.
@@ -25,15 +28,17 @@ const MAX_TRANSFER_BYTES_LEAST: u32 = 64 << 10;
 
 /// The largest READ or WRITE with `memory` bytes for payload. A command that can never have the
 /// memory it needs would wait for ever.
-fn max_transfer_bytes(memory: u64) -> u32 {
+pub(crate) fn max_transfer_bytes(memory: u64) -> u32 {
     let quarter = u32::try_from(memory / 4).unwrap_or(u32::MAX);
     quarter.clamp(MAX_TRANSFER_BYTES_LEAST, MAX_TRANSFER_BYTES)
 }
 
-/// A volume as a logical unit.
+/// A volume as a logical unit and a namespace.
 pub(crate) struct Unit {
     pub volume: Arc<dyn Volume>,
     pub logical_unit: Arc<LogicalUnit>,
+    pub namespace: Arc<Namespace>,
+    pub statistics: VolumeStatistics,
     pub gate: WriteGate,
     /// log2 of the block size.
     pub block_shift: u32,
@@ -50,6 +55,12 @@ impl Unit {
         let geometry = volume.geometry();
         let characteristics = volume.characteristics();
         let block_size = geometry.block_size;
+        let volatile_cache = characteristics.write_cache == WriteCache::Volatile;
+        let unmap_granularity_blocks = characteristics
+            .unmap_granularity
+            .map(|bytes| bytes.div_ceil(block_size));
+        let max_transfer_blocks = max_transfer_bytes(memory) / block_size;
+        let reservations = Reservations::new();
         let logical_unit = LogicalUnit::new(
             LogicalUnitConfig {
                 uuid: identity.uuid,
@@ -58,29 +69,41 @@ impl Unit {
                 block_size,
                 block_count: geometry.block_count,
                 read_only: characteristics.read_only,
-                volatile_cache: characteristics.write_cache == WriteCache::Volatile,
-                unmap_granularity_blocks: characteristics
-                    .unmap_granularity
-                    .map(|bytes| bytes.div_ceil(block_size)),
+                volatile_cache,
+                unmap_granularity_blocks,
                 unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
                 rotational: characteristics.rotational,
-                max_transfer_blocks: max_transfer_bytes(memory) / block_size,
+                max_transfer_blocks,
                 persistent_reservations_store: keeps_reservations,
                 product_revision: product_revision(),
             },
-            Reservations::new(),
+            Arc::clone(&reservations),
         );
+        let namespace = Namespace::new(NamespaceParameters {
+            uuid: identity.uuid,
+            block_size,
+            block_count: geometry.block_count,
+            read_only: characteristics.read_only,
+            volatile_cache,
+            unmap_granularity_blocks,
+            unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
+            rotational: characteristics.rotational,
+            can_store_reservations: keeps_reservations,
+            reservations,
+        });
         Self {
             block_shift: block_size.trailing_zeros(),
             gate: WriteGate::new(shards),
             logical_unit,
+            namespace,
+            statistics: VolumeStatistics::new(shards),
             volume,
         }
     }
 }
 
 /// Major and minor version in four characters.
-fn product_revision() -> String {
+pub(crate) fn product_revision() -> String {
     let version = concat!(
         env!("CARGO_PKG_VERSION_MAJOR"),
         ".",
@@ -113,7 +136,7 @@ impl Portal {
 }
 
 /// An IPv4 address that came in on an IPv6 socket is told as IPv4.
-fn unmapped(address: IpAddr) -> IpAddr {
+pub(crate) fn unmapped(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
@@ -126,6 +149,7 @@ pub(crate) struct Exports {
     pub targets: Vec<TargetConfig>,
     pub portals: Vec<Portal>,
     pub discovery: Authentication,
+    pub nvme: NvmeExports,
 }
 
 /// What an initiator gets at a target.
@@ -135,6 +159,16 @@ pub(crate) struct Admission<'a> {
 }
 
 impl Exports {
+    /// Listeners of all protocols: first the portals of iSCSI, then the ports of NVMe/TCP.
+    pub(crate) fn listeners(&self) -> usize {
+        self.portals.len() + self.nvme.ports.len()
+    }
+
+    /// Whether that listener is one for NVMe/TCP.
+    pub(crate) fn is_nvme(&self, listener: usize) -> bool {
+        listener >= self.portals.len()
+    }
+
     /// The target of that name, by index.
     pub(crate) fn find_target(&self, name: &str) -> Option<(usize, &TargetConfig)> {
         self.targets

@@ -20,11 +20,13 @@ mod listeners;
 mod mail;
 mod medium;
 mod message;
+mod nvme;
 pub mod platform;
 mod request;
 mod reservation_store;
 mod server;
 mod shard;
+mod statistics;
 pub mod stepped;
 mod task;
 

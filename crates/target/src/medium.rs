@@ -53,10 +53,12 @@ impl<P: Protocol> Connection<P> {
             // It ended meanwhile; whatever it was woken for is somebody else's now.
             return;
         };
-        let TaskState::Medium(wish) = task.state else {
-            return self.tasks.park(task);
+        let wish = match task.state {
+            TaskState::Medium(wish) => wish,
+            TaskState::Memory { .. } => return P::retry_memory(self, core, task),
+            _ => return self.tasks.park(task),
         };
-        match self.medium(core, &mut task, wish) {
+        match self.pass_gate(core, &mut task, wish) {
             Medium::Now(result) => P::run(self, core, task, TaskEvent::Media(result)),
             Medium::Parked => self.tasks.park(task),
         }
@@ -69,6 +71,14 @@ impl<P: Protocol> Connection<P> {
         task: &mut Task<P::Work>,
         wish: MediumWish,
     ) -> Medium {
+        let unit = core.shared.unit(wish.unit);
+        unit.statistics
+            .count(core.shard, wish.operation, wish.place);
+        self.pass_gate(core, task, wish)
+    }
+
+    /// Does an operation on the medium if nothing keeps it from there.
+    fn pass_gate(&mut self, core: &mut Core, task: &mut Task<P::Work>, wish: MediumWish) -> Medium {
         let shared = Arc::clone(&core.shared);
         let unit = shared.unit(wish.unit);
         if let MediaOperation::LockRange { .. } = wish.operation {
@@ -341,6 +351,7 @@ fn media_result(
 #[cold]
 fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
     tracing::warn!(volume = %unit.volume.identity().name, %error, "operation failed");
+    unit.statistics.count_error();
     match error {
         VolumeError::OutOfRange => MediaError::OutOfRange,
         VolumeError::ReadOnly => MediaError::ReadOnly,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::target::TaskManagementId;
+use longshore_nvme::command::CommandId;
 
-use crate::abort::AbortOrder;
+use crate::abort::{AbortOrder, AbortReply};
 use crate::platform::Link;
 
 /// A connection, wherever it lives. The generation keeps a reused slot from being mistaken.
@@ -69,6 +70,15 @@ pub(crate) enum Note {
     },
     /// The iSCSI target was reset cold: its connections end.
     TargetReset(usize),
+    /// The NVMe controller of this admin queue has something to report.
+    ControllerEvents,
+    /// Abort a command of this NVMe queue.
+    AbortCommand {
+        command: CommandId,
+        reply: Arc<AbortReply>,
+    },
+    /// What came of the Abort that this task is.
+    CommandAborted { task: TaskAddress, aborted: bool },
 }
 
 /// Who waits for an abort order.

@@ -13,6 +13,7 @@ use slab::Slab;
 use crate::abort::AbortOrder;
 use crate::life::Life;
 use crate::message::{ConnectionAddress, TaskAddress};
+use crate::nvme::admin::ShutdownFlush;
 
 /// Which of a task's buffers a request has borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,10 @@ pub(crate) enum Owner {
     Task(TaskAddress),
     /// Nobody: its task is gone.
     Orphan(Orphan),
+    /// An NVMe controller that is shut down: held, not read.
+    Controller(
+        #[expect(dead_code, reason = "held, not read: its end is what counts")] Arc<ShutdownFlush>,
+    ),
     /// The shard itself, which flushes volumes before it ends.
     Shutdown,
 }

@@ -1,5 +1,6 @@
 //! Starting and stopping a server.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{
     BlockingPool, BufferPool, Engine, EngineConfig, EngineError, EngineKind, MemoryBudget, Waker,
     affinity,
@@ -20,6 +22,8 @@ use crate::iscsi::sessions::Sessions;
 use crate::listeners::Listeners;
 use crate::mail::post_box;
 use crate::message::Message;
+use crate::nvme::exports::{NvmeExports, NvmePort};
+use crate::nvme::hosts::Hosts;
 use crate::reservation_store::ReservationStore;
 
 use crate::shard::Shard;
@@ -51,6 +55,23 @@ pub enum StartError {
     /// Two targets have one name.
     #[error("target {0} is configured twice")]
     TargetTwice(String),
+    /// Two subsystems have one name.
+    #[error("subsystem {0} is configured twice, or has the name of discovery")]
+    SubsystemTwice(Nqn),
+    /// A namespace identifier is used for two volumes, twice in one map, or is none.
+    #[error(
+        "subsystem {subsystem}: NSID {nsid} is used twice, names two volumes, or is not between 1 \
+         and {NSID_MAX}"
+    )]
+    Namespace {
+        /// The subsystem's name.
+        subsystem: Nqn,
+        /// The identifier.
+        nsid: u32,
+    },
+    /// What discovery is to tell is no address.
+    #[error("{0:?} is not an IP address and port, which is all that NVMe discovery can tell")]
+    Advertise(String),
     /// The directory for reservations cannot be used.
     #[error(
         "state directory {}: {source}; make it writable or choose another one",
@@ -93,6 +114,7 @@ pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<std::io::Result<()>>>,
     addresses: Vec<SocketAddr>,
+    nvme_addresses: Vec<SocketAddr>,
     engine: EngineKind,
     refusal: Option<String>,
 }
@@ -139,6 +161,12 @@ impl Server {
             sockets.push(listener.listener);
         }
         let addresses = portals.iter().map(|portal| portal.local).collect();
+        let mut ports = Vec::new();
+        for listener in std::mem::take(&mut config.nvme_listeners) {
+            ports.push(listener.port()?);
+            sockets.push(listener.listener);
+        }
+        let nvme_addresses = ports.iter().map(|port| port.local).collect();
         let system = |operation| move |source| StartError::System { operation, source };
         let mut posts = Vec::new();
         let mut inboxes = Vec::new();
@@ -149,7 +177,7 @@ impl Server {
             inboxes.push((waker, inbox));
         }
         let (choice, memory) = (config.engine, config.limits.memory);
-        let shared = Arc::new(share(config, portals, posts)?);
+        let shared = Arc::new(share(config, portals, ports, posts)?);
         let budget = MemoryBudget::new(usize::try_from(memory).unwrap_or(usize::MAX));
         let mut listeners = Some(Listeners::new(sockets, pins.clone()));
         let (started, reports) = mpsc::channel();
@@ -205,12 +233,19 @@ impl Server {
             shared,
             threads,
             addresses,
+            nvme_addresses,
             engine,
             refusal,
         })
     }
 
-    /// Addresses of the listeners, in the order they were given.
+    /// Addresses of the NVMe/TCP listeners, in the order they were given.
+    #[must_use]
+    pub fn nvme_addresses(&self) -> &[SocketAddr] {
+        &self.nvme_addresses
+    }
+
+    /// Addresses of the iSCSI listeners, in the order they were given.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -264,13 +299,17 @@ pub struct Stopper {
 
 impl Stopper {
     /// Looks for volumes whose backing object changed its size, and tells initiators (CAPACITY DATA
-    /// HAS CHANGED). Blocks.
+    /// HAS CHANGED) and hosts (Namespace Attribute Changed). Blocks.
     pub fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
-        let refresh = |unit: &Unit| {
+        let refresh = |(index, unit): (usize, &Unit)| {
             let volume = unit.volume.identity().name.clone();
             let before = unit.volume.geometry();
             let outcome = unit.volume.refresh_geometry().map(|after| {
                 unit.logical_unit.resize(after.block_count);
+                if unit.namespace.resize(after.block_count) {
+                    let subsystems = &self.shared.exports.nvme.subsystems;
+                    subsystems.namespace_resized(index);
+                }
                 (before != after).then(|| Resized {
                     volume: volume.clone(),
                     before,
@@ -279,7 +318,8 @@ impl Stopper {
             });
             (volume, outcome)
         };
-        self.shared.exports.units.iter().map(refresh).collect()
+        let units = self.shared.exports.units.iter().enumerate();
+        units.map(refresh).collect()
     }
 
     /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
@@ -319,6 +359,7 @@ fn pins(cores: &[usize]) -> Vec<Option<usize>> {
 
 /// Checks what types cannot.
 pub(crate) fn check(config: &ServerConfig) -> Result<(), StartError> {
+    check_subsystems(config)?;
     for (index, target) in config.targets.iter().enumerate() {
         let name = || target.name.as_str().to_owned();
         if config.targets[..index]
@@ -334,6 +375,35 @@ pub(crate) fn check(config: &ServerConfig) -> Result<(), StartError> {
             .chain(&target.default_luns);
         for map in maps {
             check_map(config, map, &name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Highest namespace identifier (NN).
+const NSID_MAX: u32 = 1 << 16;
+
+fn check_subsystems(config: &ServerConfig) -> Result<(), StartError> {
+    for (index, subsystem) in config.subsystems.iter().enumerate() {
+        let earlier = &config.subsystems[..index];
+        let nqn = &subsystem.nqn;
+        if nqn.is_discovery() || earlier.iter().any(|other| other.nqn == *nqn) {
+            return Err(StartError::SubsystemTwice(nqn.clone()));
+        }
+        let maps = subsystem.hosts.iter().map(|rule| &rule.namespaces);
+        let mut volumes = HashMap::new();
+        for map in maps.chain(&subsystem.default_namespaces) {
+            for (index, entry) in map.iter().enumerate() {
+                let again = map[..index].iter().any(|other| other.nsid == entry.nsid);
+                let volume = *volumes.entry(entry.nsid).or_insert(entry.volume);
+                let is_number = (1..=NSID_MAX).contains(&entry.nsid);
+                if again || volume != entry.volume || !is_number {
+                    return Err(StartError::Namespace {
+                        subsystem: nqn.clone(),
+                        nsid: entry.nsid,
+                    });
+                }
+            }
         }
     }
     Ok(())
@@ -367,6 +437,7 @@ fn check_map(
 pub(crate) fn share(
     config: ServerConfig,
     portals: Vec<Portal>,
+    ports: Vec<NvmePort>,
     posts: Vec<crate::mail::Post>,
 ) -> Result<Shared, StartError> {
     let shards = posts.len();
@@ -385,8 +456,10 @@ pub(crate) fn share(
     if let Some(store) = &store {
         restore_reservations(store, &units)?;
     }
+    let nvme = NvmeExports::new(&config.subsystems, ports, &units, &config.limits, &posts);
     let exports = Exports {
         units,
+        nvme,
         targets: config.targets,
         portals,
         discovery: config.discovery,
@@ -395,6 +468,7 @@ pub(crate) fn share(
     Ok(Shared {
         exports,
         sessions: Sessions::new(config.limits.sessions),
+        hosts: Hosts::default(),
         limits: config.limits,
         transmit: config.transmit,
         posts,

@@ -19,19 +19,17 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::FileCompletion;
 use longshore_reactor::{Event, Readiness, SocketToken, TimerQueue};
-use longshore_volume::{
-    Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
-};
+use longshore_volume::{Outcome, Progress, VolumeError};
 
 use crate::channel::{Channel, Fate};
 use crate::connection::Driven;
-use crate::core::Core;
-use crate::iscsi;
+use crate::core::{Core, log_flush};
 use crate::listeners::{Accepted, Listeners};
 use crate::mail::Inbox;
 use crate::message::{ConnectionAddress, Message};
 use crate::platform::Link;
-use crate::request::{BufferHome, InFlight, Owner};
+use crate::request::Owner;
+use crate::{iscsi, nvme};
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug)]
@@ -451,8 +449,12 @@ impl Shard {
         let shared = Arc::clone(&self.core.shared);
         let mut channel = Channel::new(address, link, portal)?;
         channel.link.watch(&mut *self.core.platform, token)?;
-        let connection = iscsi::connection(&shared, channel, self.core.now_ms)?;
-        Ok(Box::new(connection))
+        let now_ms = self.core.now_ms;
+        if shared.exports.is_nvme(portal) {
+            Ok(Box::new(nvme::connection(&shared, channel, now_ms)))
+        } else {
+            Ok(Box::new(iscsi::connection(&shared, channel, now_ms)?))
+        }
     }
 
     fn receive_listed(&mut self) {
@@ -530,7 +532,7 @@ impl Shard {
                 }),
                 Timer::Accept => {
                     self.accept_timer = false;
-                    for portal in 0..self.core.shared.exports.portals.len() {
+                    for portal in 0..self.core.shared.exports.listeners() {
                         self.accept(portal);
                     }
                 }
@@ -588,11 +590,8 @@ impl Shard {
                     self.core.leave_exclusive(unit, task);
                 }
             }
-            Owner::Shutdown => {
-                if let Err(error) = result {
-                    let volume = &self.core.shared.unit(in_flight.unit).volume;
-                    tracing::error!(volume = volume.identity().name, %error, "flush failed");
-                }
+            Owner::Controller(_) | Owner::Shutdown => {
+                log_flush(&self.core.shared, in_flight.unit, &result);
             }
         }
     }
@@ -704,32 +703,8 @@ impl Shard {
 
     fn flush_volumes(&mut self) {
         let shared = Arc::clone(&self.core.shared);
-        for (unit, exported) in shared.exports.units.iter().enumerate() {
-            let characteristics = exported.volume.characteristics();
-            if characteristics.read_only || characteristics.write_cache == WriteCache::None {
-                continue;
-            }
-            let entry = self.core.requests.vacant_entry();
-            let number = entry.key();
-            let mut request = Request {
-                operation: Operation::Flush,
-                buffer: None,
-                start: 0,
-                end: 0,
-                tag: longshore_reactor::storage::StorageTag(number as u64),
-                progress: RequestProgress::default(),
-            };
-            let progress = exported
-                .volume
-                .start(&mut request, &mut *self.core.platform);
-            entry.insert(InFlight {
-                request,
-                owner: Owner::Shutdown,
-                unit,
-                home: BufferHome::None,
-                counted: false,
-            });
-            if let Progress::Done(result) = progress {
+        for unit in 0..shared.exports.units.len() {
+            if let Some((number, result)) = self.core.flush(&shared, unit, Owner::Shutdown) {
                 self.request_done(number, result);
             }
         }

@@ -53,6 +53,10 @@ impl SteppedServer {
                 portal_group_tag: listener.portal_group_tag,
             });
         }
+        let mut ports = Vec::new();
+        for listener in std::mem::take(&mut config.nvme_listeners) {
+            ports.push(listener.port()?);
+        }
         let mut posts = Vec::new();
         let mut inboxes = Vec::new();
         for _ in &platforms {
@@ -61,7 +65,7 @@ impl SteppedServer {
             inboxes.push(inbox);
         }
         let budget = MemoryBudget::new(usize::try_from(config.limits.memory).unwrap_or(usize::MAX));
-        let shared = Arc::new(share(config, portals, posts)?);
+        let shared = Arc::new(share(config, portals, ports, posts)?);
         let kept = kept_bytes_max(&budget, platforms.len());
         let shards = platforms.into_iter().zip(inboxes).enumerate();
         let shards = shards.map(|(index, (platform, inbox))| {
@@ -101,7 +105,8 @@ impl SteppedServer {
         &self.budget
     }
 
-    /// Gives a shard a new connection, which came in by that listener. The link is told its token when
+    /// Gives a shard a new connection, which came in by that listener: first
+    /// those of iSCSI are counted, then those of NVMe/TCP. The link is told its token when
     /// the shard takes it up.
     pub fn accept(&self, shard: usize, link: Box<dyn Link>, portal: usize) {
         self.shared.give(shard, link, portal);

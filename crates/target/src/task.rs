@@ -39,6 +39,10 @@ pub(crate) enum TaskEvent {
 pub(crate) enum TaskState {
     /// Write data; its arrival is told by the connection machine.
     Receiving,
+    /// Memory for so many bytes of write data, which the peer keeps until then; ended by a retry.
+    Memory { wanted: u32 },
+    /// The other half of a fused command.
+    Half,
     /// Room to answer; ended by the connection when it has sent enough.
     Deferred,
     /// Its turn among ordered tasks; ended when an older task ends.

@@ -181,6 +181,11 @@ impl Protocol for Iscsi {
         connection.run_ordering(core)
     }
 
+    fn retry_memory(connection: &mut Connection<Self>, _core: &mut Core, task: Task<ScsiWork>) {
+        // Commands without memory for their data are refused instead.
+        connection.tasks.park(task);
+    }
+
     fn task_ended(connection: &mut Connection<Self>, work: &ScsiWork) {
         let protocol = &mut connection.protocol;
         if protocol.ordered > 0 {
@@ -215,6 +220,7 @@ impl Protocol for Iscsi {
                     connection.begin_close(CloseReason::Logout);
                 }
             }
+            Note::ControllerEvents | Note::AbortCommand { .. } | Note::CommandAborted { .. } => {}
         }
     }
 

@@ -1,0 +1,266 @@
+//! Connect, and what the controller decides: Fabrics and admin commands.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use longshore_nvme::command::SubmissionEntry;
+use longshore_nvme::controller::{
+    AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Controller, Deadline,
+    QueueHandle,
+};
+use longshore_nvme::io::{Fusing, Outcome};
+use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
+use longshore_nvme::status::Status;
+use longshore_nvme::target::{ArrivedCommand, CommandSlot, QueueParameters};
+
+use super::exports::PortEnvironment;
+use super::{IoQueue, Kind, Nvme, Queue, Task};
+use crate::abort::AbortReply;
+use crate::connection::Connection;
+use crate::core::{Core, Shared};
+use crate::life::Life;
+use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
+use crate::task::{TaskEvent, TaskState};
+
+impl Connection<Nvme> {
+    /// A Fabrics or admin command arrived.
+    pub(super) fn start_admin(&mut self, core: &mut Core, arrived: &ArrivedCommand) {
+        let transfer = match &self.protocol.queue {
+            Queue::Fresh => {
+                let is_connect = arrived.entry.opcode() == FABRICS
+                    && arrived.entry.fabrics_type() == fabrics::CONNECT;
+                if !is_connect {
+                    return self.refuse(arrived.slot, Status::COMMAND_SEQUENCE_ERROR);
+                }
+                AdminTransfer {
+                    direction: Direction::ToController,
+                    length: u32::try_from(CONNECT_DATA_LENGTH).unwrap_or(u32::MAX),
+                }
+            }
+            Queue::Admin(_) => AdminTransfer::of(&arrived.entry),
+            Queue::Io(_) => AdminTransfer {
+                direction: Direction::None,
+                length: 0,
+            },
+        };
+        let task = self.task(arrived, Kind::Admin(Box::new(arrived.entry)), None);
+        let wanted = transfer.length.min(arrived.data.length());
+        if transfer.direction == Direction::ToController && wanted > 0 {
+            self.collect(core, arrived, task, wanted);
+        } else {
+            self.run_command(core, task, TaskEvent::Start);
+        }
+    }
+
+    /// Carries out a Fabrics or admin command whose data are here.
+    pub(super) fn run_admin(&mut self, core: &mut Core, mut task: Task) {
+        let Kind::Admin(entry) = &task.work.kind else {
+            unreachable!("the caller looked");
+        };
+        let entry: SubmissionEntry = **entry;
+        let shared = Arc::clone(&core.shared);
+        let environment = self.environment(&shared);
+        let outcome = match &self.protocol.queue {
+            Queue::Fresh => return self.connect(core, task, &entry),
+            Queue::Admin(controller) => {
+                let data = task.data_out.as_deref().unwrap_or_default();
+                let out = &mut task.parameter_data;
+                controller.admin(&entry, data, out, &environment, core.now_ms)
+            }
+            Queue::Io(queue) => queue.controller.fabrics_on_io_queue(queue.id, &entry),
+        };
+        let success = Outcome::SUCCESS;
+        match outcome {
+            AdminOutcome::Complete { status, result } => {
+                self.finish(core, task, Outcome { status, result });
+            }
+            // The controller knows it by its identifier; nothing here waits for it.
+            AdminOutcome::AsyncEvent => self.let_go(core, task),
+            AdminOutcome::Abort { queue, command, .. } => {
+                let address = ConnectionAddress::from_handle(queue);
+                let reply = AbortReply::new(task.address, core.post().clone());
+                task.state = TaskState::Elsewhere;
+                self.tasks.park(task);
+                let note = Note::AbortCommand { command, reply };
+                shared.posts[address.shard as usize].send(Message::Note(address, note));
+            }
+            AdminOutcome::CloseQueues { queues } => {
+                close_queues(&shared, &queues);
+                self.finish(core, task, success);
+            }
+            AdminOutcome::ShutDown { queues } => {
+                close_queues(&shared, &queues);
+                self.finish(core, task, success);
+                if let Queue::Admin(controller) = &self.protocol.queue {
+                    let mut units: Vec<usize> =
+                        controller.namespaces().iter().map(|n| n.index).collect();
+                    units.sort_unstable();
+                    units.dedup();
+                    core.flush_for(&ShutdownFlush::new(controller), &units);
+                }
+            }
+            AdminOutcome::Disconnect => {
+                self.finish(core, task, success);
+                tracing::debug!(peer = %self.channel.peer, "host disconnected a queue");
+                self.channel.close(true);
+            }
+        }
+        self.report_events();
+    }
+
+    fn environment<'a>(&self, shared: &'a Shared) -> PortEnvironment<'a> {
+        PortEnvironment {
+            shared,
+            reached: self.channel.reached,
+            port: self.channel.portal - shared.exports.portals.len(),
+        }
+    }
+
+    /// Connect.
+    fn connect(&mut self, core: &mut Core, task: Task, entry: &SubmissionEntry) {
+        let shared = Arc::clone(&core.shared);
+        let environment = self.environment(&shared);
+        let handle = self.channel.address.to_handle();
+        let data = task.data_out.as_deref().unwrap_or_default();
+        if shared.closing.load(Ordering::Relaxed) {
+            return self.finish_status(core, task, Status::CONNECT_CONTROLLER_BUSY);
+        }
+        let subsystems = &shared.exports.nvme.subsystems;
+        let peer = self.channel.peer;
+        match subsystems.connect(entry, data, handle, &environment, core.now_ms) {
+            Ok(association) => {
+                let slot = CommandSlot(task.address.slot);
+                self.connected(core, slot, &association);
+                let outcome = Outcome {
+                    status: Status::SUCCESS,
+                    result: association.result,
+                };
+                self.finish(core, task, outcome);
+            }
+            Err(refusal) => {
+                tracing::info!(%peer, status = %refusal.status, "NVMe Connect refused");
+                let outcome = Outcome {
+                    status: refusal.status,
+                    result: refusal.result,
+                };
+                self.finish(core, task, outcome);
+            }
+        }
+    }
+
+    fn connected(&mut self, core: &mut Core, slot: CommandSlot, association: &Association) {
+        let controller = &association.controller;
+        tracing::info!(
+            peer = %self.channel.peer,
+            host = %controller.host_nqn(),
+            subsystem = %controller.subsystem_nqn(),
+            controller = controller.id(),
+            queue = association.queue_id,
+            entries = association.entries,
+            "NVMe queue connected"
+        );
+        let parameters = QueueParameters {
+            id: association.queue_id,
+            entries: association.entries,
+            flow_control: association.flow_control,
+        };
+        self.protocol.machine.connected(slot, parameters);
+        core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+        if association.queue_id == 0 {
+            self.protocol.queue = Queue::Admin(Arc::clone(controller));
+            return;
+        }
+        let host = controller.host_identifier();
+        let hosts = &core.shared.hosts;
+        self.protocol.held = hosts.enter(host, core.post(), self.channel.address);
+        self.protocol.queue = Queue::Io(Box::new(IoQueue {
+            controller: Arc::clone(controller),
+            id: association.queue_id,
+            namespaces: controller.namespaces(),
+            life: Arc::<Life>::default(),
+            fusing: Fusing::default(),
+        }));
+    }
+
+    /// The Abort that this task is has been tried.
+    pub(super) fn abort_answered(&mut self, core: &mut Core, task: TaskAddress, aborted: bool) {
+        if let Some(task) = self.tasks.take_exact(task) {
+            let outcome = Outcome {
+                status: Status::SUCCESS,
+                result: u64::from(!aborted),
+            };
+            self.finish(core, task, outcome);
+        }
+    }
+
+    /// Completes Asynchronous Event Requests for which there is an event.
+    pub(super) fn report_events(&mut self) {
+        let Queue::Admin(controller) = &self.protocol.queue else {
+            return;
+        };
+        let mut completions = Vec::new();
+        controller.poll_events(&mut completions);
+        for completion in completions {
+            if let Some(slot) = self.protocol.machine.find(completion.command) {
+                let outcome = Outcome {
+                    status: completion.status,
+                    result: completion.result,
+                };
+                self.complete(slot, outcome);
+            }
+        }
+    }
+
+    /// Ends the association when its host has been silent for too long.
+    pub(super) fn look_at_keep_alive(&mut self, core: &Core) {
+        let Queue::Admin(controller) = &self.protocol.queue else {
+            return;
+        };
+        if let Deadline::KeepAliveExpired { queues } = controller.handle_deadline(core.now_ms)
+            && self.channel.close(false)
+        {
+            close_queues(&core.shared, &queues);
+            tracing::warn!(
+                peer = %self.channel.peer,
+                host = %controller.host_nqn(),
+                controller = controller.id(),
+                "keep alive timeout; ending the association"
+            );
+        }
+    }
+
+    /// The connection was a queue of a controller, and is over.
+    pub(super) fn queue_closed(&self, core: &Core, controller: &Controller, id: u16) {
+        close_queues(&core.shared, &controller.queue_closed(id));
+        tracing::info!(
+            peer = %self.channel.peer,
+            host = %controller.host_nqn(),
+            controller = controller.id(),
+            queue = id,
+            "NVMe queue closed"
+        );
+    }
+}
+
+fn close_queues(shared: &Shared, queues: &[QueueHandle]) {
+    for queue in queues {
+        let address = ConnectionAddress::from_handle(*queue);
+        shared.posts[address.shard as usize].send(Message::CloseConnection(address));
+    }
+}
+
+/// The flushes of a controller that is shut down. Its host waits until all have ended.
+#[derive(Debug)]
+pub(crate) struct ShutdownFlush(Arc<Controller>);
+
+impl ShutdownFlush {
+    fn new(controller: &Arc<Controller>) -> Arc<Self> {
+        Arc::new(Self(Arc::clone(controller)))
+    }
+}
+
+impl Drop for ShutdownFlush {
+    fn drop(&mut self) {
+        self.0.shutdown_finished();
+    }
+}

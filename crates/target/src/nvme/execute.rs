@@ -1,0 +1,405 @@
+//! Commands of I/O queues: their steps on one side, volumes on the other.
+
+use std::sync::Arc;
+
+use longshore_block::media::MediaError;
+use longshore_nvme::command::CommandId;
+use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Outcome, Step};
+use longshore_nvme::opcode::Direction;
+use longshore_nvme::status::Status;
+use longshore_nvme::target::{ArrivedCommand, CommandSlot, Completion, DataTransfer, Payload};
+use longshore_wire::transmit::PayloadId;
+
+use super::{Kind, Nvme, NvmeWork, Queue, Task};
+use crate::abort::{AbortOrder, AbortScope, Exception};
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::medium::{COPY_BYTES_MAX, Medium};
+use crate::message::{AbortedFor, Message};
+use crate::task::{DataIn, MediumWish, TaskEvent, TaskState};
+
+impl Connection<Nvme> {
+    /// A command arrived.
+    pub(super) fn start_command(&mut self, core: &mut Core, arrived: &ArrivedCommand) {
+        let Queue::Io(queue) = &mut self.protocol.queue else {
+            return self.start_admin(core, arrived);
+        };
+        if arrived.entry.opcode() == longshore_nvme::opcode::FABRICS {
+            return self.start_admin(core, arrived);
+        }
+        if !queue.controller.is_enabled() {
+            let status = Status::COMMAND_SEQUENCE_ERROR;
+            return self.refuse(arrived.slot, status);
+        }
+        let command = Command::begin(&queue.namespaces, &arrived.entry, arrived.data.length());
+        let arrival = queue.fusing.arrive(command.fuse(), arrived.slot.0);
+        match arrival.next {
+            Next::Alone(_) => {
+                if let Some(orphan) = arrival.orphan {
+                    self.end_lone_half(core, orphan);
+                }
+                self.start_io(core, arrived, command);
+            }
+            Next::Wait | Next::Pair { .. } => self.start_half(core, arrived, command, &arrival),
+        }
+    }
+
+    /// A task of a command that arrived.
+    pub(super) fn task(
+        &mut self,
+        arrived: &ArrivedCommand,
+        kind: Kind,
+        unit: Option<usize>,
+    ) -> Task {
+        let address = self.tasks.begin(self.channel.address, arrived.slot.0);
+        let work = NvmeWork {
+            id: arrived.entry.id(),
+            kind,
+            aborted: None,
+        };
+        Task::new(address, work, unit)
+    }
+
+    /// Index of the unit behind a namespace, by its place among those of the controller.
+    pub(super) fn unit_of(&self, namespace: Option<usize>) -> Option<usize> {
+        match &self.protocol.queue {
+            Queue::Io(queue) => Some(queue.namespaces.get(namespace?)?.index),
+            Queue::Fresh | Queue::Admin(_) => None,
+        }
+    }
+
+    fn start_io(&mut self, core: &mut Core, arrived: &ArrivedCommand, command: Command) {
+        let unit = self.unit_of(command.namespace());
+        let transfer = command.transfer();
+        let scratch_length = command.scratch_length();
+        let mut task = self.task(arrived, Kind::Io(command), unit);
+        if scratch_length > 0 {
+            task.scratch = core.pool.take(scratch_length);
+            if task.scratch.is_none() {
+                return self.finish_status(core, task, busy());
+            }
+        }
+        match transfer.direction {
+            Direction::ToController if transfer.length > 0 => {
+                self.collect(core, arrived, task, transfer.length);
+            }
+            Direction::ToHost if self.is_backed_up(core) => self.defer(task),
+            _ => self.run_command(core, task, TaskEvent::Start),
+        }
+    }
+
+    /// Has the data of a command come.
+    pub(super) fn collect(
+        &mut self,
+        core: &mut Core,
+        arrived: &ArrivedCommand,
+        mut task: Task,
+        wanted: u32,
+    ) {
+        if let DataTransfer::ToController { .. } = arrived.data {
+            task.state = TaskState::Memory { wanted };
+            return self.solicit(core, task);
+        }
+        // The data are here already, so there is no way to wait.
+        let length = usize::try_from(wanted).unwrap_or(usize::MAX);
+        task.data_out = core.pool.take(length);
+        let Some(buffer) = &task.data_out else {
+            return self.finish_status(core, task, busy());
+        };
+        task.writing = buffer.capacity();
+        self.writing += task.writing;
+        self.receive_data(task, wanted);
+    }
+
+    /// Takes memory for data that the host keeps until it is asked for them, or waits for memory.
+    pub(super) fn solicit(&mut self, core: &mut Core, mut task: Task) {
+        let TaskState::Memory { wanted } = task.state else {
+            return self.tasks.park(task);
+        };
+        let length = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if self.take_data_out(core, &mut task, length) {
+            self.receive_data(task, wanted);
+        } else {
+            core.starved.push_back(task.address);
+            self.tasks.park(task);
+        }
+    }
+
+    fn receive_data(&mut self, mut task: Task, wanted: u32) {
+        task.state = TaskState::Receiving;
+        let slot = CommandSlot(task.address.slot);
+        self.tasks.park(task);
+        let transmit = &mut self.channel.transmit;
+        self.protocol.machine.want_data_out(slot, wanted, transmit);
+    }
+
+    /// All data of a command have arrived.
+    pub(super) fn data_out_complete(&mut self, core: &mut Core, slot: u32) {
+        let Some(task) = self.tasks.take(slot) else {
+            return;
+        };
+        if let Kind::Half(_) = task.work.kind {
+            return self.half_complete(core, task, None);
+        }
+        match &task.work.aborted {
+            Some(aborted) => {
+                let status = aborted.status;
+                self.finish_status(core, task, status);
+            }
+            None => self.run_command(core, task, TaskEvent::Start),
+        }
+    }
+
+    /// The data of a command did not match their digest.
+    pub(super) fn data_out_failed(&mut self, core: &mut Core, slot: u32) {
+        let status = Status::TRANSIENT_TRANSPORT_ERROR;
+        match self.tasks.take(slot) {
+            Some(task) => match task.work.kind {
+                Kind::Half(_) => self.half_complete(core, task, Some(status)),
+                _ => self.finish_status(core, task, status),
+            },
+            None => self.refuse(CommandSlot(slot), status),
+        }
+    }
+
+    /// Runs a task until it ends or waits.
+    pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, event: TaskEvent) {
+        if let Kind::Admin(_) = task.work.kind {
+            return self.run_admin(core, task);
+        }
+        let mut event = match event {
+            TaskEvent::Start => CommandEvent::Start,
+            TaskEvent::Media(result) => CommandEvent::Media(result),
+            TaskEvent::Persisted(stored) => CommandEvent::Persisted(stored),
+            TaskEvent::TasksAborted => CommandEvent::TasksAborted,
+        };
+        loop {
+            let step = self.step(&mut task, event);
+            let (namespace, operation, place) = match step {
+                Step::Complete(outcome) => return self.finish(core, task, outcome),
+                Step::Persist(order) => {
+                    core.persist(task.address, task.unit, order);
+                    task.state = TaskState::Elsewhere;
+                    return self.tasks.park(task);
+                }
+                Step::AbortTasks(participants) => {
+                    if let Some(unit) = task.unit {
+                        let order = AbortOrder::new(
+                            AbortScope::Participants { unit, participants },
+                            Exception::Task(task.address),
+                            AbortedFor::Task(task.address),
+                            core.post().clone(),
+                        );
+                        core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
+                    }
+                    task.state = TaskState::Elsewhere;
+                    return self.tasks.park(task);
+                }
+                Step::Media {
+                    namespace,
+                    operation,
+                    place,
+                } => (namespace, operation, place),
+            };
+            if let Some(aborted) = &task.work.aborted {
+                let status = aborted.status;
+                return self.finish_status(core, task, status);
+            }
+            let medium = match self.unit_of(Some(namespace)) {
+                Some(unit) => {
+                    let wish = MediumWish {
+                        unit,
+                        operation,
+                        place,
+                    };
+                    self.medium(core, &mut task, wish)
+                }
+                None => Medium::Now(Err(MediaError::Io)),
+            };
+            match medium {
+                Medium::Now(result) => event = CommandEvent::Media(result),
+                Medium::Parked => return self.tasks.park(task),
+            }
+        }
+    }
+
+    fn step(&mut self, task: &mut Task, event: CommandEvent) -> Step {
+        let Queue::Io(queue) = &self.protocol.queue else {
+            unreachable!("commands of I/O queues come from I/O queues");
+        };
+        let buffers = Buffers {
+            data_out: task.data_out.as_deref().unwrap_or_default(),
+            scratch: task.scratch.as_deref_mut().unwrap_or_default(),
+            data_in: &mut task.parameter_data,
+        };
+        match &mut task.work.kind {
+            Kind::Io(command) => command.step(&queue.namespaces, event, buffers),
+            Kind::Pair { pair, first } => match pair.step(event, buffers) {
+                FusedStep::Media {
+                    namespace,
+                    operation,
+                    place,
+                } => Step::Media {
+                    namespace,
+                    operation,
+                    place,
+                },
+                FusedStep::Complete(outcome) => {
+                    let first = CommandSlot(*first);
+                    self.complete(first, outcome.first);
+                    Step::Complete(outcome.second)
+                }
+            },
+            Kind::Admin(_) | Kind::Half(_) | Kind::Spent => {
+                unreachable!("only whole commands of I/O queues take steps")
+            }
+        }
+    }
+
+    /// Answers a task and lets go of all it holds.
+    pub(super) fn finish(&mut self, core: &mut Core, mut task: Task, outcome: Outcome) {
+        let slot = CommandSlot(task.address.slot);
+        let success = outcome.status.is_success();
+        let transmit = &mut self.channel.transmit;
+        let machine = &mut self.protocol.machine;
+        let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
+        if let DataIn::Inline = data_in {
+            if success {
+                machine.commit_inline_read(slot, transmit);
+                return self.let_go(core, task);
+            }
+            machine.rollback_inline_read(slot, transmit);
+        }
+        let mut sent = None;
+        let data = match &data_in {
+            DataIn::Zeros(length) if success => Payload::Zeros(*length),
+            DataIn::Buffer(buffer) if success && buffer.len() <= COPY_BYTES_MAX => {
+                Payload::Bytes(buffer)
+            }
+            DataIn::Buffer(buffer) if success => {
+                let number = self.channel.sending.vacant_key();
+                sent = Some(number);
+                Payload::Buffer {
+                    id: PayloadId(number as u64),
+                    bytes: buffer,
+                }
+            }
+            _ if success && !task.parameter_data.is_empty() => Payload::Bytes(&task.parameter_data),
+            _ => Payload::None,
+        };
+        let completion = Completion {
+            status: outcome.status,
+            result: outcome.result,
+            data,
+        };
+        machine.complete(slot, completion, transmit);
+        if let DataIn::Buffer(buffer) = data_in {
+            if sent.is_some() {
+                let number = self.channel.sending.insert(buffer);
+                debug_assert_eq!(Some(number), sent);
+            } else {
+                core.pool.put(buffer);
+            }
+        }
+        self.let_go(core, task);
+    }
+
+    pub(super) fn finish_status(&mut self, core: &mut Core, task: Task, status: Status) {
+        if let Kind::Pair { first, .. } = task.work.kind {
+            self.complete(CommandSlot(first), status.into());
+        }
+        self.finish(core, task, status.into());
+    }
+
+    /// Answers a command that has no task.
+    pub(super) fn complete(&mut self, slot: CommandSlot, outcome: Outcome) {
+        let completion = Completion {
+            status: outcome.status,
+            result: outcome.result,
+            data: Payload::None,
+        };
+        let transmit = &mut self.channel.transmit;
+        self.protocol.machine.complete(slot, completion, transmit);
+    }
+
+    /// Answers a command that has no task, and none of whose data is wanted.
+    pub(super) fn refuse(&mut self, slot: CommandSlot, status: Status) {
+        self.complete(slot, status.into());
+    }
+
+    /// Carries out what an abort order says about this queue's commands. Those that wait end; those
+    /// on the medium end when it has answered, and the order waits for them.
+    pub(super) fn obey_order(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
+        let Queue::Io(queue) = &self.protocol.queue else {
+            return false;
+        };
+        let named = |task: &&Task| {
+            let namespace = task.unit.and_then(|unit| {
+                let mut namespaces = queue.namespaces.iter();
+                namespaces.find(|namespace| namespace.index == unit)
+            });
+            namespace.is_some_and(|namespace| {
+                order.preempts(task.address, namespace.index, &*namespace.host)
+            })
+        };
+        let tasks = self.tasks.iter().filter(named);
+        let slots: Vec<u32> = tasks.map(|task| task.address.slot).collect();
+        let status = Status::ABORTED_PREEMPT_AND_ABORT;
+        for slot in &slots {
+            self.abort_task(core, *slot, status, Some(order));
+        }
+        !slots.is_empty()
+    }
+
+    /// The host wants a command aborted. Whether it was.
+    pub(super) fn abort_command(&mut self, core: &mut Core, command: CommandId) -> bool {
+        let task = self.tasks.iter().find(|task| task.work.id == command);
+        let Some(slot) = task.map(|task| task.address.slot) else {
+            return false;
+        };
+        self.abort_task(core, slot, Status::ABORT_REQUESTED, None)
+    }
+
+    /// Aborts a task that is parked. `false`: it goes on, because storage works for it, or part of what it
+    /// does is done elsewhere.
+    fn abort_task(
+        &mut self,
+        core: &mut Core,
+        slot: u32,
+        status: Status,
+        order: Option<&Arc<AbortOrder>>,
+    ) -> bool {
+        let Some(task) = self.tasks.get_mut(slot) else {
+            return false;
+        };
+        match task.state {
+            TaskState::Deferred
+            | TaskState::Ordering
+            | TaskState::Memory { .. }
+            | TaskState::Medium(_)
+                if !matches!(task.work.kind, Kind::Half(_)) =>
+            {
+                let task = self.tasks.take(slot).expect("looked at above");
+                self.finish_status(core, task, status);
+                true
+            }
+            TaskState::Storage { .. } => {
+                if order.is_some() {
+                    task.work.abort(status, order);
+                }
+                false
+            }
+            TaskState::Elsewhere => false,
+            // The host may be sending already, or another half may come: it ends then.
+            _ => {
+                task.work.abort(status, None);
+                true
+            }
+        }
+    }
+}
+
+/// There is no memory now: the host is to try again after a moment.
+pub(super) fn busy() -> Status {
+    Status::COMMAND_INTERRUPTED.retry_delay(1)
+}

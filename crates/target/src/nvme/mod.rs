@@ -1,0 +1,365 @@
+//! NVMe/TCP connections: each is one queue of a controller.
+//!
+//! The machine of `longshore_nvme` takes PDUs apart; Fabrics and admin commands are carried out by
+//! the queue's controller (`admin`), commands of I/O queues by their own machine and the volumes
+//! (`execute`). Queues of a controller share nothing on the way of a read or write.
+
+pub(crate) mod admin;
+mod execute;
+pub(crate) mod exports;
+mod fused;
+pub(crate) mod hosts;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use longshore_nvme::command::{CommandId, SubmissionEntry};
+use longshore_nvme::controller::{AttachedNamespace, Controller};
+use longshore_nvme::io::{Command, FusedPair, Fusing};
+use longshore_nvme::status::Status;
+use longshore_nvme::target::{
+    CloseReason, CommandSlot, Connection as Machine, ConnectionConfig, Event,
+};
+use longshore_wire::transmit::Transmit;
+
+use self::fused::Half;
+use crate::abort::AbortOrder;
+use crate::channel::Channel;
+use crate::connection::{Connection, PayloadWanted, Protocol};
+use crate::core::{Core, Shared};
+use crate::life::Life;
+use crate::message::Note;
+use crate::request::{Orphan, Owner};
+use crate::task::{self, TaskEvent, TaskState};
+
+pub(crate) type Task = task::Task<NvmeWork>;
+
+/// An NVMe/TCP connection's machine and queue.
+#[derive(Debug)]
+pub(crate) struct Nvme {
+    machine: Machine,
+    queue: Queue,
+    /// Commands wait for the writes of closed queues of the same host.
+    held: bool,
+    /// The server is about to end: no more commands.
+    draining: bool,
+}
+
+/// What the connection is a queue of.
+#[derive(Debug)]
+enum Queue {
+    /// Nothing yet: only Connect is carried out.
+    Fresh,
+    /// The admin queue of a controller.
+    Admin(Arc<Controller>),
+    /// An I/O queue.
+    Io(Box<IoQueue>),
+}
+
+/// An I/O queue.
+#[derive(Debug)]
+struct IoQueue {
+    controller: Arc<Controller>,
+    id: u16,
+    namespaces: Arc<[AttachedNamespace]>,
+    life: Arc<Life>,
+    /// Finds the pairs of fused commands, by their slots.
+    fusing: Fusing<u32>,
+}
+
+/// What a task is to NVMe.
+#[derive(Debug)]
+pub(crate) struct NvmeWork {
+    id: CommandId,
+    kind: Kind,
+    /// It was aborted while it could not end: with what it ends as soon as it can.
+    aborted: Option<Box<Aborted>>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A Fabrics or admin command.
+    Admin(Box<SubmissionEntry>),
+    /// A command of an I/O queue.
+    Io(Command),
+    /// Half of a Compare and Write whose data arrive, or which waits for the other half.
+    Half(Box<Half>),
+    /// The second half of a Compare and Write, which carries out both; the slot of the first.
+    Pair { pair: Box<FusedPair>, first: u32 },
+    /// A half whose part another task has taken over.
+    Spent,
+}
+
+impl NvmeWork {
+    /// Has the task end with this status as soon as it can. The order waits for that.
+    fn abort(&mut self, status: Status, order: Option<&Arc<AbortOrder>>) {
+        let aborted = self.aborted.get_or_insert_with(|| {
+            Box::new(Aborted {
+                status,
+                orders: Vec::new(),
+            })
+        });
+        aborted.orders.extend(order.cloned());
+    }
+}
+
+#[derive(Debug)]
+struct Aborted {
+    status: Status,
+    /// What waits for its end.
+    orders: Vec<Arc<AbortOrder>>,
+}
+
+impl Nvme {
+    pub(crate) fn new(shared: &Shared, now_ms: u64) -> Self {
+        let limits = &shared.limits;
+        let milliseconds =
+            |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let config = ConnectionConfig {
+            in_capsule_data_bytes: limits.in_capsule_data,
+            connect_timeout_ms: milliseconds(limits.login_timeout),
+            ..ConnectionConfig::default()
+        };
+        Self {
+            machine: Machine::new(config, now_ms),
+            queue: Queue::Fresh,
+            held: false,
+            draining: false,
+        }
+    }
+
+    /// The controller, once connected.
+    fn controller(&self) -> Option<&Arc<Controller>> {
+        match &self.queue {
+            Queue::Fresh => None,
+            Queue::Admin(controller) => Some(controller),
+            Queue::Io(queue) => Some(&queue.controller),
+        }
+    }
+}
+
+impl Protocol for Nvme {
+    type Work = NvmeWork;
+
+    #[inline]
+    fn payload_wanted(&self) -> Option<PayloadWanted> {
+        let wanted = self.machine.payload_wanted()?;
+        Some(PayloadWanted {
+            slot: wanted.slot.0,
+            buffer_offset: wanted.buffer_offset,
+            length: wanted.length,
+        })
+    }
+
+    #[inline]
+    fn payload_received(&mut self, placed: &[u8], now_ms: u64) {
+        self.machine.payload_received(placed, now_ms);
+    }
+
+    fn sent(&mut self, now_ms: u64) {
+        self.machine.sent(now_ms);
+    }
+
+    #[inline]
+    fn begin_inline_read<'t>(
+        &mut self,
+        slot: u32,
+        length: u32,
+        transmit: &'t mut Transmit,
+    ) -> Option<&'t mut [u8]> {
+        self.machine
+            .begin_inline_read(CommandSlot(slot), length, transmit)
+    }
+
+    fn rollback_inline_read(&mut self, slot: u32, transmit: &mut Transmit) {
+        self.machine
+            .rollback_inline_read(CommandSlot(slot), transmit);
+    }
+
+    fn receives(&self) -> bool {
+        !self.held && !self.draining
+    }
+
+    fn is_established(&self) -> bool {
+        !matches!(self.queue, Queue::Fresh)
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        let machine = self.machine.next_deadline_ms();
+        let Queue::Admin(controller) = &self.queue else {
+            return machine;
+        };
+        let controller = controller.next_deadline_ms();
+        machine.into_iter().chain(controller).min()
+    }
+
+    fn handle_deadline(connection: &mut Connection<Self>, core: &mut Core) {
+        let transmit = &mut connection.channel.transmit;
+        let machine = &mut connection.protocol.machine;
+        if let Some(reason) = machine.handle_deadline(transmit, core.now_ms) {
+            connection.begin_close(reason);
+        }
+        connection.look_at_keep_alive(core);
+    }
+
+    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8], _direct: bool) {
+        connection.process_input(core, input);
+    }
+
+    fn begin(connection: &mut Connection<Self>, core: &mut Core, task: Task) {
+        Self::run(connection, core, task, TaskEvent::Start);
+    }
+
+    fn run(connection: &mut Connection<Self>, core: &mut Core, task: Task, event: TaskEvent) {
+        connection.run_command(core, task, event);
+    }
+
+    fn run_waiting(_connection: &mut Connection<Self>, _core: &mut Core) -> bool {
+        false
+    }
+
+    fn retry_memory(connection: &mut Connection<Self>, core: &mut Core, task: Task) {
+        connection.solicit(core, task);
+    }
+
+    fn task_ended(_connection: &mut Connection<Self>, _work: &NvmeWork) {}
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn obey(connection: &mut Connection<Self>, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
+        connection.obey_order(core, order)
+    }
+
+    fn take_note(connection: &mut Connection<Self>, core: &mut Core, note: Note) {
+        match note {
+            Note::PredecessorsEnded => connection.protocol.held = false,
+            Note::Persisted { task, stored } => {
+                connection.resume(core, task, TaskEvent::Persisted(stored));
+            }
+            Note::PreemptedTasksAborted { task, .. } => {
+                connection.resume(core, task, TaskEvent::TasksAborted);
+            }
+            Note::ControllerEvents => connection.report_events(),
+            Note::AbortCommand { command, reply } => {
+                reply.answer(connection.abort_command(core, command));
+            }
+            Note::CommandAborted { task, aborted } => {
+                connection.abort_answered(core, task, aborted);
+            }
+            Note::ManagementDone { .. } | Note::TargetReset(_) => {}
+        }
+    }
+
+    fn begin_drain(connection: &mut Connection<Self>, _core: &mut Core) -> bool {
+        // There is no way to ask a host to leave. What was taken in is finished.
+        connection.protocol.draining = true;
+        !connection.tasks.is_empty() || !connection.channel.transmit.is_empty()
+    }
+
+    fn announce_drop(connection: &mut Connection<Self>, _core: &mut Core) {
+        connection.channel.close(false);
+    }
+
+    fn tear_down(connection: &mut Connection<Self>, core: &mut Core) {
+        connection.end_tasks(core);
+        match std::mem::replace(&mut connection.protocol.queue, Queue::Fresh) {
+            Queue::Fresh => {
+                core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+            }
+            Queue::Admin(controller) => {
+                connection.queue_closed(core, &controller, 0);
+            }
+            Queue::Io(queue) => {
+                connection.queue_closed(core, &queue.controller, queue.id);
+                let host = queue.controller.host_identifier();
+                core.shared.hosts.leave(host, queue.life);
+            }
+        }
+    }
+}
+
+impl Connection<Nvme> {
+    /// Stops receiving; the rest is sent.
+    fn begin_close(&mut self, reason: CloseReason) {
+        if !self.channel.close(true) {
+            return;
+        }
+        let peer = self.channel.peer;
+        let controller = self.protocol.controller();
+        let host = controller.map(|controller| controller.host_nqn().to_string());
+        tracing::warn!(%peer, host, ?reason, "closing NVMe queue");
+    }
+
+    /// Feeds bytes to the machine and does what it says.
+    fn process_input(&mut self, core: &mut Core, mut input: &[u8]) {
+        if let Queue::Io(queue) = &self.protocol.queue {
+            queue.controller.note_activity(queue.id);
+        }
+        loop {
+            let transmit = &mut self.channel.transmit;
+            let machine = &mut self.protocol.machine;
+            match machine.next(&mut input, transmit, core.now_ms) {
+                Event::NeedMore => break,
+                Event::Command(arrived) => {
+                    self.start_command(core, &arrived);
+                    if self.channel.is_closing() {
+                        break;
+                    }
+                    if self.protocol.held && !input.is_empty() {
+                        // It could not know yet that it is connected, and what it sent must not run
+                        // before the last writes of the queue it takes the place of.
+                        self.channel.close(false);
+                        tracing::warn!(peer = %self.channel.peer, "commands before the answer to Connect");
+                        break;
+                    }
+                }
+                Event::DataOut {
+                    slot,
+                    buffer_offset,
+                    bytes,
+                } => self.place(slot.0, buffer_offset, bytes),
+                Event::DataOutComplete { slot } => self.data_out_complete(core, slot.0),
+                Event::DataOutFailed { slot } => self.data_out_failed(core, slot.0),
+                Event::Close(reason) => {
+                    self.begin_close(reason);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Ends all tasks without an answer. Requests in flight live on as orphans.
+    fn end_tasks(&mut self, core: &mut Core) {
+        let slots: Vec<u32> = self.tasks.iter().map(|t| t.address.slot).collect();
+        for slot in slots {
+            let Some(mut task) = self.tasks.take(slot) else {
+                continue;
+            };
+            if let TaskState::Storage { request } = task.state {
+                let life = match &self.protocol.queue {
+                    Queue::Io(queue) => Some(Arc::clone(&queue.life)),
+                    Queue::Fresh | Queue::Admin(_) => None,
+                };
+                core.requests[request].owner = Owner::Orphan(Orphan {
+                    connection: self.channel.address,
+                    orders: Vec::new(),
+                    life,
+                    exclusive: task
+                        .unit
+                        .filter(|_| task.exclusive)
+                        .map(|unit| (unit, task.address)),
+                });
+                task.exclusive = false;
+            }
+            self.let_go(core, task);
+        }
+    }
+}
+
+/// A connection of a host.
+pub(crate) fn connection(shared: &Shared, channel: Channel, now_ms: u64) -> Connection<Nvme> {
+    Connection::new(channel, Nvme::new(shared, now_ms))
+}
