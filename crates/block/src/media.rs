@@ -161,8 +161,7 @@ pub enum ExtentState {
     Anchored,
 }
 
-/// How a [`MediaOperation`] failed. [`Sense::media_failure`](crate::sense::Sense::media_failure)
-/// turns it into sense data.
+/// How a [`MediaOperation`] failed. Each protocol turns it into a status of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MediaError {
     /// The range does not lie within the volume (it shrank since the command began).

@@ -1,4 +1,4 @@
-//! The reservation commands (NVMe base 2.0 §7.2 to §7.5 and §8.19) on top of
+//! The reservation commands (NVMe base 2.0 §8.19) on top of
 //! [`longshore_block::reservation`], which keeps the registrations and says what they exclude.
 //!
 //! - [`ReservationCommand`]: Reservation Register, Acquire and Release, as a procedure of steps; what they

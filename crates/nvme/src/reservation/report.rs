@@ -1,4 +1,4 @@
-//! Reservation Report: who is registered, and what is reserved (NVMe base 2.0 §7.5).
+//! Reservation Report: who is registered, and what is reserved.
 //!
 //! ```text
 //! header                                               for each registrant
