@@ -124,8 +124,8 @@ impl Attached for AttachedNamespace {
     }
 
     #[inline]
-    fn max_transfer_blocks(&self) -> u32 {
-        self.max_transfer_bytes / self.namespace.block_size()
+    fn max_transfer_bytes(&self) -> u32 {
+        self.max_transfer_bytes
     }
 
     #[inline]

@@ -186,6 +186,9 @@ pub struct Command {
 
 const NO_NAMESPACE: usize = usize::MAX;
 
+// One is moved for each Read and Write.
+const _: () = assert!(size_of::<Command>() <= 96);
+
 /// How a command is carried out.
 #[derive(Debug)]
 pub(crate) enum State {

@@ -26,7 +26,7 @@ use crate::io::dataset::Deallocate;
 use crate::io::extent::Extent;
 use crate::io::flush::{FlushAll, FlushFirst, Read};
 use crate::io::fused::Half;
-use crate::io::limits::{COPY_RANGE_BYTES, COPY_RANGES, DATASET_RANGE_BYTES};
+use crate::io::limits::{COPY_RANGE_BYTES, COPY_RANGES, DATASET_RANGE_BYTES, NAMESPACES_MAX};
 use crate::io::namespace::Attached;
 use crate::io::reservation;
 use crate::io::verify::Verify;
@@ -111,7 +111,18 @@ fn search<N: Attached>(namespaces: &[N], id: NamespaceId) -> Result<(usize, &N),
     namespaces
         .binary_search_by_key(&id, Attached::id)
         .map(|at| (at, &namespaces[at]))
-        .map_err(|_| Status::INVALID_NAMESPACE_OR_FORMAT.do_not_retry())
+        .map_err(|_| no_namespace(namespaces, id))
+}
+
+/// NSIDs up to NN are valid, and inactive if no namespace has them (NVMe base 2.0 §3.2.1).
+fn no_namespace<N: Attached>(namespaces: &[N], id: NamespaceId) -> Status {
+    let highest = namespaces.last().map_or(0, |namespace| namespace.id().0);
+    let is_inactive = (1..=highest.max(NAMESPACES_MAX)).contains(&id.0);
+    if is_inactive && id.is_single() {
+        Status::INVALID_FIELD.do_not_retry()
+    } else {
+        Status::INVALID_NAMESPACE_OR_FORMAT.do_not_retry()
+    }
 }
 
 /// Whether a reservation stands against it.
@@ -152,10 +163,11 @@ fn transferable<N: Attached>(
     data_length: u32,
 ) -> Result<(Extent, u32), Status> {
     let extent = ranged(namespace, entry)?;
-    if extent.blocks.0 > u64::from(namespace.max_transfer_blocks()) {
+    let length = extent.bytes(namespace.block_size());
+    if length > u64::from(namespace.max_transfer_bytes()) {
         return Err(Status::INVALID_FIELD.do_not_retry());
     }
-    if extent.bytes(namespace.block_size()) != u64::from(data_length) {
+    if length != u64::from(data_length) {
         return Err(Status::DATA_SGL_LENGTH_INVALID.do_not_retry());
     }
     Ok((extent, data_length))

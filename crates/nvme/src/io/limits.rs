@@ -2,6 +2,10 @@
 //!
 //! Blocks are counted truly here; Identify counts most of them from 0.
 
+/// NN and MNAN of Identify Controller: NSIDs go up to this, unless a namespace has a higher one. Those that no
+/// namespace has are inactive, those above are invalid.
+pub const NAMESPACES_MAX: u32 = 1024;
+
 /// ACWU of Identify Controller: the longest fused Compare and Write, in blocks. It is independent of
 /// AWUN: the range is locked for the pair, and for nothing else.
 pub const COMPARE_AND_WRITE_BLOCKS: u16 = 128;

@@ -15,8 +15,8 @@ pub trait Attached {
     fn block_size(&self) -> u32;
     /// NSZE at this moment.
     fn block_count(&self) -> u64;
-    /// MDTS, in blocks.
-    fn max_transfer_blocks(&self) -> u32;
+    /// MDTS, in bytes.
+    fn max_transfer_bytes(&self) -> u32;
     /// The volume never changes, for any host.
     fn is_read_only(&self) -> bool;
     /// The host of this controller must not change it, or nobody.

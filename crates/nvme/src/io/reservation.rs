@@ -34,7 +34,7 @@ pub(crate) fn report<N: Attached>(
     data_length: u32,
 ) -> Result<Command, Status> {
     let report = Report::begin(entry)?;
-    let most = u64::from(namespace.max_transfer_blocks()) * u64::from(namespace.block_size());
+    let most = u64::from(namespace.max_transfer_bytes());
     let wanted = report.data_length();
     let length = u32::try_from(wanted)
         .ok()

@@ -12,9 +12,6 @@ use crate::io::limits;
 const TYPE_IO: u8 = 1;
 const TYPE_DISCOVERY: u8 = 2;
 
-/// NN and MNAN: identifiers go up to this, unless a configuration has higher ones.
-const NAMESPACES_MAX: u32 = 1024;
-
 /// CRDT1 to CRDT3 in units of 100 ms, for hosts with ACRE.
 const RETRY_DELAYS: [u16; 3] = [1, 10, 50];
 
@@ -124,8 +121,8 @@ impl Controller {
         page[512] = 0x66;
         page[513] = 0x44;
         let highest = self.namespaces.last().map_or(0, |ns| ns.id.0);
-        put_u32(page, 516, highest.max(NAMESPACES_MAX));
-        put_u32(page, 540, highest.max(NAMESPACES_MAX));
+        put_u32(page, 516, highest.max(limits::NAMESPACES_MAX));
+        put_u32(page, 540, highest.max(limits::NAMESPACES_MAX));
         put_u16(
             page,
             520,

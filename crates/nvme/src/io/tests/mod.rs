@@ -88,8 +88,8 @@ impl Attached for TestNamespace {
     fn block_count(&self) -> u64 {
         BLOCKS
     }
-    fn max_transfer_blocks(&self) -> u32 {
-        256
+    fn max_transfer_bytes(&self) -> u32 {
+        256 * BLOCK as u32
     }
     fn is_read_only(&self) -> bool {
         self.read_only
@@ -398,10 +398,13 @@ fn commands_we_do_not_know_are_refused() {
 }
 
 #[test]
-fn a_namespace_that_is_not_attached_is_refused() {
+fn inactive_and_invalid_namespaces_are_told_apart() {
     let mut world = World::with(vec![TestNamespace::new(2), TestNamespace::new(9)]);
     let flush = |id| SubmissionEntry::new(io::FLUSH, CommandId(1), NamespaceId(id));
-    for id in [0, 1, 3, 8, 10, u32::MAX - 1] {
+    for id in [1, 3, 8, 10, 1024] {
+        assert_refused(&world.run(&flush(id), &[]), Status::INVALID_FIELD);
+    }
+    for id in [0, 1025, u32::MAX - 1] {
         assert_refused(
             &world.run(&flush(id), &[]),
             Status::INVALID_NAMESPACE_OR_FORMAT,
