@@ -3,6 +3,8 @@
 use longshore_wire::Crc32c;
 use longshore_wire::transmit::{ArenaRange, PayloadId, Transmit};
 
+use super::capsule::CapsuleCmd;
+use super::data::C2hData;
 use super::header::{CommonHeader, DIGEST_LENGTH, Flags};
 use super::terminate::TermReq;
 
@@ -11,16 +13,22 @@ use super::terminate::TermReq;
 pub(crate) struct Encoder {
     header_digest: bool,
     data_digest: bool,
-    /// Data begin at a multiple of this many bytes, 4 to 128.
-    alignment: usize,
+    /// PDO of capsules with data, and of data PDUs.
+    capsule_data_start: usize,
+    data_start: usize,
 }
+
+/// The headers that data can follow.
+const CAPSULE_HLEN: usize = CapsuleCmd::LENGTH;
+const DATA_HLEN: usize = C2hData::LENGTH;
 
 impl Default for Encoder {
     fn default() -> Self {
         Self {
             header_digest: false,
             data_digest: false,
-            alignment: 4,
+            capsule_data_start: CAPSULE_HLEN,
+            data_start: DATA_HLEN,
         }
     }
 }
@@ -67,7 +75,9 @@ impl Encoder {
     pub(crate) fn initialized(&mut self, header_digest: bool, data_digest: bool, alignment: u8) {
         self.header_digest = header_digest;
         self.data_digest = data_digest;
-        self.alignment = (usize::from(alignment) + 1) * 4;
+        let alignment = (usize::from(alignment) + 1) * 4;
+        self.capsule_data_start = self.header_end(CAPSULE_HLEN).next_multiple_of(alignment);
+        self.data_start = self.header_end(DATA_HLEN).next_multiple_of(alignment);
     }
 
     #[inline]
@@ -78,7 +88,11 @@ impl Encoder {
     /// PDO of a PDU with data.
     #[inline]
     const fn data_start(self, hlen: usize) -> usize {
-        self.header_end(hlen).next_multiple_of(self.alignment)
+        if hlen == CAPSULE_HLEN {
+            self.capsule_data_start
+        } else {
+            self.data_start
+        }
     }
 
     #[inline]
@@ -106,9 +120,18 @@ impl Encoder {
         };
         common.plen = u32::try_from(plen).expect("no PDU is this long");
         common.encode_into(header);
-        let (start, rest) = place.split_at_mut(N);
-        start.copy_from_slice(header);
-        let mut padding = rest;
+        let (start, rest) = place
+            .split_first_chunk_mut::<N>()
+            .expect("the place has room for the header");
+        *start = *header;
+        if !rest.is_empty() {
+            self.write_behind_header(header, rest);
+        }
+    }
+
+    /// Writes header digest and padding.
+    fn write_behind_header(self, header: &[u8], place: &mut [u8]) {
+        let mut padding = place;
         if self.header_digest {
             let digest;
             (digest, padding) = padding.split_at_mut(DIGEST_LENGTH);
