@@ -150,15 +150,14 @@ impl Connection<Nvme> {
 
     fn connected(&mut self, core: &mut Core, slot: CommandSlot, association: &Association) {
         let controller = &association.controller;
-        tracing::info!(
-            peer = %self.channel.peer,
-            host = %controller.host_nqn(),
-            subsystem = %controller.subsystem_nqn(),
-            controller = controller.id(),
-            queue = association.queue_id,
-            entries = association.entries,
-            "NVMe queue connected"
-        );
+        let (peer, host) = (self.channel.peer, controller.host_nqn());
+        let (number, queue) = (controller.id(), association.queue_id);
+        if queue == 0 {
+            let subsystem = controller.subsystem_nqn();
+            tracing::info!(%peer, %host, %subsystem, controller = number, "NVMe host connected");
+        } else {
+            tracing::debug!(%peer, %host, controller = number, queue, "NVMe queue connected");
+        }
         let parameters = QueueParameters {
             id: association.queue_id,
             entries: association.entries,
@@ -232,13 +231,13 @@ impl Connection<Nvme> {
     /// The connection was a queue of a controller, and is over.
     pub(super) fn queue_closed(&self, core: &Core, controller: &Controller, id: u16) {
         close_queues(&core.shared, &controller.queue_closed(id));
-        tracing::info!(
-            peer = %self.channel.peer,
-            host = %controller.host_nqn(),
-            controller = controller.id(),
-            queue = id,
-            "NVMe queue closed"
-        );
+        let (peer, host) = (self.channel.peer, controller.host_nqn());
+        let number = controller.id();
+        if id == 0 {
+            tracing::info!(%peer, %host, controller = number, "NVMe host gone");
+        } else {
+            tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
+        }
     }
 }
 

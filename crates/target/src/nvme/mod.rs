@@ -26,10 +26,10 @@ use longshore_wire::transmit::Transmit;
 use self::fused::Half;
 use crate::abort::AbortOrder;
 use crate::channel::Channel;
-use crate::connection::{Connection, PayloadWanted, Protocol};
+use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::life::Life;
-use crate::message::Note;
+use crate::message::{ConnectionAddress, Message, Note};
 use crate::request::{Orphan, Owner};
 use crate::task::{self, TaskEvent, TaskState};
 
@@ -215,7 +215,8 @@ impl Protocol for Nvme {
         connection.run_command(core, task, event);
     }
 
-    fn run_waiting(_connection: &mut Connection<Self>, _core: &mut Core) -> bool {
+    fn run_waiting(connection: &mut Connection<Self>, core: &mut Core) -> bool {
+        connection.leave_when_drained(core);
         false
     }
 
@@ -226,7 +227,11 @@ impl Protocol for Nvme {
     fn task_ended(_connection: &mut Connection<Self>, _work: &NvmeWork) {}
 
     fn is_quiet(&self) -> bool {
-        true
+        match &self.queue {
+            // I/O queues end with their admin queue, and may have something to finish.
+            Queue::Admin(controller) => controller.io_queues().is_empty(),
+            Queue::Fresh | Queue::Io(_) => true,
+        }
     }
 
     fn obey(connection: &mut Connection<Self>, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
@@ -256,7 +261,7 @@ impl Protocol for Nvme {
     fn begin_drain(connection: &mut Connection<Self>, _core: &mut Core) -> bool {
         // There is no way to ask a host to leave. What was taken in is finished.
         connection.protocol.draining = true;
-        !connection.tasks.is_empty() || !connection.channel.transmit.is_empty()
+        !connection.is_quiet()
     }
 
     fn announce_drop(connection: &mut Connection<Self>, _core: &mut Core) {
@@ -274,6 +279,12 @@ impl Protocol for Nvme {
             }
             Queue::Io(queue) => {
                 connection.queue_closed(core, &queue.controller, queue.id);
+                if connection.protocol.draining {
+                    // Its admin queue waits for that.
+                    let address = ConnectionAddress::from_handle(queue.controller.admin_queue());
+                    let note = Message::Note(address, Note::ControllerEvents);
+                    core.shared.posts[address.shard as usize].send(note);
+                }
                 let host = queue.controller.host_identifier();
                 core.shared.hosts.leave(host, queue.life);
             }
@@ -331,6 +342,13 @@ impl Connection<Nvme> {
         }
     }
 
+    /// Closes a queue that has nothing left to do when the server is about to end.
+    fn leave_when_drained(&mut self, core: &Core) {
+        if self.protocol.draining && self.is_quiet() && self.channel.close(false) {
+            tracing::debug!(peer = %self.channel.peer, shard = core.shard, "NVMe queue drained");
+        }
+    }
+
     /// Ends all tasks without an answer. Requests in flight live on as orphans.
     fn end_tasks(&mut self, core: &mut Core) {
         let slots: Vec<u32> = self.tasks.iter().map(|t| t.address.slot).collect();
@@ -339,13 +357,14 @@ impl Connection<Nvme> {
                 continue;
             };
             if let TaskState::Storage { request } = task.state {
+                let aborted = task.work.aborted.take();
                 let life = match &self.protocol.queue {
                     Queue::Io(queue) => Some(Arc::clone(&queue.life)),
                     Queue::Fresh | Queue::Admin(_) => None,
                 };
                 core.requests[request].owner = Owner::Orphan(Orphan {
                     connection: self.channel.address,
-                    orders: Vec::new(),
+                    orders: aborted.map_or_else(Vec::new, |aborted| aborted.orders),
                     life,
                     exclusive: task
                         .unit
