@@ -18,7 +18,7 @@
 //! | `encoder.rs` | puts PDUs into the transmit queue |
 //!
 //! A type's `encode` gives its header without digests and data: PLEN is HLEN and PDO is 0 until
-//! [`encoder::Encoder`] knows more. `decode` reads the type's own fields; [`framing::Framing`] has checked
+//! the encoder knows more. `decode` reads the type's own fields; the framing has checked
 //! the common header then. Fields are little-endian; reserved ones are written as zeros and not looked at.
 
 mod capsule;

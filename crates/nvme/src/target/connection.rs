@@ -111,7 +111,7 @@ pub enum Event<'a> {
     },
     /// A data digest does not match: complete the command with
     /// [`Status::TRANSIENT_TRANSPORT_ERROR`](crate::status::Status::TRANSIENT_TRANSPORT_ERROR). No more of
-    /// its data will come.
+    /// its data will come. In-capsule data can fail before `want_data_out`.
     DataOutFailed {
         /// Which.
         slot: CommandSlot,
