@@ -7,6 +7,7 @@ RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 DEMO_DIR ?= demo
 DEMO_SIZE ?= 1G
 DEMO_ISCSI ?= 127.0.0.1:3260
+DEMO_NVME ?= 127.0.0.1:4420
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test check bench fmt lint doc deny install clean
@@ -21,7 +22,7 @@ run: build ## Build, serve a 1 GiB thin demo volume on loopback, and print how t
 	@mkdir -p $(DEMO_DIR)
 	exec $(RELEASE)/longshore serve --print-connect --state-dir $(DEMO_DIR)/state \
 	  --volume disk0,backend=file,path=$(DEMO_DIR)/disk0.img,size=$(DEMO_SIZE) \
-	  --iscsi $(DEMO_ISCSI)
+	  --iscsi $(DEMO_ISCSI) --nvme $(DEMO_NVME)
 
 test: ## Everything CI runs; installs missing Debian packages
 	$(XTASK) ci
@@ -51,8 +52,8 @@ install: build ## Install the binary, manual, completions and units below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(RELEASE)/longshore manual > $(DESTDIR)$(PREFIX)/share/man/man1/longshore.1
 	$(RELEASE)/longshore completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longshore
-	install -Dm644 dist/longshore.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/longshore.socket
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m644 dist/longshore.socket dist/longshore-nvme.socket $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|^ExecStart=[^ ]*|ExecStart=$(PREFIX)/bin/longshore|' dist/longshore.service \
 	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/longshore.service
 

@@ -9,9 +9,10 @@ use longshore_daemon::config::Arguments;
 use longshore_daemon::config::engine::{CoreList, EngineKind, TransmitPolicy};
 use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
+use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
 use longshore_daemon::config::volume::VolumeArgument;
 
-/// Serves block volumes over iSCSI from one ordinary process.
+/// Serves block volumes over iSCSI and NVMe/TCP from one ordinary process.
 #[derive(Debug, Parser)]
 #[command(name = "longshore", version, max_term_width = 100)]
 pub struct Longshore {
@@ -47,14 +48,27 @@ pub struct Serve {
     #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...")]
     volumes: Vec<VolumeArgument>,
 
-    /// Listen for iSCSI; can be repeated [default: 127.0.0.1:3260]
+    /// Listen for iSCSI; can be repeated
     ///
-    /// IPv6 addresses stand in brackets, port 0 picks a free one. `advertise` is the address that
+    /// Without this and --nvme, both are served, on 127.0.0.1:3260 and 127.0.0.1:4420. IPv6 addresses stand in brackets, port 0 picks a free one. `advertise` is the address that
     /// discovery tells instead, for NAT and port forwarding. `tag` is the portal group tag (1).
     #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT][,tag=N]")]
     iscsi: Vec<ListenerConfig>,
 
-    /// Read volumes, targets, listeners and limits from a TOML file
+    /// Listen for NVMe/TCP; can be repeated
+    ///
+    /// The port is 4420 when left out. `advertise` is the IP address that discovery tells instead.
+    #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT]")]
+    nvme: Vec<NvmeListenerConfig>,
+
+    /// Listen for NVMe discovery alone; can be repeated, `none` does without
+    /// [default: port 8009 where --nvme has port 4420]
+    ///
+    /// Discovery is answered at the addresses of --nvme as well.
+    #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT]|none")]
+    nvme_discovery: Vec<DiscoveryArgument>,
+
+    /// Read volumes, targets, subsystems, listeners and limits from a TOML file
     ///
     /// What the command line says wins over the file; volumes of the file come first.
     #[arg(long, value_name = "FILE")]
@@ -99,29 +113,24 @@ pub struct Serve {
 
     /// Known so that the message can say that it is not available.
     #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
-    nvme: Option<Option<String>>,
-
-    /// Known so that the message can say that it is not available.
-    #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
     api: Option<Option<String>>,
 }
 
 const SERVE_NOTES: &str = "\
 Volume i, counted from 0, is LUN i of target iqn.2026-11.local.longshore:default, unless the file
-has [[target]] tables.
+has [[target]] tables, and NSID i+1 of subsystem nqn.2026-11.local.longshore:default, unless it has
+[[subsystem]] tables.
 
 Signals: SIGTERM and SIGINT stop accepting, finish what was accepted, flush and exit; a second one
 exits at once. SIGHUP looks for volumes whose size has changed.
 
 Example:
-  longshore serve --volume disk0,backend=file,path=/srv/disk0.img,size=10G --iscsi 127.0.0.1:3260";
+  longshore serve --volume disk0,backend=file,path=/srv/disk0.img,size=10G \\
+    --iscsi 127.0.0.1:3260 --nvme 127.0.0.1:4420";
 
 impl Serve {
     /// The first option given that belongs to a later version.
     pub fn not_built(&self) -> Option<&'static str> {
-        if self.nvme.is_some() {
-            return Some("--nvme");
-        }
         self.api.is_some().then_some("--api")
     }
 
@@ -130,6 +139,8 @@ impl Serve {
         Arguments {
             volumes: self.volumes,
             iscsi: self.iscsi,
+            nvme: self.nvme,
+            nvme_discovery: self.nvme_discovery,
             engine: self.engine,
             cores: self.cores,
             transmit: self.transmit,
@@ -181,6 +192,10 @@ mod tests {
             "fast,backend=null,size=1T,block-size=4096",
             "--iscsi",
             "127.0.0.1:3260",
+            "--nvme",
+            "127.0.0.1:4420",
+            "--nvme-discovery",
+            "none",
             "--engine",
             "epoll",
             "--cores",
@@ -195,6 +210,8 @@ mod tests {
         .unwrap();
         assert_eq!(arguments.volumes.len(), 2);
         assert_eq!(arguments.iscsi.len(), 1);
+        assert_eq!(arguments.nvme[0].to_string(), "127.0.0.1:4420");
+        assert_eq!(arguments.nvme_discovery, [DiscoveryArgument::Nowhere]);
         assert_eq!(arguments.engine, Some(EngineKind::Epoll));
         assert_eq!(arguments.cores, Some(CoreList(vec![0, 2, 3])));
         assert_eq!(arguments.transmit, Some(TransmitPolicy::NoDelay));
@@ -229,6 +246,8 @@ mod tests {
         for option in [
             "volume",
             "iscsi",
+            "nvme",
+            "nvme\\-discovery",
             "config",
             "engine",
             "state\\-dir",
@@ -236,6 +255,5 @@ mod tests {
         ] {
             assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
         }
-        assert!(!page.contains("nvme"));
     }
 }

@@ -42,9 +42,7 @@ fn main() -> ExitCode {
 /// `longshore serve`
 fn run_serve(serve: Serve) -> ExitCode {
     if let Some(option) = serve.not_built() {
-        let text = format!(
-            "{option} is not available in this version, which serves iSCSI only; leave it out"
-        );
+        let text = format!("{option} is not available in this version; leave it out");
         Longshore::command()
             .error(ErrorKind::InvalidValue, text)
             .exit();
@@ -82,12 +80,7 @@ fn run_serve(serve: Serve) -> ExitCode {
 
 /// `longshore serve --check`
 fn run_check(config: &Config) -> ExitCode {
-    let portals: Vec<_> = config
-        .listeners
-        .iter()
-        .map(|l| (l.address, l.tag))
-        .collect();
-    match config.check_portals(&portals) {
+    match config.check_reach(&config.addresses()) {
         Ok(warnings) => {
             for warning in config.warnings.iter().chain(&warnings) {
                 eprintln!("warning: {warning}");

@@ -10,10 +10,19 @@ use crate::config::limits::Limits;
 /// For volumes, listeners, event loops and what libraries open.
 const BESIDE_CONNECTIONS: usize = 256;
 
+/// Connections of an NVMe controller that are counted on: its admin queue, and an I/O queue for each core
+/// of a host of middle size. Hosts ask for more only where they have more cores.
+const CONNECTIONS_PER_CONTROLLER: usize = 9;
+
 /// Makes room for as many connections as `limits` allow. Says so where there is not enough.
 pub fn make_room(limits: &Limits) {
-    let connections = limits.sessions.saturating_add(limits.pending_logins);
-    let wanted = connections.saturating_add(BESIDE_CONNECTIONS);
+    let io_queues = usize::from(limits.io_queues);
+    let per_controller = CONNECTIONS_PER_CONTROLLER.min(io_queues.saturating_add(1));
+    let wanted = limits
+        .sessions
+        .saturating_add(limits.pending_logins)
+        .saturating_add(limits.controllers.saturating_mul(per_controller))
+        .saturating_add(BESIDE_CONNECTIONS);
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
     let now = getrlimit(Resource::Nofile);
     let Some(raised) = raised(&now, wanted) else {
@@ -26,8 +35,9 @@ pub fn make_room(limits: &Limits) {
     } else if allowed < wanted {
         tracing::info!(
             "no more than {allowed} open files are allowed: fewer connections than the limits of {} \
-             sessions and {} logins at a time",
+             sessions, {} controllers and {} logins at a time need",
             limits.sessions,
+            limits.controllers,
             limits.pending_logins
         );
     }
@@ -68,6 +78,8 @@ mod tests {
         let limits = Limits {
             sessions: 300,
             pending_logins: 20,
+            controllers: 10,
+            io_queues: 1,
             ..Limits::default()
         };
         let before = getrlimit(Resource::Nofile);
@@ -76,6 +88,6 @@ mod tests {
         make_room(&limits);
         let after = getrlimit(Resource::Nofile).current;
         setrlimit(Resource::Nofile, before).unwrap();
-        assert_eq!(after, Some(576));
+        assert_eq!(after, Some(596));
     }
 }

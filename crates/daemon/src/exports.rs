@@ -12,8 +12,9 @@ use longshore_volume::Volume;
 use crate::config::Config;
 use crate::config::engine::{EngineKind, TransmitPolicy};
 use crate::config::limits::{Digests, Limits, Negotiation};
+use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
 use crate::config::target::{LunConfig, TargetConfig};
-use crate::portals::{Portal, PortalError};
+use crate::portals::{Portal, PortalError, Service};
 
 /// What the server is given. From here on the portals let peers in.
 pub fn server_config(
@@ -22,16 +23,14 @@ pub fn server_config(
     portals: Vec<Portal>,
     state_directory: Option<PathBuf>,
 ) -> Result<target::ServerConfig, PortalError> {
+    let (listeners, nvme_listeners) = listeners(portals)?;
     Ok(target::ServerConfig {
         volumes,
         targets: config.targets.iter().map(target_config).collect(),
         discovery: config.discovery.clone(),
-        listeners: portals
-            .into_iter()
-            .map(listener_config)
-            .collect::<Result<_, _>>()?,
-        subsystems: Vec::new(),
-        nvme_listeners: Vec::new(),
+        listeners,
+        subsystems: config.subsystems.iter().map(subsystem_config).collect(),
+        nvme_listeners,
         engine: match config.engine.kind {
             EngineKind::Auto => EngineChoice::Auto,
             EngineKind::IoUring => EngineChoice::IoUring,
@@ -52,13 +51,31 @@ pub fn server_config(
     })
 }
 
-fn listener_config(portal: Portal) -> Result<target::ListenerConfig, PortalError> {
-    let (advertise, portal_group_tag) = (portal.advertise.clone(), portal.tag);
-    Ok(target::ListenerConfig {
-        listener: portal.listen()?,
-        advertise,
-        portal_group_tag,
-    })
+/// The portals of each protocol. They listen from here on.
+fn listeners(
+    portals: Vec<Portal>,
+) -> Result<(Vec<target::ListenerConfig>, Vec<target::NvmeListenerConfig>), PortalError> {
+    let (mut iscsi, mut nvme) = (Vec::new(), Vec::new());
+    for portal in portals {
+        let service = portal.service.clone();
+        let listener = portal.listen()?;
+        match service {
+            Service::Iscsi { advertise, tag } => iscsi.push(target::ListenerConfig {
+                listener,
+                advertise,
+                portal_group_tag: tag,
+            }),
+            Service::Nvme {
+                advertise,
+                discovery_only,
+            } => nvme.push(target::NvmeListenerConfig {
+                listener,
+                advertise: advertise.map(|address| address.to_string()),
+                discovery_only,
+            }),
+        }
+    }
+    Ok((iscsi, nvme))
 }
 
 fn target_config(config: &TargetConfig) -> target::TargetConfig {
@@ -100,6 +117,29 @@ fn luns(map: &[LunConfig]) -> Vec<target::LunConfig> {
         .collect()
 }
 
+fn subsystem_config(config: &SubsystemConfig) -> target::SubsystemConfig {
+    let rules = config.rules.iter().map(|rule| target::HostRule {
+        hosts: rule.hosts.clone(),
+        namespaces: namespaces(&rule.namespaces),
+    });
+    target::SubsystemConfig {
+        nqn: config.nqn.clone(),
+        serial: config.serial.clone(),
+        hosts: rules.collect(),
+        default_namespaces: config.others.as_deref().map(namespaces),
+    }
+}
+
+fn namespaces(map: &[NamespaceConfig]) -> Vec<target::NamespaceMapEntry> {
+    map.iter()
+        .map(|entry| target::NamespaceMapEntry {
+            nsid: entry.nsid,
+            volume: entry.volume,
+            read_only: entry.read_only,
+        })
+        .collect()
+}
+
 fn login_config(values: &Negotiation, target_alias: Option<String>) -> LoginConfig {
     LoginConfig {
         max_recv_data_segment_length: values.max_recv_data_segment_length,
@@ -134,6 +174,10 @@ fn limits(limits: &Limits) -> target::Limits {
         nop_timeout: limits.nop_timeout,
         memory: limits.memory_bytes,
         drain_timeout: limits.drain_timeout,
-        ..target::Limits::default()
+        controllers: limits.controllers,
+        nvme_io_queues: limits.io_queues,
+        nvme_queue_depth: limits.nvme_queue_depth,
+        in_capsule_data: limits.in_capsule_data,
+        keep_alive_max: limits.keep_alive_max,
     }
 }

@@ -2,6 +2,12 @@
 //!
 //! A socket is bound early, so that a port that is taken is found before anything else is touched,
 //! and listens only once there is something to serve.
+//!
+//! What a socket from the service manager is for, is told by the first of these that knows:
+//!
+//! 1. its name (`FileDescriptorName=`): `iscsi`, `nvme` or `nvme-discovery`;
+//! 2. the configured listener of the same address, whose settings it takes in any case;
+//! 3. its port: 4420 is NVMe, 8009 NVMe discovery, every other one iSCSI.
 
 use std::env;
 use std::io;
@@ -12,9 +18,124 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::Config;
 use crate::config::listener::{DEFAULT_TAG, ListenerConfig};
+use crate::config::nvme_listener::{
+    DISCOVERY_PORT, DiscoveryListeners, NVME_PORT, NvmeListenerConfig,
+};
+use crate::config::reach::Addresses;
 
 /// Connections the kernel keeps for us until we accept them; it caps this by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+
+/// What peers find behind a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// iSCSI targets.
+    Iscsi,
+    /// NVMe subsystems, and discovery.
+    Nvme,
+    /// NVMe discovery alone.
+    NvmeDiscovery,
+}
+
+impl Kind {
+    /// By the name that the service manager gives a socket.
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Iscsi, Self::Nvme, Self::NvmeDiscovery]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+
+    /// By the ports that IANA has assigned.
+    fn from_port(port: u16) -> Self {
+        match port {
+            NVME_PORT => Self::Nvme,
+            DISCOVERY_PORT => Self::NvmeDiscovery,
+            _ => Self::Iscsi,
+        }
+    }
+
+    /// Its name in the `ready` line, in units of the service manager, and in the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iscsi => "iscsi",
+            Self::Nvme => "nvme",
+            Self::NvmeDiscovery => "nvme-discovery",
+        }
+    }
+}
+
+/// What a portal tells its peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// iSCSI targets.
+    Iscsi {
+        /// What discovery tells instead of the address.
+        advertise: Option<String>,
+        /// Its portal group.
+        tag: u16,
+    },
+    /// NVMe subsystems.
+    Nvme {
+        /// What discovery tells instead of the address.
+        advertise: Option<SocketAddr>,
+        /// There is nothing but discovery.
+        discovery_only: bool,
+    },
+}
+
+/// A listener of the configuration.
+#[derive(Clone, Debug)]
+enum Wanted {
+    Iscsi(ListenerConfig),
+    Nvme(NvmeListenerConfig),
+    NvmeDiscovery(NvmeListenerConfig),
+}
+
+impl Wanted {
+    /// Those the configuration names.
+    fn by_name(config: &Config) -> Vec<Self> {
+        let iscsi = config.listeners.iter().cloned().map(Self::Iscsi);
+        let nvme = config.nvme_listeners.iter().cloned().map(Self::Nvme);
+        let discovery = config.nvme_discovery.by_name().iter().cloned();
+        iscsi
+            .chain(nvme)
+            .chain(discovery.map(Self::NvmeDiscovery))
+            .collect()
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self {
+            Self::Iscsi(listener) => listener.address,
+            Self::Nvme(listener) | Self::NvmeDiscovery(listener) => listener.address,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Iscsi(_) => Kind::Iscsi,
+            Self::Nvme(_) => Kind::Nvme,
+            Self::NvmeDiscovery(_) => Kind::NvmeDiscovery,
+        }
+    }
+
+    /// What it tells peers once it is bound.
+    fn service(&self, bound: SocketAddr) -> Service {
+        match self {
+            Self::Iscsi(listener) => Service::Iscsi {
+                advertise: listener
+                    .advertise
+                    .as_ref()
+                    .map(|told| told.with_port_of(bound)),
+                tag: listener.tag,
+            },
+            Self::Nvme(listener) | Self::NvmeDiscovery(listener) => Service::Nvme {
+                advertise: listener.advertise.map(|told| told.with_port_of(bound)),
+                discovery_only: self.kind() == Kind::NvmeDiscovery,
+            },
+        }
+    }
+}
 
 /// A portal with its socket.
 #[derive(Debug)]
@@ -24,20 +145,20 @@ pub struct Portal {
     inherited: bool,
     /// Where it is bound; the port is the real one.
     pub address: SocketAddr,
-    /// What discovery tells instead.
-    pub advertise: Option<String>,
-    /// Its portal group.
-    pub tag: u16,
+    /// What it tells peers.
+    pub service: Service,
 }
 
 /// Why a portal cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PortalError {
     /// The address cannot be bound.
-    #[error("cannot listen on {address}: {source}\n{}", bind_hint(*.address, source))]
+    #[error("cannot listen on {address}: {source}\n{}", bind_hint(*.address, .kind, source))]
     Bind {
         /// What was asked for.
         address: SocketAddr,
+        /// What for.
+        kind: Kind,
         /// What the system said.
         source: io::Error,
     },
@@ -55,12 +176,12 @@ pub enum PortalError {
 }
 
 /// What to do about an address that cannot be bound.
-fn bind_hint(address: SocketAddr, source: &io::Error) -> String {
-    let port = address.port();
+fn bind_hint(address: SocketAddr, kind: &Kind, source: &io::Error) -> String {
+    let (port, name) = (address.port(), kind.name());
     match source.kind() {
         io::ErrorKind::AddrInUse => format!(
             "Another program listens there (`ss -ltnp 'sport = :{port}'` shows which). Stop it, or \
-             choose another port, for example --iscsi {}",
+             choose another port, for example --{name} {}",
             SocketAddr::new(address.ip(), 0)
         ),
         io::ErrorKind::PermissionDenied => format!(
@@ -71,33 +192,65 @@ fn bind_hint(address: SocketAddr, source: &io::Error) -> String {
             "No interface of this machine has that address; `ip address` shows those there are"
                 .to_owned()
         }
-        _ => "Choose another address with --iscsi or [listen] iscsi".to_owned(),
+        _ => format!("Choose another address with --{name} or [listen] {name}"),
     }
 }
 
 /// The portals of a configuration, bound.
 ///
 /// Sockets from the service manager come first. One that is bound where a configured listener would
-/// be takes that listener's tag and advertised address; any of them replace the default listener.
+/// be takes what is configured for that; any of them replace the default listeners.
 pub fn bind(config: &Config) -> Result<Vec<Portal>, PortalError> {
-    let mut wanted = config.listeners.clone();
-    let mut portals = inherit(&mut ListenFd::from_env(), &mut wanted)?;
+    let mut wanted = Wanted::by_name(config);
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut portals = inherit(&mut ListenFd::from_env(), &names, &mut wanted)?;
     if !portals.is_empty() && config.listeners_by_default {
         return Ok(portals);
     }
     for listener in &wanted {
         portals.push(Portal::bind(listener)?);
     }
+    if config.nvme_discovery == DiscoveryListeners::Automatic {
+        bind_discovery(&config.nvme_listeners, &mut portals);
+    }
     Ok(portals)
 }
 
-/// Takes the sockets over that were passed, and what is configured for them out of `wanted`.
+/// Binds the listeners for discovery that nobody asked for by name. Hosts find discovery on the listeners
+/// beside them as well, so a port that is taken keeps nothing from being served.
+fn bind_discovery(beside: &[NvmeListenerConfig], portals: &mut Vec<Portal>) {
+    for listener in beside
+        .iter()
+        .filter_map(NvmeListenerConfig::discovery_beside)
+    {
+        let address = listener.address;
+        if portals.iter().any(|portal| portal.address == address) {
+            continue;
+        }
+        match Portal::bind(&Wanted::NvmeDiscovery(listener)) {
+            Ok(portal) => portals.push(portal),
+            Err(PortalError::Bind { source, .. } | PortalError::Inherited { source, .. }) => {
+                tracing::warn!(
+                    "cannot listen on {address} for NVMe discovery: {source}; hosts find it on port \
+                     {NVME_PORT}. `ss -ltnp 'sport = :{DISCOVERY_PORT}'` shows who listens there; \
+                     --nvme-discovery ADDR:PORT names another place, --nvme-discovery none does without"
+                );
+            }
+        }
+    }
+}
+
+/// Takes the sockets over that were passed, and what is configured for them out of `wanted`. `names` are
+/// those of the sockets, with colons between them.
 fn inherit(
     passed: &mut ListenFd,
-    wanted: &mut Vec<ListenerConfig>,
+    names: &str,
+    wanted: &mut Vec<Wanted>,
 ) -> Result<Vec<Portal>, PortalError> {
+    let mut names = names.split(':');
     let mut portals = Vec::new();
     for number in 0..passed.len() {
+        let named = names.next().and_then(Kind::from_name);
         let inherited = |source| PortalError::Inherited { number, source };
         let Some(listener) = passed.take_tcp_listener(number).map_err(inherited)? else {
             continue;
@@ -108,24 +261,48 @@ fn inherit(
             return Err(inherited(source));
         }
         let address = local_address(&socket).map_err(inherited)?;
-        let configured = wanted
-            .iter()
-            .position(|listener| listener.address == address);
-        let configured = configured.map(|index| wanted.remove(index));
-        let advertise = configured
-            .as_ref()
-            .and_then(|listener| listener.advertise.as_ref());
+        let matches = |listener: &Wanted| {
+            listener.address() == address && named.is_none_or(|kind| kind == listener.kind())
+        };
+        let configured = wanted.iter().position(matches);
+        let service = match configured.map(|index| wanted.remove(index)) {
+            Some(listener) => listener.service(address),
+            None => match named.unwrap_or_else(|| Kind::from_port(address.port())) {
+                Kind::Iscsi => Service::Iscsi {
+                    advertise: None,
+                    tag: DEFAULT_TAG,
+                },
+                kind => Service::Nvme {
+                    advertise: None,
+                    discovery_only: kind == Kind::NvmeDiscovery,
+                },
+            },
+        };
         portals.push(Portal {
-            advertise: advertise.map(|advertise| advertise.with_port_of(address)),
-            tag: configured
-                .as_ref()
-                .map_or(DEFAULT_TAG, |listener| listener.tag),
             socket,
             inherited: true,
             address,
+            service,
         });
     }
     Ok(portals)
+}
+
+/// The addresses of portals, by what they are for.
+#[must_use]
+pub fn addresses(portals: &[Portal]) -> Addresses {
+    let mut addresses = Addresses::default();
+    for portal in portals {
+        let address = portal.address;
+        match portal.service {
+            Service::Iscsi { tag, .. } => addresses.iscsi.push((address, tag)),
+            Service::Nvme { discovery_only, .. } if discovery_only => {
+                addresses.nvme_discovery.push(address);
+            }
+            Service::Nvme { .. } => addresses.nvme.push(address),
+        }
+    }
+    addresses
 }
 
 /// True when the service manager passed sockets to this process.
@@ -136,8 +313,8 @@ pub fn are_inherited() -> bool {
 
 impl Portal {
     /// Binds a socket; it does not listen yet.
-    fn bind(listener: &ListenerConfig) -> Result<Self, PortalError> {
-        let address = listener.address;
+    fn bind(listener: &Wanted) -> Result<Self, PortalError> {
+        let (address, kind) = (listener.address(), listener.kind());
         let bind = || {
             let socket = Socket::new(
                 Domain::for_address(address),
@@ -154,26 +331,40 @@ impl Portal {
             let bound = local_address(&socket)?;
             Ok((socket, bound))
         };
-        let (socket, bound) = bind().map_err(|source| PortalError::Bind { address, source })?;
+        let (socket, bound) = bind().map_err(|source| PortalError::Bind {
+            address,
+            kind,
+            source,
+        })?;
         Ok(Self {
             socket,
             inherited: false,
             address: bound,
-            advertise: listener
-                .advertise
-                .as_ref()
-                .map(|other| other.with_port_of(bound)),
-            tag: listener.tag,
+            service: listener.service(bound),
         })
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self.service {
+            Service::Iscsi { .. } => Kind::Iscsi,
+            Service::Nvme { discovery_only, .. } if discovery_only => Kind::NvmeDiscovery,
+            Service::Nvme { .. } => Kind::Nvme,
+        }
     }
 
     /// Lets peers in, and gives the socket up.
     pub fn listen(self) -> Result<TcpListener, PortalError> {
         if !self.inherited {
-            let address = self.address;
+            let (address, kind) = (self.address, self.kind());
             self.socket
                 .listen(BACKLOG)
-                .map_err(|source| PortalError::Bind { address, source })?;
+                .map_err(|source| PortalError::Bind {
+                    address,
+                    kind,
+                    source,
+                })?;
         }
         Ok(self.socket.into())
     }
@@ -191,43 +382,90 @@ fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn listener(text: &str) -> ListenerConfig {
-        text.parse().unwrap()
+    fn listener(text: &str) -> Wanted {
+        Wanted::Iscsi(text.parse().unwrap())
+    }
+
+    fn nvme(text: &str) -> Wanted {
+        Wanted::Nvme(text.parse().unwrap())
     }
 
     #[test]
     fn a_free_port_is_picked_and_told() {
         let portal = Portal::bind(&listener("127.0.0.1:0,advertise=192.0.2.7,tag=3")).unwrap();
-        assert_ne!(portal.address.port(), 0);
-        assert_eq!(
-            portal.advertise,
-            Some(format!("192.0.2.7:{}", portal.address.port()))
-        );
-        assert_eq!(portal.tag, 3);
         let address = portal.address;
+        assert_ne!(address.port(), 0);
+        assert_eq!(
+            portal.service,
+            Service::Iscsi {
+                advertise: Some(format!("192.0.2.7:{}", address.port())),
+                tag: 3
+            }
+        );
         let listening = portal.listen().unwrap();
         assert_eq!(listening.local_addr().unwrap(), address);
+
+        let portal = Portal::bind(&nvme("127.0.0.1:0,advertise=192.0.2.7")).unwrap();
+        let told = SocketAddr::new([192, 0, 2, 7].into(), portal.address.port());
+        assert_eq!(
+            portal.service,
+            Service::Nvme {
+                advertise: Some(told),
+                discovery_only: false
+            }
+        );
     }
 
     #[test]
     fn a_port_that_is_taken_is_named_with_a_way_out() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let config = ListenerConfig {
-            address,
-            advertise: None,
-            tag: 1,
-        };
-        let error = match Portal::bind(&config).and_then(Portal::listen) {
-            Ok(_) => panic!("{address} was bound twice"),
-            Err(error) => error.to_string(),
-        };
-        assert!(
-            error.starts_with(&format!("cannot listen on {address}: ")),
-            "{error}"
-        );
-        assert!(error.contains("Another program listens there"), "{error}");
-        assert!(error.contains("--iscsi 127.0.0.1:0"), "{error}");
+        for (wanted, option) in [
+            (listener(&address.to_string()), "--iscsi 127.0.0.1:0"),
+            (nvme(&address.to_string()), "--nvme 127.0.0.1:0"),
+        ] {
+            let error = match Portal::bind(&wanted).and_then(Portal::listen) {
+                Ok(_) => panic!("{address} was bound twice"),
+                Err(error) => error.to_string(),
+            };
+            assert!(
+                error.starts_with(&format!("cannot listen on {address}: ")),
+                "{error}"
+            );
+            assert!(error.contains("Another program listens there"), "{error}");
+            assert!(error.contains(option), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_discovery_port_that_is_taken_keeps_nothing_from_being_served() {
+        // Whether the port of the standard is free here is not for a test to say; an address that this
+        // machine does not have is refused in the same way.
+        let beside = "192.0.2.1:4420".parse().unwrap();
+        let mut portals = Vec::new();
+        bind_discovery(&[beside], &mut portals);
+        assert_eq!(portals.len(), 0);
+    }
+
+    #[test]
+    fn sockets_are_known_by_name_and_port() {
+        for (name, kind) in [
+            ("iscsi", Some(Kind::Iscsi)),
+            ("nvme", Some(Kind::Nvme)),
+            ("nvme-discovery", Some(Kind::NvmeDiscovery)),
+            ("longshore.socket", None),
+            ("", None),
+        ] {
+            assert_eq!(Kind::from_name(name), kind, "{name}");
+        }
+        for (port, kind) in [
+            (3260, Kind::Iscsi),
+            (4420, Kind::Nvme),
+            (8009, Kind::NvmeDiscovery),
+            (40001, Kind::Iscsi),
+        ] {
+            assert_eq!(Kind::from_port(port), kind, "{port}");
+        }
     }
 
     #[test]
@@ -247,11 +485,7 @@ mod tests {
             eprintln!("skipped: this machine has no IPv6");
             return;
         };
-        let v4 = ListenerConfig {
-            address: SocketAddr::new([0, 0, 0, 0].into(), v6.address.port()),
-            advertise: None,
-            tag: 1,
-        };
+        let v4 = listener(&format!("0.0.0.0:{}", v6.address.port()));
         let v6 = v6.listen().unwrap();
         assert!(Portal::bind(&v4).and_then(Portal::listen).is_ok());
         drop(v6);

@@ -1,7 +1,6 @@
 //! From a configuration to a running server, and to its end.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -17,7 +16,7 @@ use crate::config::Config;
 use crate::config::engine::CoreList;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::control::{self, Event};
-use crate::portals::{self, Portal, PortalError};
+use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
 use crate::{connect, descriptors, exports, logging, service_manager};
 
@@ -94,8 +93,12 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     descriptors::make_room(&config.limits);
     check_cores(config.engine.cores.as_ref())?;
     let bound = portals::bind(config)?;
-    let addresses: Vec<SocketAddr> = bound.iter().map(|portal| portal.address).collect();
-    check_portals(config, &bound)?;
+    let addresses = portals::addresses(&bound);
+    // Keeps what has no access control from other machines, unless asked for.
+    for warning in config.check_reach(&addresses)? {
+        tracing::warn!("{warning}");
+    }
+    let ready = ready_line(&bound);
     let (volumes, new_files) = open_volumes(config)?;
     let sizes: Vec<u64> = volumes
         .iter()
@@ -122,7 +125,6 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
     }
-    let ready = ready_line(&addresses);
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
     let outcome = Running {
@@ -228,10 +230,17 @@ fn log_engine(server: &Server) {
     }
 }
 
-/// The line that says that all listeners accept.
-fn ready_line(addresses: &[SocketAddr]) -> String {
-    let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    format!("ready iscsi={}", addresses.join(","))
+/// The line that says that all listeners accept: for each kind of them, their addresses.
+fn ready_line(portals: &[Portal]) -> String {
+    let mut line = "ready".to_owned();
+    for kind in [Kind::Iscsi, Kind::Nvme, Kind::NvmeDiscovery] {
+        let of_kind = portals.iter().filter(|portal| portal.kind() == kind);
+        let addresses: Vec<String> = of_kind.map(|portal| portal.address.to_string()).collect();
+        if !addresses.is_empty() {
+            line = format!("{line} {}={}", kind.name(), addresses.join(","));
+        }
+    }
+    line
 }
 
 /// Prints to standard output. A reader that has gone is no reason to stop serving.
@@ -243,18 +252,6 @@ fn print(text: &str) {
     {
         tracing::debug!("cannot write to standard output: {error}");
     }
-}
-
-/// Keeps targets without access control from other machines, unless asked for.
-fn check_portals(config: &Config, portals: &[Portal]) -> Result<(), StartError> {
-    let portals: Vec<(SocketAddr, u16)> = portals
-        .iter()
-        .map(|portal| (portal.address, portal.tag))
-        .collect();
-    for warning in config.check_portals(&portals)? {
-        tracing::warn!("{warning}");
-    }
-    Ok(())
 }
 
 /// Refuses cores that the kernel would not let us have. Where it does not say which those are, the

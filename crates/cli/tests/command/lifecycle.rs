@@ -11,6 +11,7 @@ use longshore_tests::initiator::{Initiator, Login};
 use longshore_tests::process::Process;
 
 const TARGET: &str = "iqn.2026-11.local.longshore:default";
+const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
 
 #[test]
 fn the_ready_line_has_every_address_and_they_accept() {
@@ -22,6 +23,51 @@ fn the_ready_line_has_every_address_and_they_accept() {
         TcpStream::connect(address).unwrap();
     }
     assert_eq!(run.stdout().lines().count(), 1);
+}
+
+#[test]
+fn the_ready_line_has_every_address_of_nvme_and_they_accept() {
+    let volume = ["--volume", "disk0,backend=mem,size=1M"];
+    let nvme = ["--nvme", "127.0.0.1:0", "--nvme", "127.0.0.1:0"];
+    let discovery = ["--nvme-discovery", "127.0.0.1:0"];
+    let run = Run::serve(&[&volume[..], &nvme, &discovery].concat()).start();
+    assert_eq!(run.addresses(), []);
+    let (nvme, discovery) = (run.addresses_of("nvme"), run.addresses_of("nvme-discovery"));
+    assert_eq!((nvme.len(), discovery.len()), (2, 1));
+    for address in nvme.iter().chain(&discovery) {
+        TcpStream::connect(address).unwrap();
+    }
+    let expected = format!(
+        "ready nvme={},{} nvme-discovery={}\n",
+        nvme[0], nvme[1], discovery[0]
+    );
+    assert_eq!(run.stdout(), expected);
+}
+
+#[test]
+fn both_protocols_are_named_in_the_ready_line_and_connect_lines() {
+    let run = Run::serve_memory(&["--nvme", "127.0.0.1:0", "--print-connect"]).start();
+    let (iscsi, nvme) = (run.addresses(), run.addresses_of("nvme"));
+    let stdout = run.stdout();
+    let ready = format!("ready iscsi={} nvme={}", iscsi[0], nvme[0]);
+    assert_eq!(stdout.lines().last(), Some(&ready[..]));
+    for line in [
+        format!("subsystem {SUBSYSTEM} at {}", nvme[0]),
+        "  NSID 1 is volume disk0 (1M)".to_owned(),
+        format!(
+            "    nvme discover --transport=tcp --traddr=127.0.0.1 --trsvcid={}",
+            nvme[0].port()
+        ),
+        format!(
+            "    nvme connect --transport=tcp --traddr=127.0.0.1 --trsvcid={} --nqn={SUBSYSTEM}",
+            nvme[0].port()
+        ),
+    ] {
+        assert!(
+            stdout.lines().any(|found| found == line),
+            "{line}: {stdout}"
+        );
+    }
 }
 
 #[test]
@@ -146,14 +192,15 @@ fn the_service_manager_hears_of_readiness_reload_and_the_end() {
     assert_eq!(run.end().code(), Some(0));
 }
 
-/// Passes a socket as the service manager does, on another descriptor, as `LISTEN_FDS_FIRST_FD`
+/// Passes a socket as the service manager does, with its name if it has one, on another descriptor, as `LISTEN_FDS_FIRST_FD`
 /// allows: a test without unsafe code cannot choose descriptor 3.
-fn with_socket(run: Run, socket: TcpListener) -> Run {
+fn with_socket(run: Run, socket: TcpListener, name: &str) -> Run {
     run.with(|command| {
         command.stdin(Stdio::from(OwnedFd::from(socket)));
         command
             .env("LISTEN_FDS", "1")
             .env("LISTEN_FDS_FIRST_FD", "0")
+            .env("LISTEN_FDNAMES", name)
             .env_remove("LISTEN_PID");
     })
 }
@@ -168,7 +215,7 @@ fn listener() -> (TcpListener, SocketAddr) {
 fn a_socket_that_is_passed_replaces_the_default_listener() {
     let (socket, address) = listener();
     let run = Run::serve(&["--volume", "disk0,backend=mem,size=1M"]);
-    let run = with_socket(run, socket).start();
+    let run = with_socket(run, socket, "longshore.socket").start();
     assert_eq!(run.addresses(), [address]);
     Initiator::log_in(address, &Login::default())
         .unwrap()
@@ -184,7 +231,7 @@ fn a_socket_that_is_passed_takes_what_is_configured_for_its_address() {
         "x.toml",
         "[[target]]\nname = \"iqn.2026-11.local.longshore:default\"\nportal-groups = [7]\n",
     );
-    let run = with_socket(run, socket).start();
+    let run = with_socket(run, socket, "longshore.socket").start();
     let addresses = run.addresses();
     assert_eq!(addresses.len(), 2);
     assert_eq!(addresses[0], address);
@@ -192,6 +239,25 @@ fn a_socket_that_is_passed_takes_what_is_configured_for_its_address() {
         .unwrap()
         .log_out()
         .unwrap();
+}
+
+#[test]
+fn a_socket_that_is_passed_is_for_what_its_name_says() {
+    for name in ["iscsi", "nvme", "nvme-discovery"] {
+        let (socket, address) = listener();
+        let run = Run::serve(&["--volume", "disk0,backend=mem,size=1M"]);
+        let run = with_socket(run, socket, name).start();
+        assert_eq!(run.stdout(), format!("ready {name}={address}\n"));
+    }
+}
+
+#[test]
+fn a_socket_without_a_name_is_for_what_is_configured_at_its_address() {
+    let (socket, address) = listener();
+    let run = Run::serve_memory(&["--nvme", &address.to_string()]);
+    let run = with_socket(run, socket, "longshore.socket").start();
+    assert_eq!(run.addresses_of("nvme"), [address]);
+    assert_eq!(run.addresses().len(), 1);
 }
 
 #[test]

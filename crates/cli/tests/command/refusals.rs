@@ -37,6 +37,16 @@ fn arguments_that_make_no_sense_are_usage_errors() {
         &["`x` is not a port"],
     );
     refused(
+        Run::serve_memory(&["--nvme", "127.0.0.1,advertise=nas.example.com"]),
+        2,
+        &["tells addresses and no names", "^^^"],
+    );
+    refused(
+        Run::serve_memory(&["--nvme-discovery", "nowhere"]),
+        2,
+        &["for example 127.0.0.1:8009"],
+    );
+    refused(
         Run::serve_memory(&["--engine", "kqueue"]),
         2,
         &["it is auto, io_uring or epoll"],
@@ -61,11 +71,6 @@ fn arguments_that_make_no_sense_are_usage_errors() {
 #[test]
 fn parts_of_later_versions_are_refused_and_never_pretended() {
     let not_available = "not available in this version";
-    refused(
-        Run::serve_memory(&["--nvme", "127.0.0.1:4420"]),
-        2,
-        &["--nvme", not_available],
-    );
     refused(
         Run::serve_memory(&["--api", "127.0.0.1:9260"]),
         2,
@@ -93,6 +98,18 @@ fn nothing_to_serve_is_an_error() {
         1,
         &["there is no volume to serve", "--volume disk0"],
     );
+}
+
+#[test]
+fn a_port_for_nvme_that_is_taken_is_named_with_its_option() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for option in ["--nvme", "--nvme-discovery"] {
+        let run = Run::serve_memory(&["--nvme", "127.0.0.1:0", option, &address]);
+        let named = format!("cannot listen on {address}");
+        let way_out = format!("for example {option} 127.0.0.1:0");
+        refused(run, 1, &[&named, &way_out]);
+    }
 }
 
 #[test]
@@ -230,6 +247,25 @@ fn an_open_target_is_kept_from_other_machines_unless_the_file_says_so() {
 }
 
 #[test]
+fn an_open_subsystem_is_kept_from_other_machines_unless_the_file_says_so() {
+    let volume = ["--volume", "disk0,backend=mem,size=1M", "--nvme"];
+    refused(
+        Run::serve(&[&volume[..], &["0.0.0.0:0"]].concat()),
+        1,
+        &["can be reached from other machines", "[[subsystem.access]]"],
+    );
+    let asked_for = [&volume[..], &["0.0.0.0:0", "--config", "{dir}/x.toml"]].concat();
+    let asked_for = Run::serve(&asked_for)
+        .with_file("x.toml", "[listen]\nallow-open = true\n")
+        .start();
+    assert!(
+        asked_for.stderr().contains("no access control"),
+        "{}",
+        asked_for.stderr()
+    );
+}
+
+#[test]
 fn errors_of_the_file_name_line_and_column() {
     for (text, expected) in [
         (
@@ -240,6 +276,14 @@ fn errors_of_the_file_name_line_and_column() {
         (
             "[[target]]\nname = \"iqn.bad\"\n",
             "x.toml:2:8: `iqn.bad` is not an iSCSI name",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.bad\"\n",
+            "x.toml:2:7: `nqn.bad` is not an NVMe qualified name",
+        ),
+        (
+            "[listen]\nnvme = [\"127.0.0.1\", \"nowhere\"]\n",
+            "x.toml:2:22: `nowhere` is not an address to listen on",
         ),
         (
             "[[target]]\nname = \"iqn.2026-11.com.example:t\"\naccounts = \

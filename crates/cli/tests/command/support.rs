@@ -170,17 +170,25 @@ impl Run {
         }
     }
 
-    /// The addresses of the `ready` line.
+    /// The addresses of the `ready` line for iSCSI.
     pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of("iscsi")
+    }
+
+    /// The addresses of the `ready` line for `iscsi`, `nvme` or `nvme-discovery`.
+    pub fn addresses_of(&self, service: &str) -> Vec<SocketAddr> {
         let stdout = self.stdout();
         let line = stdout
             .lines()
             .find(|line| line.starts_with("ready"))
             .expect("a ready line");
         let list = line
-            .strip_prefix("ready iscsi=")
-            .unwrap_or_else(|| panic!("{line}"));
-        list.split(',')
+            .split(' ')
+            .filter_map(|word| word.split_once('='))
+            .find(|(name, _)| *name == service);
+        list.map_or("", |(_, list)| list)
+            .split(',')
+            .filter(|address| !address.is_empty())
             .map(|address| address.parse().expect("an address"))
             .collect()
     }

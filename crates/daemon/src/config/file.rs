@@ -12,8 +12,9 @@ use uuid::Uuid;
 
 use super::engine::{CoreList, EngineKind, TransmitPolicy};
 use super::limits::{LimitsTable, NegotiationTable};
-use super::listener::{ListenerConfig, parse_address, parse_advertise};
+use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
+use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::problem::{Location, Problem, ProblemKind};
 use super::size::Size;
 use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
@@ -50,6 +51,9 @@ pub struct Document {
     /// `[[target]]`
     #[serde(default)]
     pub target: Vec<TargetTable>,
+    /// `[[subsystem]]`
+    #[serde(default)]
+    pub subsystem: Vec<SubsystemTable>,
     /// `[discovery]`
     pub discovery: Option<AuthenticationTable>,
     /// `[listen]`
@@ -66,8 +70,6 @@ pub struct Document {
     /// `[log]`
     #[serde(default)]
     pub log: LogTable,
-    /// Not available in this version; known so that the message can say so.
-    subsystem: Option<Spanned<toml::Value>>,
 }
 
 /// `[[volume]]`
@@ -198,6 +200,47 @@ impl fmt::Debug for SecretText {
     }
 }
 
+/// `[[subsystem]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SubsystemTable {
+    /// NVMe qualified name.
+    pub nqn: Spanned<String>,
+    /// Serial number.
+    pub serial: Option<Serial>,
+    /// Namespaces; all volumes in order when not given.
+    pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,
+    /// Rules for hosts by name.
+    #[serde(default)]
+    pub access: Vec<Spanned<HostTable>>,
+}
+
+/// One entry of `namespaces`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NamespaceTable {
+    /// Namespace identifier.
+    pub nsid: u64,
+    /// Name of a volume.
+    pub volume: String,
+    /// Writes through this identifier are refused.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// `[[subsystem.access]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HostTable {
+    /// NQNs of hosts, or `*` for all that no other rule names.
+    pub hosts: Vec<Spanned<String>>,
+    /// Their own map; the subsystem's when not given.
+    pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,
+    /// Makes every namespace of the map read-only.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
 /// `[discovery]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -218,11 +261,15 @@ pub struct ListenTable {
     /// Portals.
     #[serde(default)]
     pub iscsi: Vec<Spanned<PortalEntry>>,
-    /// Allows targets without access control on addresses that other machines can reach.
+    /// Listeners for NVMe/TCP.
+    #[serde(default)]
+    pub nvme: Vec<NvmeEntry>,
+    /// Listeners for NVMe discovery alone.
+    pub nvme_discovery: Option<DiscoveryListeners>,
+    /// Allows targets and subsystems without access control on addresses that other machines can
+    /// reach.
     #[serde(default)]
     pub allow_open: bool,
-    /// Not available in this version; known so that the message can say so.
-    nvme: Option<Spanned<toml::Value>>,
     /// Not available in this version; known so that the message can say so.
     api: Option<Spanned<toml::Value>>,
 }
@@ -281,7 +328,7 @@ impl<'de> Deserialize<'de> for PortalEntry {
                 let custom = <A::Error as de::Error>::custom;
                 let advertise = table.advertise.as_deref().map(parse_advertise).transpose();
                 Ok(PortalEntry(ListenerConfig {
-                    address: parse_address(&table.address).map_err(custom)?,
+                    address: parse_address(&table.address, ISCSI_PORT).map_err(custom)?,
                     advertise: advertise.map_err(<A::Error as de::Error>::custom)?,
                     tag: table.tag.unwrap_or(super::listener::DEFAULT_TAG),
                 }))
@@ -319,15 +366,8 @@ impl ConfigFile {
             text,
             document,
         };
-        let later = [
-            ("[[subsystem]]", &file.document.subsystem),
-            ("listen.nvme", &file.document.listen.nvme),
-            ("listen.api", &file.document.listen.api),
-        ];
-        for (name, value) in later {
-            if let Some(value) = value {
-                return Err(file.problem(value.span(), ProblemKind::NotBuilt(name)));
-            }
+        if let Some(value) = &file.document.listen.api {
+            return Err(file.problem(value.span(), ProblemKind::NotBuilt("listen.api")));
         }
         Ok(file)
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de::Error as _};
+use toml::Spanned;
 
 use super::size::{Size, Span};
 
@@ -11,11 +12,12 @@ use super::size::{Size, Span};
 pub struct Limits {
     /// Sessions; a login beyond is refused as out of resources (RFC 7143 §11.13.5, 0302h).
     pub sessions: usize,
-    /// Connections that have not finished their login; one beyond is closed at once.
+    /// Connections that have not finished their login, or NVMe's Connect; for each beyond, the oldest of
+    /// them is closed.
     pub pending_logins: usize,
     /// Commands a session may have outstanding: its command window.
     pub queue_depth: u32,
-    /// Time for a login.
+    /// Time for a login, or from an NVMe connection to its Connect.
     pub login_timeout: Duration,
     /// Silence after which an initiator is pinged by NOP-In; zero: never.
     pub nop_interval: Duration,
@@ -23,8 +25,18 @@ pub struct Limits {
     pub nop_timeout: Duration,
     /// Bytes of payload memory, all event loops together.
     pub memory_bytes: u64,
-    /// Time for sessions to end at shutdown.
+    /// Time for sessions and controllers to end at shutdown.
     pub drain_timeout: Duration,
+    /// NVMe controllers, those of discovery included; a Connect beyond is refused.
+    pub controllers: usize,
+    /// I/O queues that one controller may have.
+    pub io_queues: u16,
+    /// Entries of an NVMe queue.
+    pub nvme_queue_depth: u16,
+    /// Bytes of write data that may come with an NVMe I/O command; a multiple of 16.
+    pub in_capsule_data: u32,
+    /// The longest Keep Alive Timeout that hosts are granted.
+    pub keep_alive_max: Duration,
 }
 
 impl Default for Limits {
@@ -38,6 +50,11 @@ impl Default for Limits {
             nop_timeout: Duration::from_secs(30),
             memory_bytes: 1 << 30,
             drain_timeout: Duration::from_secs(10),
+            controllers: 1024,
+            io_queues: 64,
+            nvme_queue_depth: 128,
+            in_capsule_data: 8192,
+            keep_alive_max: Duration::from_secs(600),
         }
     }
 }
@@ -154,7 +171,22 @@ pub struct LimitsTable {
     nop_timeout: Option<BoundedSpan<100, 3_600_000>>,
     memory: Option<Bounded<u64, 8_388_608, { 1 << 50 }>>,
     drain_timeout: Option<BoundedSpan<0, 600_000>>,
+    controllers: Option<Bounded<usize, 1, CONTROLLERS_MAX>>,
+    io_queues: Option<Bounded<u16, 1, 1024>>,
+    nvme_queue_depth: Option<Bounded<u16, QUEUE_DEPTH_MIN, 4096>>,
+    /// With its place: that it is a multiple of its unit is checked where the file is known.
+    pub in_capsule_data: Option<Spanned<Bounded<u32, 0, 262_144>>>,
+    keep_alive_max: Option<BoundedSpan<1000, 86_400_000>>,
 }
+
+/// Controller identifiers end below FFF0h (NVMe base 2.0 §4.6.1, Connect).
+const CONTROLLERS_MAX: u64 = 0xffef;
+
+/// An admin queue has at least 32 entries, and no queue of a controller may have more than this limit.
+const QUEUE_DEPTH_MIN: u64 = 32;
+
+/// The unit in which hosts are told of in-capsule data (IOCCSZ).
+pub const IN_CAPSULE_UNIT: u32 = 16;
 
 impl LimitsTable {
     /// Replaces what was written.
@@ -167,6 +199,18 @@ impl LimitsTable {
         set(&mut limits.nop_timeout, self.nop_timeout.map(|v| v.0));
         set(&mut limits.memory_bytes, self.memory.map(|v| v.0));
         set(&mut limits.drain_timeout, self.drain_timeout.map(|v| v.0));
+        set(&mut limits.controllers, self.controllers.map(|v| v.0));
+        set(&mut limits.io_queues, self.io_queues.map(|v| v.0));
+        set(
+            &mut limits.nvme_queue_depth,
+            self.nvme_queue_depth.map(|v| v.0),
+        );
+        let in_capsule_data = self.in_capsule_data.as_ref();
+        set(
+            &mut limits.in_capsule_data,
+            in_capsule_data.map(|v| v.get_ref().0),
+        );
+        set(&mut limits.keep_alive_max, self.keep_alive_max.map(|v| v.0));
     }
 }
 
@@ -342,7 +386,9 @@ mod tests {
     fn every_limit_can_be_set() {
         let table: LimitsTable = toml::from_str(
             "sessions = 10\npending-logins = 5\nqueue-depth = 32\nlogin-timeout = \"5s\"\n\
-             nop-interval = 0\nnop-timeout = \"500ms\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n",
+             nop-interval = 0\nnop-timeout = \"500ms\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n\
+             controllers = 20\nio-queues = 4\nnvme-queue-depth = 64\nin-capsule-data = \"16K\"\n\
+             keep-alive-max = \"2m\"\n",
         )
         .unwrap();
         let mut limits = Limits::default();
@@ -358,6 +404,11 @@ mod tests {
                 nop_timeout: Duration::from_millis(500),
                 memory_bytes: 64 << 20,
                 drain_timeout: Duration::from_secs(3),
+                controllers: 20,
+                io_queues: 4,
+                nvme_queue_depth: 64,
+                in_capsule_data: 16_384,
+                keep_alive_max: Duration::from_secs(120),
             }
         );
     }

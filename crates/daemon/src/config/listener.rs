@@ -1,4 +1,4 @@
-//! Where to listen: the `--iscsi` grammar.
+//! Where to listen: the grammar all listeners share, and iSCSI's, `--iscsi`.
 //!
 //! ```text
 //! ADDR:PORT[,advertise=ADDR:PORT][,tag=N]
@@ -29,6 +29,9 @@ pub const DEFAULT_LISTENER: ListenerConfig = ListenerConfig {
 
 /// Portal group tag of listeners that name none.
 pub const DEFAULT_TAG: u16 = 1;
+
+/// The keys of `--iscsi`.
+const KEYS: &[&str] = &["advertise", "tag"];
 
 /// One network portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,33 +79,46 @@ impl Advertise {
     }
 }
 
-/// What is wrong with a part of an `--iscsi` argument.
+/// What is wrong with a part of an argument that names a listener.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenerError {
     /// Not an address to bind.
     #[error(
-        "`{0}` is not an address to listen on; write for example 127.0.0.1:3260, [::1]:3260, \
-         or 0.0.0.0:3260 for every interface"
+        "`{text}` is not an address to listen on; write for example 127.0.0.1:{port}, \
+         [::1]:{port}, or 0.0.0.0:{port} for every interface"
     )]
-    Address(String),
+    Address {
+        /// As written.
+        text: String,
+        /// The port of the examples.
+        port: u16,
+    },
     /// Not a port number.
     #[error("`{0}` is not a port; it is 0 to 65535")]
     Port(String),
     /// An address to tell others that leads nowhere.
     #[error("`{0}` cannot be advertised; write an address or host name that initiators can reach")]
     Advertise(String),
+    /// The same for NVMe hosts, whose discovery knows no names.
+    #[error(
+        "`{0}` cannot be advertised; write an IP address that hosts can reach: discovery of NVMe \
+         tells addresses and no names"
+    )]
+    AdvertiseIp(String),
     /// Not a portal group tag.
     #[error("`{0}` is not a portal group tag; it is 0 to 65535")]
     Tag(String),
     /// A key nobody knows.
-    #[error("unknown key `{key}`{}", suggest::sentence(.key, &["advertise", "tag"]))]
+    #[error("unknown key `{key}`{}", suggest::sentence(.key, .known))]
     UnknownKey {
         /// As written.
         key: String,
+        /// What could have been.
+        known: &'static [&'static str],
     },
     /// A key without a value.
     #[error("`{0}` needs a value: {0}=…")]
-    NoValue(String),
+    NoValue(&'static str),
     /// The same key twice.
     #[error("`{0}` is given twice")]
     Repeated(&'static str),
@@ -115,73 +131,88 @@ impl FromStr for ListenerConfig {
     type Err = ArgumentError<ListenerError>;
 
     fn from_str(argument: &str) -> Result<Self, Self::Err> {
-        let fault = |part: &Part<'_>, problem| ArgumentError {
-            argument: argument.to_owned(),
-            start: part.start,
-            end: part.start + part.raw.len(),
-            problem,
-        };
-        let mut parts = split_parts(argument);
-        let address = parts.remove(0);
-        let mut listener = Self {
-            address: parse_address(address.raw).map_err(|e| fault(&address, e))?,
-            advertise: None,
-            tag: DEFAULT_TAG,
-        };
-        let mut tag = None;
-        for part in &parts {
-            let (key, value) = part.key_and_value();
-            let problem = match (key.raw, &value) {
-                ("", _) => ListenerError::NoKey,
-                ("advertise" | "tag", None) => ListenerError::NoValue(key.raw.to_owned()),
-                ("advertise", Some(value)) => match parse_advertise(value.raw) {
-                    Ok(advertise) if listener.advertise.is_none() => {
-                        listener.advertise = Some(advertise);
-                        continue;
-                    }
-                    Ok(_) => ListenerError::Repeated("advertise"),
-                    Err(problem) => return Err(fault(value, problem)),
-                },
-                ("tag", Some(value)) => match value.raw.parse() {
-                    Ok(number) if tag.is_none() => {
-                        tag = Some(number);
-                        continue;
-                    }
-                    Ok(_) => ListenerError::Repeated("tag"),
-                    Err(_) => {
-                        return Err(fault(value, ListenerError::Tag(value.raw.to_owned())));
-                    }
-                },
-                _ => {
-                    let problem = ListenerError::UnknownKey {
-                        key: key.raw.to_owned(),
-                    };
-                    return Err(fault(&key, problem));
-                }
-            };
-            return Err(fault(part, problem));
-        }
-        listener.tag = tag.unwrap_or(DEFAULT_TAG);
-        Ok(listener)
+        let (mut advertise, mut tag) = (None, DEFAULT_TAG);
+        let address = read(argument, ISCSI_PORT, KEYS, |key, value| {
+            if key == "tag" {
+                tag = parse_tag(value)?;
+            } else {
+                advertise = Some(parse_advertise(value)?);
+            }
+            Ok(())
+        })?;
+        Ok(Self {
+            address,
+            advertise,
+            tag,
+        })
     }
 }
 
+/// Reads `ADDR:PORT[,key=value]…`. Every key is one of `keys` and stands there once; `take` gets it with
+/// its value.
+pub(super) fn read(
+    argument: &str,
+    default_port: u16,
+    keys: &'static [&'static str],
+    mut take: impl FnMut(&str, &str) -> Result<(), ListenerError>,
+) -> Result<SocketAddr, ArgumentError<ListenerError>> {
+    let fault = |part: &Part<'_>, problem| ArgumentError {
+        argument: argument.to_owned(),
+        start: part.start,
+        end: part.start + part.raw.len(),
+        problem,
+    };
+    let mut parts = split_parts(argument);
+    let address = parts.remove(0);
+    let socket = parse_address(address.raw, default_port).map_err(|e| fault(&address, e))?;
+    let mut seen: Vec<&str> = Vec::new();
+    for part in &parts {
+        let (key, value) = part.key_and_value();
+        let Some(known) = keys.iter().copied().find(|known| *known == key.raw) else {
+            let problem = match key.raw {
+                "" => ListenerError::NoKey,
+                other => ListenerError::UnknownKey {
+                    key: other.to_owned(),
+                    known: keys,
+                },
+            };
+            return Err(fault(&key, problem));
+        };
+        let value = value.ok_or_else(|| fault(part, ListenerError::NoValue(known)))?;
+        if seen.contains(&known) {
+            return Err(fault(part, ListenerError::Repeated(known)));
+        }
+        seen.push(known);
+        take(known, value.raw).map_err(|problem| fault(&value, problem))?;
+    }
+    Ok(socket)
+}
+
 /// Reads an address to bind, the port being optional.
-pub fn parse_address(text: &str) -> Result<SocketAddr, ListenerError> {
-    let wrong = || ListenerError::Address(text.to_owned());
+pub fn parse_address(text: &str, default_port: u16) -> Result<SocketAddr, ListenerError> {
+    let wrong = || ListenerError::Address {
+        text: text.to_owned(),
+        port: default_port,
+    };
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
     if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, ISCSI_PORT));
+        return Ok(SocketAddr::new(ip, default_port));
     }
     let (host, port) = split_host_and_port(text).ok_or_else(wrong)?;
-    let port = port.map_or(Ok(ISCSI_PORT), parse_port)?;
+    let port = port.map_or(Ok(default_port), parse_port)?;
     if host == "localhost" {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
     let ip = host.parse().map_err(|_| wrong())?;
     Ok(SocketAddr::new(ip, port))
+}
+
+/// Reads a portal group tag.
+fn parse_tag(text: &str) -> Result<u16, ListenerError> {
+    let wrong = || ListenerError::Tag(text.to_owned());
+    text.parse().map_err(|_| wrong())
 }
 
 /// Reads an address to tell initiators.

@@ -14,8 +14,11 @@ pub mod file;
 pub mod limits;
 pub mod listener;
 pub mod log;
+pub mod nvme_listener;
 pub mod problem;
+pub mod reach;
 pub mod size;
+pub mod subsystem;
 pub mod suggest;
 pub mod target;
 pub mod volume;
@@ -24,7 +27,6 @@ pub mod warning;
 mod authentication;
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use longshore_iscsi::target::directory::Authentication;
@@ -33,10 +35,14 @@ use longshore_volume::open::VolumeSpec;
 use authentication::Demand;
 use engine::{CoreList, EngineConfig, EngineKind, TransmitPolicy};
 use file::ConfigFile;
-use limits::{Limits, Negotiation};
+use limits::{IN_CAPSULE_UNIT, Limits, Negotiation};
 use listener::{DEFAULT_LISTENER, ListenerConfig};
 use log::{LogConfig, LogFilter, LogFormat};
+use nvme_listener::{
+    DEFAULT_NVME_LISTENER, DiscoveryArgument, DiscoveryListeners, NvmeListenerConfig,
+};
 use problem::{Location, Problem, ProblemKind};
+use subsystem::{SubsystemConfig, SubsystemReader};
 use target::{TargetConfig, TargetReader};
 use volume::VolumeArgument;
 use warning::Warning;
@@ -48,6 +54,10 @@ pub struct Arguments {
     pub volumes: Vec<VolumeArgument>,
     /// `--iscsi`
     pub iscsi: Vec<ListenerConfig>,
+    /// `--nvme`
+    pub nvme: Vec<NvmeListenerConfig>,
+    /// `--nvme-discovery`
+    pub nvme_discovery: Vec<DiscoveryArgument>,
     /// `--engine`
     pub engine: Option<EngineKind>,
     /// `--cores`
@@ -69,15 +79,23 @@ pub struct Config {
     pub volumes: Vec<VolumeSource>,
     /// Targets; their names are distinct, and there is at least one.
     pub targets: Vec<TargetConfig>,
+    /// NVMe subsystems; their names are distinct, and there is at least one.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// Which of both the configuration names itself.
+    pub named: Named,
     /// What discovery sessions must prove.
     pub discovery: Authentication,
     /// What is offered in negotiations where a target says nothing else.
     pub negotiation: Negotiation,
-    /// Where to listen; at least one.
+    /// Where to listen for iSCSI.
     pub listeners: Vec<ListenerConfig>,
+    /// Where to listen for NVMe/TCP; at least one if there is none for iSCSI.
+    pub nvme_listeners: Vec<NvmeListenerConfig>,
+    /// Where to listen for NVMe discovery beside that.
+    pub nvme_discovery: DiscoveryListeners,
     /// Nobody said where to listen, so sockets from the service manager replace the default.
     pub listeners_by_default: bool,
-    /// Targets without access control may be reached from other machines.
+    /// Targets and subsystems without access control may be reached from other machines.
     pub allow_open: bool,
     /// How the event loops run.
     pub engine: EngineConfig,
@@ -89,6 +107,15 @@ pub struct Config {
     pub state_dir: Option<PathBuf>,
     /// What is worth a line in the log.
     pub warnings: Vec<Warning>,
+}
+
+/// What the configuration names itself; the rest is there by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// There are `[[target]]` tables.
+    pub targets: bool,
+    /// There are `[[subsystem]]` tables.
+    pub subsystems: bool,
 }
 
 /// A volume and where it was asked for.
@@ -113,9 +140,13 @@ impl Config {
         let mut config = Self {
             volumes,
             targets: Vec::new(),
+            subsystems: Vec::new(),
+            named: Named::default(),
             discovery: Authentication::none(),
             negotiation: Negotiation::default(),
             listeners: arguments.iscsi,
+            nvme_listeners: arguments.nvme,
+            nvme_discovery: DiscoveryListeners::default(),
             listeners_by_default: false,
             allow_open: false,
             engine: EngineConfig::default(),
@@ -127,17 +158,12 @@ impl Config {
         if let Some(file) = file {
             config.take_settings(file)?;
             config.take_targets(file, &names, &mut warnings)?;
+            config.take_subsystems(file, &names)?;
         }
-        if config.targets.is_empty() {
-            let negotiation = config.negotiation.clone();
-            config
-                .targets
-                .push(TargetConfig::default_target(names.len(), negotiation)?);
-        }
-        if config.listeners.is_empty() {
-            config.listeners.push(DEFAULT_LISTENER);
-            config.listeners_by_default = true;
-        }
+        let discovery = DiscoveryListeners::from_arguments(arguments.nvme_discovery)
+            .map_err(|_| Problem::general(ProblemKind::DiscoveryContradiction))?;
+        replace(&mut config.nvme_discovery, discovery);
+        config.fill_in()?;
 
         replace(&mut config.engine.kind, arguments.engine);
         replace(&mut config.engine.transmit, arguments.transmit);
@@ -146,21 +172,60 @@ impl Config {
         config.engine.cores = arguments.cores.or(config.engine.cores);
         config.state_dir = arguments.state_dir.or(config.state_dir);
 
-        let mapped: HashSet<usize> = config
-            .targets
-            .iter()
-            .flat_map(TargetConfig::maps)
-            .flatten()
-            .map(|l| l.volume)
-            .collect();
-        for (index, name) in names.into_iter().enumerate() {
+        let mapped = config.mapped();
+        for (index, name) in names.iter().enumerate() {
             if !mapped.contains(&index) {
-                warnings.push(Warning::UnmappedVolume { volume: name });
+                let volume = name.clone();
+                warnings.push(Warning::UnmappedVolume { volume });
             }
         }
+        warnings.extend(subsystem::seen_twice(&config.subsystems, &names));
         config.warnings = warnings;
         config.check_listeners()?;
         Ok(config)
+    }
+
+    /// Adds what nobody has said.
+    fn fill_in(&mut self) -> Result<(), Problem> {
+        let volumes = self.volumes.len();
+        self.named = Named {
+            targets: !self.targets.is_empty(),
+            subsystems: !self.subsystems.is_empty(),
+        };
+        if self.listeners.is_empty() && self.nvme_listeners.is_empty() {
+            self.listeners_by_default = true;
+            // A file that has thought of one protocol alone has not thought of who may use the other.
+            if self.named.targets || !self.named.subsystems {
+                self.listeners.push(DEFAULT_LISTENER);
+            }
+            if self.named.subsystems || !self.named.targets {
+                self.nvme_listeners.push(DEFAULT_NVME_LISTENER);
+            }
+        }
+        if !self.named.targets {
+            let negotiation = self.negotiation.clone();
+            let target = TargetConfig::default_target(volumes, negotiation)?;
+            self.targets.push(target);
+        }
+        if !self.named.subsystems {
+            let subsystem = SubsystemConfig::default_subsystem(volumes)?;
+            self.subsystems.push(subsystem);
+        }
+        Ok(())
+    }
+
+    /// Volumes that can be reached over a protocol that is listened for.
+    fn mapped(&self) -> HashSet<usize> {
+        let targets = self.targets.iter().flat_map(TargetConfig::maps).flatten();
+        let targets = targets.map(|entry| entry.volume);
+        let subsystems = self.subsystems.iter().flat_map(SubsystemConfig::maps);
+        let subsystems = subsystems.flatten().map(|entry| entry.volume);
+        let has_iscsi = !self.listeners.is_empty();
+        let has_nvme = !self.nvme_listeners.is_empty();
+        targets
+            .filter(|_| has_iscsi)
+            .chain(subsystems.filter(|_| has_nvme))
+            .collect()
     }
 
     /// Takes the tables that stand for themselves.
@@ -168,10 +233,24 @@ impl Config {
         let document = &file.document;
         self.negotiation = target::merge(file, &self.negotiation, document.iscsi.as_ref())?;
         document.limits.apply(&mut self.limits);
+        if let Some(bytes) = &document.limits.in_capsule_data
+            && bytes.get_ref().0 % IN_CAPSULE_UNIT != 0
+        {
+            let kind = ProblemKind::InCapsuleData(bytes.get_ref().0);
+            return Err(file.problem(bytes.span(), kind));
+        }
         if self.listeners.is_empty() {
             let entries = document.listen.iscsi.iter();
             self.listeners = entries.map(|entry| entry.get_ref().0.clone()).collect();
         }
+        if self.nvme_listeners.is_empty() {
+            let entries = document.listen.nvme.iter();
+            self.nvme_listeners = entries.map(|entry| entry.0.clone()).collect();
+        }
+        replace(
+            &mut self.nvme_discovery,
+            document.listen.nvme_discovery.clone(),
+        );
         self.allow_open = document.listen.allow_open;
         self.engine.cores = document.engine.cores.clone();
         replace(&mut self.engine.kind, document.engine.kind);
@@ -214,57 +293,35 @@ impl Config {
         Ok(())
     }
 
+    /// Takes `[[subsystem]]`.
+    fn take_subsystems(&mut self, file: &ConfigFile, volumes: &[String]) -> Result<(), Problem> {
+        let reader = SubsystemReader { file, volumes };
+        for table in &file.document.subsystem {
+            let subsystem = reader.read(table)?;
+            let nqn = &subsystem.nqn;
+            if self.subsystems.iter().any(|other| other.nqn == *nqn) {
+                let kind = ProblemKind::DuplicateSubsystem(nqn.to_string());
+                return Err(file.problem(table.nqn.span(), kind));
+            }
+            self.subsystems.push(subsystem);
+        }
+        Ok(())
+    }
+
     /// No two listeners on one address; port 0 is always another one.
     fn check_listeners(&self) -> Result<(), Problem> {
+        let iscsi = self.listeners.iter().map(|listener| listener.address);
+        let discovery = self.nvme_discovery.by_name();
+        let nvme = self.nvme_listeners.iter().chain(discovery);
         let mut seen = HashSet::new();
-        for listener in &self.listeners {
-            if listener.address.port() != 0 && !seen.insert(listener.address) {
-                let kind = ProblemKind::DuplicateListener(listener.address.to_string());
+        for address in iscsi.chain(nvme.map(|listener| listener.address)) {
+            if address.port() != 0 && !seen.insert(address) {
+                let kind = ProblemKind::DuplicateListener(address.to_string());
                 return Err(Problem::general(kind));
             }
         }
         Ok(())
     }
-
-    /// Checks targets against the portals that will really be used: every portal group named
-    /// exists, and nobody from outside reaches a target without access control unasked.
-    pub fn check_portals(&self, portals: &[(SocketAddr, u16)]) -> Result<Vec<Warning>, Problem> {
-        let mut warnings = Vec::new();
-        for target in &self.targets {
-            for tag in &target.portal_groups {
-                if !portals.iter().any(|(_, used)| used == tag) {
-                    return Err(unknown_portal_group(target, *tag, portals));
-                }
-            }
-            let reaches =
-                |tag: u16| target.portal_groups.is_empty() || target.portal_groups.contains(&tag);
-            let outside = portals
-                .iter()
-                .find(|(address, tag)| reaches(*tag) && !address.ip().to_canonical().is_loopback());
-            let Some((address, _)) = outside.filter(|_| target.is_open()) else {
-                continue;
-            };
-            let (listener, target) = (address.to_string(), target.name.as_str().to_owned());
-            if !self.allow_open {
-                return Err(Problem::general(ProblemKind::Open { listener, target }));
-            }
-            warnings.push(Warning::Open { listener, target });
-        }
-        Ok(warnings)
-    }
-}
-
-/// A target names a portal group that no portal is in.
-fn unknown_portal_group(target: &TargetConfig, tag: u16, portals: &[(SocketAddr, u16)]) -> Problem {
-    let mut used: Vec<u16> = portals.iter().map(|(_, tag)| *tag).collect();
-    used.sort_unstable();
-    used.dedup();
-    let used: Vec<String> = used.iter().map(u16::to_string).collect();
-    Problem::general(ProblemKind::UnknownPortalGroup {
-        target: target.name.as_str().to_owned(),
-        tag,
-        used: used.join(", "),
-    })
 }
 
 /// The volumes of the file, then those of the command line.

@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use longshore_iscsi::name::NameError;
+use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
 use longshore_volume::open::OpenError;
 
+use super::subsystem::NSID_MAX;
 use super::volume::SettingError;
 
 /// A place in the configuration file.
@@ -196,8 +198,11 @@ pub enum ProblemKind {
     /// A map without logical units.
     #[error("the map has no logical unit; leave `luns` out to map every volume in order")]
     EmptyMap,
-    /// More volumes than LUNs.
-    #[error("{0} volumes are more than one target can have; write [[target]] tables with `luns`")]
+    /// More volumes than LUNs or namespace identifiers.
+    #[error(
+        "{0} volumes are more than one target or subsystem can have; write [[target]] tables with \
+         `luns`, or [[subsystem]] tables with `namespaces`"
+    )]
     TooManyVolumes(usize),
     /// A portal group without portals.
     #[error(
@@ -220,6 +225,64 @@ pub enum ProblemKind {
         "initiator `{0}` is named by an earlier rule of this target already; only one can apply"
     )]
     InitiatorInTwoRules(String),
+    /// Not a name of a subsystem or host.
+    #[error("`{name}` is not an NVMe qualified name: {reason}")]
+    BadNqn {
+        /// As written.
+        name: String,
+        /// What is wrong with it.
+        reason: NqnError,
+    },
+    /// The name that stands for discovery everywhere.
+    #[error(
+        "{DISCOVERY_NQN} is the name of discovery, which is always served; give the subsystem a name \
+         of its own, for example nqn.2026-11.com.example:disks"
+    )]
+    DiscoveryNqn,
+    /// Two subsystems of one name.
+    #[error("two subsystems are called `{0}`; give one of them another name")]
+    DuplicateSubsystem(String),
+    /// Two namespaces of one identifier.
+    #[error("NSID {0} is given twice in one map; use another number")]
+    DuplicateNsid(u32),
+    /// A number that is not one of ours.
+    #[error("NSID {0} is out of range; it is 1 to {NSID_MAX}")]
+    NsidOutOfRange(u64),
+    /// A map without namespaces.
+    #[error("the map has no namespace; leave `namespaces` out to map every volume in order")]
+    EmptyNamespaceMap,
+    /// One identifier for two volumes, in maps of one subsystem.
+    #[error(
+        "volume `{volume}` cannot be NSID {nsid}, which is volume `{other}` in this subsystem already: \
+         a namespace has the same number for all hosts; use another number"
+    )]
+    NsidOfTwoVolumes {
+        /// The number.
+        nsid: u32,
+        /// The volume.
+        volume: String,
+        /// The volume that has it.
+        other: String,
+    },
+    /// Two identifiers for one volume, in maps of one subsystem.
+    #[error(
+        "volume `{volume}` is NSID {first} of this subsystem already and cannot be NSID {second} as \
+         well: a namespace has one number, the same for all hosts"
+    )]
+    VolumeOfTwoNsids {
+        /// The volume.
+        volume: String,
+        /// Its number.
+        first: u32,
+        /// The other one.
+        second: u32,
+    },
+    /// A rule for nobody.
+    #[error("a rule needs at least one host; write its NQN, or \"*\" for all others")]
+    RuleForNoHost,
+    /// A host in two rules.
+    #[error("host `{0}` is named by an earlier rule of this subsystem already; only one can apply")]
+    HostInTwoRules(String),
     /// FirstBurstLength is larger than MaxBurstLength.
     #[error(
         "first-burst-length {first} is larger than max-burst-length {max}, which RFC 7143 §13.14 \
@@ -286,6 +349,29 @@ pub enum ProblemKind {
         /// The target.
         target: String,
     },
+    /// The same over NVMe.
+    #[error(
+        "{listener} can be reached from other machines, and subsystem {subsystem} has no access \
+         control: anybody could read and write its volumes.\n\
+         Do one of these:\n  \
+         - listen on loopback only: --nvme 127.0.0.1:4420\n  \
+         - name the hosts that may use it in [[subsystem.access]] rules in the file given with --config\n  \
+         - if everybody may, say so in that file: [listen] allow-open = true"
+    )]
+    OpenSubsystem {
+        /// The listener's address.
+        listener: String,
+        /// The subsystem.
+        subsystem: String,
+    },
+    /// Discovery nowhere and somewhere.
+    #[error("--nvme-discovery none and an address contradict each other; leave one of them out")]
+    DiscoveryContradiction,
+    /// In-capsule data that does not fit its unit.
+    #[error(
+        "in-capsule-data {0} is not a multiple of 16 bytes, the unit in which hosts are told of it"
+    )]
+    InCapsuleData(u32),
     /// Two listeners on one address.
     #[error("two listeners have the address {0}; leave one of them out")]
     DuplicateListener(String),

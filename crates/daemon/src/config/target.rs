@@ -18,8 +18,8 @@ pub const DEFAULT_TARGET: &str = "iqn.2026-11.local.longshore:default";
 /// The largest logical unit number: flat space addressing has 14 bits (SAM-5 §4.7.7.4).
 pub const LUN_MAX: u16 = 16_383;
 
-/// The initiator name of a rule for all that no other rule names.
-const ALL_OTHERS: &str = "*";
+/// The name of a rule for all initiators or hosts that no other rule names.
+pub(super) const ALL_OTHERS: &str = "*";
 
 /// One target.
 #[derive(Clone, Debug)]

@@ -1,7 +1,10 @@
 use std::path::Path;
 
+use super::reach::Addresses;
 use super::target::LunConfig;
 use super::*;
+
+mod nvme;
 
 fn file(text: &str) -> Result<ConfigFile, String> {
     ConfigFile::parse(Path::new("/etc/longshore/x.toml"), text.to_owned())
@@ -33,13 +36,10 @@ fn refusal(rest: &str) -> String {
     assemble(&with_volume(rest)).expect_err("the file is refused")
 }
 
-/// Portals of the configured listeners.
-fn portals(config: &Config) -> Vec<(SocketAddr, u16)> {
-    config
-        .listeners
-        .iter()
-        .map(|listener| (listener.address, listener.tag))
-        .collect()
+/// Checks the addresses as configured.
+fn check(config: &Config) -> Result<Vec<Warning>, String> {
+    let checked = config.check_reach(&config.addresses());
+    checked.map_err(|problem| problem.to_string())
 }
 
 #[test]
@@ -148,17 +148,11 @@ fn a_bad_value_is_shown_where_it_stands() {
 
 #[test]
 fn parts_of_later_versions_are_refused_as_such() {
-    for (text, name) in [
-        ("[listen]\nnvme = [\"127.0.0.1:4420\"]\n", "listen.nvme"),
-        ("[listen]\napi = \"127.0.0.1:9260\"\n", "listen.api"),
-        ("[[subsystem]]\nname = \"nqn.x\"\n", "[[subsystem]]"),
-    ] {
-        let message = file(text).unwrap_err();
-        assert!(
-            message.contains(&format!("{name} is not available in this version")),
-            "{message}"
-        );
-    }
+    let message = file("[listen]\napi = \"127.0.0.1:9260\"\n").unwrap_err();
+    assert!(
+        message.contains("listen.api is not available in this version"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -542,7 +536,7 @@ fn open_targets_are_kept_from_other_machines_unless_asked_for() {
     for address in ["0.0.0.0:3260", "[::]:3260", "192.0.2.1:3260"] {
         let listen = format!("[listen]\niscsi = [\"{address}\"]\n");
         let open = config(&listen);
-        let message = open.check_portals(&portals(&open)).unwrap_err().to_string();
+        let message = check(&open).unwrap_err();
         assert!(
             message.starts_with(&format!("{address} can be reached from other")),
             "{message}"
@@ -550,7 +544,7 @@ fn open_targets_are_kept_from_other_machines_unless_asked_for() {
         assert!(message.contains("[listen] allow-open = true"), "{message}");
 
         let asked_for = config(&format!("{listen}allow-open = true\n"));
-        let warnings = asked_for.check_portals(&portals(&asked_for)).unwrap();
+        let warnings = check(&asked_for).unwrap();
         assert!(matches!(warnings[..], [Warning::Open { .. }]));
     }
     let account = "accounts = [{ user = \"a\", secret = \"0123456789abcdef\" }]\n";
@@ -558,7 +552,7 @@ fn open_targets_are_kept_from_other_machines_unless_asked_for() {
     for protected in [account, rule] {
         let text = format!("[listen]\niscsi = [\"0.0.0.0:3260\"]\n{TARGET}{protected}");
         let config = config(&text);
-        assert_eq!(config.check_portals(&portals(&config)).unwrap(), []);
+        assert_eq!(check(&config), Ok(vec![]));
     }
 }
 
@@ -569,12 +563,9 @@ fn an_open_target_on_loopback_portals_only_may_stand_beside_outside_portals() {
          {TARGET}portal-groups = [1]\n"
     );
     let inside = config(&text);
-    assert_eq!(inside.check_portals(&portals(&inside)).unwrap(), []);
+    assert_eq!(check(&inside), Ok(vec![]));
     let missing = config(&text.replace("[1]", "[3]"));
-    let message = missing
-        .check_portals(&portals(&missing))
-        .unwrap_err()
-        .to_string();
+    let message = check(&missing).unwrap_err();
     assert!(
         message.contains("portal group 3, but no listener has that tag"),
         "{message}"
@@ -585,7 +576,7 @@ fn an_open_target_on_loopback_portals_only_may_stand_beside_outside_portals() {
 fn the_example_file_is_in_order() {
     let text = include_str!("../../../../dist/longshore.toml");
     let config = assemble(text).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(config.check_portals(&portals(&config)).unwrap(), []);
+    assert_eq!(check(&config), Ok(vec![]));
     assert_eq!(config.warnings, []);
 }
 
@@ -597,12 +588,10 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 2);
+    assert_eq!(examples.len(), 3);
     for example in examples {
         let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
-        config
-            .check_portals(&portals(&config))
-            .unwrap_or_else(|e| panic!("{e}"));
+        check(&config).unwrap_or_else(|e| panic!("{e}"));
     }
 }
 
@@ -615,6 +604,8 @@ fn the_documentation_has_every_key() {
         "[[volume]]\n",
         "[[target]]\n",
         "[[target.access]]\n",
+        "[[subsystem]]\n",
+        "[[subsystem.access]]\n",
         "[discovery]\n",
         "[listen]\n",
         "[engine]\n",
@@ -622,10 +613,9 @@ fn the_documentation_has_every_key() {
         "[iscsi]\n",
         "[log]\n",
     ] {
-        let prefix = if table.contains("target.") {
-            "[[target]]\n"
-        } else {
-            ""
+        let prefix = match table.split_once('.') {
+            Some((outer, _)) => format!("{outer}]]\n"),
+            None => String::new(),
         };
         let message = file(&format!("{prefix}{table}unknown-key = 1\n")).unwrap_err();
         let known = message

@@ -30,7 +30,7 @@ pub enum Warning {
         target: String,
     },
     /// A volume nobody can reach.
-    #[error("volume `{volume}` is in no target's map; nobody can reach it")]
+    #[error("volume `{volume}` is in no map of what is served; nobody can reach it")]
     UnmappedVolume {
         /// The volume.
         volume: String,
@@ -45,5 +45,57 @@ pub enum Warning {
         listener: String,
         /// The target.
         target: String,
+    },
+    /// The same of a subsystem.
+    #[error(
+        "{listener} can be reached from other machines and subsystem {subsystem} has no access \
+         control (listen.allow-open is set)"
+    )]
+    OpenSubsystem {
+        /// The listener.
+        listener: String,
+        /// The subsystem.
+        subsystem: String,
+    },
+    /// Two namespaces that a host takes for one.
+    #[error(
+        "volume `{volume}` is shown to the same hosts in subsystems {first} and {second}; Linux hosts \
+         refuse the second one, because it has the identifiers of the first"
+    )]
+    VolumeInTwoSubsystems {
+        /// The volume.
+        volume: String,
+        /// The first subsystem.
+        first: String,
+        /// The second.
+        second: String,
+    },
+    /// Access control of one protocol that the other goes round.
+    #[error(
+        "[[{guarded}]] tables say who may use volumes, but there is no [[{open}]] table: over {protocol} \
+         everybody who can connect may use them all"
+    )]
+    OpenBeside {
+        /// `target` or `subsystem`, with rules.
+        guarded: &'static str,
+        /// The other one.
+        open: &'static str,
+        /// The protocol of the other one.
+        protocol: &'static str,
+    },
+    /// Tables of a protocol nobody can speak.
+    #[error(
+        "there are [[{table}]] tables, but nothing listens for {protocol}: add {option} ADDR:PORT, or \
+         [listen] {key} to the file"
+    )]
+    NotListening {
+        /// `target` or `subsystem`.
+        table: &'static str,
+        /// `iSCSI` or `NVMe`.
+        protocol: &'static str,
+        /// The option of the command line.
+        option: &'static str,
+        /// The key of the file.
+        key: &'static str,
     },
 }

@@ -1,0 +1,321 @@
+//! NVMe subsystems as they will be served: names, maps of namespaces, and which hosts get in.
+
+use std::collections::HashMap;
+
+use longshore_nvme::nqn::Nqn;
+use toml::Spanned;
+
+use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
+use super::problem::{Problem, ProblemKind};
+use super::suggest;
+use super::target::{ALL_OTHERS, LUN_MAX};
+use super::warning::Warning;
+
+/// The subsystem that exports every volume when the configuration names no subsystem.
+pub const DEFAULT_SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
+
+/// The largest namespace identifier: as many namespaces as a target has logical units.
+pub const NSID_MAX: u32 = LUN_MAX as u32 + 1;
+
+/// One subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubsystemConfig {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Serial number; derived from the name when `None`.
+    pub serial: Option<String>,
+    /// Rules for hosts by name; no host is in two.
+    pub rules: Vec<HostRule>,
+    /// The map of hosts that no rule names; `None` refuses them.
+    pub others: Option<Vec<NamespaceConfig>>,
+}
+
+/// What hosts get by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRule {
+    /// Their names.
+    pub hosts: Vec<Nqn>,
+    /// Their map, ascending; not empty.
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+/// A volume under a namespace identifier, which is the same in all maps of a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// 1 to [`NSID_MAX`].
+    pub nsid: u32,
+    /// Index of the volume.
+    pub volume: usize,
+    /// Writes through this identifier are refused.
+    pub read_only: bool,
+}
+
+impl SubsystemConfig {
+    /// The default subsystem: every volume in order, for everybody.
+    pub(super) fn default_subsystem(volumes: usize) -> Result<Self, Problem> {
+        Ok(Self {
+            nqn: Nqn::new(DEFAULT_SUBSYSTEM).expect("the default name is well-formed"),
+            serial: None,
+            rules: Vec::new(),
+            others: Some(all_volumes(volumes).map_err(Problem::general)?),
+        })
+    }
+
+    /// Whether hosts get in without being named.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.others.is_some()
+    }
+
+    /// Every map of the subsystem.
+    pub fn maps(&self) -> impl Iterator<Item = &[NamespaceConfig]> {
+        let rules = self.rules.iter().map(|rule| &rule.namespaces);
+        rules.chain(&self.others).map(Vec::as_slice)
+    }
+
+    /// The map of a host; `None` stands for all that no rule names.
+    fn map_of(&self, host: Option<&Nqn>) -> Option<&[NamespaceConfig]> {
+        let named = |rule: &&HostRule| host.is_some_and(|host| rule.hosts.contains(host));
+        let rule = self.rules.iter().find(named).map(|rule| &rule.namespaces);
+        rule.or(self.others.as_ref()).map(Vec::as_slice)
+    }
+}
+
+/// Turns `[[subsystem]]` tables into subsystems.
+pub(super) struct SubsystemReader<'a> {
+    /// The file they stand in.
+    pub file: &'a ConfigFile,
+    /// Names of all volumes, by index.
+    pub volumes: &'a [String],
+}
+
+impl SubsystemReader<'_> {
+    /// Reads one table.
+    pub(super) fn read(&self, table: &SubsystemTable) -> Result<SubsystemConfig, Problem> {
+        let at_name = |kind| self.file.problem(table.nqn.span(), kind);
+        let nqn = self.nqn(&table.nqn)?;
+        if nqn.is_discovery() {
+            return Err(at_name(ProblemKind::DiscoveryNqn));
+        }
+        // What a namespace of the subsystem is, over all of its maps.
+        let mut known = Namespaces::default();
+        let own = match &table.namespaces {
+            Some(entries) => Some(self.map(entries, &table.nqn, &mut known)?),
+            None => None,
+        };
+        let own = match own {
+            Some(map) => map,
+            // Rules that all have maps of their own leave nothing for this one to say.
+            None if has_maps_of_its_own(&table.access) => Vec::new(),
+            None => {
+                let map = all_volumes(self.volumes.len()).map_err(at_name)?;
+                for entry in &map {
+                    known.take(entry, self.volumes).map_err(at_name)?;
+                }
+                map
+            }
+        };
+        let mut subsystem = SubsystemConfig {
+            nqn,
+            serial: table.serial.as_ref().map(|serial| serial.0.clone()),
+            rules: Vec::new(),
+            others: None,
+        };
+        for rule in &table.access {
+            let namespaces = match &rule.get_ref().namespaces {
+                Some(entries) => self.map(entries, &table.nqn, &mut known)?,
+                None => own.clone(),
+            };
+            self.read_rule(rule, namespaces, &mut subsystem)?;
+        }
+        if table.access.is_empty() {
+            subsystem.others = Some(own);
+        }
+        Ok(subsystem)
+    }
+
+    /// Reads one `[[subsystem.access]]` table into `subsystem`.
+    fn read_rule(
+        &self,
+        rule: &Spanned<HostTable>,
+        mut namespaces: Vec<NamespaceConfig>,
+        subsystem: &mut SubsystemConfig,
+    ) -> Result<(), Problem> {
+        let table = rule.get_ref();
+        if table.hosts.is_empty() {
+            let kind = ProblemKind::RuleForNoHost;
+            return Err(self.file.problem(rule.span(), kind));
+        }
+        for entry in &mut namespaces {
+            entry.read_only |= table.read_only;
+        }
+        let mut hosts = Vec::new();
+        for name in &table.hosts {
+            let twice = || {
+                let kind = ProblemKind::HostInTwoRules(name.get_ref().clone());
+                self.file.problem(name.span(), kind)
+            };
+            if name.get_ref() == ALL_OTHERS {
+                if subsystem.others.replace(namespaces.clone()).is_some() {
+                    return Err(twice());
+                }
+                continue;
+            }
+            let host = self.nqn(name)?;
+            let named = subsystem.rules.iter().flat_map(|rule| &rule.hosts);
+            if named.chain(&hosts).any(|other| *other == host) {
+                return Err(twice());
+            }
+            hosts.push(host);
+        }
+        if !hosts.is_empty() {
+            subsystem.rules.push(HostRule { hosts, namespaces });
+        }
+        Ok(())
+    }
+
+    /// Reads a map of namespaces.
+    fn map(
+        &self,
+        entries: &[Spanned<NamespaceTable>],
+        subsystem: &Spanned<String>,
+        known: &mut Namespaces,
+    ) -> Result<Vec<NamespaceConfig>, Problem> {
+        if entries.is_empty() {
+            let kind = ProblemKind::EmptyNamespaceMap;
+            return Err(self.file.problem(subsystem.span(), kind));
+        }
+        let mut map: Vec<NamespaceConfig> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let namespace = self
+                .namespace(entry.get_ref(), &map, known)
+                .map_err(|kind| self.file.problem(entry.span(), kind))?;
+            map.push(namespace);
+        }
+        map.sort_unstable_by_key(|entry| entry.nsid);
+        Ok(map)
+    }
+
+    /// Reads one entry of a map, of which `map` has been read before.
+    fn namespace(
+        &self,
+        entry: &NamespaceTable,
+        map: &[NamespaceConfig],
+        known: &mut Namespaces,
+    ) -> Result<NamespaceConfig, ProblemKind> {
+        let nsid = u32::try_from(entry.nsid)
+            .ok()
+            .filter(|nsid| (1..=NSID_MAX).contains(nsid))
+            .ok_or(ProblemKind::NsidOutOfRange(entry.nsid))?;
+        let index = self.volumes.iter().position(|name| *name == entry.volume);
+        let volume = index.ok_or_else(|| {
+            let known: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
+            ProblemKind::UnknownVolume {
+                volume: entry.volume.clone(),
+                suggestion: suggest::sentence(&entry.volume, &known),
+            }
+        })?;
+        if map.iter().any(|other| other.nsid == nsid) {
+            return Err(ProblemKind::DuplicateNsid(nsid));
+        }
+        let namespace = NamespaceConfig {
+            nsid,
+            volume,
+            read_only: entry.read_only,
+        };
+        known.take(&namespace, self.volumes)?;
+        Ok(namespace)
+    }
+
+    /// Reads the name of a subsystem or host.
+    fn nqn(&self, name: &Spanned<String>) -> Result<Nqn, Problem> {
+        Nqn::new(name.get_ref()).map_err(|reason| {
+            let kind = ProblemKind::BadNqn {
+                name: name.get_ref().clone(),
+                reason,
+            };
+            self.file.problem(name.span(), kind)
+        })
+    }
+}
+
+/// Whether there are rules, and each has a map of its own.
+fn has_maps_of_its_own(rules: &[Spanned<HostTable>]) -> bool {
+    !rules.is_empty() && rules.iter().all(|rule| rule.get_ref().namespaces.is_some())
+}
+
+/// The namespaces of one subsystem over all of its maps: an identifier is one volume, and a volume has
+/// one identifier, because hosts tell namespaces of a subsystem apart by it.
+#[derive(Default)]
+struct Namespaces {
+    volumes: HashMap<u32, usize>,
+    identifiers: HashMap<usize, u32>,
+}
+
+impl Namespaces {
+    fn take(&mut self, entry: &NamespaceConfig, names: &[String]) -> Result<(), ProblemKind> {
+        let volume = names[entry.volume].clone();
+        let other = *self.volumes.entry(entry.nsid).or_insert(entry.volume);
+        if other != entry.volume {
+            return Err(ProblemKind::NsidOfTwoVolumes {
+                nsid: entry.nsid,
+                volume,
+                other: names[other].clone(),
+            });
+        }
+        let first = *self.identifiers.entry(entry.volume).or_insert(entry.nsid);
+        if first != entry.nsid {
+            return Err(ProblemKind::VolumeOfTwoNsids {
+                volume,
+                first,
+                second: entry.nsid,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Every volume under the number of its place, from 1.
+fn all_volumes(volumes: usize) -> Result<Vec<NamespaceConfig>, ProblemKind> {
+    let too_many = || ProblemKind::TooManyVolumes(volumes);
+    let number = |volume: usize| u32::try_from(volume + 1).ok();
+    (0..volumes)
+        .map(|volume| {
+            let nsid = number(volume).filter(|nsid| *nsid <= NSID_MAX);
+            Ok(NamespaceConfig {
+                nsid: nsid.ok_or_else(too_many)?,
+                volume,
+                read_only: false,
+            })
+        })
+        .collect()
+}
+
+/// Volumes that one host sees in two subsystems. The Linux host refuses the second, as a namespace of
+/// another subsystem cannot have the same identifiers.
+pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &[String]) -> Vec<Warning> {
+    let rules = subsystems.iter().flat_map(|subsystem| &subsystem.rules);
+    let named = rules.flat_map(|rule| &rule.hosts);
+    let hosts: Vec<Option<&Nqn>> = named.map(Some).chain([None]).collect();
+    let mut warnings = Vec::new();
+    for host in hosts {
+        let mut first: HashMap<usize, &Nqn> = HashMap::new();
+        for subsystem in subsystems {
+            for entry in subsystem.map_of(host).unwrap_or_default() {
+                let other = *first.entry(entry.volume).or_insert(&subsystem.nqn);
+                if *other == subsystem.nqn {
+                    continue;
+                }
+                let warning = Warning::VolumeInTwoSubsystems {
+                    volume: volumes[entry.volume].clone(),
+                    first: other.to_string(),
+                    second: subsystem.nqn.to_string(),
+                };
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+        }
+    }
+    warnings
+}
