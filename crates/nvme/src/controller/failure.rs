@@ -17,6 +17,13 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// Byte of the entry at which NSID is.
+    pub(super) const NAMESPACE_AT: u16 = 4;
+
+    /// NSID is not that of a namespace, nor one there could be.
+    pub(super) const INVALID_NAMESPACE: Self =
+        Self::at(Status::INVALID_NAMESPACE_OR_FORMAT, Self::NAMESPACE_AT);
+
     /// No field of the entry is to blame.
     pub(super) const fn of(status: Status) -> Self {
         Self {

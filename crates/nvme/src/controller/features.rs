@@ -135,9 +135,6 @@ const FID_AT: u16 = 40;
 const SELECT_AT: u16 = 41;
 const DWORD_11_AT: u16 = 44;
 
-/// NSID is not that of a namespace the host sees.
-const INVALID_NAMESPACE: Failure = Failure::at(Status::INVALID_NAMESPACE_OR_FORMAT, 4);
-
 /// Values that hosts set.
 #[derive(Debug)]
 pub(super) struct Features {
@@ -322,7 +319,6 @@ impl Controller {
         request: &mut Request,
     ) -> Result<AdminOutcome, Failure> {
         const SAVE: u32 = 1 << 31;
-        const NAMESPACE_AT: u16 = 4;
         let entry = request.entry;
         let feature = FeatureId::of(entry);
         if !self.has_feature(feature) {
@@ -334,7 +330,7 @@ impl Controller {
         let traits = feature.traits();
         if !traits.of_namespace && entry.namespace().is_single() {
             let status = Status::FEATURE_NOT_NAMESPACE_SPECIFIC;
-            return Err(Failure::at(status, NAMESPACE_AT));
+            return Err(Failure::at(status, Failure::NAMESPACE_AT));
         }
         let value = entry.dword(11);
         match feature {
@@ -381,7 +377,8 @@ impl Controller {
             FeatureId::RESERVATION_NOTIFICATION_MASK => {
                 self.set_reservation_notification_mask(entry.namespace(), value)?;
             }
-            other => unreachable!("feature {:#x} is one we have", other.0),
+            // The rest cannot be changed.
+            _ => return Err(Failure::at(Status::FEATURE_NOT_CHANGEABLE, FID_AT)),
         }
         Ok(DONE)
     }
@@ -432,7 +429,7 @@ impl Controller {
         default: bool,
         id: NamespaceId,
     ) -> Result<u64, Failure> {
-        let attached = self.attached(id).ok_or(INVALID_NAMESPACE)?;
+        let attached = self.named(id)?;
         if default {
             return Ok(0);
         }
@@ -450,7 +447,7 @@ impl Controller {
         let of = if id == NamespaceId::BROADCAST {
             &self.namespaces[..]
         } else {
-            std::slice::from_ref(self.attached(id).ok_or(INVALID_NAMESPACE)?)
+            std::slice::from_ref(self.named(id)?)
         };
         for attached in of {
             attached.host.set_notification_mask(mask);

@@ -1,8 +1,8 @@
 //! Keep Alive (NVMe base 2.0 §3.9): a host that says nothing for too long is gone.
 //!
 //! The timer is the traffic based one (CTRATT.TBKAS): any command on any queue restarts it. Queues
-//! leave a mark that is looked at when the time is over, so a host that falls silent is noticed
-//! after one to two Keep Alive Timeouts.
+//! leave a mark, which is looked at twice in each Keep Alive Timeout; two looks in a row without a
+//! mark end it. A host that falls silent is so noticed after one to one and a half timeouts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,7 +51,10 @@ pub(super) struct KeepAlive {
     timeout_ms: u32,
     /// Enforced in place of a timeout of 0.
     idle_ms: Option<u32>,
+    /// When to look for marks.
     deadline_ms: Option<u64>,
+    /// The last look found none.
+    was_silent: bool,
 }
 
 impl KeepAlive {
@@ -60,6 +63,7 @@ impl KeepAlive {
             timeout_ms: 0,
             idle_ms,
             deadline_ms: None,
+            was_silent: false,
         };
         timer.set_timeout(timeout_ms, now_ms);
         timer
@@ -74,15 +78,28 @@ impl KeepAlive {
         self.timeout_ms = timeout_ms
             .checked_next_multiple_of(GRANULARITY_MS)
             .unwrap_or(timeout_ms);
-        self.restart(now_ms);
+        self.was_silent = false;
+        self.schedule(now_ms);
     }
 
-    pub(super) fn restart(&mut self, now_ms: u64) {
+    fn schedule(&mut self, now_ms: u64) {
         let period = match self.timeout_ms {
             0 => self.idle_ms,
             timeout => Some(timeout),
         };
-        self.deadline_ms = period.map(|period| now_ms.saturating_add(u64::from(period)));
+        let half = period.map(|period| u64::from(period.div_ceil(2)));
+        self.deadline_ms = half.map(|half| now_ms.saturating_add(half));
+    }
+
+    /// A look at the marks. Whether the host is gone.
+    fn look(&mut self, is_silent: bool, now_ms: u64) -> bool {
+        if is_silent && self.was_silent {
+            self.deadline_ms = None;
+            return true;
+        }
+        self.was_silent = is_silent;
+        self.schedule(now_ms);
+        false
     }
 }
 
@@ -105,11 +122,9 @@ impl Controller {
             .activity
             .iter()
             .fold(false, |active, queue| queue.take() | active);
-        if active {
-            state.keep_alive.restart(now_ms);
+        if !state.keep_alive.look(!active, now_ms) {
             return Deadline::Nothing;
         }
-        state.keep_alive.deadline_ms = None;
         state.properties.fail();
         self.enabled.store(false, Ordering::Release);
         let mut queues = state.open_io_queues();

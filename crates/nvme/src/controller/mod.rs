@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::command::{CommandId, NamespaceId, SubmissionEntry};
+use crate::io::limits;
 use crate::nqn::Nqn;
 use crate::opcode::{self, Direction, admin, fabrics};
 use crate::reservation::NotificationLog;
@@ -314,10 +315,8 @@ impl Controller {
             admin::GET_FEATURES => self.get_features(state, request),
             admin::SET_FEATURES => self.set_features(state, request),
             admin::ASYNC_EVENT_REQUEST => self.async_event_request(state, entry),
-            admin::KEEP_ALIVE => {
-                state.keep_alive.restart(request.now_ms);
-                Ok(DONE)
-            }
+            // Like every command it has left its mark.
+            admin::KEEP_ALIVE => Ok(DONE),
             admin::ABORT if !self.is_discovery() => Ok(self.abort(state, entry)),
             _ => Err(Failure::of(Status::INVALID_COMMAND_OPCODE.do_not_retry())),
         }
@@ -423,6 +422,22 @@ impl Controller {
         self.enabled.store(false, Ordering::Release);
         self.subsystem.forget(self.id);
         queues
+    }
+
+    /// NN: identifiers above it are invalid.
+    fn namespaces_max(&self) -> u32 {
+        let highest = self.namespaces.last().map_or(0, |ns| ns.id.0);
+        highest.max(limits::NAMESPACES_MAX)
+    }
+
+    /// The namespace that a command is about.
+    fn named(&self, id: NamespaceId) -> Result<&AttachedNamespace, Failure> {
+        let inactive = (1..=self.namespaces_max()).contains(&id.0);
+        self.attached(id).ok_or(if inactive {
+            Failure::field(Failure::NAMESPACE_AT)
+        } else {
+            Failure::INVALID_NAMESPACE
+        })
     }
 
     fn attached(&self, id: NamespaceId) -> Option<&AttachedNamespace> {

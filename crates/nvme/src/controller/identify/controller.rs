@@ -120,9 +120,9 @@ impl Controller {
         // SQES and CQES: 64 and 16 bytes, required and maximum.
         page[512] = 0x66;
         page[513] = 0x44;
-        let highest = self.namespaces.last().map_or(0, |ns| ns.id.0);
-        put_u32(page, 516, highest.max(limits::NAMESPACES_MAX));
-        put_u32(page, 540, highest.max(limits::NAMESPACES_MAX));
+        // NN and MNAN.
+        put_u32(page, 516, self.namespaces_max());
+        put_u32(page, 540, self.namespaces_max());
         put_u16(
             page,
             520,

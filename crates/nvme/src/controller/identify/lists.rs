@@ -1,6 +1,6 @@
 //! Lists of namespaces, controllers and command sets.
 
-use super::{CONTROLLER_AT, INVALID_NAMESPACE, Page};
+use super::{CONTROLLER_AT, Page};
 use crate::command::NamespaceId;
 use crate::controller::Controller;
 use crate::controller::failure::Failure;
@@ -20,7 +20,7 @@ impl Controller {
     ) -> Result<(), Failure> {
         // Nothing can follow these two (§5.17.2.2).
         if after.0 >= u32::MAX - 1 {
-            return Err(INVALID_NAMESPACE);
+            return Err(Failure::INVALID_NAMESPACE);
         }
         let ids = self.namespaces.iter().map(|ns| ns.id);
         let wanted = ids.filter(|id| *id > after);
@@ -37,8 +37,8 @@ impl Controller {
         namespace: Option<NamespaceId>,
         page: &mut Page,
     ) -> Result<(), Failure> {
-        if namespace.is_some_and(|id| !id.is_single()) {
-            return Err(INVALID_NAMESPACE);
+        if namespace.is_some_and(|id| !(1..=self.namespaces_max()).contains(&id.0)) {
+            return Err(Failure::INVALID_NAMESPACE);
         }
         // What a host does not see has no controllers for it.
         let seen = namespace.is_none_or(|id| self.attached(id).is_some());

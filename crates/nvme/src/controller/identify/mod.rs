@@ -12,7 +12,6 @@ mod namespace;
 use super::failure::Failure;
 use super::{AdminOutcome, Controller, DONE, Request};
 use crate::command::{NamespaceId, SubmissionEntry};
-use crate::status::Status;
 
 /// Bytes of every data structure of Identify.
 pub(super) const IDENTIFY_LENGTH: u32 = 4096;
@@ -44,8 +43,7 @@ mod cns {
 /// CSI of the NVM command set.
 const NVM_COMMAND_SET: u8 = 0;
 
-/// Bytes of the entry at which NSID, CNS, CNTID and CSI are.
-const NAMESPACE_AT: u16 = 4;
+/// Bytes of the entry at which CNS, CNTID and CSI are.
 const CNS_AT: u16 = 40;
 const CONTROLLER_AT: u16 = 42;
 const COMMAND_SET_AT: u16 = 47;
@@ -82,9 +80,6 @@ impl Identify {
     }
 }
 
-/// NSID is not that of a namespace, nor one there could be.
-const INVALID_NAMESPACE: Failure = Failure::at(Status::INVALID_NAMESPACE_OR_FORMAT, NAMESPACE_AT);
-
 impl Controller {
     pub(super) fn identify(&self, request: &mut Request) -> Result<AdminOutcome, Failure> {
         let identify = Identify::decode(request.entry);
@@ -103,7 +98,7 @@ impl Controller {
             cns::NAMESPACE => self.identify_namespace(identify.namespace, page)?,
             cns::ALLOCATED_NAMESPACE => {
                 if identify.namespace == NamespaceId::BROADCAST {
-                    return Err(INVALID_NAMESPACE);
+                    return Err(Failure::INVALID_NAMESPACE);
                 }
                 self.identify_namespace(identify.namespace, page)?;
             }

@@ -1,7 +1,7 @@
 //! What a namespace is: Identify Namespace of the NVM command set (NVM command set 1.0 §4.1.5.1), its
 //! identifiers and what all command sets share.
 
-use super::{INVALID_NAMESPACE, Page};
+use super::Page;
 use crate::command::NamespaceId;
 use crate::controller::failure::Failure;
 use crate::controller::namespace::{AttachedNamespace, Namespace};
@@ -22,10 +22,10 @@ const PREFERRED_WRITE_BYTES: u32 = 4096;
 impl Controller {
     /// A namespace; `None` for an identifier that none has, whose data structures are all zeros.
     fn look_up(&self, id: NamespaceId) -> Result<Option<&AttachedNamespace>, Failure> {
-        if id.is_single() {
+        if (1..=self.namespaces_max()).contains(&id.0) {
             Ok(self.attached(id))
         } else {
-            Err(INVALID_NAMESPACE)
+            Err(Failure::INVALID_NAMESPACE)
         }
     }
 
@@ -68,7 +68,7 @@ impl Controller {
         const NGUID: u8 = 2;
         const UUID: u8 = 3;
         const COMMAND_SET: u8 = 4;
-        let attached = self.look_up(id)?.ok_or(INVALID_NAMESPACE)?;
+        let attached = self.look_up(id)?.ok_or(Failure::INVALID_NAMESPACE)?;
         let namespace = &attached.namespace;
         let mut at = 0;
         let mut put = |kind: u8, identifier: &[u8]| {

@@ -13,10 +13,8 @@ use crate::controller::environment::{Health, Statistics};
 use crate::controller::failure::Failure;
 use crate::controller::namespace::AttachedNamespace;
 use crate::controller::{Controller, Environment, Request, State};
-use crate::status::Status;
 
 const PAGE_BYTES: usize = 512;
-const NAMESPACE_AT: u16 = 4;
 
 /// Data units are thousands of 512 bytes, rounded up.
 const DATA_UNIT_BYTES: u64 = 512_000;
@@ -34,11 +32,7 @@ impl Controller {
         let of = if id == NamespaceId::NONE || id == NamespaceId::BROADCAST {
             &self.namespaces[..]
         } else {
-            let known = self.attached(id).map(std::slice::from_ref);
-            known.ok_or(Failure::at(
-                Status::INVALID_NAMESPACE_OR_FORMAT,
-                NAMESPACE_AT,
-            ))?
+            std::slice::from_ref(self.named(id)?)
         };
         let statistics = add_up(of, environment);
         let mut page = vec![0; PAGE_BYTES];

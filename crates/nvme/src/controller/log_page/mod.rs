@@ -148,7 +148,7 @@ impl Controller {
             LOG_MANAGEMENT_EFFECTS => vec![0; supported::EFFECTS_BYTES],
             LOG_DISCOVERY => self.discovery_log(request.environment),
             LOG_RESERVATION => self.reservations.read(wanted.retain_event).to_vec(),
-            other => unreachable!("log page {other:#x} is one we have"),
+            _ => return Err(Failure::at(Status::INVALID_LOG_PAGE, LOG_PAGE_AT)),
         })
     }
 

@@ -33,7 +33,7 @@ const ADMIN_COMMANDS: [Opcode; 7] = [
     admin::KEEP_ALIVE,
 ];
 
-const IO_COMMANDS: [(Opcode, u32); 13] = [
+const IO_COMMANDS: [(Opcode, u32); 12] = [
     (io::FLUSH, 0),
     (io::WRITE, CHANGES_BLOCKS),
     (io::READ, 0),
@@ -46,8 +46,6 @@ const IO_COMMANDS: [(Opcode, u32); 13] = [
     (io::RESERVATION_ACQUIRE, 0),
     (io::RESERVATION_RELEASE, 0),
     (io::COPY, CHANGES_BLOCKS),
-    // Fabrics commands of I/O queues are not listed: 7Fh is theirs on both kinds of queue.
-    (io::FLUSH, 0),
 ];
 
 /// Commands Supported and Effects: 256 dwords of admin commands, then as many of I/O commands.
