@@ -244,7 +244,9 @@ impl Protocol for Nvme {
             Note::Persisted { task, stored } => {
                 connection.resume(core, task, TaskEvent::Persisted(stored));
             }
-            Note::PreemptedTasksAborted { task, .. } => {
+            Note::PreemptedTasksAborted { task, aborted } => {
+                // Nobody preempts itself: all of them are others.
+                aborted.iter().for_each(|whose| whose.tasks_cleared());
                 connection.resume(core, task, TaskEvent::TasksAborted);
             }
             Note::ControllerEvents => connection.report_events(),
