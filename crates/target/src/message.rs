@@ -55,6 +55,8 @@ pub(crate) enum Note {
     PredecessorsEnded,
     /// The reservations of a task's unit were stored, or not.
     Persisted { task: TaskAddress, stored: bool },
+    /// Reservations of a task's unit that another task changed are stored: this one may try again.
+    StoreIsFree { task: TaskAddress },
     /// All that an abort order named is gone, which was given for a PREEMPT AND ABORT that is part of
     /// a task.
     PreemptedTasksAborted {

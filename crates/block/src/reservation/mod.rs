@@ -31,7 +31,7 @@ pub use legacy::LegacyRefusal;
 pub use participant::{Participant, is_same_participant, tasks_cleared_by};
 pub use state::{Locked, Reservations, Unchangeable};
 pub use store::ReservationFormatError;
-pub use store_order::StoreOrder;
+pub use store_order::{StoreOrder, StoreWait};
 pub use table::{NexusIdentity, Notice, NoticeEvent, ReservationTable, ReservationType};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::conflict;
 use super::participant::{Participant, is_same_participant};
 use super::store::ReservationFormatError;
+use super::store_order::{StoreWait, Waiters};
 use super::table::{Notice, ReservationTable};
 
 /// All reservation state of a volume. Whoever exports the volume shares it.
@@ -29,6 +30,7 @@ pub(super) struct State {
     pub(super) storing: bool,
     /// What is stored may differ from the table: the last attempt failed or was abandoned.
     pub(super) store_uncertain: bool,
+    pub(super) waiters: Waiters,
 }
 
 /// Why the table cannot change now.
@@ -88,6 +90,14 @@ impl Reservations {
             return Err(Unchangeable::Storing);
         }
         Ok(locked)
+    }
+
+    /// A way to wait, for whom [`Unchangeable::Storing`] is no answer.
+    #[must_use]
+    pub fn wait_for_store(self: &Arc<Self>) -> StoreWait {
+        StoreWait {
+            reservations: Arc::clone(self),
+        }
     }
 
     /// Reservations as bytes that [`Self::restore`] takes (docs/formats/reservations.md).

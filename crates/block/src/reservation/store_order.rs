@@ -1,5 +1,6 @@
 //! One change of what is stored at a time.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,15 +63,56 @@ impl StoreRight {
     /// Storing is over.
     pub(super) fn end(&self, state: &mut State, stored: bool) {
         self.held.store(false, Ordering::Relaxed);
-        state.storing = false;
         state.store_uncertain = !stored;
+        state.end_storing();
     }
 }
 
 impl Drop for StoreRight {
     fn drop(&mut self) {
         if *self.held.get_mut() {
-            self.reservations.state().storing = false;
+            self.reservations.state().end_storing();
+        }
+    }
+}
+
+/// The wait for the end of storing: what somebody gets who may not change anything meanwhile.
+#[derive(Debug)]
+pub struct StoreWait {
+    pub(super) reservations: Arc<Reservations>,
+}
+
+impl StoreWait {
+    /// Calls `waker` when nothing is being stored any more, which may be at once. Whoever comes first
+    /// changes something next, so it may have to wait again.
+    ///
+    /// It is called under the lock of the reservations, on any thread: it must do no more than leave
+    /// word.
+    pub fn then(self, waker: impl FnOnce() + Send + 'static) {
+        let mut state = self.reservations.state();
+        if state.storing {
+            state.waiters.0.push(Box::new(waker));
+        } else {
+            waker();
+        }
+    }
+}
+
+/// Who waits for the end of storing.
+#[derive(Default)]
+pub(super) struct Waiters(Vec<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for Waiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waiting", self.0.len())
+    }
+}
+
+impl State {
+    fn end_storing(&mut self) {
+        self.storing = false;
+        for waker in std::mem::take(&mut self.waiters).0 {
+            waker();
         }
     }
 }

@@ -256,6 +256,34 @@ fn an_abandoned_change_holds_up_others_as_long_as_its_order_lives() {
 }
 
 #[test]
+fn who_waits_for_storing_is_woken_once_when_it_has_ended() {
+    let all = Reservations::new();
+    let woken = Arc::new(AtomicUsize::new(0));
+    let wait = || {
+        let woken = Arc::clone(&woken);
+        all.wait_for_store().then(move || {
+            woken.fetch_add(1, Ordering::SeqCst);
+        });
+    };
+    let count = || woken.load(Ordering::SeqCst);
+    wait();
+    assert_eq!(count(), 1, "nothing is being stored");
+    let (order, pending) = store(&all, 11);
+    wait();
+    wait();
+    assert_eq!(count(), 1);
+    assert!(pending.stored(true).is_some());
+    assert_eq!(count(), 3);
+    drop(order);
+    let (order, pending) = store(&all, 12);
+    wait();
+    drop(pending);
+    assert_eq!(count(), 3, "the order is still being carried out");
+    drop(order);
+    assert_eq!(count(), 4);
+}
+
+#[test]
 fn cleared_tasks_are_told_to_all_but_who_did_it() {
     let all = Reservations::new();
     let (one, two) = (Member::join(&all, host(1)), Member::join(&all, host(1)));

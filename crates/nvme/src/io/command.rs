@@ -7,7 +7,7 @@
 //!                                                        │
 //!            ┌───────────────────────────────────────────┤
 //!            ▼                                           ▼
-//!     Media / Persist / AbortTasks ──► step(event) ─► Complete
+//!     Media / Persist / AbortTasks / Wait ──► step(event) ─► Complete
 //! ```
 //!
 //! [`Command::begin`] decides everything that can be decided without data: the operation code, the
@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
-use longshore_block::reservation::{Participant, StoreOrder};
+use longshore_block::reservation::{Participant, StoreOrder, StoreWait};
 
 use crate::command::{Fuse, SubmissionEntry};
 use crate::io::decode;
@@ -79,7 +79,7 @@ pub struct Buffers<'a> {
 /// What happened since the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandEvent {
-    /// First step: all data has arrived.
+    /// First step: all data has arrived. Or [`Step::Wait`] is over.
     Start,
     /// The operation of [`Step::Media`] ended.
     Media(Result<MediaOutcome, MediaError>),
@@ -108,6 +108,8 @@ pub enum Step {
     /// Abort all commands of these participants for this namespace (Preempt and Abort), then step
     /// with [`CommandEvent::TasksAborted`].
     AbortTasks(Vec<Arc<dyn Participant>>),
+    /// Wait for the end of this, then step with [`CommandEvent::Start`] once more.
+    Wait(StoreWait),
     /// It is over. Data for the host is in [`Buffers::data_in`], or was read to
     /// [`Place::DataIn`].
     Complete(Outcome),

@@ -68,6 +68,7 @@ impl Procedure for Change {
         match self.0.step(event, context.buffers.data_out) {
             ReservationStep::Persist(order) => Step::Persist(order),
             ReservationStep::AbortTasks(participants) => Step::AbortTasks(participants),
+            ReservationStep::Wait(wait) => Step::Wait(wait),
             ReservationStep::Complete(status) => Step::Complete(status.into()),
         }
     }

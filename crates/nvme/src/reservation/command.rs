@@ -16,12 +16,13 @@
 //! Release   RTYPE 15:8  | IEKEY 3 | RRELA 2:0                           CRKEY 0..7
 //! ```
 //!
-//! While one change waits to be stored, others end with Command Interrupted, which asks to try again.
+//! While one change is being stored, others wait and then start again. (SCSI says BUSY, and initiators
+//! send the command again; of NVMe, hosts do so for reads and writes alone.)
 
 use std::sync::Arc;
 
 use longshore_block::reservation::{
-    Applied, Participant, PendingChange, Reservations, StoreOrder, Unchangeable,
+    Applied, Participant, PendingChange, Reservations, StoreOrder, StoreWait, Unchangeable,
 };
 
 use super::host::HostRegistrant;
@@ -58,7 +59,7 @@ enum Phase {
 /// What happened since the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationEvent {
-    /// First step: the data has arrived.
+    /// First step: the data has arrived. Or [`ReservationStep::Wait`] is over.
     Start,
     /// Whether the bytes of [`ReservationStep::Persist`] were stored.
     Persisted(bool),
@@ -75,6 +76,8 @@ pub enum ReservationStep {
     /// Abort all commands of these hosts and nexuses on the volume, then step with
     /// [`ReservationEvent::TasksAborted`].
     AbortTasks(Vec<Arc<dyn Participant>>),
+    /// Wait for the end of this, then step with [`ReservationEvent::Start`] and the same data.
+    Wait(StoreWait),
     /// It is over.
     Complete(Status),
 }
@@ -109,7 +112,7 @@ impl ReservationCommand {
         }
     }
 
-    /// Runs until it needs something. `data`, at the first step: what the host sent.
+    /// Runs until it needs something. `data`, at the start: what the host sent.
     pub fn step(&mut self, event: ReservationEvent, data: &[u8]) -> ReservationStep {
         match event {
             ReservationEvent::Start => self.start(data).unwrap_or_else(ReservationStep::Complete),
@@ -121,7 +124,13 @@ impl ReservationCommand {
     fn start(&mut self, data: &[u8]) -> Result<ReservationStep, Status> {
         self.take_keys(data)
             .ok_or(Status::DATA_SGL_LENGTH_INVALID.do_not_retry())?;
-        let locked = self.reservations.lock_for_change()?;
+        let locked = match self.reservations.lock_for_change() {
+            Ok(locked) => locked,
+            Err(Unchangeable::LegacyReservation) => return Err(CONFLICT),
+            Err(Unchangeable::Storing) => {
+                return Ok(ReservationStep::Wait(self.reservations.wait_for_store()));
+            }
+        };
         let me = self.host.identity();
         let change = decide(locked.table(), me, &self.request, self.can_store)?;
         Ok(match locked.apply(change) {
@@ -175,15 +184,6 @@ fn decided(abort: Vec<Arc<dyn Participant>>) -> ReservationStep {
         ReservationStep::Complete(Status::SUCCESS)
     } else {
         ReservationStep::AbortTasks(abort)
-    }
-}
-
-impl From<Unchangeable> for Status {
-    fn from(reason: Unchangeable) -> Self {
-        match reason {
-            Unchangeable::LegacyReservation => CONFLICT,
-            Unchangeable::Storing => Self::COMMAND_INTERRUPTED,
-        }
     }
 }
 

@@ -310,7 +310,7 @@ impl Parties {
             Action::Unregister => (0x0d, 1 | persist),
             Action::Ignore => (0x0d, 2 | 1 << 3 | persist),
             Action::Reserve => (0x11, kind),
-            Action::Preempt { abort } => (0x11, 1 + u32::from(abort) | kind),
+            Action::Preempt { abort } => (0x11, (1 + u32::from(abort)) | kind),
             Action::Release => (0x15, kind),
             Action::Clear => (0x15, 1),
             other => unreachable!("{other:?} is of SCSI"),

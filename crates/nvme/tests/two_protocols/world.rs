@@ -47,7 +47,6 @@ impl From<NvmeStatus> for Ending {
         match status.code() {
             NvmeStatus::SUCCESS => Self::Success,
             NvmeStatus::RESERVATION_CONFLICT => Self::Conflict,
-            NvmeStatus::COMMAND_INTERRUPTED => Self::Later,
             NvmeStatus::INVALID_FIELD => Self::Invalid,
             other => panic!("unexpected {other:?}"),
         }
@@ -187,6 +186,7 @@ impl World {
                     self.stored = Some(order.to_vec());
                     ReservationEvent::Persisted(true)
                 }
+                ReservationStep::Wait(wait) => panic!("nobody ends {wait:?}"),
                 ReservationStep::AbortTasks(members) => {
                     self.aborted = members;
                     ReservationEvent::TasksAborted

@@ -220,7 +220,10 @@ impl Protocol for Iscsi {
                     connection.begin_close(CloseReason::Logout);
                 }
             }
-            Note::ControllerEvents | Note::AbortCommand { .. } | Note::CommandAborted { .. } => {}
+            Note::StoreIsFree { .. }
+            | Note::ControllerEvents
+            | Note::AbortCommand { .. }
+            | Note::CommandAborted { .. } => {}
         }
     }
 

@@ -15,7 +15,7 @@ use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::message::{AbortedFor, Message};
+use crate::message::{AbortedFor, Message, Note};
 use crate::task::{DataIn, MediumWish, TaskEvent, TaskState};
 
 impl Connection<Nvme> {
@@ -181,6 +181,15 @@ impl Connection<Nvme> {
                     core.persist(task.address, task.unit, order);
                     task.state = TaskState::Elsewhere;
                     return self.tasks.park(task);
+                }
+                Step::Wait(wait) => {
+                    let (post, address) = (core.post().clone(), task.address);
+                    task.state = TaskState::Elsewhere;
+                    self.tasks.park(task);
+                    return wait.then(move || {
+                        let note = Note::StoreIsFree { task: address };
+                        post.send(Message::Note(address.connection, note));
+                    });
                 }
                 Step::AbortTasks(participants) => {
                     if let Some(unit) = task.unit {

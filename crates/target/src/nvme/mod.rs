@@ -244,6 +244,7 @@ impl Protocol for Nvme {
             Note::Persisted { task, stored } => {
                 connection.resume(core, task, TaskEvent::Persisted(stored));
             }
+            Note::StoreIsFree { task } => connection.resume(core, task, TaskEvent::Start),
             Note::PreemptedTasksAborted { task, aborted } => {
                 // Nobody preempts itself: all of them are others.
                 aborted.iter().for_each(|whose| whose.tasks_cleared());

@@ -233,6 +233,7 @@ impl World {
                     self.stored.push(order.to_vec());
                     event = CommandEvent::Persisted(true);
                 }
+                Step::Wait(wait) => panic!("nobody ends {wait:?}"),
                 Step::AbortTasks(participants) => {
                     self.aborted += participants.len();
                     event = CommandEvent::TasksAborted;

@@ -153,6 +153,7 @@ impl World {
                     }
                     ReservationEvent::Persisted(self.stores)
                 }
+                ReservationStep::Wait(wait) => panic!("nobody ends {wait:?}"),
                 ReservationStep::AbortTasks(members) => {
                     self.aborted.extend(members);
                     ReservationEvent::TasksAborted

@@ -1,5 +1,7 @@
 //! Persistence through power loss, and what happens while it is being written.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 
 /// The namespace after a restart that finds what was stored.
@@ -72,45 +74,62 @@ fn what_cannot_be_stored_does_not_happen() {
 }
 
 #[test]
-fn while_a_change_is_stored_others_are_asked_to_try_again() {
-    let mut world = World::new();
+fn while_a_change_is_stored_others_wait_and_then_start_again() {
+    let world = World::new();
     let [one, two] = world.hosts::<2>();
-    let entry = entry(io::RESERVATION_REGISTER, REGISTER | CPTPL_PERSIST);
-    let mut command = world.begin(&one, &entry).unwrap();
-    let step = command.step(ReservationEvent::Start, &keys(0, 11));
-    let ReservationStep::Persist(order) = step else {
+    let persist = entry(io::RESERVATION_REGISTER, REGISTER | CPTPL_PERSIST);
+    let mut first = world.begin(&one, &persist).unwrap();
+    let step = first.step(ReservationEvent::Start, &keys(0, 11));
+    assert!(matches!(step, ReservationStep::Persist(_)));
+    assert!(world.keys().is_empty(), "not yet");
+
+    let mut second = world.begin(&two, &persist).unwrap();
+    let woken = wait(second.step(ReservationEvent::Start, &keys(0, 22)));
+    assert!(!woken.load(Ordering::SeqCst));
+    let done = first.step(ReservationEvent::Persisted(true), &[]);
+    assert!(matches!(done, ReservationStep::Complete(SUCCESS)));
+    assert_eq!(world.keys(), [11]);
+    assert!(woken.load(Ordering::SeqCst));
+    let step = second.step(ReservationEvent::Start, &keys(0, 22));
+    assert!(matches!(step, ReservationStep::Persist(_)));
+    let done = second.step(ReservationEvent::Persisted(true), &[]);
+    assert!(matches!(done, ReservationStep::Complete(SUCCESS)));
+    assert_eq!(world.keys(), [11, 22]);
+}
+
+/// Whether the wait is over.
+fn wait(step: ReservationStep) -> Arc<AtomicBool> {
+    let ReservationStep::Wait(wait) = step else {
         panic!("{step:?}")
     };
-    assert!(world.keys().is_empty(), "not yet");
-    assert_eq!(
-        world.register(&two, REGISTER, 0, 22),
-        Status::COMMAND_INTERRUPTED
-    );
-    let step = command.step(ReservationEvent::Persisted(true), &[]);
-    assert!(matches!(step, ReservationStep::Complete(SUCCESS)));
-    assert_eq!(world.keys(), [11]);
-    assert_eq!(world.register(&two, REGISTER, 0, 22), SUCCESS);
-    drop(order);
+    let woken = Arc::new(AtomicBool::new(false));
+    let waker = Arc::clone(&woken);
+    wait.then(move || waker.store(true, Ordering::SeqCst));
+    woken
 }
 
 #[test]
 fn a_command_aborted_while_it_is_stored_changes_nothing() {
     let mut world = World::new();
     let [one, two] = world.hosts::<2>();
-    let entry = entry(io::RESERVATION_REGISTER, REGISTER | CPTPL_PERSIST);
-    let mut command = world.begin(&one, &entry).unwrap();
+    let persist = entry(io::RESERVATION_REGISTER, REGISTER | CPTPL_PERSIST);
+    let mut command = world.begin(&one, &persist).unwrap();
     let step = command.step(ReservationEvent::Start, &keys(0, 11));
     let order: StoreOrder = match step {
         ReservationStep::Persist(order) => order,
         other => panic!("{other:?}"),
     };
     drop(command);
-    assert_eq!(
-        world.register(&two, REGISTER, 0, 22),
-        Status::COMMAND_INTERRUPTED
+    let register = entry(io::RESERVATION_REGISTER, REGISTER);
+    let mut other = world.begin(&two, &register).unwrap();
+    let woken = wait(other.step(ReservationEvent::Start, &keys(0, 22)));
+    assert!(
+        !woken.load(Ordering::SeqCst),
+        "the driver stores it all the same"
     );
     world.stored = Some(order.to_vec());
     drop(order);
+    assert!(woken.load(Ordering::SeqCst));
     assert_eq!(world.register(&two, REGISTER, 0, 22), SUCCESS);
     // What was stored of the aborted command is gone.
     assert!(restarted(&world).keys().is_empty());
