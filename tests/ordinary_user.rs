@@ -5,7 +5,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use longshore_block::media::Lba;
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::commands::Blocks;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::ServerBuilder;
 
@@ -22,6 +26,7 @@ fn serve_with(lockable_bytes: u64, engine: &str) -> String {
         ))
         .volume("disk1,backend=mem,size=16M")
         .iscsi()
+        .nvme()
         .argument("--engine")
         .argument(engine)
         .start()
@@ -44,6 +49,23 @@ fn serve_with(lockable_bytes: u64, engine: &str) -> String {
                 .command(lun, &cdb::read_16(lba, 512), Data::In(262_144))
                 .unwrap();
             assert!(read.is_good());
+            assert_eq!(read.data, data);
+        }
+    }
+    let mut hosts: Vec<Host> = (1..=10)
+        .map(|number| Host::connect(server.nvme(0), &HostOptions::numbered(number)).unwrap())
+        .collect();
+    for (host, lba) in hosts.iter_mut().zip((0..).step_by(512)) {
+        for namespace in [1, 2] {
+            let blocks = Blocks {
+                namespace: NamespaceId(namespace),
+                lba: Lba(lba),
+                count: 512,
+                block_bytes: 512,
+            };
+            let data = vec![0xa5; 262_144];
+            host.write(blocks, &data).unwrap().expect_success();
+            let read = host.read(blocks).unwrap().expect_success();
             assert_eq!(read.data, data);
         }
     }

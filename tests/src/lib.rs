@@ -3,11 +3,13 @@
 //!
 //! The initiator here builds its PDUs from byte offsets in RFC 7143 §11 and shares no code with
 //! the product, so that a mistake in the product's codec cannot cancel itself out, and so that a
-//! test can send whatever a rude peer would.
+//! test can send whatever a rude peer would. The NVMe host ([`nvme`]) is built around the product's own
+//! machine, with PDUs by hand beside it.
 #![forbid(unsafe_code)]
 
 pub mod initiator;
 pub mod ledger;
+pub mod nvme;
 pub mod pdu;
 pub mod process;
 pub mod random;

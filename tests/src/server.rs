@@ -32,6 +32,7 @@ pub struct ServerBuilder {
     config: Option<String>,
     ordinary_user: Option<u64>,
     portals: Vec<SocketAddr>,
+    nvme: Vec<SocketAddr>,
 }
 
 impl Default for ServerBuilder {
@@ -55,6 +56,7 @@ impl ServerBuilder {
             config: None,
             ordinary_user: None,
             portals: Vec::new(),
+            nvme: Vec::new(),
         }
     }
 
@@ -77,6 +79,21 @@ impl ServerBuilder {
         self.portals.push(portal);
         self.argument("--iscsi")
             .argument(&format!("{portal}{options}"))
+    }
+
+    /// Listens for NVMe/TCP on a free loopback port.
+    #[must_use]
+    pub fn nvme(self) -> Self {
+        let address = free_port();
+        self.nvme_at(address, "")
+    }
+
+    /// Listens for NVMe/TCP at `address`; `options` (`,advertise=…`) are appended to it.
+    #[must_use]
+    pub fn nvme_at(mut self, address: SocketAddr, options: &str) -> Self {
+        self.nvme.push(address);
+        self.argument("--nvme")
+            .argument(&format!("{address}{options}"))
     }
 
     /// Runs the server as user 65534 (as this user, where this is not root) with so many bytes of
@@ -115,6 +132,7 @@ impl ServerBuilder {
         let mut server = Server {
             child: self.spawn(&scratch)?,
             portals: self.portals,
+            nvme: self.nvme,
             scratch,
         };
         server.wait_until_ready()?;
@@ -127,6 +145,7 @@ impl ServerBuilder {
         let mut server = Server {
             child: self.spawn(&scratch)?,
             portals: self.portals,
+            nvme: self.nvme,
             scratch,
         };
         let status = server.wait(START_LIMIT)?;
@@ -163,6 +182,7 @@ impl ServerBuilder {
 pub struct Server {
     child: Child,
     portals: Vec<SocketAddr>,
+    nvme: Vec<SocketAddr>,
     scratch: Scratch,
 }
 
@@ -170,6 +190,11 @@ impl Server {
     /// Where it listens for iSCSI, in the order of the arguments.
     pub fn portal(&self, index: usize) -> SocketAddr {
         self.portals[index]
+    }
+
+    /// Where it listens for NVMe/TCP, in the order of the arguments.
+    pub fn nvme(&self, index: usize) -> SocketAddr {
+        self.nvme[index]
     }
 
     /// The process, for its memory and time.

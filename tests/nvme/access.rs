@@ -1,0 +1,98 @@
+//! Which hosts get in, and what they see.
+
+use longshore_block::media::Lba;
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::status::Status;
+use longshore_tests::nvme::{Host, HostOptions, discover};
+use longshore_tests::server::{Server, ServerBuilder};
+
+use crate::{blocks, connect_by, volumes};
+
+const OPEN: &str = "nqn.2026-11.local.longshore:open";
+const CLOSED: &str = "nqn.2026-11.local.longshore:closed";
+
+/// `open` lets everybody see the first volume; `closed` lets host 1 see both, host 2 the second for
+/// reading, and nobody else anything.
+const RULES: &str = r#"
+[[subsystem]]
+nqn = "nqn.2026-11.local.longshore:open"
+namespaces = [{ nsid = 1, volume = "memory" }]
+
+[[subsystem]]
+nqn = "nqn.2026-11.local.longshore:closed"
+
+[[subsystem.access]]
+hosts = ["nqn.2026-11.local.longshore:tests-1"]
+
+[[subsystem.access]]
+hosts = ["nqn.2026-11.local.longshore:tests-2"]
+namespaces = [{ nsid = 2, volume = "nothing" }]
+read-only = true
+"#;
+
+fn serve() -> Server {
+    let builder: ServerBuilder = volumes();
+    builder.nvme().config(RULES).start().unwrap()
+}
+
+fn options(number: u8, subsystem: &str) -> HostOptions {
+    HostOptions {
+        subsystem: subsystem.to_owned(),
+        ..HostOptions::numbered(number)
+    }
+}
+
+#[test]
+fn a_host_that_is_not_named_is_refused() {
+    let server = serve();
+    let (_, answer) = options(3, CLOSED)
+        .try_connect(server.nvme(0), 0, 0xffff)
+        .unwrap();
+    assert_eq!(answer.code(), Status::CONNECT_INVALID_HOST);
+    Host::connect(server.nvme(0), &options(3, OPEN)).unwrap();
+}
+
+#[test]
+fn each_host_sees_its_namespaces() {
+    let server = serve();
+    let mut one = connect_by(&server, &options(1, CLOSED));
+    assert_eq!(one.active_namespaces().unwrap(), [1, 2]);
+    let mut two = connect_by(&server, &options(2, CLOSED));
+    assert_eq!(two.active_namespaces().unwrap(), [2]);
+    let answer = two.read(blocks(0, 1)).unwrap();
+    assert_eq!(answer.code(), Status::INVALID_FIELD, "an inactive NSID");
+    assert_eq!(two.identify(0x00, 1).unwrap(), vec![0; 4096]);
+}
+
+#[test]
+fn a_namespace_for_reading_is_write_protected() {
+    let server = serve();
+    let at = Blocks {
+        namespace: NamespaceId(2),
+        lba: Lba(0),
+        count: 1,
+        block_bytes: 4096,
+    };
+    let mut one = connect_by(&server, &options(1, CLOSED));
+    one.write(at, &[1; 4096]).unwrap().expect_success();
+    let mut two = connect_by(&server, &options(2, CLOSED));
+    two.read(at).unwrap().expect_success();
+    for command in [commands::write(at, 0), commands::write_zeroes(at, 0)] {
+        let answer = two.io(&command, &[1; 4096]).unwrap();
+        assert_eq!(answer.code(), Status::NAMESPACE_WRITE_PROTECTED);
+    }
+    let identify = two.identify(0x00, 2).unwrap();
+    assert_eq!(identify[99] & 1, 1, "NSATTR");
+}
+
+#[test]
+fn discovery_tells_a_host_only_of_what_it_may_use() {
+    let server = serve();
+    for (number, expected) in [(1, 2), (2, 2), (3, 1)] {
+        let (_, entries) = discover(server.nvme(0), &HostOptions::numbered(number)).unwrap();
+        let names: Vec<_> = entries.iter().map(|entry| &entry.subsystem).collect();
+        assert_eq!(names.len(), expected, "{names:?}");
+        assert!(names.iter().any(|name| *name == OPEN));
+    }
+}

@@ -1,0 +1,221 @@
+//! One volume over both protocols at the same time.
+
+use std::sync::Barrier;
+
+use longshore_nvme::command::Fuse;
+use longshore_nvme::host::commands::{self, DEALLOCATE};
+use longshore_nvme::status::Status;
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::server::Server;
+
+use crate::{blocks, connect_by, number, pattern, volumes};
+
+const ROUNDS: usize = 300;
+
+fn serve(engine: &str) -> Server {
+    volumes()
+        .iscsi()
+        .nvme()
+        .argument("--engine")
+        .argument(engine)
+        .start()
+        .unwrap()
+}
+
+fn scsi(server: &Server, isid: u16) -> Initiator {
+    Initiator::ready(server.portal(0), &Login::numbered(isid)).unwrap()
+}
+
+fn nvme(server: &Server, number: u8) -> Host {
+    connect_by(server, &HostOptions::numbered(number))
+}
+
+#[test]
+fn what_one_protocol_writes_the_other_reads() {
+    let server = serve("auto");
+    let (mut scsi, mut nvme) = (scsi(&server, 1), nvme(&server, 1));
+    for (n, count) in [1_u32, 16, 100, 1024].into_iter().enumerate() {
+        let data = pattern(count as usize * 512, n);
+        let lba = n as u64 * 4096;
+        nvme.write(blocks(lba, count), &data)
+            .unwrap()
+            .expect_success();
+        let length = Data::In(count * 512);
+        let read = scsi.command(0, &cdb::read_16(lba, count), length).unwrap();
+        assert!(read.is_good());
+        assert_eq!(read.data, data);
+        let data = pattern(count as usize * 512, n + 50);
+        let write = cdb::write_16(lba, count, false);
+        assert!(scsi.command(0, &write, Data::Out(&data)).unwrap().is_good());
+        let read = nvme.read(blocks(lba, count)).unwrap().expect_success();
+        assert_eq!(read.data, data);
+    }
+    let zeroes = commands::write_zeroes(blocks(0, 1), DEALLOCATE);
+    nvme.io(&zeroes, &[]).unwrap().expect_success();
+    let read = scsi.command(0, &cdb::read_16(0, 1), Data::In(512)).unwrap();
+    assert_eq!(read.data, [0; 512]);
+}
+
+#[test]
+fn both_protocols_tell_the_same_size_and_identity() {
+    let server = serve("auto");
+    let (mut scsi, mut nvme) = (scsi(&server, 1), nvme(&server, 1));
+    let capacity = scsi.command(0, &cdb::read_capacity_16(), Data::In(32));
+    let capacity = capacity.unwrap().data;
+    let last = u64::from_be_bytes(capacity[..8].try_into().unwrap());
+    assert_eq!(nvme.namespace_size(1).unwrap(), last + 1);
+    let identify = nvme.identify(0x00, 1).unwrap();
+    let format = usize::from(identify[26] & 0xf);
+    assert_eq!(number(&identify, 128 + 4 * format + 2, 1), 9);
+}
+
+/// A block whose first bytes say which value it is.
+fn block(value: u64) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..8].copy_from_slice(&value.to_le_bytes());
+    block[504..].copy_from_slice(&value.to_le_bytes());
+    block
+}
+
+/// COMPARE AND WRITE of one block. Whether it was written.
+fn scsi_compare_and_write(scsi: &mut Initiator, lba: u64, old: u64, new: u64) -> bool {
+    let mut cdb = [0; 16];
+    cdb[0] = 0x89;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[13] = 1;
+    let data = [block(old), block(new)].concat();
+    let answer = scsi.command(0, &cdb, Data::Out(&data)).unwrap();
+    if answer.is_good() {
+        return true;
+    }
+    let miscompare = (0xe, 0x1d, 0);
+    assert_eq!(answer.sense_code(), Some(miscompare), "{answer:?}");
+    false
+}
+
+/// Compare and Write, fused, of one block. Whether it was written.
+fn nvme_compare_and_write(nvme: &mut Host, lba: u64, old: u64, new: u64) -> bool {
+    let at = blocks(lba, 1);
+    let mut compare = commands::compare(at);
+    compare.entry.set_fuse(Fuse::First);
+    let mut write = commands::write(at, 0);
+    write.entry.set_fuse(Fuse::Second);
+    let queue = &mut nvme.queues[0];
+    let compare = queue.prepare(&compare, &block(old)).unwrap();
+    let write = queue.prepare(&write, &block(new)).unwrap();
+    let compare = queue.wait(compare).unwrap();
+    let write = queue.wait(write).unwrap();
+    if compare.is_success() {
+        write.expect_success();
+        return true;
+    }
+    assert_eq!(compare.code(), Status::COMPARE_FAILURE);
+    assert_eq!(write.code(), Status::ABORTED_FAILED_FUSED);
+    false
+}
+
+/// One who takes part in a race.
+enum Racer {
+    Scsi(Initiator),
+    Nvme(Box<Host>),
+}
+
+impl Racer {
+    fn compare_and_write(&mut self, lba: u64, old: u64, new: u64) -> bool {
+        match self {
+            Self::Scsi(scsi) => scsi_compare_and_write(scsi, lba, old, new),
+            Self::Nvme(nvme) => nvme_compare_and_write(nvme, lba, old, new),
+        }
+    }
+}
+
+#[test]
+fn of_those_who_compare_and_write_at_once_exactly_one_wins() {
+    for engine in ["io_uring", "epoll"] {
+        let server = serve(engine);
+        let racers = [
+            Racer::Scsi(scsi(&server, 1)),
+            Racer::Nvme(Box::new(nvme(&server, 1))),
+            Racer::Scsi(scsi(&server, 2)),
+            Racer::Nvme(Box::new(nvme(&server, 2))),
+        ];
+        let barrier = Barrier::new(racers.len());
+        // For each racer, the rounds it won: each sees what the last round left.
+        let won: Vec<Vec<bool>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = racers
+                .into_iter()
+                .enumerate()
+                .map(|(number, racer)| {
+                    let (barrier, server) = (&barrier, &server);
+                    scope.spawn(move || race(racer, number, barrier, server))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        for round in 0..ROUNDS {
+            let winners = won.iter().filter(|rounds| rounds[round]).count();
+            assert_eq!(winners, 1, "{engine}, round {round}");
+        }
+        let by: Vec<usize> = won
+            .iter()
+            .map(|rounds| rounds.iter().filter(|won| **won).count())
+            .collect();
+        println!("{engine}: rounds won by each {by:?}");
+    }
+}
+
+/// Runs all rounds of one racer: in each, all want to replace the same value by one of their own.
+fn race(mut racer: Racer, number: usize, barrier: &Barrier, server: &Server) -> Vec<bool> {
+    let mut eye = nvme(server, 100 + u8::try_from(number).unwrap());
+    let mut won = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        let lba = round as u64 % 3;
+        let now = eye.read(blocks(lba, 1)).unwrap().expect_success().data;
+        let old = u64::from_le_bytes(now[..8].try_into().unwrap());
+        assert_eq!(now, block(old), "half of a write");
+        let new = (round as u64 + 1) * 16 + number as u64;
+        barrier.wait();
+        won.push(racer.compare_and_write(lba, old, new));
+        barrier.wait();
+        let now = eye.read(blocks(lba, 1)).unwrap().expect_success().data;
+        let left = u64::from_le_bytes(now[..8].try_into().unwrap());
+        assert_eq!(left == new, won[round], "round {round}");
+        barrier.wait();
+    }
+    won
+}
+
+#[test]
+fn writes_of_both_protocols_to_the_same_blocks_do_not_mix_within_a_block() {
+    let server = serve("auto");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut scsi = scsi(&server, 1);
+            for n in 0..400_u64 {
+                let data: Vec<u8> = (0..8).flat_map(|_| block(n * 2)).collect();
+                let write = cdb::write_16(0, 8, false);
+                let answer = scsi.command(0, &write, Data::Out(&data)).unwrap();
+                assert!(answer.is_good());
+            }
+        });
+        scope.spawn(|| {
+            let mut nvme = nvme(&server, 1);
+            for n in 0..400_u64 {
+                let data: Vec<u8> = (0..8).flat_map(|_| block(n * 2 + 1)).collect();
+                nvme.write(blocks(0, 8), &data).unwrap().expect_success();
+            }
+        });
+        let mut nvme = nvme(&server, 2);
+        for _ in 0..200 {
+            let read = nvme.read(blocks(0, 8)).unwrap().expect_success();
+            for chunk in read.data.chunks(512) {
+                let value = u64::from_le_bytes(chunk[..8].try_into().unwrap());
+                assert_eq!(chunk, block(value));
+            }
+        }
+    });
+}
