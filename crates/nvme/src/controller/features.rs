@@ -5,7 +5,7 @@
 //! | 01h Arbitration | read | 0: all queues are served alike |
 //! | 02h Power Management | read, write | power state 0 is the only one |
 //! | 04h Temperature Threshold | read, write | no temperature is measured, so no event follows |
-//! | 05h Error Recovery | read | 0: no limit, DULBE not supported |
+//! | 05h Error Recovery | read, write | TLER is remembered, without effect; DULBE is not supported |
 //! | 06h Volatile Write Cache | read | on, if a namespace has one |
 //! | 07h Number of Queues | read, write | before there are I/O queues |
 //! | 0Ah Write Atomicity Normal | read, write | without effect: AWUN and AWUPF are the same |
@@ -77,10 +77,9 @@ impl FeatureId {
     /// Whether it can be set, and is one of a namespace.
     const fn traits(self) -> Traits {
         let (changeable, of_namespace) = match self {
-            Self::ARBITRATION
-            | Self::ERROR_RECOVERY
-            | Self::VOLATILE_WRITE_CACHE
-            | Self::HOST_IDENTIFIER => (false, false),
+            Self::ARBITRATION | Self::VOLATILE_WRITE_CACHE | Self::HOST_IDENTIFIER => {
+                (false, false)
+            }
             Self::RESERVATION_NOTIFICATION_MASK => (true, true),
             Self::RESERVATION_PERSISTENCE => (false, true),
             _ => (true, false),
@@ -143,6 +142,9 @@ pub(super) struct Features {
     io_queues: u16,
     /// Over and under temperature thresholds in kelvins.
     temperature: [u16; 2],
+    /// TLER: errors are reported when the storage behind us gives up, however much time a host allows
+    /// for that.
+    recovery_limit: u16,
     /// Disable Normal.
     atomicity_disabled: bool,
     timestamp: Timestamp,
@@ -187,6 +189,7 @@ impl Features {
             io_queues_max,
             io_queues: io_queues_max,
             temperature: TEMPERATURE_DEFAULT,
+            recovery_limit: 0,
             atomicity_disabled: false,
             timestamp: Timestamp::reset(now_ms),
             advanced_retry: false,
@@ -270,6 +273,7 @@ impl Controller {
         let dword_11 = entry.dword(11);
         let result = match feature {
             FeatureId::VOLATILE_WRITE_CACHE => 1,
+            FeatureId::ERROR_RECOVERY => u64::from(features.recovery_limit),
             FeatureId::TEMPERATURE_THRESHOLD => {
                 let which = temperature_selected(dword_11, false);
                 let which = which.ok_or(Failure::field(DWORD_11_AT))?;
@@ -351,6 +355,10 @@ impl Controller {
                 let [low, high, ..] = value.to_le_bytes();
                 state.features.temperature[which] = u16::from_le_bytes([low, high]);
             }
+            FeatureId::ERROR_RECOVERY => {
+                let limit = u16::try_from(value).map_err(|_| Failure::field(DWORD_11_AT))?;
+                state.features.recovery_limit = limit;
+            }
             FeatureId::NUMBER_OF_QUEUES => return set_number_of_queues(state, value),
             FeatureId::WRITE_ATOMICITY_NORMAL => {
                 state.features.atomicity_disabled = value & 1 != 0;
@@ -361,7 +369,8 @@ impl Controller {
                 state.events.configure(value & supported);
             }
             FeatureId::KEEP_ALIVE_TIMER => {
-                if value > self.subsystem.limits.keep_alive_ms_max {
+                // TCP wants the timer; only Connect may go without.
+                if value == 0 || value > self.subsystem.limits.keep_alive_ms_max {
                     return Err(Failure::at(Status::KEEP_ALIVE_TIMEOUT_INVALID, DWORD_11_AT));
                 }
                 state.keep_alive.set_timeout(value, request.now_ms);

@@ -22,6 +22,7 @@
 //! | CSTS | 1Ch | 4 | read |
 //! | NSSR | 20h | 4 | reads as 0: subsystem resets are not supported |
 //! | CRTO | 68h | 4 | read |
+//! | others | up to 12FFh | 4 or 8 | read as 0; they mean nothing over fabrics |
 
 use std::sync::atomic::Ordering;
 
@@ -41,6 +42,8 @@ const CC: u32 = 0x14;
 const CSTS: u32 = 0x1c;
 const NSSR: u32 = 0x20;
 const CRTO: u32 = 0x68;
+/// Last byte of what can be a property.
+const PROPERTIES_END: u32 = 0x12ff;
 
 /// What CAP.TO and CRTO bound, in units of 500 ms. Storage that hangs can keep a reset that long.
 const READY_TIMEOUT: u32 = 30;
@@ -174,19 +177,27 @@ impl Properties {
             && self.configuration.completion_entry_size() == 4
     }
 
-    /// Value and length.
-    fn get(&self, offset: u32) -> Option<(u64, usize)> {
+    /// A property by offset and length.
+    fn get(&self, offset: u32, length: usize) -> Result<u64, Failure> {
         let value = match offset {
-            CAP => return Some((self.capabilities, 8)),
+            CAP if length == 8 => return Ok(self.capabilities),
+            CAP => return Err(Failure::field(ATTRIBUTES_AT)),
             VS => VERSION,
             CC => self.configuration.0,
             CSTS => self.status(),
             NSSR => 0,
             // CRWMT; CRIMT is the same.
             CRTO => READY_TIMEOUT | READY_TIMEOUT << 16,
-            _ => return None,
+            // Registers of other transports and reserved ones: nvmFabTest wants zeros, SPDK and the
+            // Linux target refuse.
+            VS..=PROPERTIES_END if offset.is_multiple_of(4) => return Ok(0),
+            _ => return Err(Failure::field(OFFSET_AT)),
         };
-        Some((u64::from(value), 4))
+        if length == 4 {
+            Ok(u64::from(value))
+        } else {
+            Err(Failure::field(ATTRIBUTES_AT))
+        }
     }
 
     /// Sets CC.
@@ -195,7 +206,7 @@ impl Properties {
         let new = Configuration(value & Configuration::MASK);
         let changed = old.0 ^ new.0;
         if old.enable() && new.enable() && changed & Configuration::FIXED_WHILE_ENABLED != 0 {
-            return Err(Failure::field(VALUE_AT));
+            return Err(refused(VALUE_AT));
         }
         if self.resetting && new.enable() {
             // The host should have waited for RDY to become 0; it may still.
@@ -257,6 +268,12 @@ fn property_length(entry: &SubmissionEntry) -> Option<usize> {
     }
 }
 
+/// How Property Set is refused. The standard names no status for it that all targets agree on: this
+/// is what nvmFabTest and SPDK have, Linux has INVALID FIELD.
+const fn refused(byte: u16) -> Failure {
+    Failure::at(Status::CONNECT_INVALID_PARAMETERS, byte)
+}
+
 /// Bytes of the entry at which ATTRIB and OFST are.
 const ATTRIBUTES_AT: u16 = 40;
 const OFFSET_AT: u16 = 44;
@@ -268,12 +285,8 @@ impl Controller {
         state: &State,
         entry: &SubmissionEntry,
     ) -> Result<AdminOutcome, Failure> {
-        let property = state.properties.get(entry.dword(11));
-        let (value, length) = property.ok_or(Failure::field(OFFSET_AT))?;
-        if property_length(entry) != Some(length) {
-            return Err(Failure::field(ATTRIBUTES_AT));
-        }
-        Ok(done(value))
+        let length = property_length(entry).ok_or(Failure::field(ATTRIBUTES_AT))?;
+        Ok(done(state.properties.get(entry.dword(11), length)?))
     }
 
     pub(super) fn property_set(
@@ -283,10 +296,10 @@ impl Controller {
         now_ms: u64,
     ) -> Result<AdminOutcome, Failure> {
         if entry.dword(11) != CC {
-            return Err(Failure::field(OFFSET_AT));
+            return Err(refused(OFFSET_AT));
         }
         if property_length(entry) != Some(4) {
-            return Err(Failure::field(ATTRIBUTES_AT));
+            return Err(refused(ATTRIBUTES_AT));
         }
         let change = state.properties.configure(entry.dword(12))?;
         self.enabled

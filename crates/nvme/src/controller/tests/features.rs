@@ -28,7 +28,7 @@ fn select(scene: &Scene, controller: &Controller, feature: u8, select: u32) -> u
 fn features_that_are_only_read_have_their_values() {
     let scene = scene();
     let controller = scene.ready();
-    for (feature, value) in [(0x01, 0), (0x05, 0), (0x06, 1)] {
+    for (feature, value) in [(0x01, 0), (0x06, 1)] {
         assert_eq!(get(&scene, &controller, feature).result(), value);
         let refused = set(&scene, &controller, feature, 0x10).failure().0;
         assert_eq!(refused, Status::FEATURE_NOT_CHANGEABLE);
@@ -70,6 +70,20 @@ fn the_number_of_queues_is_negotiated_down_to_the_limit() {
     assert_eq!(
         set(&scene, &controller, 7, 0).failure().0,
         Status::COMMAND_SEQUENCE_ERROR
+    );
+}
+
+#[test]
+fn a_limit_of_recovery_is_remembered() {
+    let scene = scene();
+    let controller = scene.ready();
+    assert_eq!(get(&scene, &controller, 5).result(), 0);
+    set(&scene, &controller, 5, 30).result();
+    assert_eq!(get(&scene, &controller, 5).result(), 30);
+    // DULBE.
+    assert_eq!(
+        set(&scene, &controller, 5, 1 << 16).failure().0,
+        Status::INVALID_FIELD
     );
 }
 
@@ -128,12 +142,13 @@ fn a_keep_alive_timeout_is_rounded_up_to_the_granularity() {
     assert_eq!(get(&scene, &controller, 0x0f).result(), 10_000);
     set(&scene, &controller, 0x0f, 4_901).result();
     assert_eq!(get(&scene, &controller, 0x0f).result(), 5_000);
-    assert_eq!(
-        set(&scene, &controller, 0x0f, 600_001).failure().0,
-        Status::KEEP_ALIVE_TIMEOUT_INVALID
-    );
-    set(&scene, &controller, 0x0f, 0).result();
-    assert_eq!(controller.next_deadline_ms(), None);
+    for timeout in [0, 600_001] {
+        assert_eq!(
+            set(&scene, &controller, 0x0f, timeout).failure().0,
+            Status::KEEP_ALIVE_TIMEOUT_INVALID
+        );
+    }
+    assert_eq!(controller.next_deadline_ms(), Some(5_000 + 2_500));
 }
 
 #[test]

@@ -36,9 +36,11 @@ fn properties_have_their_length_and_no_other() {
         let answer = get(&scene, &controller, offset, wide);
         assert_eq!(answer.failure().0, Status::INVALID_FIELD);
     }
-    for offset in [4, 0x0c, 0x24, 0x30, 0x1000, u32::MAX] {
-        let answer = get(&scene, &controller, offset, false);
-        assert_eq!(answer.failure().0, Status::INVALID_FIELD);
+    for offset in [1, 4, 7, 0x09, 0x16, 0x1300, u32::MAX] {
+        for wide in [false, true] {
+            let answer = get(&scene, &controller, offset, wide);
+            assert_eq!(answer.failure().0, Status::INVALID_FIELD);
+        }
     }
     let mut reserved = property_get(Property::CC);
     reserved.entry.0[40] = 2;
@@ -46,6 +48,18 @@ fn properties_have_their_length_and_no_other() {
         scene.send(&controller, &reserved).failure().0,
         Status::INVALID_FIELD
     );
+}
+
+#[test]
+fn properties_of_other_transports_are_zero() {
+    let scene = scene();
+    let controller = scene.connected("host", &nqn("shared"));
+    for offset in [0x0c, 0x10, 0x18, 0x24, 0x38, 0x3c, 0x40, 0xf00, 0x1000] {
+        assert_eq!(get(&scene, &controller, offset, false).result(), 0);
+    }
+    for offset in [0x28, 0x30, 0x48, 0x50] {
+        assert_eq!(get(&scene, &controller, offset, true).result(), 0);
+    }
 }
 
 #[test]
@@ -62,7 +76,7 @@ fn only_cc_can_be_set() {
         let command = property_set(Property { offset, wide }, 0x4e56_4d65);
         assert_eq!(
             scene.send(&controller, &command).failure().0,
-            Status::INVALID_FIELD
+            Status::CONNECT_INVALID_PARAMETERS
         );
     }
 }
@@ -130,7 +144,7 @@ fn fixed_settings_do_not_change_while_it_is_enabled() {
     let controller = scene.ready();
     for change in [0b110 << 4, 1 << 7, 1 << 11] {
         let answer = scene.set_cc(&controller, ENABLE ^ change);
-        assert_eq!(answer.failure().0, Status::INVALID_FIELD);
+        assert_eq!(answer.failure().0, Status::CONNECT_INVALID_PARAMETERS);
     }
     assert_eq!(scene.csts(&controller), READY);
     assert_eq!(
