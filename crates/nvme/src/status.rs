@@ -58,18 +58,7 @@ statuses! {
     NAMESPACE_NOT_READY = 0x0, 0x82, "Namespace Not Ready";
     RESERVATION_CONFLICT = 0x0, 0x83, "Reservation Conflict";
 
-    INVALID_QUEUE_IDENTIFIER = 0x1, 0x01, "Invalid Queue Identifier";
-    INVALID_QUEUE_SIZE = 0x1, 0x02, "Invalid Queue Size";
-    ABORT_COMMAND_LIMIT_EXCEEDED = 0x1, 0x03, "Abort Command Limit Exceeded";
-    ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED = 0x1, 0x05, "Asynchronous Event Request Limit Exceeded";
-    INVALID_LOG_PAGE = 0x1, 0x09, "Invalid Log Page";
-    FEATURE_NOT_SAVEABLE = 0x1, 0x0d, "Feature Identifier Not Saveable";
-    FEATURE_NOT_CHANGEABLE = 0x1, 0x0e, "Feature Not Changeable";
-    FEATURE_NOT_NAMESPACE_SPECIFIC = 0x1, 0x0f, "Feature Not Namespace Specific";
-    COMMAND_SET_COMBINATION_REJECTED = 0x1, 0x2b, "I/O Command Set Combination Rejected";
-    CONFLICTING_ATTRIBUTES = 0x1, 0x80, "Conflicting Attributes";
-    WRITE_TO_READ_ONLY_RANGE = 0x1, 0x82, "Attempted Write to Read Only Range";
-    COMMAND_SIZE_LIMIT_EXCEEDED = 0x1, 0x83, "Command Size Limit Exceeded";
+    // Some codes mean another thing to I/O commands. Logs tell those of Connect, so these come first.
     /// Of Connect.
     CONNECT_INCOMPATIBLE_FORMAT = 0x1, 0x80, "Connect Incompatible Format";
     /// Of Connect.
@@ -86,6 +75,19 @@ statuses! {
     DISCOVERY_RESTART = 0x1, 0x90, "Discovery Restart";
     /// Of fabrics.
     AUTHENTICATION_REQUIRED = 0x1, 0x91, "Authentication Required";
+
+    INVALID_QUEUE_IDENTIFIER = 0x1, 0x01, "Invalid Queue Identifier";
+    INVALID_QUEUE_SIZE = 0x1, 0x02, "Invalid Queue Size";
+    ABORT_COMMAND_LIMIT_EXCEEDED = 0x1, 0x03, "Abort Command Limit Exceeded";
+    ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED = 0x1, 0x05, "Asynchronous Event Request Limit Exceeded";
+    INVALID_LOG_PAGE = 0x1, 0x09, "Invalid Log Page";
+    FEATURE_NOT_SAVEABLE = 0x1, 0x0d, "Feature Identifier Not Saveable";
+    FEATURE_NOT_CHANGEABLE = 0x1, 0x0e, "Feature Not Changeable";
+    FEATURE_NOT_NAMESPACE_SPECIFIC = 0x1, 0x0f, "Feature Not Namespace Specific";
+    COMMAND_SET_COMBINATION_REJECTED = 0x1, 0x2b, "I/O Command Set Combination Rejected";
+    CONFLICTING_ATTRIBUTES = 0x1, 0x80, "Conflicting Attributes";
+    WRITE_TO_READ_ONLY_RANGE = 0x1, 0x82, "Attempted Write to Read Only Range";
+    COMMAND_SIZE_LIMIT_EXCEEDED = 0x1, 0x83, "Command Size Limit Exceeded";
 
     WRITE_FAULT = 0x2, 0x80, "Write Fault";
     UNRECOVERED_READ_ERROR = 0x2, 0x81, "Unrecovered Read Error";

@@ -40,8 +40,10 @@ const TRANSPORT_TCP: u8 = 3;
 const FAMILY_IPV4: u8 = 1;
 /// ADRFAM of IPv6.
 const FAMILY_IPV6: u8 = 2;
-/// TREQ: secure channels are not required (10b); the queues may go without SQ flow control (bit 2).
-const TRANSPORT_REQUIREMENTS: u8 = 0b110;
+/// TREQ: nothing is said of secure channels (00b); the queues may go without SQ flow control (bit 2).
+/// "Not required" (10b) would be the whole truth, but makes `nvme connect-all` of nvme-cli 2.3 ask for
+/// TLS, which Linux refuses where it is built without.
+const TRANSPORT_REQUIREMENTS: u8 = 0b100;
 /// CNTLID: controllers are made when hosts connect.
 const CONTROLLER_DYNAMIC: u16 = 0xffff;
 /// EFLAGS: explicit persistent connections are supported (bit 1).

@@ -14,8 +14,7 @@ pub(super) const EFFECTS_BYTES: usize = 1024;
 const SUPPORTED: u32 = 1 << 0;
 /// LBCC: it may change what logical blocks hold.
 const CHANGES_BLOCKS: u32 = 1 << 1;
-/// Its scope is a namespace, or a controller.
-const OF_NAMESPACE: u32 = 1 << 20;
+/// Its scope is a controller. That of I/O commands is left open: Linux 6.1 warns of any other bit.
 const OF_CONTROLLER: u32 = 1 << 21;
 
 fn put(page: &mut [u8], number: u8, value: u32) {
@@ -61,7 +60,7 @@ pub(super) fn command_effects(command_set: u8) -> Result<Vec<u8>, Failure> {
         put(admin_commands, opcode.0, SUPPORTED | OF_CONTROLLER);
     }
     for (opcode, effects) in IO_COMMANDS {
-        put(io_commands, opcode.0, SUPPORTED | OF_NAMESPACE | effects);
+        put(io_commands, opcode.0, SUPPORTED | effects);
     }
     Ok(page)
 }
