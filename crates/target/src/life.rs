@@ -21,6 +21,9 @@ impl Life {
     /// Holds back the commands of a connection until none of `earlier` is left: that shard's post is
     /// told so then.
     pub(crate) fn hold(earlier: &[Arc<Self>], post: &Post, connection: ConnectionAddress) {
+        if earlier.is_empty() {
+            return;
+        }
         let hold = Arc::new(Hold {
             post: post.clone(),
             connection,

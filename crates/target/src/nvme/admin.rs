@@ -34,7 +34,7 @@ impl Connection<Nvme> {
                 }
                 AdminTransfer {
                     direction: Direction::ToController,
-                    length: u32::try_from(CONNECT_DATA_LENGTH).unwrap_or(u32::MAX),
+                    length: CONNECT_DATA_LENGTH,
                 }
             }
             Queue::Admin(_) => AdminTransfer::of(&arrived.entry),
