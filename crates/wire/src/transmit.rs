@@ -15,6 +15,43 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PayloadId(pub u64);
 
+/// Data that a command returns to its peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// There is none.
+    None,
+    /// Copied into the arena.
+    Bytes(&'a [u8]),
+    /// Zero bytes.
+    Zeros(u32),
+    /// Sent by reference: `id` is released once its last byte has left. `bytes` are all its bytes,
+    /// for the length and for the data digest.
+    Buffer {
+        /// What [`Segment::Buffer`] will name.
+        id: PayloadId,
+        /// The bytes that will be sent, from index 0 of the payload.
+        bytes: &'a [u8],
+    },
+}
+
+impl Payload<'_> {
+    /// Bytes in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
+            Self::Zeros(length) => *length as usize,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A run of bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {

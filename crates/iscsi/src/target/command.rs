@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::pdu::{CmdSn, InitiatorTaskTag, Lun};
-use longshore_wire::transmit::PayloadId;
+pub use longshore_wire::transmit::Payload;
 
 /// Dense number of a task of this connection: `0..Connection::task_capacity()`, reused after the
 /// task has ended.
@@ -108,43 +108,6 @@ pub struct Completion<'a> {
     /// Bytes the command would move if the initiator's expectation were boundless: the residual
     /// count says how this differs from EDTL (§11.4.5.2).
     pub scsi_length: u64,
-}
-
-/// Data for the initiator.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// There is none.
-    None,
-    /// Copied into the arena.
-    Bytes(&'a [u8]),
-    /// Zero bytes.
-    Zeros(u32),
-    /// Sent by reference: `id` is released once its last byte has left. `bytes` are all its bytes,
-    /// for the length and for the data digest.
-    Buffer {
-        /// What [`longshore_wire::transmit::Segment::Buffer`] will name.
-        id: PayloadId,
-        /// The bytes that will be sent, from index 0 of the payload.
-        bytes: &'a [u8],
-    },
-}
-
-impl Payload<'_> {
-    /// Bytes in it.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
-            Self::Zeros(length) => *length as usize,
-        }
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// Where the next bytes of the connection belong.

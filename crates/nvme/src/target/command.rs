@@ -1,6 +1,6 @@
 //! What the driver of a connection sees of commands: entries in, completions out.
 
-use longshore_wire::transmit::PayloadId;
+pub use longshore_wire::transmit::Payload;
 
 use crate::command::SubmissionEntry;
 use crate::status::Status;
@@ -86,43 +86,6 @@ impl Completion<'_> {
             result: 0,
             data: Payload::None,
         }
-    }
-}
-
-/// Data for the host.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// There is none.
-    None,
-    /// Copied into the arena.
-    Bytes(&'a [u8]),
-    /// Zero bytes.
-    Zeros(u32),
-    /// Sent by reference: `id` is released once its last byte has left. `bytes` are all its bytes,
-    /// for the length and for the data digest.
-    Buffer {
-        /// What [`longshore_wire::transmit::Segment::Buffer`] will name.
-        id: PayloadId,
-        /// The bytes that will be sent, from index 0 of the payload.
-        bytes: &'a [u8],
-    },
-}
-
-impl Payload<'_> {
-    /// Bytes in it.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
-            Self::Zeros(length) => *length as usize,
-        }
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
