@@ -351,7 +351,7 @@ fn media_result(
 #[cold]
 fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
     tracing::warn!(volume = %unit.volume.identity().name, %error, "operation failed");
-    unit.statistics.count_error();
+    unit.statistics.count_error(error);
     match error {
         VolumeError::OutOfRange => MediaError::OutOfRange,
         VolumeError::ReadOnly => MediaError::ReadOnly,

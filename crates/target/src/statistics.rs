@@ -3,9 +3,10 @@
 //! Each shard counts for itself, on a cache line of its own, so that counting costs a few instructions
 //! and no core waits for another. Readers add up.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use longshore_block::media::{MediaOperation, Place};
+use longshore_volume::VolumeError;
 
 /// Counts of one shard. Only that shard changes them.
 #[repr(align(128))]
@@ -23,6 +24,8 @@ pub(crate) struct VolumeStatistics {
     shards: Box<[ShardCounts]>,
     /// Operations that the medium failed; rare enough to share.
     errors: AtomicU64,
+    /// A flush failed: what was written before may be lost, and writes are refused.
+    poisoned: AtomicBool,
 }
 
 /// What the counts were when somebody looked.
@@ -40,6 +43,7 @@ impl VolumeStatistics {
         Self {
             shards: (0..shards).map(|_| ShardCounts::default()).collect(),
             errors: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
         }
     }
 
@@ -62,8 +66,16 @@ impl VolumeStatistics {
     }
 
     /// The medium failed.
-    pub(crate) fn count_error(&self) {
+    pub(crate) fn count_error(&self, error: &VolumeError) {
         self.errors.fetch_add(1, Ordering::Relaxed);
+        if let VolumeError::Poisoned = error {
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the volume has refused something because a flush had failed.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
     }
 
     /// All counts at this moment.
@@ -118,7 +130,8 @@ mod tests {
         };
         statistics.count(1, write, data);
         statistics.count(1, MediaOperation::Flush, Place::None);
-        statistics.count_error();
+        statistics.count_error(&VolumeError::NoSpace);
+        assert!(!statistics.is_poisoned());
         let expected = Totals {
             reads: 2,
             read_bytes: 4608,
@@ -127,5 +140,7 @@ mod tests {
             errors: 1,
         };
         assert_eq!(statistics.totals(), expected);
+        statistics.count_error(&VolumeError::Poisoned);
+        assert!(statistics.is_poisoned());
     }
 }

@@ -76,7 +76,7 @@ impl Connection<Nvme> {
         if scratch_length > 0 {
             task.scratch = core.pool.take(scratch_length);
             if task.scratch.is_none() {
-                return self.finish_status(core, task, busy());
+                return self.finish_status(core, task, self.busy());
             }
         }
         match transfer.direction {
@@ -104,7 +104,7 @@ impl Connection<Nvme> {
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
         task.data_out = core.pool.take(length);
         let Some(buffer) = &task.data_out else {
-            return self.finish_status(core, task, busy());
+            return self.finish_status(core, task, self.busy());
         };
         task.writing = buffer.capacity();
         self.writing += task.writing;
@@ -406,9 +406,13 @@ impl Connection<Nvme> {
             }
         }
     }
-}
 
-/// There is no memory now: the host is to try again after a moment.
-pub(super) fn busy() -> Status {
-    Status::COMMAND_INTERRUPTED.retry_delay(1)
+    /// There is no memory now: the host is to try again, after a moment if it understands that.
+    pub(super) fn busy(&self) -> Status {
+        let status = Status::COMMAND_INTERRUPTED;
+        match self.protocol.controller() {
+            Some(controller) if controller.has_advanced_retry() => status.retry_delay(1),
+            _ => status,
+        }
+    }
 }

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::controller::{
-    DiscoveryEntry, Environment, HostAccess, HostRule, Limits as ControllerLimits, NamespaceConfig,
-    NamespaceGrant, QueueHandle, Statistics, SubsystemConfig as SubsystemParameters, SubsystemType,
-    Subsystems,
+    DiscoveryEntry, Environment, Health, HostAccess, HostRule, Limits as ControllerLimits,
+    NamespaceConfig, NamespaceGrant, QueueHandle, Statistics,
+    SubsystemConfig as SubsystemParameters, SubsystemType, Subsystems,
 };
 use longshore_nvme::nqn::Nqn;
 
@@ -256,6 +256,14 @@ impl Environment for PortEnvironment<'_> {
             write_commands: totals.writes,
             media_errors: totals.errors,
             ..Statistics::default()
+        }
+    }
+
+    fn health(&self, index: usize) -> Health {
+        let poisoned = self.shared.unit(index).statistics.is_poisoned();
+        Health {
+            degraded: poisoned,
+            read_only: poisoned,
         }
     }
 

@@ -8,7 +8,6 @@ use longshore_nvme::opcode::Direction;
 use longshore_nvme::status::Status;
 use longshore_nvme::target::ArrivedCommand;
 
-use super::execute::busy;
 use super::{Kind, Nvme, Queue, Task};
 use crate::connection::Connection;
 use crate::core::Core;
@@ -130,8 +129,9 @@ impl Connection<Nvme> {
         if length > 0 {
             let scratch = core.pool.take(pair.scratch_length());
             let (Some(mut data), Some(scratch)) = (core.pool.take(length), scratch) else {
-                self.finish_status(core, compare, busy());
-                return self.finish_status(core, write, busy());
+                let status = self.busy();
+                self.finish_status(core, compare, status);
+                return self.finish_status(core, write, status);
             };
             let middle = compare_length as usize;
             for (place, half) in [(0..middle, &compare), (middle..length, &write)] {
