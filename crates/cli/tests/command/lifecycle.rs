@@ -1,5 +1,6 @@
 //! From `ready` to the end: addresses, signals, the service manager, the log.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -77,12 +78,37 @@ fn both_families_are_served_on_both_engines() {
         return;
     }
     for engine in ["auto", "epoll"] {
-        let run = Run::serve_memory(&["--iscsi", "[::1]:0", "--engine", engine]).start();
+        let both = [
+            "--iscsi",
+            "[::1]:0",
+            "--nvme",
+            "[::1]:0",
+            "--nvme",
+            "127.0.0.1:0",
+        ];
+        let run = Run::serve_memory(&[&both[..], &["--engine", engine]].concat()).start();
         for address in run.addresses() {
             let initiator = Initiator::log_in(address, &Login::default()).unwrap();
             initiator.log_out().unwrap();
         }
+        for address in run.addresses_of("nvme") {
+            is_greeted(address);
+        }
     }
+}
+
+/// An ICReq is answered by an ICResp: it is NVMe/TCP that is spoken there.
+fn is_greeted(address: SocketAddr) {
+    let mut request = [0; 128];
+    (request[2], request[4]) = (128, 128);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream.write_all(&request).unwrap();
+    let mut response = [0; 128];
+    stream.read_exact(&mut response).unwrap();
+    assert_eq!(response[..8], [1, 0, 128, 0, 128, 0, 0, 0]);
 }
 
 #[test]
@@ -248,6 +274,9 @@ fn a_socket_that_is_passed_is_for_what_its_name_says() {
         let run = Run::serve(&["--volume", "disk0,backend=mem,size=1M"]);
         let run = with_socket(run, socket, name).start();
         assert_eq!(run.stdout(), format!("ready {name}={address}\n"));
+        if name != "iscsi" {
+            is_greeted(address);
+        }
     }
 }
 

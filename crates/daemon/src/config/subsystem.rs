@@ -1,6 +1,6 @@
 //! NVMe subsystems as they will be served: names, maps of namespaces, and which hosts get in.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use longshore_nvme::nqn::Nqn;
 use toml::Spanned;
@@ -296,23 +296,20 @@ fn all_volumes(volumes: usize) -> Result<Vec<NamespaceConfig>, ProblemKind> {
 pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &[String]) -> Vec<Warning> {
     let rules = subsystems.iter().flat_map(|subsystem| &subsystem.rules);
     let named = rules.flat_map(|rule| &rule.hosts);
-    let hosts: Vec<Option<&Nqn>> = named.map(Some).chain([None]).collect();
+    let mut known = HashSet::new();
     let mut warnings = Vec::new();
-    for host in hosts {
-        let mut first: HashMap<usize, &Nqn> = HashMap::new();
-        for subsystem in subsystems {
+    for host in named.map(Some).chain([None]) {
+        // Of each volume, the first subsystem that shows it.
+        let mut shown: HashMap<usize, usize> = HashMap::new();
+        for (index, subsystem) in subsystems.iter().enumerate() {
             for entry in subsystem.map_of(host).unwrap_or_default() {
-                let other = *first.entry(entry.volume).or_insert(&subsystem.nqn);
-                if *other == subsystem.nqn {
-                    continue;
-                }
-                let warning = Warning::VolumeInTwoSubsystems {
-                    volume: volumes[entry.volume].clone(),
-                    first: other.to_string(),
-                    second: subsystem.nqn.to_string(),
-                };
-                if !warnings.contains(&warning) {
-                    warnings.push(warning);
+                let first = *shown.entry(entry.volume).or_insert(index);
+                if first != index && known.insert((entry.volume, first, index)) {
+                    warnings.push(Warning::VolumeInTwoSubsystems {
+                        volume: volumes[entry.volume].clone(),
+                        first: subsystems[first].nqn.to_string(),
+                        second: subsystem.nqn.to_string(),
+                    });
                 }
             }
         }
