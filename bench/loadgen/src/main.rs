@@ -1,4 +1,4 @@
-//! `longshore-loadgen`: reads or writes at a given depth on one iSCSI connection for a while, and
+//! `longshore-loadgen`: reads or writes at a given depth for a while, over iSCSI or NVMe/TCP, and
 //! prints one line of `name=value` with what the client saw and what the server's processor paid.
 //!
 //! It is lean so that the server is what limits: one thread, one receive call for whatever has
@@ -6,7 +6,11 @@
 //! every byte arrives, but looks at no data.
 #![forbid(unsafe_code)]
 
-mod connection;
+mod address;
+mod figures;
+mod iscsi;
+mod load;
+mod nvme;
 mod options;
 
 use std::process::ExitCode;
@@ -14,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use longshore_tests::process::Process;
 
-use connection::Load;
-use options::Options;
+use load::Load;
+use options::{Length, Options};
 
 fn main() -> ExitCode {
     match Options::from_process().and_then(|options| run(&options)) {
@@ -29,13 +33,18 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> std::io::Result<()> {
     let mut load = Load::start(options)?;
-    // Caches, windows and buffers settle first.
-    load.run_until(Instant::now() + options.duration / 5)?;
-    load.forget_figures();
+    if let Length::Time(duration) = options.length {
+        // Caches, windows and buffers settle first.
+        load.run_until(Instant::now() + duration / 5)?;
+        load.figures.forget();
+    }
     let server = options.pid.map(Process::new);
     let cpu_before = server.map(Process::cpu_time).transpose()?;
     let started = Instant::now();
-    load.run_until(started + options.duration)?;
+    match options.length {
+        Length::Time(duration) => load.run_until(started + duration)?,
+        Length::Operations(count) => load.run_operations(count)?,
+    }
     let elapsed = started.elapsed();
     let cpu_after = server.map(Process::cpu_time).transpose()?;
     let cpu = cpu_after
@@ -47,10 +56,10 @@ fn run(options: &Options) -> std::io::Result<()> {
 
 fn report(options: &Options, load: &Load, elapsed: Duration, cpu: Option<Duration>) {
     #[allow(clippy::cast_precision_loss)] // Counts of operations are far below 2^52.
-    let operations = load.operations() as f64;
+    let operations = load.figures.operations as f64;
     let per_second = operations / elapsed.as_secs_f64();
     let megabytes = per_second * f64::from(options.size) / 1e6;
-    let latency = load.latency_ns();
+    let latency = &load.figures.latency_ns;
     let micros =
         |quantile| Duration::from_nanos(latency.value_at_quantile(quantile)).as_secs_f64() * 1e6;
     print!(
