@@ -35,7 +35,8 @@ usage: cargo xtask <command> [options]
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
-  bench         side by side with tgt [--quick] [--update] [--engine E] [--only POINT] [--rounds N]
+  bench         beside tgt, and NVMe beside iSCSI [--quick] [--update] [--engine E] [--only POINT]
+                [--rounds N] [--seconds S]; beside an earlier server: --before PROGRAM [--label TEXT]
 ";
 
 fn main() -> ExitCode {

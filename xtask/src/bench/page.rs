@@ -1,0 +1,123 @@
+//! The tables that `docs/benchmarks.md` keeps, and what they were measured on.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Plan;
+use crate::command::run_checked;
+use crate::workspace;
+
+/// Where and how a run was made, as a list; `others` are lines of its own.
+pub fn conditions(plan: &Plan, others: &[(&str, String)]) -> Result<String> {
+    let mut list = format!(
+        "- machine: {}\n- kernel: {}\n- commit: {}\n",
+        machine()?,
+        std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
+        commit(),
+    );
+    for (name, value) in others {
+        list += &format!("- {name}: {value}\n");
+    }
+    list += &format!(
+        "- engine: {}; {} rounds of {} s a point, interleaved; server on processor 0, client on \
+         processor 1\n\n",
+        plan.engine, plan.rounds, plan.seconds
+    );
+    Ok(list)
+}
+
+/// Replaces what the document keeps of this section.
+pub fn update(document: &Path, section: &str, page: &str) -> Result<()> {
+    let text = std::fs::read_to_string(document)
+        .with_context(|| format!("read {}", document.display()))?;
+    std::fs::write(document, replaced(&text, section, page)?)?;
+    Ok(())
+}
+
+/// The document with another page between the marks of a section.
+fn replaced(text: &str, section: &str, page: &str) -> Result<String> {
+    let begin = format!("<!-- begin of the kept run: {section} -->\n");
+    let end = format!("<!-- end of the kept run: {section} -->\n");
+    let (head, rest) = text
+        .split_once(&begin)
+        .with_context(|| format!("the document lacks {begin}"))?;
+    let (_, tail) = rest
+        .split_once(&end)
+        .with_context(|| format!("the document lacks {end}"))?;
+    Ok(format!("{head}{begin}\n{page}\n{end}{tail}"))
+}
+
+fn machine() -> Result<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown processor", |rest| {
+            rest.trim_start_matches(['\t', ' ', ':'])
+        });
+    let count = info
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
+    let memory = std::fs::read_to_string("/proc/meminfo")?;
+    let kib: u64 = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0);
+    Ok(format!(
+        "{count} × {model}, {} GiB, loopback",
+        (kib + (1 << 19)) >> 20
+    ))
+}
+
+/// The commit, with a mark when files differ from it.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        run_checked(
+            Command::new("git")
+                .args(arguments)
+                .current_dir(workspace::root()),
+            Duration::from_secs(10),
+        )
+    };
+    let Ok(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]);
+    let mark = if changed.is_ok_and(|text| text.is_empty()) {
+        ""
+    } else {
+        " with changes"
+    };
+    format!("{}{mark}", commit.trim())
+}
+
+/// What `tgtd` says of itself.
+pub fn tgt_version() -> String {
+    run_checked(
+        Command::new("tgtd").arg("--version"),
+        Duration::from_secs(5),
+    )
+    .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_a_place_for_each_section() {
+        let path = workspace::root().join("docs/benchmarks.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        for section in ["beside tgt", "NVMe beside iSCSI", "before and after"] {
+            let page = format!("a page about {section}");
+            let with_page = replaced(&text, section, &page).unwrap();
+            assert_eq!(with_page.matches(&page).count(), 1);
+            assert_eq!(replaced(&with_page, section, &page).unwrap(), with_page);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! One comparison: the load goes to one side and the other by turns.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Plan;
+use super::point::Point;
+use super::server::{CLIENT_CORE, SPAN, pinned};
+use crate::command::run_checked;
+
+/// One side of a comparison: a volume of a running server.
+pub struct Side {
+    /// What tables call it.
+    pub name: &'static str,
+    pub url: String,
+    /// The server's process.
+    pub pid: u32,
+}
+
+/// What one run of the load generator saw.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub iops: f64,
+    pub cpu_us: f64,
+    pub p99_us: f64,
+}
+
+/// The median of some rounds, and how far they lie apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    pub median: f64,
+    pub smallest: f64,
+    pub largest: f64,
+}
+
+/// A point with what all rounds gave, of both sides.
+pub struct Row {
+    pub point: Point,
+    /// Of each round: the first side, the second.
+    rounds: Vec<[Sample; 2]>,
+}
+
+impl Figure {
+    /// Of at least one value.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self {
+            median: values[values.len() / 2],
+            smallest: values[0],
+            largest: values[values.len() - 1],
+        }
+    }
+
+    /// (largest − smallest) / median.
+    pub fn spread(&self) -> f64 {
+        (self.largest - self.smallest) / self.median
+    }
+}
+
+/// Measures a point on both sides.
+pub fn measure(plan: &Plan, point: Point, sides: [&Side; 2]) -> Result<Row> {
+    let mut rounds = Vec::new();
+    for round in 0..plan.rounds {
+        let load = |side: usize| sample(plan, point, sides[side]);
+        // Who is second finds the machine as the first has left it, so they change places.
+        rounds.push(if round % 2 == 0 {
+            let first = load(0)?;
+            [first, load(1)?]
+        } else {
+            let second = load(1)?;
+            [load(0)?, second]
+        });
+    }
+    let row = Row { point, rounds };
+    println!("{}", row.in_one_line(sides));
+    Ok(row)
+}
+
+fn sample(plan: &Plan, point: Point, side: &Side) -> Result<Sample> {
+    let seconds = ("--seconds", plan.seconds.as_str());
+    let pid = side.pid.to_string();
+    let output = load(plan, point, &side.url, &[seconds, ("--pid", pid.as_str())])
+        .with_context(|| format!("{} on {}", point.name(), side.name))?;
+    let values = parse(&output)?;
+    let value = |name: &str| {
+        let value = values.get(name).copied();
+        value.with_context(|| format!("the load generator did not report {name}"))
+    };
+    Ok(Sample {
+        iops: value("iops")?,
+        cpu_us: value("server_cpu_us_per_operation")?,
+        p99_us: value("p99_us")?,
+    })
+}
+
+/// Runs the load generator; what it printed.
+pub fn load(plan: &Plan, point: Point, url: &str, options: &[(&str, &str)]) -> Result<String> {
+    let mut words = pinned(CLIENT_CORE);
+    words.push(plan.loadgen.display().to_string());
+    let (size, depth) = (point.size.to_string(), point.depth.to_string());
+    let span = SPAN.to_string();
+    let of_point = [
+        ("--url", url),
+        ("--operation", point.operation),
+        ("--size", &size),
+        ("--depth", &depth),
+        ("--span", &span),
+    ];
+    for (name, value) in of_point.iter().chain(options) {
+        words.extend([*name, *value].map(str::to_owned));
+    }
+    let mut command = Command::new(&words[0]);
+    run_checked(command.args(&words[1..]), Duration::from_secs(60))
+}
+
+/// Reads `name=value` pairs.
+fn parse(line: &str) -> Result<BTreeMap<String, f64>> {
+    line.split_whitespace()
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').with_context(|| format!("{pair:?}"))?;
+            Ok((
+                name.to_owned(),
+                value.parse().with_context(|| pair.to_owned())?,
+            ))
+        })
+        .collect()
+}
+
+impl Row {
+    /// One figure of one side.
+    pub fn figure(&self, side: usize, value: fn(&Sample) -> f64) -> Figure {
+        let of_side = self.rounds.iter().map(|round| value(&round[side]));
+        Figure::of(of_side.collect())
+    }
+
+    /// Second side / first side, round by round: what both had in common falls out.
+    pub fn ratio(&self, value: fn(&Sample) -> f64) -> Figure {
+        let ratio = |[first, second]: &[Sample; 2]| value(second) / value(first);
+        Figure::of(self.rounds.iter().map(ratio).collect())
+    }
+
+    /// The largest spread of IOPS and processor time of both sides.
+    pub fn worst_spread(&self) -> f64 {
+        let values: [fn(&Sample) -> f64; 2] = [|s| s.iops, |s| s.cpu_us];
+        let spreads = values
+            .iter()
+            .flat_map(|&value| [0, 1].map(|side| self.figure(side, value).spread()));
+        spreads.fold(0.0, f64::max)
+    }
+
+    /// For watching a run.
+    fn in_one_line(&self, sides: [&Side; 2]) -> String {
+        let mut line = format!("{:30}", self.point.name());
+        for (side, Side { name, .. }) in sides.iter().enumerate() {
+            let iops = self.figure(side, |s| s.iops).median;
+            let cpu_us = self.figure(side, |s| s.cpu_us).median;
+            line += &format!(" {name} {iops:>8.0} @ {cpu_us:>7.2} µs  ");
+        }
+        line
+    }
+}
+
+/// IOPS, processor time and latency of both sides, by medians.
+pub fn side_by_side(rows: &[Row], first: &str, second: &str) -> String {
+    let mut table = format!(
+        "| volume | operation | QD | IOPS, {first} | {second} | ratio | CPU µs/op, {first} | {second} \
+         | {second}/{first} | p99 µs, {first} | {second} | spread |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n"
+    );
+    for row in rows {
+        let both = |value| [0, 1].map(|side| row.figure(side, value).median);
+        let iops = both(|s| s.iops);
+        let cpu_us = both(|s| s.cpu_us);
+        let p99_us = both(|s| s.p99_us);
+        table += &format!(
+            "{} {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.1} | {:.0} | {:.0} | {:.0} % |\n",
+            row.point.cells(),
+            iops[0],
+            iops[1],
+            iops[0] / iops[1],
+            cpu_us[0],
+            cpu_us[1],
+            cpu_us[1] / cpu_us[0],
+            p99_us[0],
+            p99_us[1],
+            row.worst_spread() * 100.0
+        );
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::point;
+
+    fn row(iops: &[(f64, f64)]) -> Row {
+        let sample = |iops| Sample {
+            iops,
+            cpu_us: 1.0,
+            p99_us: 9.0,
+        };
+        Row {
+            point: point::protocols(true)[0],
+            rounds: iops.iter().map(|&(a, b)| [sample(a), sample(b)]).collect(),
+        }
+    }
+
+    #[test]
+    fn what_hits_both_sides_of_a_round_leaves_the_ratio_alone() {
+        let row = row(&[(100.0, 200.0), (50.0, 100.0), (80.0, 160.0)]);
+        let two = Figure {
+            median: 2.0,
+            smallest: 2.0,
+            largest: 2.0,
+        };
+        assert_eq!(row.ratio(|s| s.iops), two);
+        assert!((row.worst_spread() - 0.625).abs() < 1e-9);
+    }
+
+    #[test]
+    fn tables_show_medians_of_both_sides() {
+        let table = side_by_side(&[row(&[(300.0, 100.0)])], "NVMe", "iSCSI");
+        let last = table.lines().last().unwrap();
+        assert_eq!(
+            last,
+            "| null | read 4 KiB | 32 | 300 | 100 | 3.00 | 1.00 | 1.00 | 1.0 | 9 | 9 | 0 % |"
+        );
+    }
+
+    #[test]
+    fn the_line_of_the_load_generator_is_taken_apart() {
+        let values = parse("iops=10 p99_us=1.5\n").unwrap();
+        assert_eq!(values["p99_us"].to_string(), "1.5");
+        assert!(parse("nonsense").is_err());
+    }
+}
