@@ -104,7 +104,13 @@ impl Connection<Nvme> {
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
         task.data_out = core.pool.take(length);
         let Some(buffer) = &task.data_out else {
-            return self.finish_status(core, task, self.busy());
+            let status = self.busy();
+            if let Kind::Half(half) = &mut task.work.kind {
+                // The other half must find it.
+                half.fail(status);
+                return self.receive_data(task, 0);
+            }
+            return self.finish_status(core, task, status);
         };
         task.writing = buffer.capacity();
         self.writing += task.writing;

@@ -19,8 +19,15 @@ pub(super) struct Half {
     command: Command,
     /// Slots of both, first things first, once the second has arrived.
     pair: Option<(u32, u32)>,
-    /// Its data did not arrive well.
+    /// Its data did not arrive well, or there was no memory for them.
     failed: Option<Status>,
+}
+
+impl Half {
+    /// It fails as soon as its data have gone by and the other half is there.
+    pub(super) fn fail(&mut self, status: Status) {
+        self.failed = Some(status);
+    }
 }
 
 impl Connection<Nvme> {
@@ -80,7 +87,7 @@ impl Connection<Nvme> {
         let Kind::Half(half) = &mut task.work.kind else {
             return self.tasks.park(task);
         };
-        half.failed = failed;
+        half.failed = half.failed.or(failed);
         let pair = half.pair;
         let is_lone = pair.is_none();
         if let Some(aborted) = task.work.aborted.as_ref().filter(|_| is_lone) {
