@@ -281,6 +281,9 @@ impl Protocol for Nvme {
                 connection.queue_closed(core, &controller, 0);
             }
             Queue::Io(queue) => {
+                // Who waits for the end of the queue may bring its successor.
+                let host = queue.controller.host_identifier();
+                core.shared.hosts.leave(host, queue.life);
                 connection.queue_closed(core, &queue.controller, queue.id);
                 if connection.protocol.draining {
                     // Its admin queue waits for that.
@@ -288,8 +291,6 @@ impl Protocol for Nvme {
                     let note = Message::Note(address, Note::ControllerEvents);
                     core.shared.posts[address.shard as usize].send(note);
                 }
-                let host = queue.controller.host_identifier();
-                core.shared.hosts.leave(host, queue.life);
             }
         }
     }
