@@ -5,6 +5,7 @@ use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::status::Status;
 use longshore_tests::nvme::{Host, HostOptions, discover};
+use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
 
 use crate::{blocks, connect_by, volumes};
@@ -95,4 +96,26 @@ fn discovery_tells_a_host_only_of_what_it_may_use() {
         assert_eq!(names.len(), expected, "{names:?}");
         assert!(names.iter().any(|name| *name == OPEN));
     }
+}
+
+#[test]
+fn a_volume_that_is_read_only_is_write_protected_for_everybody() {
+    let scratch = Scratch::new("nvme-read-only");
+    let disk = scratch.join("disk0.img");
+    std::fs::write(&disk, vec![6; 1 << 20]).unwrap();
+    let server = ServerBuilder::new()
+        .volume(&format!(
+            "disk0,backend=file,path={},read-only",
+            disk.display()
+        ))
+        .nvme()
+        .start()
+        .unwrap();
+    let mut host = connect_by(&server, &HostOptions::default());
+    let read = host.read(blocks(0, 1)).unwrap().expect_success();
+    assert_eq!(read.data, [6; 512]);
+    let answer = host.write(blocks(0, 1), &[7; 512]).unwrap();
+    assert_eq!(answer.code(), Status::NAMESPACE_WRITE_PROTECTED);
+    let identify = host.identify(0x00, 1).unwrap();
+    assert_eq!(identify[99] & 1, 1, "NSATTR");
 }

@@ -1,5 +1,7 @@
 //! Discovery: which subsystems a host is told of, and where.
 
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
+
 use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
 use longshore_tests::nvme::{DISCOVERY, Host, HostOptions, SUBSYSTEM, discover};
@@ -65,6 +67,32 @@ fn an_unspecified_address_is_never_told() {
         assert_eq!(entry.address, "127.0.0.1", "where the host asked");
         assert_eq!(entry.service, port.to_string());
     }
+    drop(server);
+}
+
+#[test]
+fn a_listener_on_ipv6_is_told_as_such() {
+    let port = free_port().port();
+    let at = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    if TcpListener::bind(at).is_err() {
+        println!("skipped: this machine has no IPv6");
+        return;
+    }
+    let server = volumes()
+        .nvme()
+        .nvme_at(at, "")
+        .nvme_at(free_port(), ",advertise=[2001:db8::7]:4420")
+        .start()
+        .unwrap();
+    let (_, entries) = discover(at, &HostOptions::default()).unwrap();
+    // The loopback address of the other family says nothing to whoever asks by this one.
+    let mut families: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.address_family, entry.address.as_str()))
+        .collect();
+    families.sort_unstable();
+    assert_eq!(families, [(2, "2001:db8::7"), (2, "::1")]);
+    Host::connect(at, &HostOptions::default()).unwrap();
     drop(server);
 }
 

@@ -8,6 +8,7 @@ use longshore_block::media::Lba;
 use longshore_nvme::host::CommandSlot;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::status::Status;
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
@@ -20,6 +21,7 @@ fn serve(disk: &Path) -> Server {
             "disk0,backend=file,path={},size=16M",
             disk.display()
         ))
+        .iscsi()
         .nvme()
         .start()
         .unwrap()
@@ -75,6 +77,25 @@ fn a_volume_that_grows_is_an_event_and_a_changed_namespace() {
         block_bytes: 512,
     };
     host.write(last, &[1; 512]).unwrap().expect_success();
+}
+
+#[test]
+fn hosts_and_initiators_are_told_of_the_same_growth() {
+    let scratch = Scratch::new("nvme-events");
+    let disk = scratch.join("disk0.img");
+    let server = serve(&disk);
+    let mut host = connect(&server);
+    ask(&mut host);
+    let mut scsi = Initiator::ready(server.portal(0), &Login::numbered(1)).unwrap();
+    let waiting = request(&mut host);
+    grow(&disk, &server, 32 << 20);
+    host.admin.wait(waiting).unwrap().expect_success();
+    let told = scsi.command(0, &cdb::TEST_UNIT_READY, Data::None).unwrap();
+    let capacity_changed = (6, 0x2a, 0x09);
+    assert_eq!(told.sense_code(), Some(capacity_changed));
+    let capacity = scsi.command(0, &cdb::read_capacity_16(), Data::In(32));
+    let last = u64::from_be_bytes(capacity.unwrap().data[..8].try_into().unwrap());
+    assert_eq!(host.namespace_size(1).unwrap(), last + 1);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod both_protocols;
 mod commands;
 mod discovery;
 mod events;
+mod lifecycle;
 mod queues;
 mod reservations;
 

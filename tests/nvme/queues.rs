@@ -195,3 +195,21 @@ fn a_second_connect_on_a_queue_is_a_sequence_error_and_the_queue_lives() {
     host.read(blocks(0, 1)).unwrap().expect_success();
     host.property(Property::CSTS).unwrap();
 }
+
+#[test]
+fn commands_and_data_that_come_in_small_pieces_are_served() {
+    let server = serve();
+    for digests in [false, true] {
+        let options = HostOptions::default().digests(digests, digests);
+        let mut host = connect_by(&server, &options);
+        // TCP_NODELAY is set: a piece is a segment, more or less.
+        for (piece, count) in [(1, 1), (1, 17), (7, 20), (71, 40), (73, 40), (1459, 300)] {
+            host.queues[0].send_in_pieces(piece);
+            let data = pattern(count as usize * 512, piece);
+            let at = blocks(piece as u64 * 64, count);
+            host.write(at, &data).unwrap().expect_success();
+            let read = host.read(at).unwrap().expect_success();
+            assert_eq!(read.data, data, "pieces of {piece}");
+        }
+    }
+}

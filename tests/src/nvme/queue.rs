@@ -69,6 +69,8 @@ pub struct Queue {
     /// Commands that ended and were not waited for.
     ended: Vec<(CommandSlot, Answer)>,
     closed: Option<CloseReason>,
+    /// What is sent goes out in pieces of so many bytes.
+    piece: usize,
     /// R2Ts that have come.
     pub r2ts_seen: u32,
 }
@@ -92,6 +94,7 @@ impl Queue {
             pending: HashMap::new(),
             ended: Vec::new(),
             closed: None,
+            piece: usize::MAX,
             r2ts_seen: 0,
         };
         queue.flush()?;
@@ -128,6 +131,11 @@ impl Queue {
     /// Why the connection ended, if it did by a PDU.
     pub fn closed(&self) -> Option<CloseReason> {
         self.closed
+    }
+
+    /// From now on what is sent goes out in pieces of so many bytes.
+    pub fn send_in_pieces(&mut self, bytes: usize) {
+        self.piece = bytes;
     }
 
     /// Sends bytes as they are.
@@ -250,7 +258,10 @@ impl Queue {
             }
         }
         self.transmit.advance(bytes.len(), &mut Vec::new());
-        self.stream.write_all(&bytes)
+        for piece in bytes.chunks(self.piece) {
+            self.stream.write_all(piece)?;
+        }
+        Ok(())
     }
 
     /// Receives once and acts on it.

@@ -129,6 +129,16 @@ impl Nvme {
         }
     }
 
+    /// Whether the host is sending data it was asked for, or the rest of a command: what was taken in ends
+    /// only with them.
+    fn awaits_data(&self) -> bool {
+        let machine = &self.machine;
+        machine.is_inside_pdu()
+            || machine
+                .commands()
+                .any(|slot| machine.outstanding_data_out(slot))
+    }
+
     /// The controller, once connected.
     fn controller(&self) -> Option<&Arc<Controller>> {
         match &self.queue {
@@ -178,7 +188,7 @@ impl Protocol for Nvme {
     }
 
     fn receives(&self) -> bool {
-        !self.held && !self.draining
+        !self.held && (!self.draining || self.awaits_data())
     }
 
     fn is_established(&self) -> bool {
