@@ -51,6 +51,14 @@ impl Shared {
         &self.exports.units[index]
     }
 
+    /// A volume refuses writes because a flush has failed: hosts that want to know are told, once.
+    #[cold]
+    pub(crate) fn tell_of_failure(&self, unit: usize) {
+        if self.unit(unit).statistics.is_news() {
+            self.exports.nvme.subsystems.health_changed(unit);
+        }
+    }
+
     /// Tells a task's shard to let it try again.
     pub(crate) fn retry(&self, task: TaskAddress) {
         self.posts[task.connection.shard as usize].send(Message::Retry(task));

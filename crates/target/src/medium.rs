@@ -188,7 +188,11 @@ impl<P: Protocol> Connection<P> {
                 }
             }
         };
-        Medium::Now(media_result(unit, result))
+        let result = media_result(unit, result);
+        if let Err(MediaError::Poisoned) = result {
+            core.shared.tell_of_failure(wish.unit);
+        }
+        Medium::Now(result)
     }
 
     /// The ways of a read that need no buffer.
@@ -251,6 +255,9 @@ impl<P: Protocol> Connection<P> {
         };
         task.take_back(in_flight.home, in_flight.request.buffer);
         let result = media_result(core.shared.unit(in_flight.unit), result);
+        if let Err(MediaError::Poisoned) = result {
+            core.shared.tell_of_failure(in_flight.unit);
+        }
         P::run(self, core, task, TaskEvent::Media(result));
     }
 }

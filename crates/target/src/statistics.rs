@@ -26,6 +26,8 @@ pub(crate) struct VolumeStatistics {
     errors: AtomicU64,
     /// A flush failed: what was written before may be lost, and writes are refused.
     poisoned: AtomicBool,
+    /// Hosts have been told.
+    told: AtomicBool,
 }
 
 /// What the counts were when somebody looked.
@@ -44,6 +46,7 @@ impl VolumeStatistics {
             shards: (0..shards).map(|_| ShardCounts::default()).collect(),
             errors: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         }
     }
 
@@ -76,6 +79,11 @@ impl VolumeStatistics {
     /// Whether the volume has refused something because a flush had failed.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is the first time that somebody tells of the failure.
+    pub(crate) fn is_news(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
     }
 
     /// All counts at this moment.
