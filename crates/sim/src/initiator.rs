@@ -27,7 +27,8 @@ use crate::checker::Violation;
 use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 use crate::scene::Scene;
-use crate::workload::{Purpose, Task, look, make_up};
+use crate::workload::Purpose;
+use crate::workload::scsi::{Task, look, make_up};
 
 /// The one target there is.
 pub const TARGET: &str = "iqn.2026-11.local.longshore:simulated";
@@ -133,12 +134,6 @@ impl Initiator {
         self.commands.is_empty() && self.management.is_empty()
     }
 
-    /// Whether it is connected, or about to.
-    #[must_use]
-    pub const fn is_connected(&self) -> bool {
-        self.wire.is_some()
-    }
-
     /// Whether it has a session in which commands can be sent.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -149,13 +144,6 @@ impl Initiator {
     #[must_use]
     pub fn wants_connection(&self, now: u64) -> bool {
         matches!(self.state, State::Down { until } if until <= now) && self.wire.is_none()
-    }
-
-    /// It never connects again.
-    pub fn retire(&mut self) {
-        if matches!(self.state, State::Down { .. }) {
-            self.state = State::Gone;
-        }
     }
 
     /// It has a connection now: logs in.
@@ -410,15 +398,24 @@ impl Initiator {
                 {
                     return wrong("missing data".to_owned());
                 }
-                scene.succeeded(task, &outstanding.data_in)
+                if scene.is_excluded(
+                    self.index,
+                    false,
+                    task.unit,
+                    &task.purpose,
+                    outstanding.sent_at,
+                ) {
+                    return wrong("success in spite of a reservation".to_owned());
+                }
+                scene.succeeded(task.unit, &task.purpose, &outstanding.data_in)
             }
             Some(CHECK_CONDITION) => match sense_key(&outcome.sense) {
                 UNIT_ATTENTION => {
-                    scene.refused(task);
+                    scene.refused(task.unit, &task.purpose);
                     Ok(())
                 }
                 MISCOMPARE => scene
-                    .miscompared(task)
+                    .miscompared(task.unit, &task.purpose)
                     .unwrap_or_else(|| wrong("MISCOMPARE".to_owned())),
                 MEDIUM_ERROR | HARDWARE_ERROR | DATA_PROTECT | ABORTED_COMMAND
                     if scene.has_disk_errors(task.unit) =>
@@ -429,7 +426,11 @@ impl Initiator {
                 _ => wrong("an error without a cause".to_owned()),
             },
             Some(BUSY | TASK_SET_FULL) => {
-                scene.refused(task);
+                scene.refused(task.unit, &task.purpose);
+                Ok(())
+            }
+            Some(RESERVATION_CONFLICT) if scene.reservations[task.unit].used => {
+                scene.refused(task.unit, &task.purpose);
                 Ok(())
             }
             _ => wrong("an unexpected status".to_owned()),
@@ -571,13 +572,7 @@ impl Initiator {
             return;
         }
         let unit = self.random.index(scene.shapes.len());
-        let task = make_up(
-            unit,
-            scene.shapes[unit],
-            &mut self.random,
-            &mut scene.histories[unit],
-            scene.next_id,
-        );
+        let task = make_up(scene.maker(unit, &mut self.random));
         self.send(task, scene);
     }
 
@@ -745,6 +740,7 @@ fn lun(unit: usize) -> Lun {
 const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
 const BUSY: u8 = 0x08;
+const RESERVATION_CONFLICT: u8 = 0x18;
 const TASK_SET_FULL: u8 = 0x28;
 
 const MEDIUM_ERROR: u8 = 0x3;

@@ -43,8 +43,10 @@
 pub mod checker;
 pub mod disk;
 pub mod environment;
+pub mod host;
 pub mod initiator;
 pub mod network;
+pub mod party;
 pub mod platform;
 pub mod profile;
 pub mod random;

@@ -1,11 +1,13 @@
-//! What an initiator sees of the world while it takes its step, and what it tells the checkers.
+//! What an initiator or host sees of the world while it takes its step, and what it tells the checkers.
 
 use std::fmt;
 
 use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::environment::Shared;
-use crate::workload::{Purpose, Task, UnitShape};
+use crate::random::Random;
+use crate::stamp::WriteId;
+use crate::workload::{Maker, Purpose, UnitShape};
 
 /// Resets of a unit: tasks of all initiators vanish without an answer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +16,32 @@ pub struct Resets {
     open: usize,
     /// When the last one was over.
     last_end: Option<u64>,
+}
+
+/// A reservation that a host knows it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Which party.
+    pub holder: usize,
+    /// Nobody else reads either.
+    pub exclusive_access: bool,
+    /// Others that are registered may do the same.
+    pub registrants: bool,
+    /// When its holder came to know.
+    pub since: u64,
+}
+
+/// Reservations of a unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reservations {
+    /// The one that stands for certain.
+    pub held: Option<Reservation>,
+    /// There has been one, so that commands of others may be refused.
+    pub used: bool,
+    /// Commands sent so far that may end one.
+    pub disturbances: u64,
+    /// Those of them that may still come into effect.
+    pub disturbers: usize,
 }
 
 /// See the module documentation.
@@ -26,6 +54,8 @@ pub struct Scene<'a> {
     pub shapes: &'a [UnitShape],
     /// Resets of the units.
     pub resets: &'a mut [Resets],
+    /// Reservations of the units.
+    pub reservations: &'a mut [Reservations],
     /// Number of the last write.
     pub next_id: &'a mut u64,
     /// Commands sent in this run.
@@ -54,69 +84,92 @@ impl Scene<'_> {
         self.environment.lock().disks[unit].errors > 0
     }
 
-    /// A command was answered with GOOD.
+    /// What makes up commands for a unit.
+    pub fn maker<'m>(&'m mut self, unit: usize, random: &'m mut Random) -> Maker<'m> {
+        Maker {
+            unit,
+            shape: self.shapes[unit],
+            random,
+            history: &mut self.histories[unit],
+            next_id: self.next_id,
+        }
+    }
+
+    /// A command succeeded.
     ///
     /// # Errors
     /// When what it returned or claims cannot be.
-    pub fn succeeded(&mut self, task: &Task, data_in: &[u8]) -> Result<(), Violation> {
-        let history = &mut self.histories[task.unit];
-        match &task.purpose {
+    pub fn succeeded(
+        &mut self,
+        unit: usize,
+        purpose: &Purpose,
+        data_in: &[u8],
+    ) -> Result<(), Violation> {
+        let history = &mut self.histories[unit];
+        match purpose {
             Purpose::Look | Purpose::Stray => {}
             Purpose::Read { started, first } => history.read_done(*started, *first, data_in)?,
-            Purpose::Write { id, durable } => history.write_done(*id, *durable),
+            Purpose::Write { ids, durable } => {
+                for id in ids {
+                    history.write_done(*id, *durable);
+                }
+            }
             Purpose::Flush { started } => history.flush_done(*started),
-            Purpose::Compare {
+            Purpose::CompareAndWrite {
                 id,
                 started,
                 expected,
                 durable,
             } => history.compare_won(*id, *started, expected, *durable)?,
+            Purpose::Compare {
+                started,
+                first,
+                expected,
+            } => history.compare_matched(*started, *first, expected)?,
         }
         Ok(())
     }
 
-    /// A command was answered with MISCOMPARE. `None`: it is not one that compares.
-    pub fn miscompared(&mut self, task: &Task) -> Option<Result<(), Violation>> {
-        let Purpose::Compare {
-            id,
-            started,
-            expected,
-            ..
-        } = &task.purpose
-        else {
-            return None;
-        };
-        Some(self.histories[task.unit].compare_lost(*id, *started, expected))
+    /// A command found other data than it hoped for. `None`: it is not one that compares.
+    pub fn miscompared(&mut self, unit: usize, purpose: &Purpose) -> Option<Result<(), Violation>> {
+        let history = &mut self.histories[unit];
+        match purpose {
+            Purpose::CompareAndWrite {
+                id,
+                started,
+                expected,
+                ..
+            } => Some(history.compare_lost(*id, *started, expected)),
+            Purpose::Compare {
+                started,
+                first,
+                expected,
+            } => Some(history.compare_differed(*started, *first, expected)),
+            _ => None,
+        }
     }
 
     /// A command was refused before it did anything.
-    pub fn refused(&mut self, task: &Task) {
-        let history = &mut self.histories[task.unit];
-        match &task.purpose {
-            Purpose::Look | Purpose::Stray => {}
-            Purpose::Read { started, .. } | Purpose::Flush { started } => {
-                history.read_over(*started);
-            }
-            Purpose::Write { id, .. } => history.write_refused(*id),
-            Purpose::Compare { id, started, .. } => {
-                history.read_over(*started);
-                history.write_refused(*id);
-            }
-        }
+    pub fn refused(&mut self, unit: usize, purpose: &Purpose) {
+        self.end(unit, purpose, History::write_refused);
     }
 
     /// A command failed or was aborted: nobody knows how far it came, but it does no more.
     pub fn give_up(&mut self, unit: usize, purpose: &Purpose) {
+        self.end(unit, purpose, History::write_over);
+    }
+
+    fn end(&mut self, unit: usize, purpose: &Purpose, write: impl Fn(&mut History, WriteId)) {
         let history = &mut self.histories[unit];
         match purpose {
             Purpose::Look | Purpose::Stray => {}
-            Purpose::Read { started, .. } | Purpose::Flush { started } => {
+            Purpose::Read { started, .. }
+            | Purpose::Flush { started }
+            | Purpose::Compare { started, .. } => history.read_over(*started),
+            Purpose::Write { ids, .. } => ids.iter().for_each(|id| write(history, *id)),
+            Purpose::CompareAndWrite { id, started, .. } => {
                 history.read_over(*started);
-            }
-            Purpose::Write { id, .. } => history.write_over(*id),
-            Purpose::Compare { id, started, .. } => {
-                history.read_over(*started);
-                history.write_over(*id);
+                write(history, *id);
             }
         }
     }
@@ -145,5 +198,28 @@ impl Scene<'_> {
     pub fn is_swallowed(&self, unit: usize, sent_at: u64) -> bool {
         let resets = &self.resets[unit];
         resets.open > 0 || resets.last_end.is_some_and(|end| sent_at <= end)
+    }
+
+    /// Whether a command that was sent at `sent_at` cannot have been let pass, because of a reservation that
+    /// stood before and still stands.
+    #[must_use]
+    pub fn is_excluded(
+        &self,
+        party: usize,
+        registers: bool,
+        unit: usize,
+        purpose: &Purpose,
+        sent_at: u64,
+    ) -> bool {
+        let Some(held) = self.reservations[unit].held else {
+            return false;
+        };
+        let is_concerned = purpose.writes()
+            || held.exclusive_access
+                && matches!(purpose, Purpose::Read { .. } | Purpose::Compare { .. });
+        held.holder != party
+            && held.since < sent_at
+            && is_concerned
+            && !(registers && held.registrants)
     }
 }

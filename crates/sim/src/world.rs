@@ -1,4 +1,4 @@
-//! One run: a server, its initiators, its troubles, and what must hold at the end.
+//! One run: a server, its initiators and hosts, its troubles, and what must hold at the end.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::MetadataExt;
@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
+use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{EngineChoice, Event as ReactorEvent, Readiness};
 use longshore_target::config::{
-    Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitPolicy,
+    Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, ServerConfig,
+    SubsystemConfig, TargetConfig, TransmitPolicy,
 };
 use longshore_target::platform::Platform;
 use longshore_target::stepped::{Next, SteppedServer};
@@ -22,12 +24,14 @@ use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::disk::Disk;
 use crate::environment::{Environment, Event, MICROSECOND, MILLISECOND, SECOND, Shared};
+use crate::host::{Host, SUBSYSTEM};
 use crate::initiator::{Initiator, TARGET};
 use crate::network::{SimLink, Wire};
+use crate::party::Party;
 use crate::platform::{SimPlatform, SimVolume};
 use crate::profile::Profile;
 use crate::random::Random;
-use crate::scene::{Resets, Scene};
+use crate::scene::{Reservations, Resets, Scene};
 use crate::workload::UnitShape;
 
 /// Virtual time after which no new commands are sent, however few there have been.
@@ -58,10 +62,11 @@ pub struct World {
     ended: Vec<bool>,
     events: Vec<Vec<ReactorEvent>>,
     turn_at: Vec<Option<u64>>,
-    initiators: Vec<Initiator>,
+    parties: Vec<Party>,
     histories: Vec<History>,
     shapes: Vec<UnitShape>,
     resets: Vec<Resets>,
+    reservations: Vec<Reservations>,
     next_id: u64,
     pub(crate) steps: u64,
     steps_max: u64,
@@ -102,7 +107,16 @@ impl World {
             None => Profile::draw(&mut random),
         };
         let shards = random.pick(&[1, 2, 2]);
-        let initiators = random.between(1, 4);
+        let (initiators, hosts) = random.pick(&[
+            (2, 0),
+            (4, 0),
+            (0, 1),
+            (0, 2),
+            (1, 1),
+            (2, 1),
+            (1, 2),
+            (2, 2),
+        ]);
         let environment = Environment::new(Random::new(random.number()), profile, settings.echo);
         let mut world = Self {
             environment: Shared::new(environment),
@@ -111,13 +125,11 @@ impl World {
             ended: vec![false; shards],
             events: (0..shards).map(|_| Vec::new()).collect(),
             turn_at: vec![None; shards],
-            initiators: (0..initiators)
-                .zip(0..)
-                .map(|(_, index)| Initiator::new(index, Random::new(random.number())))
-                .collect(),
+            parties: parties(initiators, hosts, &mut random),
             histories: Vec::new(),
             shapes: Vec::new(),
             resets: Vec::new(),
+            reservations: Vec::new(),
             next_id: 0,
             steps: 0,
             steps_max: settings.steps,
@@ -158,12 +170,13 @@ impl World {
             sectors: sectors as u64,
         });
         self.resets.push(Resets::default());
+        self.reservations.push(Reservations::default());
     }
 
     fn config(&self) -> ServerConfig {
         let name = IscsiName::parse(TARGET).expect("a valid name");
         // Nothing listens; but discovery needs an address to tell.
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind to loopback");
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind to loopback");
         let volumes = self.shapes.iter().zip(&self.files).zip(0_usize..);
         let volumes = volumes.map(|((shape, path), unit)| {
             let mut spec = VolumeSpec::new(format!("unit{unit}"), BackendKind::File);
@@ -177,6 +190,12 @@ impl World {
         let volumes: Vec<_> = volumes.collect();
         let luns = (0..volumes.len()).zip(0..).map(|(volume, lun)| LunConfig {
             lun,
+            volume,
+            read_only: false,
+        });
+        let namespaces = (0..volumes.len()).zip(1..);
+        let namespaces = namespaces.map(|(volume, nsid)| NamespaceMapEntry {
+            nsid,
             volume,
             read_only: false,
         });
@@ -194,12 +213,21 @@ impl World {
             volumes,
             discovery: Authentication::none(),
             listeners: vec![ListenerConfig {
-                listener,
+                listener: bind(),
                 advertise: None,
                 portal_group_tag: 1,
             }],
-            subsystems: Vec::new(),
-            nvme_listeners: Vec::new(),
+            subsystems: vec![SubsystemConfig {
+                nqn: Nqn::new(SUBSYSTEM).expect("a valid name"),
+                serial: None,
+                hosts: Vec::new(),
+                default_namespaces: Some(namespaces.collect()),
+            }],
+            nvme_listeners: vec![NvmeListenerConfig {
+                listener: bind(),
+                advertise: None,
+                discovery_only: false,
+            }],
             engine: EngineChoice::default(),
             cores: Vec::new(),
             transmit: TransmitPolicy::default(),
@@ -230,7 +258,7 @@ impl World {
     /// The first promise that is broken.
     pub fn run(&mut self) -> Result<(), Violation> {
         self.start_server();
-        for index in 0..self.initiators.len() {
+        for index in 0..self.parties.len() {
             self.environment.lock().plan(0, Event::Initiator { index });
         }
         self.plan_trouble();
@@ -348,30 +376,27 @@ impl World {
         let now = self.environment.lock().now;
         if self.server.is_some()
             && self.phase != Phase::Ending
-            && self.initiators[index].wants_connection(now)
+            && self.parties[index].wants_connection(now)
         {
             self.connect(index, now);
         }
-        self.with(index, Initiator::step)
+        self.with(index, Party::step)
     }
 
-    /// Does something with an initiator in its scene.
-    fn with<R>(
-        &mut self,
-        index: usize,
-        act: impl FnOnce(&mut Initiator, &mut Scene<'_>) -> R,
-    ) -> R {
+    /// Does something with a party in its scene.
+    fn with<R>(&mut self, index: usize, act: impl FnOnce(&mut Party, &mut Scene<'_>) -> R) -> R {
         let mut scene = Scene {
             environment: &self.environment,
             histories: &mut self.histories,
             shapes: &self.shapes,
             resets: &mut self.resets,
+            reservations: &mut self.reservations,
             next_id: &mut self.next_id,
             steps: &mut self.steps,
             quiet: self.phase != Phase::Working,
             closing: matches!(self.phase, Phase::LoggingOut | Phase::Ending),
         };
-        act(&mut self.initiators[index], &mut scene)
+        act(&mut self.parties[index], &mut scene)
     }
 
     fn connect(&mut self, index: usize, now: u64) {
@@ -380,14 +405,16 @@ impl World {
         let wire = environment.wires.len();
         environment.wires.push(Wire::new(index, shard));
         environment.trace(format_args!(
-            "initiator {index}: connects to shard {shard}, wire {wire}"
+            "party {index}: connects to shard {shard}, wire {wire}"
         ));
         drop(environment);
         let link = SimLink::new(self.environment.clone(), wire);
         if let Some(server) = &self.server {
-            server.accept(shard, Box::new(link), 0);
+            // The listeners of iSCSI are counted first.
+            let portal = usize::from(self.parties[index].is_host());
+            server.accept(shard, Box::new(link), portal);
         }
-        self.initiators[index].connected(wire, now);
+        self.parties[index].connected(wire, now);
         self.ensure_turn_soon(shard);
     }
 
@@ -446,29 +473,30 @@ impl World {
 
     /// Something happens to a connection.
     fn cut(&mut self) {
-        let connected: Vec<usize> = (0..self.initiators.len())
-            .filter(|index| self.initiators[*index].is_connected())
+        let connected: Vec<usize> = (0..self.parties.len())
+            .filter(|index| self.parties[*index].is_connected())
             .collect();
         if connected.is_empty() {
             return;
         }
         let index = self.random.pick(&connected);
-        let Some(wire) = self.initiators[index].wire else {
-            return;
-        };
+        let wires = self.parties[index].wires();
+        let wire = self.random.pick(&wires);
         match self.random.below(3) {
             0 => {
                 let mut environment = self.environment.lock();
                 environment.trace(format_args!("wire {wire}: reset"));
                 environment.reset(wire);
             }
-            1 => self.with(index, |initiator, scene| initiator.hang_up(scene)),
+            1 => self.with(index, |party, scene| party.hang_up(scene)),
             _ => {
                 let mut environment = self.environment.lock();
-                environment.trace(format_args!("wire {wire}: vanishes"));
-                environment.vanish(wire);
+                for wire in wires {
+                    environment.trace(format_args!("wire {wire}: vanishes"));
+                    environment.vanish(wire);
+                }
                 drop(environment);
-                self.with(index, |initiator, scene| initiator.lost(scene, "vanished"));
+                self.with(index, |party, scene| party.vanished(scene));
             }
         }
     }
@@ -501,6 +529,12 @@ impl World {
                 disk.kill(random);
                 history.process_killed(disk.cache())?;
             }
+        }
+        for reservations in &mut self.reservations {
+            // None of them was to survive. Answers that tell of them may still be on their way.
+            reservations.held = None;
+            reservations.disturbances += 1;
+            reservations.disturbers = 0;
         }
         let pause = environment.random.between(MICROSECOND, 5 * MILLISECOND);
         self.restart_at = Some(environment.now + pause);
@@ -537,21 +571,20 @@ impl World {
             Phase::Settling
                 if self.server.is_some()
                     && !is_suspect()
-                    && self.initiators.iter().all(|i| i.is_idle() && i.is_up()) =>
+                    && self.parties.iter().all(Party::is_settled) =>
             {
                 let in_order = self.random.chance(7000);
                 self.enter(Phase::LoggingOut);
-                for initiator in &mut self.initiators {
-                    if in_order {
-                        initiator.log_out(now);
+                if in_order {
+                    for index in 0..self.parties.len() {
+                        self.with(index, Party::log_out);
                     }
-                }
-                if !in_order {
+                } else {
                     self.shut_down();
                 }
             }
             Phase::LoggingOut
-                if !self.initiators.iter().any(Initiator::is_connected) && self.is_quiet()? =>
+                if !self.parties.iter().any(Party::is_connected) && self.is_quiet()? =>
             {
                 self.shut_down();
             }
@@ -629,10 +662,27 @@ impl World {
     }
 }
 
+fn parties(initiators: usize, hosts: usize, random: &mut Random) -> Vec<Party> {
+    let mut own = || Random::new(random.number());
+    let initiators = (0..initiators).map(|index| (index, None));
+    let first = initiators.len();
+    let hosts = (0..hosts).zip(0_u64..);
+    let hosts = hosts.map(|(index, number)| (first + index, Some(number)));
+    initiators
+        .chain(hosts)
+        .map(|(index, host)| match host {
+            None => Party::Initiator(Box::new(Initiator::new(index, own()))),
+            Some(number) => Party::Host(Box::new(Host::new(index, number, own()))),
+        })
+        .collect()
+}
+
 fn limits(random: &mut Random) -> Limits {
     Limits {
         queue_depth: u32::try_from(random.pick(&[1, 4, 16, 64])).expect("small"),
         memory: random.pick(&[1 << 20, 4 << 20, 64 << 20]),
+        nvme_queue_depth: u16::try_from(random.pick(&[32, 128])).expect("small"),
+        in_capsule_data: u32::try_from(random.pick(&[1024, 8192, 32_768])).expect("small"),
         ..Limits::default()
     }
 }

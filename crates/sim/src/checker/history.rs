@@ -1,4 +1,4 @@
-//! What each sector of a unit may hold, from what initiators sent and what was acknowledged.
+//! What each sector of a unit may hold, from what initiators and hosts sent and what was acknowledged.
 //!
 //! A write happens at some moment between its command and its answer. Of two writes whose times do
 //! not overlap the order is known; of others it is not, and either may win. From that follows which
@@ -143,12 +143,25 @@ impl History {
 
     /// A write command is being sent.
     pub fn begin_write(&mut self, id: WriteId, range: Range<u64>, pattern: Pattern) {
+        self.begin(id, range, |sector| pattern.stamp(id, sector));
+    }
+
+    /// A copy to `first` and behind it is being sent, of sectors that hold these stamps, and will until
+    /// it is over.
+    pub fn begin_copy(&mut self, id: WriteId, first: u64, stamps: &[Stamp]) {
+        let range = first..first + stamps.len() as u64;
+        self.begin(id, range, |sector| {
+            stamps[crate::random::to_usize(sector - first)]
+        });
+    }
+
+    fn begin(&mut self, id: WriteId, range: Range<u64>, stamp: impl Fn(u64) -> Stamp) {
         let start = self.tick();
         self.writes.insert(id, range.clone());
         for (sector, records) in self.records(range) {
             records.push(Record {
                 id,
-                stamp: pattern.stamp(id, sector),
+                stamp: stamp(sector),
                 start,
                 last: None,
                 by: None,
@@ -158,6 +171,12 @@ impl History {
                 winner: None,
             });
         }
+    }
+
+    /// Where it goes, if that is still of interest.
+    #[must_use]
+    pub fn place_of(&self, id: WriteId) -> Option<Range<u64>> {
+        self.writes.get(&id).cloned()
     }
 
     /// It was acknowledged.
@@ -260,6 +279,81 @@ impl History {
             .map_or(Stamp::ZEROS, |record| record.stamp)
     }
 
+    /// What a read from now on returns, if that is certain.
+    #[must_use]
+    pub fn certain(&self, sector: u64) -> Option<Stamp> {
+        let records = &self.sectors[crate::random::to_usize(sector)];
+        let (now, later) = (self.now, Tick(self.now.0 + 1));
+        let mut possible = records
+            .iter()
+            .filter(|record| is_legal(records, record, now, later));
+        let first = possible.next()?;
+        let settled = first.last.is_some() && possible.next().is_none();
+        settled.then_some(first.stamp)
+    }
+
+    /// A compare that began at `start` found nothing else than `expected` from sector `first` on.
+    ///
+    /// # Errors
+    /// When it cannot have found that.
+    pub fn compare_matched(
+        &mut self,
+        start: Started,
+        first: u64,
+        expected: &[Stamp],
+    ) -> Result<(), Violation> {
+        let mut bytes = vec![0; expected.len() * SECTOR];
+        for (part, stamp) in bytes.chunks_mut(SECTOR).zip(expected) {
+            stamp.fill(part);
+        }
+        self.read_done(start, first, &bytes)
+    }
+
+    /// A compare that began at `start` found something else than `expected` from sector `first` on.
+    ///
+    /// # Errors
+    /// When it cannot have.
+    pub fn compare_differed(
+        &mut self,
+        start: Started,
+        first: u64,
+        expected: &[Stamp],
+    ) -> Result<(), Violation> {
+        let end = self.tick();
+        self.reads.remove(&start);
+        self.look_for_difference(start, end, first, expected, None)
+    }
+
+    fn look_for_difference(
+        &mut self,
+        start: Started,
+        end: Tick,
+        first: u64,
+        expected: &[Stamp],
+        except: Option<WriteId>,
+    ) -> Result<(), Violation> {
+        let unit = self.unit;
+        let range = first..first + expected.len() as u64;
+        let different = self
+            .records(range)
+            .zip(expected)
+            .any(|((_, records), expected)| {
+                records.iter().any(|record| {
+                    Some(record.id) != except
+                        && record.stamp != *expected
+                        && is_legal(records, record, start, end)
+                })
+            });
+        if different {
+            Ok(())
+        } else {
+            Err(Violation::FalseMiscompare {
+                unit,
+                sector: first,
+            })
+        }
+    }
+
     /// COMPARE AND WRITE `id`, begun at `start`, found `expected` and wrote.
     ///
     /// # Errors
@@ -330,25 +424,8 @@ impl History {
     ) -> Result<(), Violation> {
         let now = self.tick();
         self.reads.remove(&start);
-        let unit = self.unit;
-        let range = self.writes[&id].clone();
-        let first = range.start;
-        let different = self
-            .records(range)
-            .zip(expected)
-            .any(|((_, records), expected)| {
-                records.iter().any(|record| {
-                    record.id != id
-                        && record.stamp != *expected
-                        && is_legal(records, record, start, now)
-                })
-            });
-        if !different {
-            return Err(Violation::FalseMiscompare {
-                unit,
-                sector: first,
-            });
-        }
+        let first = self.writes[&id].start;
+        self.look_for_difference(start, now, first, expected, Some(id))?;
         self.write_refused(id);
         Ok(())
     }
@@ -487,6 +564,10 @@ fn is_legal(records: &[Record], record: &Record, start: Tick, end: Tick) -> bool
 fn learn(records: &mut [Record], stamp: Stamp, start: Tick, end: Tick) {
     if stamp == Stamp::ZEROS {
         // Zeros do not tell whose they are.
+        return;
+    }
+    if records.iter().filter(|r| r.stamp == stamp).count() > 1 {
+        // Nor do stamps that were copied here again.
         return;
     }
     let alone = records

@@ -1,0 +1,214 @@
+//! One connection of a host: the real host machine, and what was sent through it.
+
+use std::collections::BTreeMap;
+
+use longshore_nvme::command::CommandId;
+use longshore_nvme::host::{
+    Command, CommandSlot, Connection, ConnectionConfig, Event, Outcome, Payload, Transfer,
+};
+use longshore_wire::transmit::{Segment, Transmit};
+
+use crate::environment::Shared;
+
+/// What a command under way is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Errand {
+    Connect,
+    /// Property Get of CAP, the first thing done with a controller.
+    Capabilities,
+    /// Property Set of CC.
+    Configure,
+    /// Property Get of CSTS.
+    Status,
+    Identify,
+    NumberOfQueues,
+    AsyncEvent,
+    LogPage,
+    KeepAlive,
+    /// Abort of a job.
+    Abort(u64),
+    /// Part of a job.
+    Job {
+        serial: u64,
+        part: usize,
+    },
+    /// The next step of what is done about a reservation.
+    Reservation,
+}
+
+/// What came of a receive.
+#[derive(Debug)]
+pub(super) enum Happening {
+    /// The connection is initialized.
+    Ready,
+    /// A command has ended.
+    Done {
+        errand: Errand,
+        outcome: Outcome,
+        data: Vec<u8>,
+        /// All data that were asked for have come.
+        whole: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Exchange {
+    errand: Errand,
+    data_out: Vec<u8>,
+    data_in: Vec<u8>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// QID.
+    pub id: u16,
+    pub wire: usize,
+    pub entries: u16,
+    /// SQHD means something.
+    pub flow_control: bool,
+    /// Its Connect has succeeded.
+    pub connected: bool,
+    /// It does not read until then.
+    pub stopped_until: u64,
+    /// Connections of this host that had come to their end at the target when this one was connected:
+    /// nothing of them acts any more once this one answers.
+    pub predecessors: Vec<usize>,
+    machine: Connection,
+    transmit: Transmit,
+    exchanges: BTreeMap<u16, Exchange>,
+}
+
+impl Queue {
+    pub(super) fn new(id: u16, wire: usize, entries: u16, config: ConnectionConfig) -> Self {
+        let mut transmit = Transmit::new();
+        Self {
+            id,
+            wire,
+            entries,
+            flow_control: true,
+            connected: false,
+            stopped_until: 0,
+            predecessors: Vec::new(),
+            machine: Connection::new(config, &mut transmit),
+            transmit,
+            exchanges: BTreeMap::new(),
+        }
+    }
+
+    /// How many commands can be sent now.
+    pub(super) fn room(&self) -> usize {
+        if self.machine.is_ready() {
+            self.machine.slots_free()
+        } else {
+            0
+        }
+    }
+
+    pub(super) fn set_in_capsule_data_bytes(&mut self, bytes: u32) {
+        self.machine.set_in_capsule_data_bytes(bytes);
+    }
+
+    /// Whether a command for that errand is under way.
+    pub(super) fn is_about(&self, errand: Errand) -> bool {
+        self.count(errand) > 0
+    }
+
+    pub(super) fn count(&self, errand: Errand) -> usize {
+        let exchanges = self.exchanges.values();
+        exchanges.filter(|e| e.errand == errand).count()
+    }
+
+    /// Sends a command, for which there is [room](Self::room).
+    pub(super) fn submit(&mut self, errand: Errand, command: &Command, data: &[u8]) -> CommandId {
+        let slot = self
+            .machine
+            .submit(command, Payload::Bytes(data), &mut self.transmit)
+            .expect("the caller looked for room");
+        let data_in = match command.transfer {
+            Transfer::ToHost(length) => vec![0xee; length as usize],
+            Transfer::None | Transfer::ToController(_) => Vec::new(),
+        };
+        let exchange = Exchange {
+            errand,
+            data_out: data.to_vec(),
+            data_in,
+        };
+        self.exchanges.insert(slot.0, exchange);
+        self.machine.command_id(slot)
+    }
+
+    /// Feeds bytes to the machine.
+    ///
+    /// # Errors
+    /// What the controller did wrong.
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) -> Result<Vec<Happening>, String> {
+        let mut happenings = Vec::new();
+        loop {
+            match self.machine.next(&mut bytes, &mut self.transmit) {
+                Event::NeedMore => return Ok(happenings),
+                Event::Ready => happenings.push(Happening::Ready),
+                Event::DataIn {
+                    slot,
+                    buffer_offset,
+                    bytes,
+                } => {
+                    let start = buffer_offset as usize;
+                    let data = &mut self.exchange(slot).data_in;
+                    data[start..start + bytes.len()].copy_from_slice(bytes);
+                }
+                Event::R2t(request) => {
+                    let start = request.buffer_offset as usize;
+                    let exchange = &self.exchanges[&request.slot.0];
+                    let data = &exchange.data_out[start..start + request.length as usize];
+                    let payload = Payload::Bytes(data);
+                    self.machine
+                        .send_data(&request, payload, &mut self.transmit);
+                }
+                Event::Completed { slot, outcome } => {
+                    let exchange = self.exchanges.remove(&slot.0);
+                    let exchange = exchange.expect("the machine knows its commands");
+                    if let Some(head) = outcome.sq_head
+                        && self.flow_control
+                        && head >= self.entries
+                    {
+                        return Err(format!("SQHD {head} of {} entries", self.entries));
+                    }
+                    let whole = exchange.data_in.len() == outcome.data_in_length as usize;
+                    happenings.push(Happening::Done {
+                        errand: exchange.errand,
+                        outcome,
+                        data: exchange.data_in,
+                        whole,
+                    });
+                }
+                Event::Close(reason) => return Err(format!("{reason:?}")),
+            }
+        }
+    }
+
+    fn exchange(&mut self, slot: CommandSlot) -> &mut Exchange {
+        let exchange = self.exchanges.get_mut(&slot.0);
+        exchange.expect("the machine knows its commands")
+    }
+
+    /// Hands over to the network what it takes.
+    pub(super) fn pump(&mut self, environment: &Shared) {
+        let mut environment = environment.lock();
+        loop {
+            let next = self.transmit.segments().next();
+            let Some(segment) = next else {
+                break;
+            };
+            let Segment::Arena { start, length } = segment else {
+                unreachable!("a host's data is copied into the queue");
+            };
+            let bytes = &self.transmit.arena()[start..start + length];
+            let sent = environment.send_to_target(self.wire, bytes);
+            self.transmit.advance(sent, &mut Vec::new());
+            if sent < length {
+                break;
+            }
+        }
+    }
+}
