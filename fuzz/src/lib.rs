@@ -9,6 +9,8 @@
 mod codecs;
 mod config;
 mod device;
+mod input;
+mod nvme;
 mod sessions;
 mod structured;
 
@@ -28,6 +30,12 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pdu_sequences", structured::pdu_sequences),
     ("device_sequences", structured::device_sequences),
     ("persistent_reserve_out", structured::persistent_reserve_out),
+    ("nvme_headers", nvme::nvme_headers),
+    ("nvme_target_bytes", nvme::nvme_target_bytes),
+    ("nvme_target_sequences", nvme::nvme_target_sequences),
+    ("nvme_host_sequences", nvme::nvme_host_sequences),
+    ("nvme_admin_commands", nvme::nvme_admin_commands),
+    ("nvme_io_commands", nvme::nvme_io_commands),
     ("config_file", config::config_file),
     ("volume_argument", config::volume_argument),
 ];

@@ -17,7 +17,7 @@ use longshore_iscsi::target::{
 };
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 
-use super::input::Input;
+use crate::input::Input;
 
 const TARGET: &str = "iqn.2026-11.local.longshore:fuzz";
 const INITIATOR: &str = "iqn.2026-11.local.longshore:fuzzer";
@@ -273,7 +273,7 @@ impl Target {
 }
 
 /// All that is queued. Payload by reference counts as zeros.
-fn drain(transmit: &mut Transmit) -> Vec<u8> {
+pub(crate) fn drain(transmit: &mut Transmit) -> Vec<u8> {
     let mut stream = Vec::new();
     for segment in transmit.segments() {
         match segment {

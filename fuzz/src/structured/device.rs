@@ -13,7 +13,7 @@ use longshore_scsi::nexus::{Nexus, NexusPort};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
 use uuid::Uuid;
 
-use super::input::Input;
+use crate::input::Input;
 
 /// Steps after which a command is taken to run forever.
 const STEPS_MAX: usize = 100_000;

@@ -3,7 +3,6 @@
 
 mod connection;
 mod device;
-mod input;
 
-pub(crate) use connection::{login_conversations, pdu_sequences};
+pub(crate) use connection::{drain, login_conversations, pdu_sequences};
 pub(crate) use device::{device_sequences, persistent_reserve_out};

@@ -2,43 +2,43 @@
 
 /// The bytes that are left.
 #[derive(Clone, Debug)]
-pub(super) struct Input<'a>(pub &'a [u8]);
+pub(crate) struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Up to so many bytes.
-    pub(super) fn take(&mut self, length: usize) -> &'a [u8] {
+    pub(crate) fn take(&mut self, length: usize) -> &'a [u8] {
         let (now, later) = self.0.split_at(length.min(self.0.len()));
         self.0 = later;
         now
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> [u8; N] {
+    pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut array = [0; N];
         let bytes = self.take(N);
         array[..bytes.len()].copy_from_slice(bytes);
         array
     }
 
-    pub(super) fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         let [byte] = self.array();
         byte
     }
 
-    pub(super) fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         u32::from_be_bytes(self.array())
     }
 
     /// One of them.
-    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.byte()) % choices.len()]
     }
 
     /// A short piece: its length comes first.
-    pub(super) fn piece(&mut self) -> &'a [u8] {
+    pub(crate) fn piece(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte());
         self.take(length)
     }

@@ -1,0 +1,27 @@
+//! NVMe/TCP: both ends of a queue's connection, and what commands do.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `codecs.rs` | headers, entries, names |
+//! | `stream.rs` | PDUs as a peer writes and reads them |
+//! | `bytes.rs` | the controller's end, told anything |
+//! | `sequences.rs` | the controller's end and a host that mostly keeps to the rules |
+//! | `host.rs` | the host's end and a controller that mostly keeps to the rules |
+//! | `admin.rs` | Connect, Fabrics and admin commands |
+//! | `io.rs` | commands of I/O queues, on a medium that answers anything |
+
+mod admin;
+mod bytes;
+mod codecs;
+mod host;
+mod io;
+mod sequences;
+mod stream;
+mod subsystem;
+
+pub(crate) use admin::nvme_admin_commands;
+pub(crate) use bytes::nvme_target_bytes;
+pub(crate) use codecs::nvme_headers;
+pub(crate) use host::nvme_host_sequences;
+pub(crate) use io::nvme_io_commands;
+pub(crate) use sequences::nvme_target_sequences;
