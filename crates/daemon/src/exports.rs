@@ -179,5 +179,6 @@ fn limits(limits: &Limits) -> target::Limits {
         nvme_queue_depth: limits.nvme_queue_depth,
         in_capsule_data: limits.in_capsule_data,
         keep_alive_max: limits.keep_alive_max,
+        ..target::Limits::default()
     }
 }

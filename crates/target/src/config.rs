@@ -190,6 +190,9 @@ pub struct Limits {
     pub in_capsule_data: u32,
     /// The longest Keep Alive Timeout a host may ask for.
     pub keep_alive_max: Duration,
+    /// Bytes of write data that one R2T of NVMe/TCP asks for, and that one PDU of a host may carry; at
+    /// least 4096.
+    pub r2t_bytes: u32,
 }
 
 impl Default for Limits {
@@ -208,6 +211,7 @@ impl Default for Limits {
             nvme_queue_depth: 128,
             in_capsule_data: 8192,
             keep_alive_max: Duration::from_secs(600),
+            r2t_bytes: 1 << 20,
         }
     }
 }

@@ -118,6 +118,8 @@ impl Nvme {
             |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let config = ConnectionConfig {
             in_capsule_data_bytes: limits.in_capsule_data,
+            max_h2c_data_bytes: limits.r2t_bytes,
+            r2t_bytes: limits.r2t_bytes,
             connect_timeout_ms: milliseconds(limits.login_timeout),
             ..ConnectionConfig::default()
         };
