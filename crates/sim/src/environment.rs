@@ -65,7 +65,7 @@ pub enum Event {
         /// Which.
         shard: usize,
     },
-    /// An initiator does something.
+    /// An initiator or host does something.
     Initiator {
         /// Which.
         index: usize,

@@ -217,13 +217,13 @@ impl Initiator {
         match self.state {
             State::LoggingIn { since } if now > since + LOGIN_LIMIT => {
                 return Err(Violation::Login {
-                    initiator: self.index,
+                    party: self.index,
                     problem: "no answer".to_owned(),
                 });
             }
             State::LoggingOut { since } if now > since + LOGIN_LIMIT => {
                 return Err(Violation::Unanswered {
-                    initiator: self.index,
+                    party: self.index,
                     command: "logout".to_owned(),
                 });
             }
@@ -328,7 +328,7 @@ impl Initiator {
                     return Ok(());
                 }
                 Err(Violation::Login {
-                    initiator: self.index,
+                    party: self.index,
                     problem: error.to_string(),
                 })
             }
@@ -338,7 +338,7 @@ impl Initiator {
 
     fn protocol(&self, problem: String) -> Violation {
         Violation::Protocol {
-            initiator: self.index,
+            party: self.index,
             problem,
         }
     }
@@ -384,7 +384,7 @@ impl Initiator {
         }
         let wrong = |problem: String| {
             Err(Violation::Answer {
-                initiator: self.index,
+                party: self.index,
                 problem: format!("{problem} for {:02x?}: {outcome:?}", task.cdb),
             })
         };
@@ -471,7 +471,7 @@ impl Initiator {
                 let gone = missing && scene.is_swallowed(unit, outstanding.sent_at);
                 if !complete && !gone {
                     return Err(Violation::Answer {
-                        initiator: self.index,
+                        party: self.index,
                         problem: format!(
                             "ABORT TASK of a command without answer: {response:?}, {:02x?}",
                             outstanding.task.cdb
@@ -546,7 +546,7 @@ impl Initiator {
             let excused = scene.is_swallowed(outstanding.task.unit, outstanding.sent_at);
             if age > ANSWER_LIMIT && !excused {
                 return Err(Violation::Unanswered {
-                    initiator: self.index,
+                    party: self.index,
                     command: format!("#{} {:02x?}", outstanding.serial, outstanding.task.cdb),
                 });
             }

@@ -1,13 +1,15 @@
 //! Simulation: real shards of the server on a made-up network, disk and clock.
 //!
-//! A run is decided by its seed. Initiators built on the real initiator machine log in, read, write,
-//! flush, compare, abort and reset; the network delays, splits and cuts; the disk is slow, short,
-//! full or broken; the server is killed and started again. Checkers that know only what was sent
-//! and what was acknowledged compare it with what comes back.
+//! A run is decided by its seed. iSCSI initiators and NVMe hosts, built on the real machines of their
+//! protocols, log in, read, write, flush, compare, copy, reserve, abort and reset on the same volumes;
+//! the network delays, splits and cuts; the disk is slow, short, full or broken; the server is killed
+//! and started again. Checkers that know only what was sent and what was acknowledged compare it with
+//! what comes back, whichever protocol it went by.
 //!
 //! ```text
-//!   initiators ──► network ──► shards of longshore-target ──► volumes ──► disk
-//!       │                                                                   │
+//!   initiators ─┐
+//!               ├─► network ──► shards of longshore-target ──► volumes ──► disk
+//!   hosts ──────┘                                                           │
 //!       └──────────────────────► checkers ◄─────── what is left of it ──────┘
 //! ```
 //!
@@ -16,11 +18,12 @@
 //! No promise may break, and sessions that are not concerned do not notice:
 //!
 //! - streams split anywhere, down to single bytes; delays; full send buffers; sends that take less;
-//! - connections cut by either end, or gone without a word, and sessions reinstated afterwards;
-//! - initiators that stop reading for a while;
+//! - connections cut by either end, or gone without a word, sessions reinstated afterwards, hosts that
+//!   come back with a new controller and write again;
+//! - initiators and hosts that stop reading for a while;
 //! - storage that answers late and out of order, moves less than asked, or says EINTR;
 //! - media that know no holes or no zeroing;
-//! - aborts and resets at any moment, memory that runs out (the command is refused, or waits);
+//! - aborts, resets of units and controllers at any moment, memory that runs out (the command is refused, or waits);
 //! - the server process killed at any moment: all that was acknowledged is still there;
 //! - the power cut at any moment: all that was flushed or written with FUA is still there.
 //!

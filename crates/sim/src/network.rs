@@ -1,4 +1,5 @@
 //! Connections: two streams of bytes that arrive late, in pieces, or not at all.
+//! An initiator is whoever connects: NVMe hosts are initiators here.
 //!
 //! ```text
 //!   initiator ── Initiator::send ──► to_target ──(pieces, delays)──► SimLink::receive ── server

@@ -683,6 +683,7 @@ fn limits(random: &mut Random) -> Limits {
         memory: random.pick(&[1 << 20, 4 << 20, 64 << 20]),
         nvme_queue_depth: u16::try_from(random.pick(&[32, 128])).expect("small"),
         in_capsule_data: u32::try_from(random.pick(&[1024, 8192, 32_768])).expect("small"),
+        r2t_bytes: u32::try_from(random.pick(&[4096, 12_288, 1 << 20])).expect("small"),
         ..Limits::default()
     }
 }

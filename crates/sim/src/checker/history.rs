@@ -283,10 +283,10 @@ impl History {
     #[must_use]
     pub fn certain(&self, sector: u64) -> Option<Stamp> {
         let records = &self.sectors[crate::random::to_usize(sector)];
-        let (now, later) = (self.now, Tick(self.now.0 + 1));
+        let (start, end) = (Tick(self.now.0 + 1), Tick(self.now.0 + 2));
         let mut possible = records
             .iter()
-            .filter(|record| is_legal(records, record, now, later));
+            .filter(|record| is_legal(records, record, start, end));
         let first = possible.next()?;
         let settled = first.last.is_some() && possible.next().is_none();
         settled.then_some(first.stamp)

@@ -71,30 +71,30 @@ pub enum Violation {
     },
     /// The answer to a command is not one that this command can have.
     Answer {
-        /// Which initiator.
-        initiator: usize,
+        /// Which initiator or host.
+        party: usize,
         /// What was wrong.
         problem: String,
     },
     /// A command was not answered although its session lives.
     Unanswered {
-        /// Which initiator.
-        initiator: usize,
+        /// Which initiator or host.
+        party: usize,
         /// What it was.
         command: String,
     },
     /// The target broke the protocol.
     Protocol {
-        /// Which initiator.
-        initiator: usize,
-        /// What the initiator's machine says.
+        /// Which initiator or host.
+        party: usize,
+        /// What its machine says.
         problem: String,
     },
     /// A login was refused, or did not end, without a cause.
     Login {
-        /// Which initiator.
-        initiator: usize,
-        /// What the initiator's machine says.
+        /// Which initiator or host.
+        party: usize,
+        /// What its machine says.
         problem: String,
     },
     /// When all was quiet, something was left.
@@ -179,20 +179,17 @@ impl fmt::Display for Violation {
                 f,
                 "unit {unit} from sector {sector}: MISCOMPARE, but nothing can have been different"
             ),
-            Self::Answer { initiator, problem } => {
-                write!(f, "initiator {initiator}: {problem}")
+            Self::Answer { party, problem } => {
+                write!(f, "party {party}: {problem}")
             }
-            Self::Unanswered { initiator, command } => {
-                write!(f, "initiator {initiator}: no answer to {command}")
+            Self::Unanswered { party, command } => {
+                write!(f, "party {party}: no answer to {command}")
             }
-            Self::Protocol { initiator, problem } => {
-                write!(
-                    f,
-                    "initiator {initiator}: the target broke the protocol: {problem}"
-                )
+            Self::Protocol { party, problem } => {
+                write!(f, "party {party}: the target broke the protocol: {problem}")
             }
-            Self::Login { initiator, problem } => {
-                write!(f, "initiator {initiator}: login failed: {problem}")
+            Self::Login { party, problem } => {
+                write!(f, "party {party}: login failed: {problem}")
             }
             Self::Leftover {
                 requests,

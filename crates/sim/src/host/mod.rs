@@ -8,24 +8,27 @@
 //!    └────────────────────────────────┴────────┴───────┘ connection lost
 //! ```
 //!
+//! `controller` takes it from Connect to its first command and from the last to the end, `jobs` is what it
+//! does in between, on `queue`s.
+//!
 //! It has one controller at a time: an admin queue and some I/O queues, each a connection to any shard.
 //! When it loses one of them it gives up all, comes back with a new controller, and sends again what it
 //! has no answer to. How much it may rely on then depends on what the target knows: a queue that the target
 //! has closed does nothing more once a later queue of the same host has answered; one that it
 //! believes open may (there is no reinstatement as in iSCSI).
 
+mod controller;
+mod jobs;
 mod queue;
 mod reservation;
 
 use std::collections::BTreeMap;
 
 use longshore_nvme::command::{CommandId, NamespaceId};
-use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Connect, Property};
-use longshore_nvme::host::{Command, ConnectionConfig, Outcome, Transfer};
-use longshore_nvme::nqn::Nqn;
+use longshore_nvme::host::ConnectionConfig;
+use longshore_nvme::host::commands::{self, Property};
 use longshore_nvme::pdu::Digests;
 use longshore_nvme::status::Status;
-use longshore_wire::field;
 
 use self::queue::{Errand, Happening, Queue};
 use self::reservation::Plan;
@@ -35,25 +38,14 @@ use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::workload::Purpose;
-use crate::workload::nvme::{Task, make_up, write_again};
+use crate::workload::nvme::Task;
 
 /// The one subsystem there is.
 pub const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:simulated";
 
-/// A command that has no answer after this time never gets one.
-const ANSWER_LIMIT: u64 = 120 * SECOND;
 /// What takes longer before and behind a controller's work is broken.
 const CHANGE_LIMIT: u64 = 30 * SECOND;
 
-/// CC: enabled, entries of 64 and 16 bytes.
-const ENABLED: u64 = 0x0046_0001;
-/// CC: not enabled.
-const DISABLED: u64 = 0x0046_0000;
-/// CC: a normal shutdown.
-const SHUTDOWN: u64 = ENABLED | 1 << 14;
-
-/// Number of Queues.
-const NUMBER_OF_QUEUES: u8 = 0x07;
 /// Reservation Notification.
 const RESERVATION_LOG_PAGE: u8 = 0x80;
 
@@ -287,7 +279,7 @@ impl Host {
         };
         if now > since + CHANGE_LIMIT {
             return Err(Violation::Unanswered {
-                initiator: self.index,
+                party: self.index,
                 command: what.to_owned(),
             });
         }
@@ -375,7 +367,7 @@ impl Host {
 
     fn protocol(&self, problem: String) -> Violation {
         Violation::Protocol {
-            initiator: self.index,
+            party: self.index,
             problem,
         }
     }
@@ -431,57 +423,16 @@ impl Host {
                     return Ok(());
                 }
                 Err(Violation::Login {
-                    initiator: self.index,
+                    party: self.index,
                     problem: format!("{errand:?}: {status}, {:x}", outcome.result),
                 })
             }
-            _ => {
-                self.proceed(place, errand, outcome.result, &data, scene);
-                Ok(())
-            }
+            _ => self.proceed(place, errand, outcome.result, &data, scene),
         }
     }
 
     fn is_changing(&self) -> bool {
         matches!(self.state, State::Resetting { .. } | State::Leaving { .. })
-    }
-
-    /// A connection is initialized: connects the queue.
-    fn connect(&mut self, place: usize, scene: &mut Scene<'_>) {
-        let number = u8::try_from(self.index + 1).expect("few parties");
-        let nqn = |text: &str| Nqn::new(text).expect("a valid name");
-        let entries = self.queue(place).map_or(2, |queue| queue.entries);
-        let is_admin = place == 0;
-        let connect = Connect {
-            host_identifier: [number; 16],
-            host: nqn(&format!("nqn.2026-11.local.longshore:sim-{number}")),
-            subsystem: nqn(SUBSYSTEM),
-            controller_id: if is_admin {
-                ANY_CONTROLLER
-            } else {
-                self.controller
-            },
-            queue_id: u16::try_from(place).expect("few queues"),
-            entries,
-            disable_flow_control: !is_admin && self.random.chance(5000),
-            keep_alive_ms: if is_admin { self.keep_alive_ms } else { 0 },
-        };
-        let predecessors = if is_admin {
-            Vec::new()
-        } else {
-            let environment = scene.environment.lock();
-            let mut wires: Vec<usize> = self.orphans.iter().map(|orphan| orphan.wire).collect();
-            wires.sort_unstable();
-            wires.dedup();
-            wires.retain(|wire| environment.wires[*wire].dropped);
-            wires
-        };
-        if let Some(queue) = self.queue(place) {
-            queue.predecessors = predecessors;
-            queue.flow_control = !connect.disable_flow_control;
-            queue.submit(Errand::Connect, &connect.command(), &connect.data());
-        }
-        self.spoke_at = scene.now();
     }
 
     /// Nothing of the queues that had ended before this one can act any more.
@@ -510,124 +461,18 @@ impl Host {
         }
     }
 
-    /// Sends a command without data on the admin queue.
-    fn ask(&mut self, errand: Errand, command: &Command) {
-        if let Some(admin) = &mut self.admin
-            && admin.room() > 0
-            && (errand == Errand::AsyncEvent || !admin.is_about(errand))
-        {
-            admin.submit(errand, command, &[]);
-        }
-    }
-
-    /// The next step on the way to work.
-    fn proceed(
-        &mut self,
-        place: usize,
-        errand: Errand,
-        result: u64,
-        data: &[u8],
-        scene: &mut Scene<'_>,
-    ) {
-        let now = scene.now();
-        let low = |value: u64| u16::try_from(value & 0xffff).expect("masked");
-        match errand {
-            Errand::Connect if place == 0 => {
-                self.controller = low(result);
-                self.ask(Errand::Capabilities, &commands::property_get(Property::CAP));
-            }
-            Errand::Connect => {
-                let limit = self.in_capsule;
-                let in_capsule = self.random.pick(&[0, 600, 4096, 8192, u64::from(limit)]);
-                let in_capsule = u32::try_from(in_capsule)
-                    .expect("one of 32 bits")
-                    .min(limit);
-                if let Some(queue) = self.queue(place) {
-                    queue.connected = true;
-                    queue.set_in_capsule_data_bytes(in_capsule);
-                }
-                if place == usize::from(self.queues_granted) {
-                    scene.trace(format_args!("host {}: up", self.index));
-                    self.state = State::Up;
-                    self.next_command = now;
-                }
-            }
-            Errand::Capabilities => {
-                self.entries_max = low(result).saturating_add(1);
-                self.configure(ENABLED);
-            }
-            Errand::Configure | Errand::Status if !self.is_changing() => {
-                if errand == Errand::Status && result & 1 == 1 {
-                    self.ask(Errand::Identify, &commands::identify(1, NamespaceId::NONE));
-                } else {
-                    self.ask(Errand::Status, &commands::property_get(Property::CSTS));
-                }
-            }
-            Errand::Status => self.changed(result, scene),
-            Errand::Identify => {
-                let identified: [u8; 4096] = data.try_into().expect("as long as asked for");
-                // IOCCSZ, in units of 16 bytes.
-                self.in_capsule = (field::le32(&identified, 1792) * 16).saturating_sub(64);
-                let count = self.queues_wanted - 1;
-                self.ask(
-                    Errand::NumberOfQueues,
-                    &commands::set_features(NUMBER_OF_QUEUES, count << 16 | count),
-                );
-            }
-            Errand::NumberOfQueues => {
-                let wanted = u16::try_from(self.queues_wanted).expect("small");
-                self.queues_granted = wanted.min(low(result).saturating_add(1));
-                self.state = State::Opening { since: now };
-            }
-            _ => {}
-        }
-    }
-
-    fn configure(&mut self, value: u64) {
-        let command = commands::property_set(Property::CC, value);
-        self.ask(Errand::Configure, &command);
-    }
-
-    /// CSTS while the controller is reset or shut down.
-    fn changed(&mut self, status: u64, scene: &mut Scene<'_>) {
-        let now = scene.now();
-        match self.state {
-            State::Resetting { .. } if status & 1 == 0 => {
-                for wire in self.io.iter().map(|queue| queue.wire).collect::<Vec<_>>() {
-                    scene.environment.lock().close_at_initiator(wire);
-                    self.drop_queue(wire, scene);
-                }
-                self.configure(ENABLED);
-                self.state = State::Starting { since: now };
-            }
-            State::Leaving { .. } if status >> 2 & 3 == 2 => {
-                scene.trace(format_args!("host {}: shut down", self.index));
-                let shutdown = std::mem::take(&mut self.shutdown);
-                for (unit, started) in shutdown.into_iter().enumerate() {
-                    if scene.has_disk_errors(unit) {
-                        scene.histories[unit].read_over(started);
-                    } else {
-                        scene.histories[unit].flush_done(started);
-                    }
-                }
-                self.lost(scene, "left", true);
-            }
-            _ => {}
-        }
-    }
-
     /// An I/O queue is over; the controller goes on.
     fn drop_queue(&mut self, wire: usize, scene: &mut Scene<'_>) {
         self.io.retain(|queue| queue.wire != wire);
         self.old_wires.push(wire);
-        self.orphan(scene, |job| job.wire == wire);
+        self.orphan(|job| job.wire == wire);
         if self.io.is_empty() {
             self.drop_plan(scene);
         }
     }
 
-    fn orphan(&mut self, scene: &mut Scene<'_>, lost: impl Fn(&Job) -> bool) {
-        let _ = scene;
+    /// Nobody knows what became of these jobs.
+    fn orphan(&mut self, lost: impl Fn(&Job) -> bool) {
         for (serial, job) in std::mem::take(&mut self.jobs) {
             if lost(&job) {
                 self.orphans.push(Orphan {
@@ -647,323 +492,6 @@ impl Host {
             plan.lost(scene);
             self.unclean.push(plan.unit);
         }
-    }
-
-    /// The host must say something in time.
-    fn keep_alive(&mut self, now: u64) {
-        let interval = u64::from(self.keep_alive_ms) * MILLISECOND / 3;
-        let speaks = matches!(self.state, State::Opening { .. } | State::Up);
-        if speaks && now >= self.spoke_at + interval {
-            self.spoke_at = now;
-            self.ask(Errand::KeepAlive, &commands::keep_alive());
-        }
-    }
-
-    /// Sends commands, and looks after those that take long.
-    fn work(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
-        let now = scene.now();
-        if let Some(job) = self
-            .jobs
-            .values()
-            .find(|job| now - job.sent_at > ANSWER_LIMIT)
-        {
-            return Err(Violation::Unanswered {
-                initiator: self.index,
-                command: format!("QID {} {}", job.queue, job.task.purpose),
-            });
-        }
-        self.follow_plan(scene);
-        let events = self
-            .admin
-            .as_ref()
-            .map_or(2, |q| q.count(Errand::AsyncEvent));
-        if events < 2 {
-            self.ask(Errand::AsyncEvent, &commands::async_event_request());
-        }
-        if scene.quiet || now < self.next_command {
-            return Ok(());
-        }
-        self.next_command = now + self.random.below(2) * self.random.below(400 * MICROSECOND);
-        let stops = scene.environment.lock().profile.reader_stops;
-        if self.random.chance(stops) {
-            let until = now + self.random.below(300 * MILLISECOND);
-            let queue = self.random.index(self.io.len());
-            self.io[queue].stopped_until = until;
-        }
-        match self.random.below(800) {
-            0 => self.leave(scene),
-            1..=3 => self.reset(scene),
-            4..=11 => self.abort_one(scene),
-            12..=14 if self.plan.is_none() => {
-                let unit = self.random.index(scene.shapes.len());
-                let (index, random) = (self.index, &mut self.random);
-                self.plan = Some(Plan::new(index, unit, false, random));
-            }
-            _ => self.issue(scene),
-        }
-        Ok(())
-    }
-
-    fn follow_plan(&mut self, scene: &mut Scene<'_>) {
-        if self.plan.is_none()
-            && let Some(unit) = self.unclean.pop()
-        {
-            let (index, random) = (self.index, &mut self.random);
-            self.plan = Some(Plan::new(index, unit, true, random));
-        }
-        if let Some(plan) = &mut self.plan
-            && let Some(queue) = self.io.iter_mut().find(|queue| queue.room() > 0)
-            && let Some((command, data)) = plan.next(scene)
-        {
-            queue.submit(Errand::Reservation, &command, &data);
-        }
-    }
-
-    fn reservation_answered(
-        &mut self,
-        status: Status,
-        scene: &mut Scene<'_>,
-    ) -> Result<(), Violation> {
-        let Some(mut plan) = self.plan.take() else {
-            return Ok(());
-        };
-        scene.trace(format_args!("host {}: reservation: {status}", self.index));
-        if self.is_changing() && !status.is_success() {
-            self.plan = Some(plan);
-            self.drop_plan(scene);
-            return Ok(());
-        }
-        let over = plan.answered(status, &mut self.random, scene);
-        if !over.map_err(|problem| self.protocol(problem))? {
-            self.plan = Some(plan);
-        }
-        Ok(())
-    }
-
-    fn issue(&mut self, scene: &mut Scene<'_>) {
-        let place = 1 + self.random.index(self.io.len());
-        let room = self.queue(place).map_or(0, |queue| queue.room());
-        if room == 0 {
-            return;
-        }
-        if let Some((unit, sectors)) = self.again.pop() {
-            let task = write_again(scene.maker(unit, &mut self.random), &sectors);
-            return self.send(place, task, scene);
-        }
-        let unit = self.random.index(scene.shapes.len());
-        let busy = self
-            .jobs
-            .values()
-            .any(|j| j.task.own && j.task.unit == unit)
-            || self.orphans.iter().any(|o| o.own && o.unit == unit);
-        let owner = self.owner.filter(|_| !busy);
-        let task = make_up(scene.maker(unit, &mut self.random), owner, room);
-        self.send(place, task, scene);
-    }
-
-    fn send(&mut self, place: usize, task: Task, scene: &mut Scene<'_>) {
-        self.serial += 1;
-        let serial = self.serial;
-        *scene.steps += 1;
-        let entry = task.parts[0].0.entry;
-        scene.trace(format_args!(
-            "host {}: #{serial} QID {place} unit {} {} {entry:?}",
-            self.index, task.unit, task.purpose
-        ));
-        let Some(queue) = self.queue(place) else {
-            return;
-        };
-        let parts = task.parts.iter().enumerate();
-        let ids = parts
-            .map(|(part, (command, data))| {
-                queue.submit(Errand::Job { serial, part }, command, data)
-            })
-            .collect();
-        let job = Job {
-            wire: queue.wire,
-            queue: queue.id,
-            sent_at: scene.now(),
-            ids,
-            statuses: vec![None; task.parts.len()],
-            data_in: Vec::new(),
-            aborting: false,
-            aborted: false,
-            task,
-        };
-        self.jobs.insert(serial, job);
-    }
-
-    fn job_part_done(
-        &mut self,
-        serial: u64,
-        part: usize,
-        outcome: &Outcome,
-        data: Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Result<(), Violation> {
-        scene.trace(format_args!(
-            "host {}: #{serial} part {part} answered {}",
-            self.index, outcome.status
-        ));
-        let Some(job) = self.jobs.get_mut(&serial) else {
-            return Err(self.protocol("an answer to no command".to_owned()));
-        };
-        job.statuses[part] = Some(outcome.status);
-        let (command, _) = &job.task.parts[part];
-        if let Transfer::ToHost(_) = command.transfer {
-            job.data_in = data;
-        }
-        if job.statuses.iter().any(Option::is_none) {
-            return Ok(());
-        }
-        let job = self.jobs.remove(&serial).expect("just looked");
-        self.job_done(&job, scene)
-    }
-
-    fn job_done(&mut self, job: &Job, scene: &mut Scene<'_>) -> Result<(), Violation> {
-        let (unit, purpose) = (job.task.unit, &job.task.purpose);
-        let statuses: Vec<Status> = job.statuses.iter().flatten().map(|s| s.code()).collect();
-        let index = self.index;
-        let wrong = |problem: &str| {
-            Err(Violation::Answer {
-                initiator: index,
-                problem: format!("{problem}: {statuses:?} for {purpose}"),
-            })
-        };
-        if statuses.iter().all(|status| status.is_success()) {
-            if job.aborted {
-                return wrong("success of an aborted command");
-            }
-            if scene.is_excluded(index, true, unit, purpose, job.sent_at) {
-                return wrong("success in spite of a reservation");
-            }
-            return scene.succeeded(unit, purpose, &job.data_in);
-        }
-        let compared = match statuses[..] {
-            [only] => only == Status::COMPARE_FAILURE,
-            [first, second] => {
-                if second.is_success() {
-                    return wrong("a write without its compare");
-                }
-                first == Status::COMPARE_FAILURE && second == Status::ABORTED_FAILED_FUSED
-            }
-            _ => false,
-        };
-        if compared {
-            return scene
-                .miscompared(unit, purpose)
-                .unwrap_or_else(|| wrong("a failed compare"));
-        }
-        let secondary = [
-            Status::SUCCESS,
-            Status::ABORTED_FAILED_FUSED,
-            Status::ABORTED_MISSING_FUSED,
-        ];
-        let is_primary = |status: &&Status| statuses.len() == 1 || !secondary.contains(status);
-        // A flush may be one of all units.
-        let reserved = match purpose {
-            Purpose::Flush { .. } => scene.reservations.iter().any(|unit| unit.used),
-            _ => scene.reservations[unit].used,
-        };
-        let broken = (0..scene.shapes.len()).any(|unit| scene.has_disk_errors(unit));
-        let mut refused = true;
-        let mut any = false;
-        for status in statuses.iter().filter(is_primary) {
-            any = true;
-            match *status {
-                Status::COMMAND_INTERRUPTED => {}
-                Status::RESERVATION_CONFLICT if reserved => {}
-                Status::COMMAND_SEQUENCE_ERROR if self.is_changing() => {}
-                Status::ABORT_REQUESTED if job.aborting => refused = false,
-                Status::ABORTED_PREEMPT_AND_ABORT if reserved => refused = false,
-                Status::WRITE_FAULT
-                | Status::UNRECOVERED_READ_ERROR
-                | Status::CAPACITY_EXCEEDED
-                    if broken =>
-                {
-                    refused = false;
-                }
-                _ => return wrong("an error without a cause"),
-            }
-        }
-        if !any {
-            return wrong("a fused command failed without a cause");
-        }
-        if refused {
-            scene.refused(unit, purpose);
-        } else {
-            scene.give_up(unit, purpose);
-        }
-        Ok(())
-    }
-
-    fn abort_one(&mut self, scene: &mut Scene<'_>) {
-        let candidates = self.jobs.iter().filter(|(_, job)| !job.aborting);
-        let serials: Vec<u64> = candidates.map(|(serial, _)| *serial).collect();
-        let busy = self.admin.as_ref().is_none_or(|admin| admin.room() < 8);
-        if serials.is_empty() || busy {
-            return;
-        }
-        let serial = self.random.pick(&serials);
-        let job = self.jobs.get_mut(&serial).expect("just seen");
-        job.aborting = true;
-        let waiting: Vec<CommandId> = job
-            .ids
-            .iter()
-            .zip(&job.statuses)
-            .filter(|(_, status)| status.is_none())
-            .map(|(id, _)| *id)
-            .collect();
-        let id = self.random.pick(&waiting);
-        let command = commands::abort(job.queue, id);
-        scene.trace(format_args!("host {}: abort #{serial}", self.index));
-        self.ask(Errand::Abort(serial), &command);
-    }
-
-    fn abort_answered(
-        &mut self,
-        serial: u64,
-        outcome: &Outcome,
-        scene: &mut Scene<'_>,
-    ) -> Result<(), Violation> {
-        scene.trace(format_args!(
-            "host {}: abort of #{serial} answered {} {}",
-            self.index, outcome.status, outcome.result
-        ));
-        let limit = Status::ABORT_COMMAND_LIMIT_EXCEEDED;
-        let status = outcome.status;
-        if !status.is_success() && status.code() != limit && !self.is_changing() {
-            return Err(self.protocol(format!("Abort: {status}")));
-        }
-        if let Some(job) = self.jobs.get_mut(&serial)
-            && status.is_success()
-        {
-            job.aborted = outcome.result & 1 == 0 && job.ids.len() == 1;
-        }
-        Ok(())
-    }
-
-    /// Resets the controller; the admin queue stays.
-    fn reset(&mut self, scene: &mut Scene<'_>) {
-        scene.trace(format_args!("host {}: resets its controller", self.index));
-        let now = scene.now();
-        self.configure(DISABLED);
-        self.state = State::Resetting { since: now };
-        self.look_at = now;
-    }
-
-    /// Shuts the controller down.
-    fn leave(&mut self, scene: &mut Scene<'_>) {
-        scene.trace(format_args!("host {}: shuts down", self.index));
-        let now = scene.now();
-        for started in std::mem::take(&mut self.shutdown).into_iter().enumerate() {
-            scene.histories[started.0].read_over(started.1);
-        }
-        let histories = scene.histories.iter_mut();
-        self.shutdown = histories.map(|history| history.begin_read()).collect();
-        self.configure(SHUTDOWN);
-        self.state = State::Leaving { since: now };
-        self.look_at = now;
     }
 
     /// Ends in order.
@@ -999,7 +527,7 @@ impl Host {
         }
         self.admin = None;
         self.io.clear();
-        self.orphan(scene, |_| true);
+        self.orphan(|_| true);
         self.drop_plan(scene);
         for (unit, started) in std::mem::take(&mut self.shutdown).into_iter().enumerate() {
             scene.histories[unit].read_over(started);

@@ -184,3 +184,52 @@ fn killed_process_loses_nothing_that_was_acknowledged() {
     history.process_killed(&image(1)).unwrap();
     assert!(history.process_killed(&image(0)).is_err());
 }
+
+#[test]
+fn compare_tells_what_was_there() {
+    let mut history = history();
+    write(&mut history, 1);
+    write(&mut history, 2);
+    let stamps = [1, 2].map(|id| [Pattern::Placed.stamp(WriteId(id), 0)]);
+    let mut compare = |stamps, matched| {
+        let start = history.begin_read();
+        if matched {
+            history.compare_matched(start, 0, stamps)
+        } else {
+            history.compare_differed(start, 0, stamps)
+        }
+    };
+    assert!(compare(&stamps[1], true).is_ok());
+    assert!(compare(&stamps[0], true).is_err());
+    assert!(compare(&stamps[0], false).is_ok());
+    assert!(compare(&stamps[1], false).is_err());
+}
+
+#[test]
+fn what_is_copied_keeps_its_stamps() {
+    let mut history = history();
+    write(&mut history, 1);
+    let stamp = history.certain(0).unwrap();
+    history.begin_copy(WriteId(2), 2, &[stamp]);
+    assert_eq!(history.certain(2), None, "the copy is under way");
+    history.write_done(WriteId(2), false);
+    assert_eq!(history.certain(2), Some(stamp));
+    let start = history.begin_read();
+    assert!(history.read_done(start, 2, &content(1)).is_ok());
+    let start = history.begin_read();
+    assert!(history.read_done(start, 2, &content(0)).is_err());
+}
+
+#[test]
+fn nothing_is_certain_while_a_write_may_still_land() {
+    let mut history = history();
+    begin(&mut history, 1);
+    write(&mut history, 2);
+    assert_eq!(history.certain(0), None);
+    history.write_over(WriteId(1));
+    write(&mut history, 3);
+    assert_eq!(
+        history.certain(0),
+        Some(Pattern::Placed.stamp(WriteId(3), 0))
+    );
+}
