@@ -36,6 +36,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nvme_host_sequences", nvme::nvme_host_sequences),
     ("nvme_admin_commands", nvme::nvme_admin_commands),
     ("nvme_io_commands", nvme::nvme_io_commands),
+    ("nvme_server", nvme::nvme_server),
     ("config_file", config::config_file),
     ("volume_argument", config::volume_argument),
 ];

@@ -1,7 +1,6 @@
 //! Controllers that are made, told and closed in any order. Whatever a host sends: an answer of at
 //! most what it asked for, and states that fit together.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longshore_nvme::command::{CommandId, NamespaceId, SubmissionEntry};
@@ -22,7 +21,7 @@ use crate::input::Input;
 struct Known {
     controller: Arc<Controller>,
     /// Asynchronous Event Requests that are outstanding.
-    events: BTreeSet<CommandId>,
+    events: Vec<CommandId>,
 }
 
 struct World {
@@ -48,7 +47,7 @@ impl World {
     }
 
     fn keep(&mut self, controller: Arc<Controller>) {
-        let events = BTreeSet::new();
+        let events = Vec::new();
         self.known.push(Known { controller, events });
     }
 
@@ -127,7 +126,7 @@ impl World {
                 );
             }
             AdminOutcome::AsyncEvent => {
-                known.events.insert(entry.id());
+                known.events.push(entry.id());
                 assert!(known.events.len() <= 4);
             }
             AdminOutcome::CloseQueues { queues } | AdminOutcome::ShutDown { queues } => {
@@ -144,7 +143,8 @@ impl World {
             let mut completions = Vec::new();
             controller.poll_events(&mut completions);
             for completion in completions {
-                assert!(events.remove(&completion.command), "it is not outstanding");
+                let known = events.iter().position(|id| *id == completion.command);
+                events.swap_remove(known.expect("a request that is outstanding"));
             }
             let property = |property| {
                 let entry = entry_of(&property_get(property));

@@ -9,6 +9,9 @@
 //! | `host.rs` | the host's end and a controller that mostly keeps to the rules |
 //! | `admin.rs` | Connect, Fabrics and admin commands |
 //! | `io.rs` | commands of I/O queues, on a medium that answers anything |
+//! | `server.rs` | a whole server and a host of two queues |
+//!
+//! `subsystem.rs` has what several of them use.
 
 mod admin;
 mod bytes;
@@ -16,6 +19,7 @@ mod codecs;
 mod host;
 mod io;
 mod sequences;
+mod server;
 mod stream;
 mod subsystem;
 
@@ -25,3 +29,4 @@ pub(crate) use codecs::nvme_headers;
 pub(crate) use host::nvme_host_sequences;
 pub(crate) use io::nvme_io_commands;
 pub(crate) use sequences::nvme_target_sequences;
+pub(crate) use server::nvme_server;

@@ -368,8 +368,8 @@ impl Controller {
         let before = self.held.insert(slot.0, held);
         assert!(before.is_none(), "a slot is used twice");
         match (input.byte() % 6, data) {
-            (0 | 1 | 2, DataTransfer::InCapsule { length })
-            | (0 | 1 | 2, DataTransfer::ToController { length }) => self.want(slot, length),
+            (0..=2, DataTransfer::InCapsule { length })
+            | (0..=2, DataTransfer::ToController { length }) => self.want(slot, length),
             (3, _) => {}
             (4, DataTransfer::ToHost { .. }) => self.read_inline(slot, input),
             _ => self.complete(slot, input),
