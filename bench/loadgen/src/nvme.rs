@@ -185,19 +185,14 @@ impl NvmeQueue {
     /// Sends all that is queued; data of writes straight from the pattern.
     fn flush(&mut self) -> io::Result<()> {
         while !self.transmit.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let mut count = 0;
-            for (slice, segment) in slices.iter_mut().zip(self.transmit.segments()) {
-                *slice = IoSlice::new(match segment {
-                    Segment::Arena { start, length } => {
-                        &self.transmit.arena()[start..start + length]
-                    }
-                    Segment::Buffer { start, length, .. } => &self.pattern[start..start + length],
-                    Segment::Zeros { .. } => unreachable!("hosts send no zeros"),
-                });
-                count += 1;
-            }
-            let sent = self.stream.write_vectored(&slices[..count])?;
+            let bytes_of = |segment| match segment {
+                Segment::Arena { start, length } => &self.transmit.arena()[start..start + length],
+                Segment::Buffer { start, length, .. } => &self.pattern[start..start + length],
+                Segment::Zeros { .. } => unreachable!("hosts send no zeros"),
+            };
+            let segments = self.transmit.segments().take(SLICES_MAX);
+            let slices: Vec<IoSlice<'_>> = segments.map(|s| IoSlice::new(bytes_of(s))).collect();
+            let sent = self.stream.write_vectored(&slices)?;
             self.transmit.advance(sent, &mut self.released);
             self.released.clear();
         }
