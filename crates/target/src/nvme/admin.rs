@@ -138,7 +138,8 @@ impl Connection<Nvme> {
                 self.finish(core, task, outcome);
             }
             Err(refusal) => {
-                tracing::info!(%peer, status = %refusal.status, "NVMe Connect refused");
+                let reason = connect_refusal(refusal.status);
+                tracing::info!(%peer, status = ?refusal.status, reason, "NVMe Connect refused");
                 let outcome = Outcome {
                     status: refusal.status,
                     result: refusal.result,
@@ -239,6 +240,20 @@ impl Connection<Nvme> {
             tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
         }
     }
+}
+
+/// What a status means as the answer to Connect: some codes are other statuses elsewhere.
+fn connect_refusal(status: Status) -> &'static str {
+    let code = status.code();
+    let reasons = [
+        (Status::CONNECT_INCOMPATIBLE_FORMAT, "incompatible format"),
+        (Status::CONNECT_CONTROLLER_BUSY, "controller busy"),
+        (Status::CONNECT_INVALID_PARAMETERS, "invalid parameters"),
+        (Status::CONNECT_RESTART_DISCOVERY, "restart discovery"),
+        (Status::CONNECT_INVALID_HOST, "host not allowed"),
+    ];
+    let found = reasons.into_iter().find(|(known, _)| *known == code);
+    found.map_or("see status", |(_, reason)| reason)
 }
 
 fn close_queues(shared: &Shared, queues: &[QueueHandle]) {

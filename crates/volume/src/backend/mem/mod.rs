@@ -1,5 +1,8 @@
 //! Memory of this process: as fast as a volume that keeps data can be, and gone with the process.
 
+mod page_locks;
+
+use self::page_locks::PageLocks;
 use longshore_reactor::SharedRegion;
 use longshore_reactor::storage::{FileCompletion, Storage};
 
@@ -18,6 +21,7 @@ const PAGE: u32 = 4096;
 pub struct MemVolume {
     outline: Outline,
     region: SharedRegion,
+    pages: PageLocks,
     read_only: bool,
 }
 
@@ -34,6 +38,7 @@ impl MemVolume {
         Ok(MemVolume {
             outline,
             region,
+            pages: PageLocks::new(),
             read_only: spec.read_only,
         })
     }
@@ -49,14 +54,22 @@ impl MemVolume {
 
     fn read(&self, offset: ByteOffset, into: &mut [u8]) -> Result<(), VolumeError> {
         self.outline.check_slice(offset, into)?;
-        self.region.copy_out(offset.0, into);
+        self.pages.each_page(offset.0, into.len(), |at, range| {
+            self.region.copy_out(at, &mut into[range]);
+        });
         Ok(())
     }
 
     fn write(&self, offset: ByteOffset, from: &[u8]) -> Result<(), VolumeError> {
         self.check_change(offset, length_of(from))?;
-        self.region.copy_in(offset.0, from);
+        self.copy_in(offset.0, from);
         Ok(())
+    }
+
+    fn copy_in(&self, offset: u64, from: &[u8]) {
+        self.pages.each_page(offset, from.len(), |at, range| {
+            self.region.copy_in(at, &from[range]);
+        });
     }
 
     /// Overwrites with zeros, so that the range has memory of its own afterwards.
@@ -65,7 +78,7 @@ impl MemVolume {
         while length > 0 {
             let count = length.min(length_of(&ZEROS));
             let here = usize::try_from(count).expect("at most 16 KiB");
-            self.region.copy_in(offset, &ZEROS[..here]);
+            self.copy_in(offset, &ZEROS[..here]);
             offset += count;
             length -= count;
         }
@@ -96,6 +109,7 @@ impl MemVolume {
                 ..
             } => {
                 self.check_change(offset, length)?;
+                let _pages = self.pages.all();
                 self.region.discard(offset.0, length);
             }
             Operation::WriteZeroes {
