@@ -128,12 +128,17 @@ impl MemoryBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    fn charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+    fn charge(self: &Arc<Self>, bytes: usize, urgency: Urgency) -> Option<Charge> {
+        let limit = match urgency {
+            Urgency::CanWait => self.limit_bytes,
+            Urgency::CannotWait => self
+                .limit_bytes
+                .saturating_add(self.limit_bytes / RESERVED_PART),
+        };
         // Relaxed: the counter guards an amount, not other memory.
         self.used_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes)
-                    .filter(|sum| *sum <= self.limit_bytes)
+                used.checked_add(bytes).filter(|sum| *sum <= limit)
             })
             .ok()?;
         Some(Charge {
@@ -142,6 +147,16 @@ impl MemoryBudget {
         })
     }
 }
+
+/// Whether somebody who finds no memory can try again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    CanWait,
+    CannotWait,
+}
+
+/// So large a part of a budget is there beyond its bound for those who cannot wait.
+const RESERVED_PART: usize = 16;
 
 /// Bytes taken from a budget, given back when dropped.
 struct Charge {
@@ -181,7 +196,19 @@ impl BufferPool {
     }
 
     /// A buffer of `len` bytes, or `None` when the budget is used up. Its contents are stale.
+    #[inline]
     pub fn take(&mut self, len: usize) -> Option<Buffer> {
+        self.take_for(len, Urgency::CanWait)
+    }
+
+    /// As [`Self::take`], for those who can neither wait nor be told to come back without harm, such as
+    /// data that has arrived already. There is a sixteenth more of the budget for them, which is
+    /// never used up by those who can wait.
+    pub fn take_at_once(&mut self, len: usize) -> Option<Buffer> {
+        self.take_for(len, Urgency::CannotWait)
+    }
+
+    fn take_for(&mut self, len: usize, urgency: Urgency) -> Option<Buffer> {
         let class = class_for(len);
         if let Some(mut buffer) = class.and_then(|class| self.kept[class].pop()) {
             self.kept_bytes -= buffer.capacity();
@@ -189,10 +216,10 @@ impl BufferPool {
             return Some(buffer);
         }
         let capacity = class.map_or_else(|| rounded_capacity(len), class_capacity);
-        let charge = self.budget.charge(capacity).or_else(|| {
+        let charge = self.budget.charge(capacity, urgency).or_else(|| {
             // What is kept in other classes may be what is missing.
             self.release_kept();
-            self.budget.charge(capacity)
+            self.budget.charge(capacity, urgency)
         })?;
         Some(Buffer {
             block: Block::zeroed(capacity),
@@ -320,6 +347,18 @@ mod tests {
         assert!(pool.take(1).is_none());
         pool.put(first);
         assert!(pool.take(1).is_some());
+    }
+
+    #[test]
+    fn those_who_cannot_wait_find_memory_when_others_have_used_it_up() {
+        let mut pool = BufferPool::new(MemoryBudget::new(64 * 4096), 0);
+        let all = pool.take(64 * 4096).unwrap();
+        assert!(pool.take(1).is_none());
+        let reserve: Vec<_> = std::iter::from_fn(|| pool.take_at_once(4096)).collect();
+        assert_eq!(reserve.len(), 4);
+        drop(reserve);
+        drop(all);
+        assert_eq!(pool.budget().used_bytes(), 0);
     }
 
     #[test]

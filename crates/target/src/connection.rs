@@ -64,6 +64,10 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
     fn receives(&self) -> bool;
     /// Whether the login, or what comes in its place, is over.
     fn is_established(&self) -> bool;
+    /// Whether it counts when connections are spread over shards.
+    fn is_load(&self) -> bool {
+        true
+    }
     /// When [`Self::handle_deadline`] has something to do.
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Does what is due.
@@ -122,6 +126,8 @@ pub(crate) trait Driven: Debug {
     fn channel_mut(&mut self) -> &mut Channel;
     /// Whether the login, or what comes in its place, is over.
     fn is_established(&self) -> bool;
+    /// See [`Protocol::is_load`].
+    fn is_load(&self) -> bool;
     /// Whether there is something to receive and room for what may come of it.
     fn wants_turn(&self) -> bool;
     /// Nothing of it is in progress.
@@ -377,6 +383,10 @@ impl<P: Protocol> Driven for Connection<P> {
         self.protocol.is_established()
     }
 
+    fn is_load(&self) -> bool {
+        self.protocol.is_load()
+    }
+
     fn wants_turn(&self) -> bool {
         self.channel.wants_turn(self.protocol.receives())
     }
@@ -464,6 +474,11 @@ impl<P: Protocol> Driven for Connection<P> {
 /// The memory that the next payload bytes belong in.
 fn place_of<W>(tasks: &mut Tasks<W>, wanted: PayloadWanted) -> Option<&mut [u8]> {
     let start = wanted.buffer_offset as usize;
-    let buffer = tasks.get_mut(wanted.slot)?.data_out.as_deref_mut()?;
+    let task = tasks.get_mut(wanted.slot)?;
+    if !matches!(task.state, TaskState::Receiving) {
+        // What is left of its data is not wanted.
+        return None;
+    }
+    let buffer = task.data_out.as_deref_mut()?;
     buffer.get_mut(start..start + wanted.length as usize)
 }

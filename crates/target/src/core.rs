@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub limits: Limits,
     pub transmit: TransmitPolicy,
     pub posts: Vec<Post>,
-    /// Connections of each shard.
+    /// Connections of each shard that count as load.
     pub connections: Vec<AtomicUsize>,
     /// Connections of each shard that have not finished their login.
     pub pending_logins: Vec<AtomicUsize>,

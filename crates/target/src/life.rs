@@ -15,9 +15,22 @@ use crate::message::{ConnectionAddress, Message, Note};
 pub(crate) struct Life {
     /// Who waits for its end.
     successors: Mutex<Vec<Arc<Hold>>>,
+    /// What ends with it: held, not read.
+    _end: Option<Box<dyn Send + Sync + EndOfLife>>,
 }
 
+/// Something whose drop is to happen at the end of a life.
+pub(crate) trait EndOfLife: std::fmt::Debug {}
+
 impl Life {
+    /// A life at whose end, after its successors were told, `end` is dropped.
+    pub(crate) fn with_end(end: impl EndOfLife + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            successors: Mutex::default(),
+            _end: Some(Box::new(end)),
+        })
+    }
+
     /// Holds back the commands of a connection until none of `earlier` is left: that shard's post is
     /// told so then.
     pub(crate) fn hold(earlier: &[Arc<Self>], post: &Post, connection: ConnectionAddress) {
@@ -48,5 +61,50 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.post
             .send(Message::Note(self.connection, Note::PredecessorsEnded));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_reactor::wake::Waker;
+
+    use super::*;
+    use crate::mail::post_box;
+
+    const CONNECTION: ConnectionAddress = ConnectionAddress {
+        shard: 0,
+        slot: 3,
+        generation: 1,
+    };
+
+    #[derive(Debug)]
+    struct Ends(#[expect(dead_code, reason = "counted")] Arc<()>);
+
+    impl EndOfLife for Ends {}
+
+    #[test]
+    fn a_successor_is_told_when_the_last_of_all_lives_before_it_has_ended() {
+        let (post, mut inbox) = post_box(Waker::new().expect("an eventfd"));
+        let witness = Arc::new(());
+        let one = Life::with_end(Ends(Arc::clone(&witness)));
+        let other = Arc::<Life>::default();
+        let write = Arc::clone(&one);
+        Life::hold(&[Arc::clone(&one), Arc::clone(&other)], &post, CONNECTION);
+        drop((one, other));
+        assert!(inbox.is_empty());
+        assert_eq!(Arc::strong_count(&witness), 2);
+        drop(write);
+        assert!(matches!(
+            inbox.receive(),
+            Some(Message::Note(CONNECTION, Note::PredecessorsEnded))
+        ));
+        assert_eq!(Arc::strong_count(&witness), 1);
+    }
+
+    #[test]
+    fn nobody_is_told_when_there_is_nothing_to_wait_for() {
+        let (post, inbox) = post_box(Waker::new().expect("an eventfd"));
+        Life::hold(&[], &post, CONNECTION);
+        assert!(inbox.is_empty());
     }
 }

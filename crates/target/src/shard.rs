@@ -321,7 +321,7 @@ impl Shard {
             Message::Abort(order) => self.obey(&order),
             Message::CloseConnection(address) => {
                 if self.connection(address.slot, address.generation).is_some() {
-                    tracing::info!("closing a connection that another took the place of");
+                    tracing::debug!("closing a connection whose session or controller has ended");
                     self.close(address.slot);
                 }
             }
@@ -619,13 +619,16 @@ impl Shard {
         let token = SocketToken::new(slot, entry.generation);
         let link = &mut connection.channel_mut().link;
         link.forget(&mut *self.core.platform, token);
+        let is_load = connection.is_load();
         connection.tear_down(&mut self.core);
         if let Some((timer, _)) = connection.channel().timer {
             self.timers.cancel(timer);
         }
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(slot);
-        self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
+        if is_load {
+            self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Stops accepting, and asks peers to leave.

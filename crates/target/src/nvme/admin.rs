@@ -18,7 +18,8 @@ use super::{IoQueue, Kind, Nvme, Queue, Task};
 use crate::abort::AbortReply;
 use crate::connection::Connection;
 use crate::core::{Core, Shared};
-use crate::life::Life;
+use crate::life::{EndOfLife, Life};
+use crate::mail::Post;
 use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
 use crate::task::{TaskEvent, TaskState};
 
@@ -38,6 +39,7 @@ impl Connection<Nvme> {
                 }
             }
             Queue::Admin(_) => AdminTransfer::of(&arrived.entry),
+            Queue::Left(_) => return self.refuse(arrived.slot, Status::COMMAND_SEQUENCE_ERROR),
             Queue::Io(_) => AdminTransfer {
                 direction: Direction::None,
                 length: 0,
@@ -47,6 +49,9 @@ impl Connection<Nvme> {
         let wanted = transfer.length.min(arrived.data.length());
         if transfer.direction == Direction::ToController && wanted > 0 {
             self.collect(core, arrived, task, wanted);
+        } else if transfer.direction == Direction::ToHost && self.is_backed_up(core) {
+            // Log pages can be large, and a host that reads none of them could ask for many.
+            self.defer(task);
         } else {
             self.run_command(core, task, TaskEvent::Start);
         }
@@ -68,6 +73,10 @@ impl Connection<Nvme> {
                 controller.admin(&entry, data, out, &environment, core.now_ms)
             }
             Queue::Io(queue) => queue.controller.fabrics_on_io_queue(queue.id, &entry),
+            Queue::Left(_) => AdminOutcome::Complete {
+                status: Status::COMMAND_SEQUENCE_ERROR,
+                result: 0,
+            },
         };
         let success = Outcome::SUCCESS;
         match outcome {
@@ -91,21 +100,52 @@ impl Connection<Nvme> {
             AdminOutcome::ShutDown { queues } => {
                 close_queues(&shared, &queues);
                 self.finish(core, task, success);
-                if let Queue::Admin(controller) = &self.protocol.queue {
-                    let mut units: Vec<usize> =
-                        controller.namespaces().iter().map(|n| n.index).collect();
-                    units.sort_unstable();
-                    units.dedup();
-                    core.flush_for(&ShutdownFlush::new(controller), &units);
-                }
+                self.protocol.flush_at_end = true;
+                self.flush_for_shutdown(core);
             }
             AdminOutcome::Disconnect => {
                 self.finish(core, task, success);
                 tracing::debug!(peer = %self.channel.peer, "host disconnected a queue");
+                self.disconnect(core);
                 self.channel.close(true);
             }
         }
         self.report_events();
+    }
+
+    /// Flushes the volumes of a controller that is shut down, once nothing writes to them any more.
+    pub(super) fn flush_for_shutdown(&mut self, core: &mut Core) {
+        let Queue::Admin(controller) = &self.protocol.queue else {
+            return;
+        };
+        if !self.protocol.flush_at_end || !controller.io_queues().is_empty() {
+            return;
+        }
+        self.protocol.flush_at_end = false;
+        let mut units: Vec<usize> = controller.namespaces().iter().map(|n| n.index).collect();
+        units.sort_unstable();
+        units.dedup();
+        core.flush_for(&ShutdownFlush::new(controller), &units);
+    }
+
+    /// The host has disconnected an I/O queue. Its identifier is free at once if nothing is in progress,
+    /// otherwise when the connection is closed.
+    fn disconnect(&mut self, core: &Core) {
+        let controller = match &self.protocol.queue {
+            Queue::Io(queue) if self.tasks.is_empty() => Arc::clone(&queue.controller),
+            _ => return,
+        };
+        let left = Queue::Left(controller);
+        if let Queue::Io(queue) = std::mem::replace(&mut self.protocol.queue, left) {
+            self.leave(core, &queue);
+        }
+    }
+
+    /// An I/O queue takes no more commands.
+    pub(super) fn leave(&self, core: &Core, queue: &IoQueue) {
+        let host = queue.controller.host_identifier();
+        core.shared.hosts.leave(host, &queue.life);
+        self.log_closed(&queue.controller, queue.id);
     }
 
     fn environment<'a>(&self, shared: &'a Shared) -> PortEnvironment<'a> {
@@ -168,16 +208,23 @@ impl Connection<Nvme> {
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
             self.protocol.queue = Queue::Admin(Arc::clone(controller));
+            core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        let host = controller.host_identifier();
+        let admin_queue = ConnectionAddress::from_handle(controller.admin_queue());
+        let life = Life::with_end(EndOfQueue {
+            controller: Arc::clone(controller),
+            id: association.queue_id,
+            admin_queue,
+            post: core.shared.posts[admin_queue.shard as usize].clone(),
+        });
         let hosts = &core.shared.hosts;
-        self.protocol.held = hosts.enter(host, core.post(), self.channel.address);
+        self.protocol.held = hosts.enter(controller, &life, core.post(), self.channel.address);
         self.protocol.queue = Queue::Io(Box::new(IoQueue {
             controller: Arc::clone(controller),
             id: association.queue_id,
             namespaces: controller.namespaces(),
-            life: Arc::<Life>::default(),
+            life,
             fusing: Fusing::default(),
         }));
     }
@@ -229,9 +276,13 @@ impl Connection<Nvme> {
         }
     }
 
-    /// The connection was a queue of a controller, and is over.
-    pub(super) fn queue_closed(&self, core: &Core, controller: &Controller, id: u16) {
-        close_queues(&core.shared, &controller.queue_closed(id));
+    /// The connection was the admin queue of a controller, and is over.
+    pub(super) fn controller_gone(&self, core: &Core, controller: &Controller) {
+        close_queues(&core.shared, &controller.queue_closed(0));
+        self.log_closed(controller, 0);
+    }
+
+    fn log_closed(&self, controller: &Controller, id: u16) {
         let (peer, host) = (self.channel.peer, controller.host_nqn());
         let number = controller.id();
         if id == 0 {
@@ -239,6 +290,26 @@ impl Connection<Nvme> {
         } else {
             tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
         }
+    }
+}
+
+/// Tells a controller, by being dropped, that an I/O queue is gone with all that it did: reset and
+/// shutdown wait for that.
+#[derive(Debug)]
+struct EndOfQueue {
+    controller: Arc<Controller>,
+    id: u16,
+    admin_queue: ConnectionAddress,
+    post: Post,
+}
+
+impl EndOfLife for EndOfQueue {}
+
+impl Drop for EndOfQueue {
+    fn drop(&mut self) {
+        self.controller.queue_closed(self.id);
+        let note = Message::Note(self.admin_queue, Note::ControllerEvents);
+        self.post.send(note);
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use longshore_block::media::MediaError;
 use longshore_nvme::command::CommandId;
+use longshore_nvme::controller::ErrorRecord;
 use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Outcome, Step};
 use longshore_nvme::opcode::Direction;
 use longshore_nvme::status::Status;
@@ -17,6 +18,9 @@ use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{AbortedFor, Message, Note};
 use crate::task::{DataIn, MediumWish, TaskEvent, TaskState};
+
+/// Parameter Error Location when no field is to blame.
+const NO_LOCATION: u16 = 0xffff;
 
 impl Connection<Nvme> {
     /// A command arrived.
@@ -54,6 +58,7 @@ impl Connection<Nvme> {
         let address = self.tasks.begin(self.channel.address, arrived.slot.0);
         let work = NvmeWork {
             id: arrived.entry.id(),
+            first_block: arrived.entry.qword(10),
             kind,
             aborted: None,
         };
@@ -64,7 +69,7 @@ impl Connection<Nvme> {
     pub(super) fn unit_of(&self, namespace: Option<usize>) -> Option<usize> {
         match &self.protocol.queue {
             Queue::Io(queue) => Some(queue.namespaces.get(namespace?)?.index),
-            Queue::Fresh | Queue::Admin(_) => None,
+            Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
         }
     }
 
@@ -74,7 +79,7 @@ impl Connection<Nvme> {
         let scratch_length = command.scratch_length();
         let mut task = self.task(arrived, Kind::Io(command), unit);
         if scratch_length > 0 {
-            task.scratch = core.pool.take(scratch_length);
+            task.scratch = core.pool.take_at_once(scratch_length);
             if task.scratch.is_none() {
                 return self.finish_status(core, task, self.busy());
             }
@@ -102,7 +107,7 @@ impl Connection<Nvme> {
         }
         // The data are here already, so there is no way to wait.
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
-        task.data_out = core.pool.take(length);
+        task.data_out = core.pool.take_at_once(length);
         let Some(buffer) = &task.data_out else {
             let status = self.busy();
             if let Kind::Half(half) = &mut task.work.kind {
@@ -131,7 +136,7 @@ impl Connection<Nvme> {
         }
     }
 
-    fn receive_data(&mut self, mut task: Task, wanted: u32) {
+    pub(super) fn receive_data(&mut self, mut task: Task, wanted: u32) {
         task.state = TaskState::Receiving;
         let slot = CommandSlot(task.address.slot);
         self.tasks.park(task);
@@ -141,6 +146,9 @@ impl Connection<Nvme> {
 
     /// All data of a command have arrived.
     pub(super) fn data_out_complete(&mut self, core: &mut Core, slot: u32) {
+        if !self.is_receiving(slot) {
+            return;
+        }
         let Some(task) = self.tasks.take(slot) else {
             return;
         };
@@ -158,13 +166,16 @@ impl Connection<Nvme> {
 
     /// The data of a command did not match their digest.
     pub(super) fn data_out_failed(&mut self, core: &mut Core, slot: u32) {
+        if !self.is_receiving(slot) {
+            return;
+        }
+        let Some(task) = self.tasks.take(slot) else {
+            return;
+        };
         let status = Status::TRANSIENT_TRANSPORT_ERROR;
-        match self.tasks.take(slot) {
-            Some(task) => match task.work.kind {
-                Kind::Half(_) => self.half_complete(core, task, Some(status)),
-                _ => self.finish_status(core, task, status),
-            },
-            None => self.refuse(CommandSlot(slot), status),
+        match task.work.kind {
+            Kind::Half(_) => self.half_complete(core, task, Some(status)),
+            _ => self.finish_status(core, task, status),
         }
     }
 
@@ -272,9 +283,12 @@ impl Connection<Nvme> {
     }
 
     /// Answers a task and lets go of all it holds.
-    pub(super) fn finish(&mut self, core: &mut Core, mut task: Task, outcome: Outcome) {
+    pub(super) fn finish(&mut self, core: &mut Core, mut task: Task, mut outcome: Outcome) {
         let slot = CommandSlot(task.address.slot);
         let success = outcome.status.is_success();
+        if !success {
+            outcome.status = self.log_error(&task, outcome.status);
+        }
         let transmit = &mut self.channel.transmit;
         let machine = &mut self.protocol.machine;
         let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
@@ -324,6 +338,35 @@ impl Connection<Nvme> {
             self.complete(CommandSlot(first), status.into());
         }
         self.finish(core, task, status.into());
+    }
+
+    /// Notes a failure of the medium in the error information log. The status to answer with.
+    #[cold]
+    fn log_error(&self, task: &Task, status: Status) -> Status {
+        let Queue::Io(queue) = &self.protocol.queue else {
+            return status;
+        };
+        let code = status.code();
+        let logged = [
+            Status::WRITE_FAULT,
+            Status::UNRECOVERED_READ_ERROR,
+            Status::CAPACITY_EXCEEDED,
+        ];
+        let mut namespaces = queue.namespaces.iter();
+        let namespace = namespaces.find(|namespace| Some(namespace.index) == task.unit);
+        match namespace {
+            Some(namespace) if logged.contains(&code) => {
+                queue.controller.record_error(&ErrorRecord {
+                    queue_id: queue.id,
+                    command: task.work.id,
+                    status,
+                    location: NO_LOCATION,
+                    lba: task.work.first_block,
+                    namespace: namespace.id,
+                })
+            }
+            _ => status,
+        }
     }
 
     /// Answers a command that has no task.
@@ -387,17 +430,12 @@ impl Connection<Nvme> {
         let Some(task) = self.tasks.get_mut(slot) else {
             return false;
         };
+        let lone = match &task.work.kind {
+            Kind::Half(half) => half.is_lone(),
+            _ => false,
+        };
+        let whole = !matches!(task.work.kind, Kind::Half(_));
         match task.state {
-            TaskState::Deferred
-            | TaskState::Ordering
-            | TaskState::Memory { .. }
-            | TaskState::Medium(_)
-                if !matches!(task.work.kind, Kind::Half(_)) =>
-            {
-                let task = self.tasks.take(slot).expect("looked at above");
-                self.finish_status(core, task, status);
-                true
-            }
             TaskState::Storage { .. } => {
                 if order.is_some() {
                     task.work.abort(status, order);
@@ -405,9 +443,29 @@ impl Connection<Nvme> {
                 false
             }
             TaskState::Elsewhere => false,
-            // The host may be sending already, or another half may come: it ends then.
-            _ => {
+            // The host may be sending already: it ends when all it was asked for is here.
+            TaskState::Receiving => {
                 task.work.abort(status, None);
+                let transmit = &mut self.channel.transmit;
+                let machine = &mut self.protocol.machine;
+                machine.want_data_out(CommandSlot(slot), 0, transmit);
+                true
+            }
+            // Its other half is still to come here.
+            _ if !whole && !lone => {
+                task.work.abort(status, None);
+                true
+            }
+            TaskState::Half
+            | TaskState::Deferred
+            | TaskState::Ordering
+            | TaskState::Memory { .. }
+            | TaskState::Medium(_) => {
+                let task = self.tasks.take(slot).expect("looked at above");
+                if lone {
+                    self.forget_first(slot);
+                }
+                self.finish_status(core, task, status);
                 true
             }
         }

@@ -6,7 +6,7 @@
 use longshore_nvme::io::{Arrival, Command, FusedPair, Next};
 use longshore_nvme::opcode::Direction;
 use longshore_nvme::status::Status;
-use longshore_nvme::target::ArrivedCommand;
+use longshore_nvme::target::{ArrivedCommand, DataTransfer};
 
 use super::{Kind, Nvme, Queue, Task};
 use crate::connection::Connection;
@@ -24,6 +24,11 @@ pub(super) struct Half {
 }
 
 impl Half {
+    /// Its other half has not come.
+    pub(super) fn is_lone(&self) -> bool {
+        self.pair.is_none()
+    }
+
     /// It fails as soon as its data have gone by and the other half is there.
     pub(super) fn fail(&mut self, status: Status) {
         self.failed = Some(status);
@@ -65,6 +70,9 @@ impl Connection<Nvme> {
         let task = self.task(arrived, Kind::Half(Box::new(half)), unit);
         if transfer.direction == Direction::ToController && transfer.length > 0 {
             self.collect(core, arrived, task, transfer.length);
+        } else if let DataTransfer::InCapsule { .. } = arrived.data {
+            // They are not wanted, but they come, and what comes with them is this half's still.
+            self.receive_data(task, 0);
         } else {
             self.half_complete(core, task, None);
         }
@@ -134,8 +142,8 @@ impl Connection<Nvme> {
         let length = usize::try_from(u64::from(compare_length) + u64::from(write_length))
             .unwrap_or(usize::MAX);
         if length > 0 {
-            let scratch = core.pool.take(pair.scratch_length());
-            let (Some(mut data), Some(scratch)) = (core.pool.take(length), scratch) else {
+            let scratch = core.pool.take_at_once(pair.scratch_length());
+            let (Some(mut data), Some(scratch)) = (core.pool.take_at_once(length), scratch) else {
                 let status = self.busy();
                 self.finish_status(core, compare, status);
                 return self.finish_status(core, write, status);

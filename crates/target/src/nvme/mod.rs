@@ -29,7 +29,7 @@ use crate::channel::Channel;
 use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::life::Life;
-use crate::message::{ConnectionAddress, Message, Note};
+use crate::message::Note;
 use crate::request::{Orphan, Owner};
 use crate::task::{self, TaskEvent, TaskState};
 
@@ -44,6 +44,8 @@ pub(crate) struct Nvme {
     held: bool,
     /// The server is about to end: no more commands.
     draining: bool,
+    /// The controller is shut down: volumes are flushed once no I/O queue is left.
+    flush_at_end: bool,
 }
 
 /// What the connection is a queue of.
@@ -55,6 +57,8 @@ enum Queue {
     Admin(Arc<Controller>),
     /// An I/O queue.
     Io(Box<IoQueue>),
+    /// An I/O queue that its host has disconnected; the host closes the connection.
+    Left(Arc<Controller>),
 }
 
 /// An I/O queue.
@@ -63,6 +67,7 @@ struct IoQueue {
     controller: Arc<Controller>,
     id: u16,
     namespaces: Arc<[AttachedNamespace]>,
+    /// With it, the controller learns that nothing of the queue can act any more.
     life: Arc<Life>,
     /// Finds the pairs of fused commands, by their slots.
     fusing: Fusing<u32>,
@@ -72,6 +77,8 @@ struct IoQueue {
 #[derive(Debug)]
 pub(crate) struct NvmeWork {
     id: CommandId,
+    /// SLBA of the commands that have one.
+    first_block: u64,
     kind: Kind,
     /// It was aborted while it could not end: with what it ends as soon as it can.
     aborted: Option<Box<Aborted>>,
@@ -128,6 +135,7 @@ impl Nvme {
             queue: Queue::Fresh,
             held: false,
             draining: false,
+            flush_at_end: false,
         }
     }
 
@@ -145,7 +153,7 @@ impl Nvme {
     fn controller(&self) -> Option<&Arc<Controller>> {
         match &self.queue {
             Queue::Fresh => None,
-            Queue::Admin(controller) => Some(controller),
+            Queue::Admin(controller) | Queue::Left(controller) => Some(controller),
             Queue::Io(queue) => Some(&queue.controller),
         }
     }
@@ -197,6 +205,11 @@ impl Protocol for Nvme {
         !matches!(self.queue, Queue::Fresh)
     }
 
+    fn is_load(&self) -> bool {
+        // Beside their I/O queues, admin queues have nothing to do.
+        !matches!(self.queue, Queue::Admin(_))
+    }
+
     fn next_deadline_ms(&self) -> Option<u64> {
         let machine = self.machine.next_deadline_ms();
         let Queue::Admin(controller) = &self.queue else {
@@ -242,7 +255,7 @@ impl Protocol for Nvme {
         match &self.queue {
             // I/O queues end with their admin queue, and may have something to finish.
             Queue::Admin(controller) => controller.io_queues().is_empty(),
-            Queue::Fresh | Queue::Io(_) => true,
+            Queue::Fresh | Queue::Io(_) | Queue::Left(_) => true,
         }
     }
 
@@ -262,7 +275,10 @@ impl Protocol for Nvme {
                 aborted.iter().for_each(|whose| whose.tasks_cleared());
                 connection.resume(core, task, TaskEvent::TasksAborted);
             }
-            Note::ControllerEvents => connection.report_events(),
+            Note::ControllerEvents => {
+                connection.report_events();
+                connection.flush_for_shutdown(core);
+            }
             Note::AbortCommand { command, reply } => {
                 reply.answer(connection.abort_command(core, command));
             }
@@ -290,20 +306,10 @@ impl Protocol for Nvme {
                 core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
             }
             Queue::Admin(controller) => {
-                connection.queue_closed(core, &controller, 0);
+                connection.controller_gone(core, &controller);
             }
-            Queue::Io(queue) => {
-                // Who waits for the end of the queue may bring its successor.
-                let host = queue.controller.host_identifier();
-                core.shared.hosts.leave(host, queue.life);
-                connection.queue_closed(core, &queue.controller, queue.id);
-                if connection.protocol.draining {
-                    // Its admin queue waits for that.
-                    let address = ConnectionAddress::from_handle(queue.controller.admin_queue());
-                    let note = Message::Note(address, Note::ControllerEvents);
-                    core.shared.posts[address.shard as usize].send(note);
-                }
-            }
+            Queue::Io(queue) => connection.leave(core, &queue),
+            Queue::Left(_) => {}
         }
     }
 }
@@ -326,6 +332,14 @@ impl Connection<Nvme> {
             queue.controller.note_activity(queue.id);
         }
         loop {
+            if self.protocol.held && !input.is_empty() {
+                // It could not know yet that it is connected, and what it sent must not run before
+                // the last writes of the queue it takes the place of.
+                self.channel.close(false);
+                let peer = self.channel.peer;
+                tracing::warn!(%peer, "commands before the answer to Connect");
+                break;
+            }
             let transmit = &mut self.channel.transmit;
             let machine = &mut self.protocol.machine;
             match machine.next(&mut input, transmit, core.now_ms) {
@@ -333,13 +347,6 @@ impl Connection<Nvme> {
                 Event::Command(arrived) => {
                     self.start_command(core, &arrived);
                     if self.channel.is_closing() {
-                        break;
-                    }
-                    if self.protocol.held && !input.is_empty() {
-                        // It could not know yet that it is connected, and what it sent must not run
-                        // before the last writes of the queue it takes the place of.
-                        self.channel.close(false);
-                        tracing::warn!(peer = %self.channel.peer, "commands before the answer to Connect");
                         break;
                     }
                 }
@@ -376,7 +383,7 @@ impl Connection<Nvme> {
                 let aborted = task.work.aborted.take();
                 let life = match &self.protocol.queue {
                     Queue::Io(queue) => Some(Arc::clone(&queue.life)),
-                    Queue::Fresh | Queue::Admin(_) => None,
+                    Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
                 };
                 core.requests[request].owner = Owner::Orphan(Orphan {
                     connection: self.channel.address,
