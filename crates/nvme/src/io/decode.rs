@@ -26,7 +26,9 @@ use crate::io::dataset::Deallocate;
 use crate::io::extent::Extent;
 use crate::io::flush::{FlushAll, FlushFirst, Read};
 use crate::io::fused::Half;
-use crate::io::limits::{COPY_RANGE_BYTES, COPY_RANGES, DATASET_RANGE_BYTES, NAMESPACES_MAX};
+use crate::io::limits::{
+    COMPARE_AND_WRITE_BLOCKS, COPY_RANGE_BYTES, COPY_RANGES, DATASET_RANGE_BYTES, NAMESPACES_MAX,
+};
 use crate::io::namespace::Attached;
 use crate::io::reservation;
 use crate::io::verify::Verify;
@@ -238,7 +240,8 @@ fn write<N: Attached>(
     ))
 }
 
-/// A Compare or Write that was admitted, as half of a pair.
+/// A Compare or Write that was admitted, as half of a pair. One that no pair can have is refused here,
+/// so that what waits for its other half never holds more than ACWU of data.
 #[cold]
 fn half<N: Attached>(
     at: usize,
@@ -250,9 +253,13 @@ fn half<N: Attached>(
     if entry.fuse() == Fuse::Reserved {
         return Err(Status::INVALID_FIELD.do_not_retry());
     }
+    let extent = entry.extent();
+    if extent.blocks.0 > u64::from(COMPARE_AND_WRITE_BLOCKS) {
+        return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.do_not_retry());
+    }
     let half = Half {
         opcode: entry.opcode(),
-        extent: entry.extent(),
+        extent,
         block_size: namespace.block_size(),
         fua,
     };

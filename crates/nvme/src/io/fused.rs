@@ -17,7 +17,7 @@
 //! | what is wrong | Compare | Write |
 //! |---|---|---|
 //! | other commands, ranges or namespaces that differ | Invalid Field | Invalid Field |
-//! | more blocks than ACWU | Atomic Write Unit Exceeded | the same |
+//! | Compare of more blocks than ACWU | Atomic Write Unit Exceeded | Failed Fused Command |
 //! | Compare is refused or fails | why | Failed Fused Command |
 //! | Write is refused or fails | what came of it | why |
 //! | the other one is missing | Missing Fused Command | Missing Fused Command |
@@ -28,7 +28,6 @@ use crate::command::Fuse;
 use crate::io::chunks::{self, Chunks};
 use crate::io::command::{Buffers, Command, CommandEvent, Outcome, State};
 use crate::io::extent::Extent;
-use crate::io::limits::COMPARE_AND_WRITE_BLOCKS;
 use crate::io::status::media_failure;
 use crate::opcode::{Opcode, io};
 use crate::status::Status;
@@ -216,9 +215,6 @@ impl FusedPair {
         let Half {
             extent, block_size, ..
         } = compare;
-        if extent.blocks.0 > u64::from(COMPARE_AND_WRITE_BLOCKS) {
-            return Self::both(Status::ATOMIC_WRITE_UNIT_EXCEEDED.do_not_retry());
-        }
         let Some(namespace) = first.namespace() else {
             return Self::both(Status::INVALID_FIELD.do_not_retry());
         };

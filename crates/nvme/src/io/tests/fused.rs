@@ -3,7 +3,7 @@
 use longshore_block::media::{BlockCount, Lba};
 
 use super::*;
-use crate::io::{Arrival, Fusing, Next, limits};
+use crate::io::{Arrival, Fusing, Next, Transfer, limits};
 
 fn first(lba: u64, blocks: u64) -> SubmissionEntry {
     fused(ranged(io::COMPARE, lba, blocks), Fuse::First)
@@ -92,14 +92,21 @@ fn no_other_commands_can_be_fused() {
 }
 
 #[test]
-fn more_than_acwu_is_refused() {
+fn a_half_of_more_than_acwu_is_refused_before_its_data_is_asked_for() {
     let mut world = World::new();
     let most = u64::from(limits::COMPARE_AND_WRITE_BLOCKS);
     let data = vec![0; (most as usize + 1) * BLOCK];
+    for half in [first(0, most + 1), second(0, most + 1)] {
+        let command = Command::begin(&world.namespaces, &half, data.len() as u32);
+        assert_eq!(command.transfer(), Transfer::NONE);
+    }
     let outcome = world.run_pair((&first(0, most + 1), &data), (&second(0, most + 1), &data));
     let exceeded = Status::ATOMIC_WRITE_UNIT_EXCEEDED.do_not_retry();
-    assert_both(outcome, exceeded, exceeded);
+    assert_both(outcome, exceeded, Status::ABORTED_FAILED_FUSED);
     let old = world.read_back(0, most).to_vec();
+    let outcome = world.run_pair((&first(0, most), &old), (&second(0, most + 1), &data));
+    assert_both(outcome, Status::SUCCESS, exceeded);
+    assert_eq!(world.read_back(0, most), old);
     let outcome = world.run_pair((&first(0, most), &old), (&second(0, most), &old));
     assert_both(outcome, Status::SUCCESS, Status::SUCCESS);
 }
