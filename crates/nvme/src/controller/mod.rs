@@ -397,7 +397,8 @@ impl Controller {
         self.lock().errors.record(record)
     }
 
-    /// The flush after [`AdminOutcome::ShutDown`] has ended, however it ended.
+    /// The flush after [`AdminOutcome::ShutDown`] has ended, however it ended. To be called once for
+    /// each: one that a reset has overtaken may end after the next has begun.
     pub fn shutdown_finished(&self) {
         let mut state = self.lock();
         state.properties.flushed();
@@ -405,8 +406,8 @@ impl Controller {
     }
 
     /// A connection has ended, and so have all its commands: a reset or shutdown waits for that, lest
-    /// a write land after those that the host sends next. Returns the ones to close with it: those of all I/O queues if it was
-    /// that of the admin queue. The controller is then gone.
+    /// a write land after those that the host sends next. Returns the ones to close with it: those of
+    /// all I/O queues if it was that of the admin queue. The controller is then gone.
     pub fn queue_closed(&self, queue_id: u16) -> Vec<QueueHandle> {
         let mut state = self.lock();
         if let Some(index) = queue_id.checked_sub(1) {
@@ -420,7 +421,7 @@ impl Controller {
         let queues = state.open_io_queues();
         drop(state);
         self.enabled.store(false, Ordering::Release);
-        self.subsystem.forget(self.id);
+        self.subsystem.forget(self);
         queues
     }
 
@@ -452,7 +453,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        self.subsystem.forget(self.id);
+        self.subsystem.forget(self);
         // Commands of I/O queues keep the controller, so none of them is left behind.
         for attached in &*self.namespaces {
             let reservations = &attached.namespace.parameters().reservations;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -225,9 +226,12 @@ impl Subsystem {
             .collect()
     }
 
-    /// A controller is gone.
-    pub(super) fn forget(&self, id: u16) {
-        if self.lock().by_id.remove(&id).is_some() {
+    /// A controller is gone. Its identifier may be another one's by now, if it was forgotten before.
+    pub(super) fn forget(&self, controller: &Controller) {
+        let mut controllers = self.lock();
+        let known = controllers.by_id.get(&controller.id());
+        if known.is_some_and(|known| ptr::eq(known.as_ptr(), controller)) {
+            controllers.by_id.remove(&controller.id());
             self.population.fetch_sub(1, Ordering::AcqRel);
         }
     }

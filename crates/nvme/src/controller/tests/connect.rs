@@ -165,6 +165,30 @@ fn there_are_only_so_many_controllers_and_one_that_leaves_makes_room() {
 }
 
 #[test]
+fn a_closed_controller_that_is_dropped_late_takes_no_other_with_it() {
+    let scene = scene_with(Limits {
+        controllers_max: 2,
+        ..Limits::default()
+    });
+    let connect = || scene.connect(&connect_by("host", &discovery()), ADMIN_QUEUE);
+    let closed = connect().unwrap().controller;
+    closed.queue_closed(0);
+    // Identifiers come round again.
+    let mut heir = connect().unwrap().controller;
+    while heir.id() != closed.id() {
+        drop(heir);
+        heir = connect().unwrap().controller;
+    }
+    drop(closed);
+    assert_eq!(scene.subsystems.controllers().len(), 1);
+    let _second = connect().unwrap();
+    assert_eq!(
+        connect().unwrap_err().status,
+        Status::CONNECT_CONTROLLER_BUSY
+    );
+}
+
+#[test]
 fn an_io_queue_belongs_to_the_controller_it_names() {
     let scene = scene();
     let controller = scene.ready();
