@@ -123,8 +123,9 @@ pub(super) struct Properties {
     shutdown: Shutdown,
     /// EN is 0, but I/O queues are still there.
     resetting: bool,
-    /// Shutting down, and volatile caches are not yet written back.
-    flushing: bool,
+    /// Flushes of shutdowns under way. There are several when a host resets the controller in the
+    /// middle of a shutdown and begins another.
+    flushes: u32,
 }
 
 impl Properties {
@@ -136,7 +137,7 @@ impl Properties {
             failed: false,
             shutdown: Shutdown::None,
             resetting: false,
-            flushing: false,
+            flushes: 0,
         }
     }
 
@@ -155,7 +156,7 @@ impl Properties {
 
     /// The flush of a shutdown has ended.
     pub(super) fn flushed(&mut self) {
-        self.flushing = false;
+        self.flushes = self.flushes.saturating_sub(1);
     }
 
     /// There are no I/O queues: what waited for that is over.
@@ -166,7 +167,7 @@ impl Properties {
             self.failed = false;
             self.shutdown = Shutdown::None;
         }
-        if self.shutdown == Shutdown::Processing && !self.flushing {
+        if self.shutdown == Shutdown::Processing && self.flushes == 0 {
             self.shutdown = Shutdown::Complete;
         }
     }
@@ -215,7 +216,6 @@ impl Properties {
         self.configuration = new;
         if old.enable() && !new.enable() {
             self.resetting = true;
-            self.flushing = false;
             return Ok(Change::Reset);
         }
         if !old.enable() && new.enable() {
@@ -319,7 +319,7 @@ impl Controller {
         state.events.end_requests();
         let caches = |ns: &super::AttachedNamespace| ns.namespace.parameters().volatile_cache;
         if self.namespaces.iter().any(caches) {
-            state.properties.flushing = true;
+            state.properties.flushes += 1;
             return AdminOutcome::ShutDown { queues };
         }
         state.settle();

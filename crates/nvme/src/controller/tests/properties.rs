@@ -229,6 +229,21 @@ fn a_shutdown_without_volatile_caches_is_over_at_once() {
 }
 
 #[test]
+fn a_shutdown_does_not_end_with_the_flush_of_an_earlier_one() {
+    let scene = scene();
+    let controller = scene.ready();
+    for _ in 0..2 {
+        scene.set_cc(&controller, 0);
+        scene.set_cc(&controller, ENABLE).result();
+        scene.set_cc(&controller, ENABLE | NORMAL);
+    }
+    controller.shutdown_finished();
+    assert_eq!(scene.csts(&controller), READY | SHUTTING_DOWN);
+    controller.shutdown_finished();
+    assert_eq!(scene.csts(&controller), READY | SHUT_DOWN);
+}
+
+#[test]
 fn a_shutdown_asked_for_twice_happens_once() {
     let scene = scene();
     let controller = scene.ready();
