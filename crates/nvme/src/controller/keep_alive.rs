@@ -2,7 +2,9 @@
 //!
 //! The timer is the traffic based one (CTRATT.TBKAS): any command on any queue restarts it. Queues
 //! leave a mark, which is looked at twice in each Keep Alive Timeout; two looks in a row without a
-//! mark end it. A host that falls silent is so noticed after one to one and a half timeouts.
+//! mark end it. A host that falls silent is so noticed after one to one and a half timeouts. If a look
+//! comes late by half its period or more, then it was this end that stalled, and commands may wait to
+//! be received: it takes another look.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,6 +53,8 @@ pub(super) struct KeepAlive {
     timeout_ms: u32,
     /// Enforced in place of a timeout of 0.
     idle_ms: Option<u32>,
+    /// Between two looks.
+    look_period_ms: Option<u64>,
     /// When to look for marks.
     deadline_ms: Option<u64>,
     /// The last look found none.
@@ -62,6 +66,7 @@ impl KeepAlive {
         let mut timer = Self {
             timeout_ms: 0,
             idle_ms,
+            look_period_ms: None,
             deadline_ms: None,
             was_silent: false,
         };
@@ -87,13 +92,22 @@ impl KeepAlive {
             0 => self.idle_ms,
             timeout => Some(timeout),
         };
-        let half = period.map(|period| u64::from(period.div_ceil(2)));
-        self.deadline_ms = half.map(|half| now_ms.saturating_add(half));
+        self.look_period_ms = period.map(|period| u64::from(period.div_ceil(2)));
+        self.deadline_ms = self
+            .look_period_ms
+            .map(|period| now_ms.saturating_add(period));
+    }
+
+    /// Whether a look comes so late that silence says nothing of the host.
+    fn is_late(&self, now_ms: u64) -> bool {
+        let late_by = self.deadline_ms.map(|at| now_ms.saturating_sub(at));
+        let tolerated = self.look_period_ms.map(|period| period.div_ceil(2));
+        late_by >= tolerated
     }
 
     /// A look at the marks. Whether the host is gone.
     fn look(&mut self, is_silent: bool, now_ms: u64) -> bool {
-        if is_silent && self.was_silent {
+        if is_silent && self.was_silent && !self.is_late(now_ms) {
             self.deadline_ms = None;
             return true;
         }

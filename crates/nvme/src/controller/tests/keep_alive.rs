@@ -78,6 +78,22 @@ fn keep_alive_is_a_command_like_any_other() {
 }
 
 #[test]
+fn a_late_look_does_not_end_the_controller() {
+    let scene = scene();
+    let controller = scene.connected("host", &nqn("shared"));
+    let silent = |late_ms| {
+        let at = controller.next_deadline_ms().unwrap();
+        controller.handle_deadline(at + late_ms)
+    };
+    assert_eq!(silent(0), Deadline::Nothing);
+    // Looks are 5 s apart: the server was stalled, and what the host has sent is read next.
+    assert_eq!(silent(2500), Deadline::Nothing);
+    assert_eq!(silent(60_000), Deadline::Nothing);
+    let queues = vec![ADMIN_QUEUE];
+    assert_eq!(silent(2499), Deadline::KeepAliveExpired { queues });
+}
+
+#[test]
 fn unknown_queues_leave_no_mark() {
     let scene = scene();
     let controller = scene.connected("host", &nqn("shared"));
