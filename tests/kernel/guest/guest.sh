@@ -48,6 +48,14 @@ ends_with() {
     [ "$got" = "$wanted" ]
 }
 
+# fails COMMAND…: the command must fail. (set -e overlooks what `! command` says.)
+fails() {
+    if "$@"; then
+        echo "$* succeeded"
+        return 1
+    fi
+}
+
 # eventually SECONDS COMMAND…: tries until the command succeeds.
 eventually() {
     tries=$(($1 * 5))
@@ -129,7 +137,7 @@ nvme_connect() {
 # nvme_disconnect: takes all controllers of the subsystem away.
 nvme_disconnect() {
     nvme disconnect -n "$SUBSYSTEM"
-    ! nvme_controllers | grep .
+    if nvme_controllers | grep .; then return 1; fi
 }
 
 # nvme_controllers: names of the controllers of the subsystem, one per line.

@@ -90,7 +90,7 @@ read_only() {
     disk=$(wait_for_disk)
     [ "$(cat "/sys/block/${disk#/dev/}/ro")" = 1 ]
     dd if="$disk" of=/dev/null bs=64k count=4 iflag=direct
-    ! dd if=/dev/zero of="$disk" bs=4k count=1 oflag=direct
+    fails dd if=/dev/zero of="$disk" bs=4k count=1 oflag=direct
     log_out "$PORTAL0"
     eventually 5 has_disks 0
 }
@@ -108,7 +108,7 @@ discovery() {
 discovery_with_secret() {
     discovery secret-of-the-finder | tee /tmp/found
     grep -q "$names:one-way" /tmp/found
-    ! grep "$names:others" /tmp/found
+    fails grep "$names:others" /tmp/found
 }
 
 discovery_with_wrong_secret() {

@@ -65,7 +65,7 @@ path_returns() {
     dmsetup message paths 0 "reinstate_path $(cat "/sys/block/$(disks | tail -n 1)/dev")"
     dd if=/dev/mapper/paths of=/dev/null bs=64k count=64 iflag=direct
     dmsetup status paths
-    ! path_is_failed
+    fails path_is_failed
 }
 
 sessions_are_up() {

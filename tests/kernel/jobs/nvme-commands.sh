@@ -35,7 +35,7 @@ discovery_stays() {
     SUBSYSTEM=nqn.2014-08.org.nvmexpress.discovery
     sleep 5
     nvme_is live
-    ! dmesg | grep -i -E "keep.alive.*(error|failed)"
+    if dmesg | grep -i -E "keep.alive.*(error|failed)"; then return 1; fi
     nvme_disconnect
 }
 
@@ -95,8 +95,10 @@ descriptors() {
         cat /tmp/descs
         uuid=$(field /tmp/descs uuid)
         nguid=$(field /tmp/descs nguid)
-        [ -n "$uuid" ] && [ "$uuid" != 00000000-0000-0000-0000-000000000000 ]
-        [ -n "$nguid" ] && [ "$nguid" != 00000000000000000000000000000000 ]
+        [ -n "$uuid" ]
+        [ "$uuid" != 00000000-0000-0000-0000-000000000000 ]
+        [ -n "$nguid" ]
+        [ "$nguid" != 00000000000000000000000000000000 ]
         [ "$(cat "/sys/block/${disk#/dev/}/uuid")" = "$uuid" ]
         echo "$uuid $nguid" >>/tmp/identities
     done
@@ -304,7 +306,7 @@ hasty() {
 }
 
 unknown_subsystem() {
-    ! nvme_to "$NVME0" connect -n "$SUBSYSTEM-is-not-there"
+    fails nvme_to "$NVME0" connect -n "$SUBSYSTEM-is-not-there"
     dmesg | tail -n 20 | grep "Connect Invalid Data Parameter.*subsysnqn"
 }
 

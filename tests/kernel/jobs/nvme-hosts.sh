@@ -34,7 +34,7 @@ disk_of() {
 }
 
 unknown_host() {
-    ! connect shared c
+    fails connect shared c
     dmesg | tail -n 20 | grep "is not allowed, hostnqn: $names:host-c"
 }
 
@@ -45,14 +45,14 @@ discovery_by_name() {
         --hostid=00000000-0000-4000-8000-00000000000c >/tmp/found.c
     grep -q "$names:shared" /tmp/found.b
     grep -q "$names:masked" /tmp/found.b
-    ! grep -q "$names:shared" /tmp/found.c
+    fails grep -q "$names:shared" /tmp/found.c
     grep -q "$names:masked" /tmp/found.c
 }
 
 own_namespaces() {
     connect masked a
     eventually 10 disk_of a 2
-    ! disk_of a 1
+    fails disk_of a 1
     [ "$(blockdev --getsize64 "$(disk_of a 2)")" = $((32 << 20)) ]
     nvme disconnect -n "$names:masked"
 }
@@ -108,7 +108,7 @@ write_exclusive() {
     [ "$(value rtype)" = 1 ]
     write_by "$a"
     has_status 0x83 write_by "$b"
-    ! dd if=/dev/zero of="$b" bs=4k count=1 oflag=direct
+    fails dd if=/dev/zero of="$b" bs=4k count=1 oflag=direct
     read_by "$b"
     has_status 0x83 nvme resv-acquire "$b" --crkey=0xb --rtype=1 --racqa=0
     has_status 0x83 nvme resv-release "$a" --crkey=0xb --rtype=1 --rrela=0

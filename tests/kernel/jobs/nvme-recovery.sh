@@ -126,7 +126,7 @@ disconnect_under_load() {
     writer=$!
     sleep 2
     nvme_disconnect
-    ! wait $writer
+    fails wait $writer
     connect
     eventually 5 namespace 1
 }

@@ -106,7 +106,7 @@ scsi_reservation_holds() {
     scsi_write
     nvme_read
     has_status 0x83 nvme_write /tmp/one
-    ! dd if=/dev/zero of="$nvme" bs=4k count=1 oflag=direct
+    fails dd if=/dev/zero of="$nvme" bs=4k count=1 oflag=direct
     persist --release --param-rk=5 --prout-type=1
     persist --reserve --param-rk=5 --prout-type=3
     has_status 0x83 nvme_read
@@ -121,7 +121,7 @@ nvme_reservation_holds() {
     nvme resv-acquire "$nvme" --crkey=0xb --rtype=1 --racqa=0
     nvme_write /tmp/one
     scsi_read
-    ! scsi_write
+    fails scsi_write
     sg_persist --in --read-reservation "$scsi" | tee /tmp/reservation
     grep -q "Key *= *0xb" /tmp/reservation
     persist --register --param-sark=5
@@ -129,7 +129,7 @@ nvme_reservation_holds() {
     nvme resv-release "$nvme" --crkey=0xb --rtype=1 --rrela=0
     scsi_write
     nvme resv-acquire "$nvme" --crkey=0xb --rtype=2 --racqa=0
-    ! scsi_read
+    fails scsi_read
     nvme resv-release "$nvme" --crkey=0xb --rtype=2 --rrela=0
     scsi_read
 }
@@ -143,7 +143,7 @@ preempted() {
     nvme resv-register "$nvme" --nrkey=0xb --rrega=0
     nvme resv-acquire "$nvme" --crkey=0xb --prkey=5 --rtype=1 --racqa=1
     nvme_write /tmp/one
-    ! scsi_write
+    fails scsi_write
     nvme resv-release "$nvme" --crkey=0xb --rrela=1
     scsi_write
 }
