@@ -352,6 +352,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// A task has ended: its memory is free, and others may run.
+    #[inline]
     pub(crate) fn let_go(&mut self, core: &mut Core, mut task: Task<P::Work>) {
         self.release_gate(core, &mut task);
         self.reading -= task.reading;

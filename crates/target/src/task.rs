@@ -101,6 +101,7 @@ pub(crate) struct Task<W> {
 
 impl<W> Task<W> {
     /// A task without memory.
+    #[inline(always)]
     pub(crate) fn new(address: TaskAddress, work: W, unit: Option<usize>) -> Self {
         Self {
             address,
@@ -118,6 +119,7 @@ impl<W> Task<W> {
     }
 
     /// Gives back all its memory.
+    #[inline]
     pub(crate) fn give_back_memory(&mut self, core: &mut Core) {
         core.recycle(self.data_out.take());
         core.recycle(self.scratch.take());
@@ -202,6 +204,7 @@ impl<W> Tasks<W> {
     }
 
     /// The address of a new task with number `slot`.
+    #[inline]
     pub(crate) fn begin(&mut self, connection: ConnectionAddress, slot: u32) -> TaskAddress {
         let index = slot as usize;
         if self.slots.len() <= index {
@@ -221,6 +224,7 @@ impl<W> Tasks<W> {
     }
 
     /// Keeps a task while it waits.
+    #[inline]
     pub(crate) fn park(&mut self, task: Task<W>) {
         let entry = &mut self.slots[task.address.slot as usize];
         debug_assert!(entry.generation == task.address.generation && entry.task.is_none());
@@ -235,11 +239,13 @@ impl<W> Tasks<W> {
     }
 
     /// A parked task.
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Task<W>> {
         self.slots.get_mut(slot as usize)?.task.as_mut()
     }
 
     /// Takes a parked task out.
+    #[inline]
     pub(crate) fn take(&mut self, slot: u32) -> Option<Task<W>> {
         let task = self.slots.get_mut(slot as usize)?.task.take();
         self.parked -= usize::from(task.is_some());

@@ -88,6 +88,7 @@ impl Connection<Iscsi> {
     }
 
     /// Runs a task that has all it needs, unless it must wait for older ones.
+    #[inline(always)]
     pub(crate) fn run_in_order(&mut self, core: &mut Core, mut task: Task) {
         if self.protocol.ordered > 0 && !task.work.head_of_queue && !self.may_run(&task) {
             task.state = TaskState::Ordering;
@@ -150,6 +151,7 @@ impl Connection<Iscsi> {
     }
 
     /// Runs a task until it ends or waits.
+    #[inline(always)]
     pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, mut event: CommandEvent) {
         loop {
             let step = self.step(core, &mut task, event);

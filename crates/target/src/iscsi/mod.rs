@@ -162,6 +162,7 @@ impl Protocol for Iscsi {
         connection.run_in_order(core, task);
     }
 
+    #[inline(always)]
     fn run(
         connection: &mut Connection<Self>,
         core: &mut Core,
@@ -186,6 +187,7 @@ impl Protocol for Iscsi {
         connection.tasks.park(task);
     }
 
+    #[inline]
     fn task_ended(connection: &mut Connection<Self>, work: &ScsiWork) {
         let protocol = &mut connection.protocol;
         if protocol.ordered > 0 {

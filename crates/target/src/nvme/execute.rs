@@ -73,6 +73,7 @@ impl Connection<Nvme> {
         }
     }
 
+    #[inline(always)]
     fn start_io(&mut self, core: &mut Core, arrived: &ArrivedCommand, command: Command) {
         let unit = self.unit_of(command.namespace());
         let transfer = command.transfer();
@@ -180,6 +181,7 @@ impl Connection<Nvme> {
     }
 
     /// Runs a task until it ends or waits.
+    #[inline]
     pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, event: TaskEvent) {
         if let Kind::Admin(_) = task.work.kind {
             return self.run_admin(core, task);

@@ -236,6 +236,7 @@ impl Protocol for Nvme {
         Self::run(connection, core, task, TaskEvent::Start);
     }
 
+    #[inline(always)]
     fn run(connection: &mut Connection<Self>, core: &mut Core, task: Task, event: TaskEvent) {
         connection.run_command(core, task, event);
     }
@@ -249,6 +250,7 @@ impl Protocol for Nvme {
         connection.solicit(core, task);
     }
 
+    #[inline]
     fn task_ended(_connection: &mut Connection<Self>, _work: &NvmeWork) {}
 
     fn is_quiet(&self) -> bool {
