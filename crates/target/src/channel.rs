@@ -187,10 +187,12 @@ impl Channel {
     /// Sends once.
     pub(crate) fn send(&mut self, core: &mut Core) -> Sent {
         let segments = self.transmit.segments().size_hint().0;
-        match segments {
-            ..=FEW_SEGMENTS => self.send_up_to::<FEW_SEGMENTS>(core),
-            ..=SOME_SEGMENTS => self.send_up_to::<SOME_SEGMENTS>(core),
-            _ => self.send_up_to::<SEGMENTS_PER_SEND>(core),
+        if segments <= FEW_SEGMENTS {
+            self.send_up_to::<FEW_SEGMENTS>(core)
+        } else if segments <= SOME_SEGMENTS {
+            self.send_up_to::<SOME_SEGMENTS>(core)
+        } else {
+            self.send_up_to::<SEGMENTS_PER_SEND>(core)
         }
     }
 
