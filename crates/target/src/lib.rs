@@ -1,9 +1,11 @@
-//! Exports: portals, targets, logical units and access control.
+//! Exports: portals, targets and subsystems; logical units and namespaces; access control.
 //!
 //! This crate joins the machines to the world: each reactor thread is a `shard` that drives the
-//! iSCSI machines of its connections with bytes from their sockets, hands commands to the SCSI machine,
-//! and carries their operations to volumes. What connections on different cores share is in
-//! `exports` (immutable), `sessions` and `gate`; everything else travels as a `message`.
+//! machines of its connections with bytes from their sockets, hands commands to the SCSI or NVMe
+//! machine, and carries their operations to volumes. What the protocols have in common is in
+//! `connection` and `medium`, what they add in `iscsi` and `nvme`. What connections on different cores
+//! share is in `exports` (immutable), `iscsi::sessions`, the controllers of `longshore_nvme`, and `gate`;
+//! everything else travels as a `message`.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! The quiet between the last write of one that is gone and the first command of its successor.
 //!
-//! A write of a session that ended may still be on its way to the medium. If the same initiator came
-//! back and wrote anew, that write could land on top of a newer one and silently bring back old data.
+//! A write of a session or queue that ended may still be on its way to the medium. If the same
+//! initiator or host came back and wrote anew, that write could land on top of a newer one and silently
+//! bring back old data.
 //! So a [`Life`] is held by whoever sends commands and by every storage operation that outlives it,
 //! and a successor's commands wait until the last reference is gone.
 

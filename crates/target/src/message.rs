@@ -42,7 +42,7 @@ pub(crate) enum Message {
     Note(ConnectionAddress, Note),
     /// For all connections of the shard.
     NoteForAll(Note),
-    /// Stop accepting, ask initiators to log out, finish, flush, end.
+    /// Stop accepting, ask peers to leave, finish, flush, end.
     Shutdown,
     /// Drop everything and end.
     ShutdownNow,

@@ -24,7 +24,7 @@ pub(crate) enum BufferHome {
     DataOut,
     /// The scratch memory.
     Scratch,
-    /// Memory for the data that goes to the initiator.
+    /// Memory for the data that goes to the peer.
     DataIn,
 }
 

@@ -1,6 +1,6 @@
 //! Persistent reservations on disk: one file for each volume in the state directory.
 //!
-//! The bytes are those of the SCSI crate (docs/formats/reservations.md). A file is replaced as a whole:
+//! The bytes are those of `longshore_block` (docs/formats/reservations.md). A file is replaced as a whole:
 //! written beside the old one, flushed, renamed, and the directory flushed, so that a crash leaves
 //! either the old or the new reservations.
 

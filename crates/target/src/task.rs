@@ -1,4 +1,4 @@
-//! A task: one SCSI command of one connection, from its arrival to its end.
+//! A task: one command of one connection, from its arrival to its end.
 //!
 //! ```text
 //!  Command ──┬── write data wanted ──► Receiving ──┐ DataOutComplete
@@ -64,7 +64,7 @@ pub(crate) struct MediumWish {
     pub place: Place,
 }
 
-/// Where data for the initiator is.
+/// Where data for the peer is.
 #[derive(Debug)]
 pub(crate) enum DataIn {
     /// There is none yet.

@@ -1,7 +1,7 @@
 //! Volumes: what is stored, apart from how it is exported.
 //!
 //! A backend is one file and implements [`Volume`]; a layer wraps a volume and is one. Volumes are
-//! shared by all reactors (`Arc<dyn Volume>`), keep no lock on the data path, and talk to the outside
+//! shared by all reactors (`Arc<dyn Volume>`), keep no lock on the data path (but for `mem`, a page's), and talk to the outside
 //! only through [`Storage`]. All offsets and lengths are bytes and multiples of the block size.
 
 #![forbid(unsafe_code)]
