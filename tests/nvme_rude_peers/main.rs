@@ -47,8 +47,13 @@ impl Scene {
     }
 
     fn with(config: &str) -> Self {
+        Self::on("memory,backend=mem,size=64M", config)
+    }
+
+    /// With another volume as namespace 1.
+    fn on(volume: &str, config: &str) -> Self {
         let server = ServerBuilder::new()
-            .volume("memory,backend=mem,size=64M")
+            .volume(volume)
             .volume("nothing,backend=null,size=1T")
             .nvme()
             .argument("--log-level")
@@ -82,19 +87,26 @@ impl Scene {
 
     /// A connection that is initialized, without digests.
     fn initialized(&self) -> RawConnection {
+        self.initialized_by(&Pdu::ic_req())
+    }
+
+    fn initialized_by(&self, request: &Pdu) -> RawConnection {
         let mut peer = self.raw();
-        peer.send(&Pdu::ic_req()).unwrap();
+        peer.send(request).unwrap();
         assert_eq!(peer.receive().unwrap().kind(), kind::IC_RESP);
         peer
     }
 
     /// A well-behaved host's admin queue, and an I/O queue of it on which the test sends what it likes.
     fn queue(&self) -> RawQueue {
+        self.queue_of(self.initialized())
+    }
+
+    fn queue_of(&self, mut peer: RawConnection) -> RawQueue {
         let options = HostOptions::default();
         let host = Host::connect(self.server.nvme(0), &options.clone().queues(0));
         let mut host = host.unwrap();
         host.ask_for_queues(1).unwrap();
-        let mut peer = self.initialized();
         let connect = options.connect(1, host.controller_id);
         let data = connect.data();
         let entry = entry(&connect.command(), 1, true);

@@ -144,16 +144,37 @@ fn data_for_an_aborted_write_is_taken_and_thrown_away() {
     let r2t = queue.start_write(1000, 32, 5);
     let abort = commands::abort(1, longshore_nvme::command::CommandId(5));
     let answer = queue.host.admin.run(&abort, &[]).unwrap().expect_success();
+    assert_eq!(answer.result & 1, 0, "it was aborted");
     let data = Pdu::h2c_data(5, r2t.half(10), 0, &[0xee; 16_384]);
     queue.peer.send(&data).unwrap();
-    let status = Status(queue.status(5));
-    if answer.result & 1 == 0 {
-        assert_eq!(status, Status::ABORT_REQUESTED);
-        assert_eq!(scene.stored(1000, 32), [0; 16_384]);
-    } else {
-        assert_eq!(status, Status::SUCCESS);
-        assert_eq!(scene.stored(1000, 32), [0xee; 16_384]);
+    assert_eq!(Status(queue.status(5)), Status::ABORT_REQUESTED);
+    assert_eq!(scene.stored(1000, 32), [0; 16_384]);
+    queue.assert_lives();
+    scene.assert_others_do_not_notice();
+}
+
+#[test]
+fn an_aborted_write_gets_no_further_r2t() {
+    let mut scene = Scene::new();
+    // MAXR2T counts from 0.
+    let request = Pdu::ic_req().set_word(12, 3);
+    let mut queue = scene.queue_of(scene.initialized_by(&request));
+    let first = queue.start_write(1024, 32_768, 5);
+    let mut r2ts = vec![first];
+    r2ts.extend((1..4).map(|_| queue.peer.receive().unwrap()));
+    let asked: u32 = r2ts.iter().map(|r2t| r2t.word(16)).sum();
+    assert!(asked < 16 << 20, "there is more to ask for");
+    let abort = commands::abort(1, longshore_nvme::command::CommandId(5));
+    let answer = queue.host.admin.run(&abort, &[]).unwrap().expect_success();
+    assert_eq!(answer.result & 1, 0, "it was aborted");
+    for r2t in &r2ts {
+        assert_eq!((r2t.kind(), r2t.half(8)), (kind::R2T, 5));
+        let data = vec![0xee; usize::try_from(r2t.word(16)).unwrap()];
+        let data = Pdu::h2c_data(5, r2t.half(10), r2t.word(12), &data);
+        queue.peer.send(&data).unwrap();
     }
+    assert_eq!(Status(queue.status(5)), Status::ABORT_REQUESTED);
+    assert_eq!(scene.stored(1024, 32), [0; 16_384]);
     queue.assert_lives();
     scene.assert_others_do_not_notice();
 }
