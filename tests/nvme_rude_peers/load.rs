@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_nvme::host::commands::{self, ANY_CONTROLLER};
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Property};
 use longshore_nvme::status::Status;
-use longshore_tests::nvme::pdu::{Pdu, RawConnection};
+use longshore_tests::nvme::pdu::{Pdu, RawConnection, kind};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::server::ServerBuilder;
 use rustix::net::sockopt::set_socket_linger;
@@ -49,7 +50,7 @@ fn a_thousand_idle_connections_cost_little_and_nobody_notices() {
 }
 
 #[test]
-fn a_thousand_idle_controllers_cost_little_and_nobody_notices() {
+fn five_hundred_idle_controllers_cost_little_and_nobody_notices() {
     allow_many_files();
     let mut scene = Scene::with(PATIENT);
     let hosts: Vec<Host> = (0..500)
@@ -72,8 +73,9 @@ fn connections_beyond_the_pending_ones_are_closed_and_hosts_get_in() {
             closed += 1;
         }
     }
+    // What the server accepts in one turn, up to 32, can be there beside the limit.
     assert!(
-        closed >= 300 - 64 - 8,
+        closed >= 300 - 64 - 32,
         "{closed} of 300 connections were closed at a limit of 64"
     );
     scene.assert_others_do_not_notice();
@@ -177,6 +179,77 @@ fn a_writer_that_never_sends_its_data_holds_bounded_memory() {
         .unwrap()
         .expect_success();
 }
+
+#[test]
+fn data_that_came_along_find_memory_while_announced_writes_take_it_all() {
+    let mut scene = Scene::with(PATIENT);
+    let mut greedy: Vec<_> = (0..20).map(|_| scene.queue()).collect();
+    // Each size takes most of what the one before has left, down to the smallest buffers there are.
+    for (queues, count) in greedy.chunks_mut(4).zip([16_384, 2048, 128, 16, 8]) {
+        let write = commands::write(blocks(1, 0, count), 0);
+        for queue in queues {
+            for id in 0..31 {
+                queue.start(&write, id);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let mut modest = scene.queue();
+    for round in 0..8 {
+        for command in [
+            commands::write(blocks(1, 4096, 8), 0),
+            commands::compare(blocks(1, 4096, 8)),
+        ] {
+            let capsule = Pdu::command(&entry(&command, round, true));
+            modest.peer.send(&capsule.with_data(&[9; 4096])).unwrap();
+            assert_eq!(Status(modest.status(round)), Status::SUCCESS);
+        }
+    }
+    scene.host(&HostOptions::default());
+    scene.assert_others_do_not_notice();
+    scene.assert_memory_grew_at_most(96 * MEBI);
+}
+
+#[test]
+fn log_pages_that_nobody_takes_hold_bounded_memory() {
+    let mut scene = Scene::new();
+    let options = HostOptions {
+        entries: 128,
+        ..HostOptions::default()
+    };
+    let options = options.discovery();
+    let mut peer = scene.initialized();
+    let connect = options.connect(0, ANY_CONTROLLER);
+    let capsule = Pdu::command(&entry(&connect.command(), 1, true)).with_data(&connect.data());
+    let enable = commands::property_set(Property::CC, 0x0046_0001);
+    let enable = Pdu::command(&entry(&enable, 2, false));
+    for pdu in [capsule, enable] {
+        peer.send(&pdu).unwrap();
+        let response = peer.receive().unwrap();
+        assert_eq!(
+            (response.kind(), response.half(22) >> 1),
+            (kind::CAPSULE_RESP, 0)
+        );
+    }
+    let page = commands::get_log_page(0x70, NamespaceId(0), 0, 16 << 20);
+    let all = (10..70).map(|id| Pdu::command(&entry(&page, id, false)).to_bytes());
+    peer.send_bytes(&all.collect::<Vec<_>>().concat()).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    scene.assert_memory_grew_at_most(LOG_PAGES_MOST);
+    scene.assert_others_do_not_notice();
+    // Whoever takes them gets them all.
+    let mut ended = 0;
+    while ended < 60 {
+        let pdu = peer.receive().unwrap();
+        if pdu.kind() == kind::CAPSULE_RESP || pdu.header[1] & 0x08 != 0 {
+            ended += 1;
+        }
+    }
+    scene.assert_memory_grew_at_most(LOG_PAGES_MOST);
+}
+
+/// Three pages of 16 MiB: one in the making, one being sent, one that has just gone. Not sixty.
+const LOG_PAGES_MOST: u64 = 64 * MEBI;
 
 #[test]
 fn resets_in_the_middle_of_a_pdu_leave_nothing_behind() {

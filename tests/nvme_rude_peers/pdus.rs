@@ -1,12 +1,14 @@
 //! PDUs whose headers lie.
 
-use longshore_nvme::host::commands;
+use longshore_nvme::command::{Fuse, NamespaceId};
+use longshore_nvme::host::{Transfer, commands};
 use longshore_nvme::sgl::SglDescriptor;
 use longshore_nvme::status::Status;
 use longshore_tests::nvme::HostOptions;
 use longshore_tests::nvme::pdu::{Pdu, fes, kind};
+use longshore_tests::scratch::Scratch;
 
-use crate::{MEBI, SOON, Scene, assert_terminated, blocks, entry};
+use crate::{LIMITS, MEBI, SOON, Scene, assert_terminated, blocks, entry};
 
 #[test]
 fn headers_that_lie_end_the_connection_and_name_the_field() {
@@ -179,6 +181,50 @@ fn a_damaged_header_digest_ends_the_connection_and_a_data_digest_its_command() {
     assert_eq!(response[0], kind::C2H_TERM_REQ);
     let status = u16::from_le_bytes([response[8], response[9]]);
     assert_eq!(status, fes::HEADER_DIGEST_ERROR);
+    scene.assert_others_do_not_notice();
+}
+
+/// Data that nobody wants pass by as they do for any command, before the pair ends.
+#[test]
+fn a_fused_half_that_is_refused_while_its_data_are_damaged_ends_its_pair_and_nothing_else() {
+    // A file takes its time, so that the pair is under way when the damage is found.
+    let scratch = Scratch::new("nvme-fused");
+    let path = scratch.join("disk0.img");
+    let volume = format!("disk0,backend=file,path={},size=64M", path.display());
+    let mut scene = Scene::on(&volume, LIMITS);
+    let mut host = scene.host(&HostOptions::default().digests(true, true));
+    let peer = host.queues.remove(0);
+    let mut stream = peer.stream().try_clone().unwrap();
+    let mut compare = commands::compare(blocks(1, 0, 8));
+    compare.entry.set_fuse(Fuse::First);
+    // 16 blocks, of which 8 come along.
+    let mut write = commands::write(blocks(1, 0, 16), 0).with(Transfer::ToController(4096));
+    write.entry.set_fuse(Fuse::Second);
+    for damage in [0, 1, 1, 1] {
+        let compare = Pdu::command(&entry(&compare, 0x30, true)).with_data(&[7; 4096]);
+        let write = Pdu::command(&entry(&write, 0x31, true)).with_data(&[8; 4096]);
+        let mut bytes = [compare, write]
+            .map(|pdu| pdu.to_bytes_with_digests())
+            .concat();
+        *bytes.last_mut().unwrap() ^= damage;
+        std::io::Write::write_all(&mut stream, &bytes).unwrap();
+        let mut responses = [[0; 28]; 2];
+        for response in &mut responses {
+            std::io::Read::read_exact(&mut stream, response).unwrap();
+            assert_eq!(response[0], kind::CAPSULE_RESP);
+        }
+        assert_eq!(responses.map(|response| response[20]), [0x30, 0x31]);
+        let [low, high] = [responses[1][22], responses[1][23]];
+        assert_ne!(u16::from_le_bytes([low, high]) >> 1, 0, "the Write fails");
+    }
+    let flush = Pdu::command(&entry(&commands::flush(NamespaceId(1)), 0x32, false));
+    std::io::Write::write_all(&mut stream, &flush.to_bytes_with_digests()).unwrap();
+    let mut response = [0; 28];
+    std::io::Read::read_exact(&mut stream, &mut response).unwrap();
+    assert_eq!(
+        (response[20], response[22] >> 1, response[23]),
+        (0x32, 0, 0)
+    );
     scene.assert_others_do_not_notice();
 }
 

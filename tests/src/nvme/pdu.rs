@@ -200,7 +200,7 @@ impl RawConnection {
         let hlen = usize::from(common[2]);
         let plen = u32::from_le_bytes([common[4], common[5], common[6], common[7]]);
         let plen = usize::try_from(plen).expect("32 bits fit");
-        if hlen < 8 || plen < hlen || plen > 1 << 22 {
+        if hlen < 8 || plen < hlen || plen > 1 << 25 {
             let text = format!("HLEN {hlen} and PLEN {plen}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
