@@ -70,15 +70,18 @@ impl Shared {
         of_shards.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// The shard with most connections that have not finished their login.
+    pub(crate) fn most_crowded(&self) -> usize {
+        let pending = |shard: &usize| self.pending_logins[*shard].load(Ordering::Relaxed);
+        (0..self.posts.len()).max_by_key(pending).unwrap_or(0)
+    }
+
     /// Gives a new connection to a shard. At the limit of pending logins the shard with most of them
     /// is told to make room: if newcomers were turned away instead, a few silent connections would
     /// keep everybody out.
     pub(crate) fn give(&self, shard: usize, link: Box<dyn Link>, portal: usize) {
         let is_full = self.pending_logins() >= self.limits.pending_logins;
-        let pending = |shard: &usize| self.pending_logins[*shard].load(Ordering::Relaxed);
-        let crowded = (0..self.posts.len())
-            .max_by_key(pending)
-            .filter(|_| is_full);
+        let crowded = is_full.then(|| self.most_crowded());
         // Counted before the other shard looks whether there are too many.
         self.pending_logins[shard].fetch_add(1, Ordering::Relaxed);
         if let Some(crowded) = crowded {

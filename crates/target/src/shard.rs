@@ -374,6 +374,11 @@ impl Shard {
                 return self.close(address.slot);
             }
         }
+        // It had most of them when it was told to, and has none left.
+        let crowded = self.core.shared.most_crowded();
+        if crowded != self.core.shard {
+            self.core.shared.posts[crowded].send(Message::MakeRoom);
+        }
     }
 
     /// The connection, if it is there and has not finished its login.
