@@ -271,6 +271,7 @@ copies() {
 }
 
 refused() {
+    has_status 1 nvme write-uncor "$small" --start-block=0 --block-count=0
     has_status 1 nvme io-passthru "$small" --opcode=0x7d --namespace-id=1
     has_status 1 nvme admin-passthru "$controller" --opcode=0xc7
     has_status 1 nvme format "$controller" --namespace-id=1 --lbaf=0 --force

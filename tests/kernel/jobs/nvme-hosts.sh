@@ -153,7 +153,23 @@ replaced() {
     has_status 0x83 nvme resv-release "$b" --crkey=0xb --rtype=1 --rrela=0
     write_by "$b"
     has_status 0x83 write_by "$a"
-    nvme resv-register "$b" --iekey --nrkey=0xb --rrega=2
+    nvme resv-register "$b" --crkey=0xbb --nrkey=0xb --rrega=2
+}
+
+# Host a comes back and takes the reservation with the commands of b, which does the same to a.
+preempted_with_abort() {
+    nvme resv-register "$a" --nrkey=0xa --rrega=0
+    nvme resv-acquire "$a" --crkey=0xa --prkey=0xb --rtype=2 --racqa=2
+    write_by "$a"
+    has_status 0x83 read_by "$b"
+    nvme resv-register "$b" --nrkey=0xb --rrega=0
+    (while dd if="$a" of=/dev/null bs=1M count=4 iflag=direct 2>/dev/null; do :; done) &
+    reader=$!
+    nvme resv-acquire "$b" --crkey=0xb --prkey=0xa --rtype=2 --racqa=2
+    wait $reader # it reads until it is kept out
+    has_status 0x83 read_by "$a"
+    report
+    [ "$(value regctl)" = 1 ]
 }
 
 survives_restart() {
@@ -165,7 +181,7 @@ survives_restart() {
     eventually 15 writes "$b"
     has_status 0x83 write_by "$a"
     report
-    [ "$(value rtype)" = 1 ]
+    [ "$(value rtype)" = 2 ]
     [ "$(value ptpls)" = 1 ]
 }
 
@@ -197,6 +213,7 @@ check exclusive-access exclusive_access
 check registrants-only registrants_only
 check preempted preempted
 check key-is-replaced replaced
+check preempted-with-abort preempted_with_abort
 check reservation-survives-a-restart survives_restart
 check cleared cleared
 check disconnect nvme disconnect -n "$names:shared"
