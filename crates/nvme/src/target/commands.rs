@@ -240,7 +240,7 @@ struct IdIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     id: CommandId,
-    /// [`Entry::FREE`] when there is none.
+    /// `u32::MAX` where there is none.
     slot: u32,
 }
 
