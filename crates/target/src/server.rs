@@ -220,7 +220,11 @@ impl Server {
         let mut failure = None;
         for report in reports {
             match report {
-                Ok((kind, refusal)) => outcome = Some((kind, refusal)),
+                // Memory for rings may do for some reactors only: then the others' fate is told.
+                Ok((kind, refusal)) if refusal.is_some() || outcome.is_none() => {
+                    outcome = Some((kind, refusal));
+                }
+                Ok(_) => {}
                 Err(error) => failure = Some(error),
             }
         }
