@@ -136,6 +136,19 @@ pub enum Place {
     },
 }
 
+/// Why a command in progress goes on, whatever protocol it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandEvent {
+    /// It begins, or begins anew after it waited: all data there will be from the peer have arrived.
+    Start,
+    /// Its operation on the medium ended.
+    Media(Result<MediaOutcome, MediaError>),
+    /// Whether the reservations it wanted stored were.
+    Persisted(bool),
+    /// The commands of others that it wanted aborted are no more.
+    TasksAborted,
+}
+
 /// How a [`MediaOperation`] ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaOutcome {

@@ -29,7 +29,8 @@ use crate::parameter::Parameter;
 use crate::sense::{AdditionalSense, Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
-use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
+pub use longshore_block::media::CommandEvent;
+use longshore_block::media::{MediaOperation, Place};
 use longshore_block::reservation::{Participant, StoreOrder};
 
 /// Which way the data of a command goes.
@@ -71,19 +72,6 @@ pub struct Buffers<'a> {
     pub scratch: &'a mut [u8],
     /// Parameter data for the initiator is appended here. Empty at the first step.
     pub data_in: &'a mut Vec<u8>,
-}
-
-/// What happened since the last step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandEvent {
-    /// First step: all data-out there will be has arrived.
-    Start,
-    /// The operation of [`Step::Media`] ended.
-    Media(Result<MediaOutcome, MediaError>),
-    /// Whether the bytes of [`Step::Persist`] were stored.
-    Persisted(bool),
-    /// The tasks of [`Step::AbortTasks`] are no more.
-    TasksAborted,
 }
 
 /// What a command needs next.

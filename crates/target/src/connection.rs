@@ -10,15 +10,17 @@ use std::fmt::Debug;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
+use longshore_block::media::CommandEvent;
 use longshore_volume::{Outcome, VolumeError};
 use longshore_wire::transmit::Transmit;
 
 use crate::abort::AbortOrder;
 use crate::channel::{Channel, Fate, Received, Sent};
 use crate::core::Core;
+use crate::life::Life;
 use crate::message::{Note, TaskAddress};
-use crate::request::InFlight;
-use crate::task::{Task, TaskEvent, TaskState, Tasks};
+use crate::request::{InFlight, Orphan, Owner};
+use crate::task::{Task, TaskState, Tasks};
 
 /// While so much waits to be sent, no more reads are started.
 const BACKED_UP_BYTES: usize = 1 << 20;
@@ -72,9 +74,9 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Does what is due.
     fn handle_deadline(connection: &mut Connection<Self>, core: &mut Core);
-    /// Feeds bytes to the machine and does what it says. `direct`: payload was placed before them, so
-    /// the machine may have something to say even if they are none.
-    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8], direct: bool);
+    /// Feeds bytes to the machine and does what it says. There may be none, when payload that was placed
+    /// is all that came: the machine has something to say then, too.
+    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8]);
     /// Lets a task begin that has all it needs.
     fn begin(connection: &mut Connection<Self>, core: &mut Core, task: Task<Self::Work>);
     /// Goes on with a task that waited, or began.
@@ -82,7 +84,7 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
         connection: &mut Connection<Self>,
         core: &mut Core,
         task: Task<Self::Work>,
-        event: TaskEvent,
+        event: CommandEvent,
     );
     /// Lets tasks run that waited for others. Returns whether any ran.
     fn run_waiting(connection: &mut Connection<Self>, core: &mut Core) -> bool;
@@ -260,10 +262,7 @@ impl<P: Protocol> Connection<P> {
                 if placed > 0 {
                     self.note_placed(placed, core.now_ms);
                 }
-                let rest = &receive_buffer[..n - placed];
-                if !rest.is_empty() || placed > 0 {
-                    P::process(self, core, rest, placed > 0);
-                }
+                P::process(self, core, &receive_buffer[..n - placed]);
                 Fate::Open
             }
             Received::Nothing => Fate::Open,
@@ -344,11 +343,35 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// A message for a task in [`TaskState::Elsewhere`] came.
-    pub(crate) fn resume(&mut self, core: &mut Core, address: TaskAddress, event: TaskEvent) {
+    pub(crate) fn resume(&mut self, core: &mut Core, address: TaskAddress, event: CommandEvent) {
         if let Some(task) = self.tasks.take_exact(address) {
             debug_assert!(matches!(task.state, TaskState::Elsewhere));
             P::run(self, core, task, event);
         }
+    }
+
+    /// Lets the storage request of a task that ends without an answer live on by itself, with what
+    /// waits for its end.
+    pub(crate) fn orphan(
+        &self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        orders: Vec<Arc<AbortOrder>>,
+        life: Option<&Arc<Life>>,
+    ) {
+        let TaskState::Storage { request } = task.state else {
+            return;
+        };
+        let exclusive = std::mem::take(&mut task.exclusive);
+        core.requests[request].owner = Owner::Orphan(Orphan {
+            connection: self.channel.address,
+            orders,
+            life: life.cloned(),
+            exclusive: task
+                .unit
+                .filter(|_| exclusive)
+                .map(|unit| (unit, task.address)),
+        });
     }
 
     /// A task has ended: its memory is free, and others may run.

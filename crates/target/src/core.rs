@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use longshore_block::reservation::StoreOrder;
+use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::storage::StorageTag;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool};
 use longshore_volume::{
@@ -12,12 +12,12 @@ use longshore_volume::{
 };
 use longshore_wire::transmit::PayloadId;
 
-use crate::abort::AbortOrder;
+use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::config::{Limits, TransmitPolicy};
 use crate::exports::{Exports, Unit};
 use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
-use crate::message::{Message, Note, TaskAddress};
+use crate::message::{AbortedFor, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 use crate::nvme::hosts::Hosts;
 use crate::platform::{Link, Platform};
@@ -185,6 +185,25 @@ impl Core {
             let note = Note::Persisted { task, stored };
             post.send(Message::Note(task.connection, note));
         }));
+    }
+
+    /// PREEMPT AND ABORT: the tasks of those preempted end before the command does, which `task` is.
+    pub(crate) fn abort_for_preemption(
+        &self,
+        task: TaskAddress,
+        unit: Option<usize>,
+        participants: Vec<Arc<dyn Participant>>,
+    ) {
+        let Some(unit) = unit else {
+            return;
+        };
+        let order = AbortOrder::new(
+            AbortScope::Participants { unit, participants },
+            Exception::Task(task),
+            AbortedFor::Task(task),
+            self.post().clone(),
+        );
+        self.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
     }
 
     /// Flushes units; `waiter` is dropped when all has ended.

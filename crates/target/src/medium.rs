@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use longshore_block::media::Place;
 use longshore_block::media::{
-    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
+    BlockCount, CommandEvent, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
 use longshore_reactor::storage::StorageTag;
 use longshore_volume::{
@@ -23,7 +23,7 @@ use crate::exports::Unit;
 use crate::gate::Passage;
 use crate::message::TaskAddress;
 use crate::request::{BufferHome, InFlight, Owner};
-use crate::task::{DataIn, MediumWish, Task, TaskEvent, TaskState};
+use crate::task::{DataIn, MediumWish, Task, TaskState};
 
 /// Data for the peer up to this length is copied behind its header rather than sent by reference.
 pub(crate) const COPY_BYTES_MAX: usize = 1024;
@@ -59,7 +59,7 @@ impl<P: Protocol> Connection<P> {
             _ => return self.tasks.park(task),
         };
         match self.pass_gate(core, &mut task, wish) {
-            Medium::Now(result) => P::run(self, core, task, TaskEvent::Media(result)),
+            Medium::Now(result) => P::run(self, core, task, CommandEvent::Media(result)),
             Medium::Parked => self.tasks.park(task),
         }
     }
@@ -258,7 +258,7 @@ impl<P: Protocol> Connection<P> {
         if let Err(MediaError::Poisoned) = result {
             core.shared.tell_of_failure(in_flight.unit);
         }
-        P::run(self, core, task, TaskEvent::Media(result));
+        P::run(self, core, task, CommandEvent::Media(result));
     }
 }
 

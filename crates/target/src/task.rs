@@ -14,25 +14,12 @@
 //! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
 //! until the medium has answered (see [`crate::request`]).
 
-use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
+use longshore_block::media::{MediaOperation, Place};
 use longshore_reactor::Buffer;
 
 use crate::core::Core;
 use crate::message::{ConnectionAddress, TaskAddress};
 use crate::request::BufferHome;
-
-/// Why a task goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskEvent {
-    /// It has all it needs to begin.
-    Start,
-    /// Its operation on the medium ended.
-    Media(Result<MediaOutcome, MediaError>),
-    /// Whether reservations were stored.
-    Persisted(bool),
-    /// The tasks it waits for are no more.
-    TasksAborted,
-}
 
 /// What a parked task waits for.
 #[derive(Debug)]

@@ -18,7 +18,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
+pub use longshore_block::media::CommandEvent;
+use longshore_block::media::{MediaOperation, Place};
 use longshore_block::reservation::{Participant, StoreOrder, StoreWait};
 
 use crate::command::{Fuse, SubmissionEntry};
@@ -74,19 +75,6 @@ pub struct Buffers<'a> {
     /// Data for the host that does not come from the medium is appended here. Empty at the first
     /// step.
     pub data_in: &'a mut Vec<u8>,
-}
-
-/// What happened since the last step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandEvent {
-    /// First step: all data has arrived. Or [`Step::Wait`] is over.
-    Start,
-    /// The operation of [`Step::Media`] ended.
-    Media(Result<MediaOutcome, MediaError>),
-    /// Whether the bytes of [`Step::Persist`] were stored.
-    Persisted(bool),
-    /// The commands of [`Step::AbortTasks`] are no more.
-    TasksAborted,
 }
 
 /// What a command needs next.

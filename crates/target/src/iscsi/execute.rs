@@ -1,9 +1,6 @@
 //! Running SCSI commands: the steps of the SCSI machine on one side, volumes on the other.
 
-use std::sync::Arc;
-
 use longshore_block::media::MediaError;
-use longshore_block::reservation::Participant;
 use longshore_iscsi::target::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
@@ -15,12 +12,10 @@ use longshore_wire::transmit::PayloadId;
 
 use super::session::{LunEntry, SessionSiblings};
 use super::{Iscsi, ScsiWork};
-use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::{Connection, Protocol};
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::message::{AbortedFor, Message};
-use crate::task::{self, DataIn, MediumWish, TaskEvent, TaskState};
+use crate::task::{self, DataIn, MediumWish, TaskState};
 
 type Task = task::Task<ScsiWork>;
 
@@ -94,7 +89,7 @@ impl Connection<Iscsi> {
             task.state = TaskState::Ordering;
             return self.tasks.park(task);
         }
-        Iscsi::run(self, core, task, TaskEvent::Start);
+        Iscsi::run(self, core, task, CommandEvent::Start);
     }
 
     /// Tasks ended: others may have waited for them. Returns whether any ran.
@@ -112,7 +107,7 @@ impl Connection<Iscsi> {
                 break;
             };
             let task = self.tasks.take(slot).expect("found above");
-            Iscsi::run(self, core, task, TaskEvent::Start);
+            Iscsi::run(self, core, task, CommandEvent::Start);
             ran = true;
         }
         ran
@@ -178,7 +173,7 @@ impl Connection<Iscsi> {
                     Medium::Parked
                 }
                 Step::AbortTasks(participants) => {
-                    Self::abort_for_preemption(core, &task, participants);
+                    core.abort_for_preemption(task.address, task.unit, participants);
                     task.state = TaskState::Elsewhere;
                     Medium::Parked
                 }
@@ -290,20 +285,6 @@ impl Connection<Iscsi> {
             }
         }
         self.let_go(core, task);
-    }
-
-    /// PREEMPT AND ABORT: the tasks of those preempted end before the command does.
-    fn abort_for_preemption(core: &Core, task: &Task, participants: Vec<Arc<dyn Participant>>) {
-        let Some(unit) = task.unit else {
-            return;
-        };
-        let order = AbortOrder::new(
-            AbortScope::Participants { unit, participants },
-            Exception::Task(task.address),
-            AbortedFor::Task(task.address),
-            core.post().clone(),
-        );
-        core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
     }
 
     fn lun_entry(&self, index: usize) -> Option<&LunEntry> {

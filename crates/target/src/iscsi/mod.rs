@@ -29,7 +29,7 @@ use crate::channel::Channel;
 use crate::connection::{Connection, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::message::{Note, TaskAddress};
-use crate::task::{Task, TaskEvent};
+use crate::task::Task;
 
 /// An iSCSI connection's machine and session.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Protocol for Iscsi {
         }
     }
 
-    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8], _direct: bool) {
+    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8]) {
         connection.process_input(core, input);
     }
 
@@ -167,14 +167,8 @@ impl Protocol for Iscsi {
         connection: &mut Connection<Self>,
         core: &mut Core,
         task: Task<ScsiWork>,
-        event: TaskEvent,
+        event: CommandEvent,
     ) {
-        let event = match event {
-            TaskEvent::Start => CommandEvent::Start,
-            TaskEvent::Media(result) => CommandEvent::Media(result),
-            TaskEvent::Persisted(stored) => CommandEvent::Persisted(stored),
-            TaskEvent::TasksAborted => CommandEvent::TasksAborted,
-        };
         connection.run_command(core, task, event);
     }
 
@@ -208,7 +202,7 @@ impl Protocol for Iscsi {
         match note {
             Note::PredecessorsEnded => connection.protocol.held = false,
             Note::Persisted { task, stored } => {
-                connection.resume(core, task, TaskEvent::Persisted(stored));
+                connection.resume(core, task, CommandEvent::Persisted(stored));
             }
             Note::PreemptedTasksAborted { task, aborted } => {
                 connection.preempted_tasks_aborted(core, task, &aborted);
@@ -403,7 +397,7 @@ impl Connection<Iscsi> {
             let unit = &core.shared.unit(lun.unit).logical_unit;
             unit.tasks_cleared_by(&lun.nexus, aborted);
         }
-        self.resume(core, address, TaskEvent::TasksAborted);
+        self.resume(core, address, CommandEvent::TasksAborted);
     }
 
     /// Answers a task management request.

@@ -15,8 +15,7 @@ use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::message::{AbortedFor, Message, Note};
-use crate::request::{Orphan, Owner};
-use crate::task::{Task, TaskState};
+use crate::task::Task;
 
 /// A request whose tasks have not all ended yet.
 #[derive(Debug)]
@@ -251,19 +250,10 @@ impl Connection<Iscsi> {
         {
             order.note_aborted(Arc::clone(&entry.nexus) as _);
         }
-        if let TaskState::Storage { request } = task.state {
-            let session = self.protocol.session.as_ref();
-            core.requests[request].owner = Owner::Orphan(Orphan {
-                connection: self.channel.address,
-                orders: order.map(Arc::clone).into_iter().collect(),
-                life: session.map(|session| Arc::clone(&session.ticket.life)),
-                exclusive: task
-                    .unit
-                    .filter(|_| task.exclusive)
-                    .map(|unit| (unit, task.address)),
-            });
-            task.exclusive = false;
-        }
+        let orders = order.cloned().into_iter().collect();
+        let session = self.protocol.session.as_ref();
+        let life = session.map(|session| &session.ticket.life);
+        self.orphan(core, &mut task, orders, life);
         self.let_go(core, task);
     }
 }

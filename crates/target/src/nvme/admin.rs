@@ -8,7 +8,7 @@ use longshore_nvme::controller::{
     AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Controller, Deadline,
     QueueHandle,
 };
-use longshore_nvme::io::{Fusing, Outcome};
+use longshore_nvme::io::{CommandEvent, Fusing, Outcome};
 use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
 use longshore_nvme::status::Status;
 use longshore_nvme::target::{ArrivedCommand, CommandSlot, QueueParameters};
@@ -21,7 +21,7 @@ use crate::core::{Core, Shared};
 use crate::life::{EndOfLife, Life};
 use crate::mail::Post;
 use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
-use crate::task::{TaskEvent, TaskState};
+use crate::task::TaskState;
 
 impl Connection<Nvme> {
     /// A Fabrics or admin command arrived.
@@ -53,7 +53,7 @@ impl Connection<Nvme> {
             // Log pages can be large, and a host that reads none of them could ask for many.
             self.defer(task);
         } else {
-            self.run_command(core, task, TaskEvent::Start);
+            self.run_command(core, task, CommandEvent::Start);
         }
     }
 
@@ -178,8 +178,7 @@ impl Connection<Nvme> {
                 self.finish(core, task, outcome);
             }
             Err(refusal) => {
-                let reason = connect_refusal(refusal.status);
-                tracing::info!(%peer, status = ?refusal.status, reason, "NVMe Connect refused");
+                tracing::info!(%peer, status = %refusal.status, "NVMe Connect refused");
                 let outcome = Outcome {
                     status: refusal.status,
                     result: refusal.result,
@@ -311,20 +310,6 @@ impl Drop for EndOfQueue {
         let note = Message::Note(self.admin_queue, Note::ControllerEvents);
         self.post.send(note);
     }
-}
-
-/// What a status means as the answer to Connect: some codes are other statuses elsewhere.
-fn connect_refusal(status: Status) -> &'static str {
-    let code = status.code();
-    let reasons = [
-        (Status::CONNECT_INCOMPATIBLE_FORMAT, "incompatible format"),
-        (Status::CONNECT_CONTROLLER_BUSY, "controller busy"),
-        (Status::CONNECT_INVALID_PARAMETERS, "invalid parameters"),
-        (Status::CONNECT_RESTART_DISCOVERY, "restart discovery"),
-        (Status::CONNECT_INVALID_HOST, "host not allowed"),
-    ];
-    let found = reasons.into_iter().find(|(known, _)| *known == code);
-    found.map_or("see status", |(_, reason)| reason)
 }
 
 fn close_queues(shared: &Shared, queues: &[QueueHandle]) {

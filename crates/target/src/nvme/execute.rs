@@ -12,12 +12,12 @@ use longshore_nvme::target::{ArrivedCommand, CommandSlot, Completion, DataTransf
 use longshore_wire::transmit::PayloadId;
 
 use super::{Kind, Nvme, NvmeWork, Queue, Task};
-use crate::abort::{AbortOrder, AbortScope, Exception};
+use crate::abort::AbortOrder;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::message::{AbortedFor, Message, Note};
-use crate::task::{DataIn, MediumWish, TaskEvent, TaskState};
+use crate::message::{Message, Note};
+use crate::task::{DataIn, MediumWish, TaskState};
 
 /// Parameter Error Location when no field is to blame.
 const NO_LOCATION: u16 = 0xffff;
@@ -90,7 +90,7 @@ impl Connection<Nvme> {
                 self.collect(core, arrived, task, transfer.length);
             }
             Direction::ToHost if self.is_backed_up(core) => self.defer(task),
-            _ => self.run_command(core, task, TaskEvent::Start),
+            _ => self.run_command(core, task, CommandEvent::Start),
         }
     }
 
@@ -161,7 +161,7 @@ impl Connection<Nvme> {
                 let status = aborted.status;
                 self.finish_status(core, task, status);
             }
-            None => self.run_command(core, task, TaskEvent::Start),
+            None => self.run_command(core, task, CommandEvent::Start),
         }
     }
 
@@ -182,16 +182,10 @@ impl Connection<Nvme> {
 
     /// Runs a task until it ends or waits.
     #[inline]
-    pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, event: TaskEvent) {
+    pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, mut event: CommandEvent) {
         if let Kind::Admin(_) = task.work.kind {
             return self.run_admin(core, task);
         }
-        let mut event = match event {
-            TaskEvent::Start => CommandEvent::Start,
-            TaskEvent::Media(result) => CommandEvent::Media(result),
-            TaskEvent::Persisted(stored) => CommandEvent::Persisted(stored),
-            TaskEvent::TasksAborted => CommandEvent::TasksAborted,
-        };
         loop {
             let step = self.step(&mut task, event);
             let (namespace, operation, place) = match step {
@@ -211,15 +205,7 @@ impl Connection<Nvme> {
                     });
                 }
                 Step::AbortTasks(participants) => {
-                    if let Some(unit) = task.unit {
-                        let order = AbortOrder::new(
-                            AbortScope::Participants { unit, participants },
-                            Exception::Task(task.address),
-                            AbortedFor::Task(task.address),
-                            core.post().clone(),
-                        );
-                        core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
-                    }
+                    core.abort_for_preemption(task.address, task.unit, participants);
                     task.state = TaskState::Elsewhere;
                     return self.tasks.park(task);
                 }

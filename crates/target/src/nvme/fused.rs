@@ -3,7 +3,7 @@
 //! Each half collects its data as a task of its own, and waits in [`TaskState::Half`] for the other. When
 //! both are complete, their data move into one buffer and the second half carries out the pair.
 
-use longshore_nvme::io::{Arrival, Command, FusedPair, Next};
+use longshore_nvme::io::{Arrival, Command, CommandEvent, FusedPair, Next};
 use longshore_nvme::opcode::Direction;
 use longshore_nvme::status::Status;
 use longshore_nvme::target::{ArrivedCommand, DataTransfer};
@@ -11,7 +11,7 @@ use longshore_nvme::target::{ArrivedCommand, DataTransfer};
 use super::{Kind, Nvme, Queue, Task};
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::task::{TaskEvent, TaskState};
+use crate::task::TaskState;
 
 /// Half of a Compare and Write.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Connection<Nvme> {
         };
         // Its place in the queue lives on until the pair is over; its memory does not.
         self.let_go(core, compare);
-        self.run_command(core, write, TaskEvent::Start);
+        self.run_command(core, write, CommandEvent::Start);
     }
 
     /// Half of a pair whose other half did not come.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use longshore_nvme::command::{CommandId, SubmissionEntry};
 use longshore_nvme::controller::{AttachedNamespace, Controller};
-use longshore_nvme::io::{Command, FusedPair, Fusing};
+use longshore_nvme::io::{Command, CommandEvent, FusedPair, Fusing};
 use longshore_nvme::status::Status;
 use longshore_nvme::target::{
     CloseReason, CommandSlot, Connection as Machine, ConnectionConfig, Event,
@@ -30,8 +30,7 @@ use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::life::Life;
 use crate::message::Note;
-use crate::request::{Orphan, Owner};
-use crate::task::{self, TaskEvent, TaskState};
+use crate::task;
 
 pub(crate) type Task = task::Task<NvmeWork>;
 
@@ -228,16 +227,16 @@ impl Protocol for Nvme {
         connection.look_at_keep_alive(core);
     }
 
-    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8], _direct: bool) {
+    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8]) {
         connection.process_input(core, input);
     }
 
     fn begin(connection: &mut Connection<Self>, core: &mut Core, task: Task) {
-        Self::run(connection, core, task, TaskEvent::Start);
+        Self::run(connection, core, task, CommandEvent::Start);
     }
 
     #[inline(always)]
-    fn run(connection: &mut Connection<Self>, core: &mut Core, task: Task, event: TaskEvent) {
+    fn run(connection: &mut Connection<Self>, core: &mut Core, task: Task, event: CommandEvent) {
         connection.run_command(core, task, event);
     }
 
@@ -269,13 +268,13 @@ impl Protocol for Nvme {
         match note {
             Note::PredecessorsEnded => connection.protocol.held = false,
             Note::Persisted { task, stored } => {
-                connection.resume(core, task, TaskEvent::Persisted(stored));
+                connection.resume(core, task, CommandEvent::Persisted(stored));
             }
-            Note::StoreIsFree { task } => connection.resume(core, task, TaskEvent::Start),
+            Note::StoreIsFree { task } => connection.resume(core, task, CommandEvent::Start),
             Note::PreemptedTasksAborted { task, aborted } => {
                 // Nobody preempts itself: all of them are others.
                 aborted.iter().for_each(|whose| whose.tasks_cleared());
-                connection.resume(core, task, TaskEvent::TasksAborted);
+                connection.resume(core, task, CommandEvent::TasksAborted);
             }
             Note::ControllerEvents => {
                 connection.report_events();
@@ -381,23 +380,13 @@ impl Connection<Nvme> {
             let Some(mut task) = self.tasks.take(slot) else {
                 continue;
             };
-            if let TaskState::Storage { request } = task.state {
-                let aborted = task.work.aborted.take();
-                let life = match &self.protocol.queue {
-                    Queue::Io(queue) => Some(Arc::clone(&queue.life)),
-                    Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
-                };
-                core.requests[request].owner = Owner::Orphan(Orphan {
-                    connection: self.channel.address,
-                    orders: aborted.map_or_else(Vec::new, |aborted| aborted.orders),
-                    life,
-                    exclusive: task
-                        .unit
-                        .filter(|_| task.exclusive)
-                        .map(|unit| (unit, task.address)),
-                });
-                task.exclusive = false;
-            }
+            let aborted = task.work.aborted.take();
+            let orders = aborted.map_or_else(Vec::new, |aborted| aborted.orders);
+            let life = match &self.protocol.queue {
+                Queue::Io(queue) => Some(&queue.life),
+                Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
+            };
+            self.orphan(core, &mut task, orders, life);
             self.let_go(core, task);
         }
     }
