@@ -8,6 +8,7 @@
 //! 16 byte    0       1    2..9                    10..13            15
 //! ```
 
+use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba};
 
 /// A CDB of up to 16 bytes, zero-padded. Which bytes mean something is the command table's matter
@@ -91,23 +92,6 @@ impl Cdb {
             lba: Lba(lba),
             blocks: BlockCount(u64::from(blocks)),
         }
-    }
-}
-
-/// A range of logical blocks a CDB speaks of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) lba: Lba,
-    pub(crate) blocks: BlockCount,
-}
-
-impl Extent {
-    /// Whether it lies within `capacity` blocks. An empty extent may sit at the very end.
-    pub(crate) fn fits(&self, capacity: u64) -> bool {
-        self.lba
-            .0
-            .checked_add(self.blocks.0)
-            .is_some_and(|end| end <= capacity)
     }
 }
 

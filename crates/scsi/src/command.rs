@@ -19,7 +19,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cdb::{Cdb, Extent};
+use crate::cdb::Cdb;
 use crate::decode;
 use crate::lun::Lun;
 use crate::media;
@@ -29,6 +29,7 @@ use crate::parameter::Parameter;
 use crate::sense::{AdditionalSense, Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
+use longshore_block::extent::Extent;
 pub use longshore_block::media::CommandEvent;
 use longshore_block::media::{MediaOperation, Place};
 use longshore_block::reservation::{Participant, StoreOrder};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::access::{Access, ReservationClass};
-use crate::cdb::{Cdb, Extent};
+use crate::cdb::Cdb;
 use crate::command::{Command, Completion, Direction, Transfer};
 use crate::command_table::{self, CommandDescription, Lookup, Operation};
 use crate::extended_copy::{self, ExtendedCopy};
@@ -24,6 +24,7 @@ use crate::parameter::Parameter;
 use crate::reservation::persistent_out::PersistentReserveOut;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::unit::LogicalUnit;
+use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, MediaOperation};
 

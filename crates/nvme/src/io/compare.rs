@@ -3,10 +3,10 @@
 //! It reads and compares chunk by chunk, without a lock: what others write meanwhile may or may not
 //! be seen, as with any Read.
 
-use crate::io::chunks::{self, Chunks};
 use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
-use crate::io::extent::Extent;
 use crate::status::Status;
+use longshore_block::chunks::{self, Chunks};
+use longshore_block::extent::Extent;
 
 /// (Read a chunk → compare)…
 #[derive(Debug)]
@@ -32,15 +32,16 @@ impl Procedure for Compare {
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         let buffers = &context.buffers;
         if event != CommandEvent::Start
-            && !self
+            && self
                 .chunks
                 .chunk()
-                .equals(buffers.scratch, buffers.data_out)
+                .first_difference(buffers.scratch, buffers.data_out)
+                .is_some()
         {
             return Step::Complete(Status::COMPARE_FAILURE.do_not_retry().into());
         }
         match self.chunks.advance(context.buffers.scratch) {
-            Some(chunk) => chunk.read(context),
+            Some(chunk) => context.media(chunk.read(), chunk.place()),
             None => Step::Complete(Outcome::SUCCESS),
         }
     }

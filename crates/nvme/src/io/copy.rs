@@ -9,12 +9,13 @@
 //! overlap, it is copied from that end that is not written first. Destinations that overlap the
 //! sources of other ranges see what was copied before, which the standard leaves open.
 
+use longshore_block::chunks::SCRATCH_BYTES;
+use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba, MediaOperation, Place};
 use longshore_wire::field::{le16, le64};
 
 use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
-use crate::io::extent::Extent;
-use crate::io::limits::{COPY_BLOCKS, COPY_RANGE_BLOCKS, COPY_RANGE_BYTES, SCRATCH_BYTES};
+use crate::io::limits::{COPY_BLOCKS, COPY_RANGE_BLOCKS, COPY_RANGE_BYTES};
 use crate::status::Status;
 
 const RANGE_LENGTH: usize = 32;

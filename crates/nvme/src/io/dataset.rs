@@ -7,11 +7,11 @@
 //! The command is advice: a volume that cannot deallocate does nothing. All ranges are checked before
 //! the first is carried out.
 
+use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
 use longshore_wire::field::{le32, le64};
 
 use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
-use crate::io::extent::Extent;
 use crate::io::limits::{DATASET_RANGE_BYTES, DEALLOCATE_BLOCKS};
 use crate::io::status::media_failure;
 use crate::status::Status;

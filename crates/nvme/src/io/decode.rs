@@ -16,6 +16,7 @@
 //! without directives: PRINFO but for Verify, STC, DTYPE, DSPEC and all tags; as hints: LR, DSM,
 //! context attributes. Reserved bits are ignored but for NSZ, see [`write_zeroes`].
 
+use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
 use crate::command::{Fuse, NamespaceId, SubmissionEntry};
@@ -23,7 +24,6 @@ use crate::io::command::{Command, Procedure, Transfer};
 use crate::io::compare::Compare;
 use crate::io::copy::Copy;
 use crate::io::dataset::Deallocate;
-use crate::io::extent::Extent;
 use crate::io::flush::{FlushAll, FlushFirst, Read};
 use crate::io::fused::Half;
 use crate::io::limits::{

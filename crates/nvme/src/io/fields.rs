@@ -8,10 +8,10 @@
 //! CDW11       Dataset Management: AD 2, IDW 1, IDR 0
 //! ```
 
+use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba};
 
 use crate::command::SubmissionEntry;
-use crate::io::extent::Extent;
 
 const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 const PROTECTION_ACTION: u32 = 1 << 29;

@@ -1,9 +1,9 @@
 //! Flush of all namespaces (NVMe base 2.0 §7.1), and reads that want the medium itself (FUA).
 
+use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
 use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
-use crate::io::extent::Extent;
 
 /// Flush with NSID FFFFFFFFh: one namespace after the other. The first failure ends it, so success
 /// means all of them.

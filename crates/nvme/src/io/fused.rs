@@ -22,15 +22,15 @@
 //! | Write is refused or fails | what came of it | why |
 //! | the other one is missing | Missing Fused Command | Missing Fused Command |
 
+use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
 use crate::command::Fuse;
-use crate::io::chunks::{self, Chunks};
 use crate::io::command::{Buffers, Command, CommandEvent, Outcome, State};
-use crate::io::extent::Extent;
 use crate::io::status::media_failure;
 use crate::opcode::{Opcode, io};
 use crate::status::Status;
+use longshore_block::chunks::{self, Chunks};
 
 /// Finds the pairs among the commands of one queue. `T` is whatever the driver knows a command by.
 #[derive(Debug)]
@@ -334,7 +334,8 @@ impl Running {
             (_, PairState::Locking | PairState::Flushing) => self.read_next_or_write(buffers),
             (_, PairState::Comparing) => {
                 let chunk = self.chunks.chunk();
-                if chunk.equals(buffers.scratch, buffers.data_out) {
+                let difference = chunk.first_difference(buffers.scratch, buffers.data_out);
+                if difference.is_none() {
                     self.read_next_or_write(buffers)
                 } else {
                     let status = Status::COMPARE_FAILURE.do_not_retry();
@@ -348,8 +349,7 @@ impl Running {
     fn read_next_or_write(&mut self, buffers: &Buffers<'_>) -> FusedStep {
         if let Some(chunk) = self.chunks.advance(buffers.scratch) {
             self.state = PairState::Comparing;
-            let Extent { lba, blocks } = chunk.extent;
-            return self.media(MediaOperation::Read { lba, blocks }, chunk.place());
+            return self.media(chunk.read(), chunk.place());
         }
         let fua = match self.write {
             Ok(fua) => fua,

@@ -24,9 +24,6 @@ pub const COPY_BLOCKS: u32 = 128 * 1024;
 /// with 32 or 64 bit guards only, so there is nothing to gain from it here.
 pub const COPY_FORMATS: u16 = 1 << 0;
 
-/// Most scratch memory a command asks for. At least one block.
-pub const SCRATCH_BYTES: usize = 256 * 1024;
-
 /// Most blocks that are deallocated in one operation. Longer ranges of a Dataset Management are cut
 /// at multiples of it, so that other commands get their turn and no piece ends within a granule.
 pub(crate) const DEALLOCATE_BLOCKS: u64 = 1 << 20;

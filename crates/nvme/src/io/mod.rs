@@ -12,13 +12,11 @@
 //! Not supported, and not advertised: Write Uncorrectable, metadata and protection information,
 //! directives, copies between namespaces.
 
-mod chunks;
 mod command;
 mod compare;
 mod copy;
 mod dataset;
 mod decode;
-mod extent;
 mod fields;
 mod flush;
 mod fused;
@@ -32,6 +30,5 @@ mod verify;
 mod tests;
 
 pub use command::{Buffers, Command, CommandEvent, Outcome, Step, Transfer};
-pub use extent::Extent;
 pub use fused::{Arrival, FusedOutcome, FusedPair, FusedStep, Fusing, Next};
 pub use namespace::Attached;

@@ -1,8 +1,8 @@
 //! Verify (NVM command set 1.0 §3.2.5): whether the blocks can be read.
 
-use crate::io::chunks::{self, Chunks};
 use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
-use crate::io::extent::Extent;
+use longshore_block::chunks::{self, Chunks};
+use longshore_block::extent::Extent;
 
 /// (Read a chunk)…
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Verify {
 impl Procedure for Verify {
     fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         match self.chunks.advance(context.buffers.scratch) {
-            Some(chunk) => chunk.read(context),
+            Some(chunk) => context.media(chunk.read(), chunk.place()),
             None => Step::Complete(Outcome::SUCCESS),
         }
     }

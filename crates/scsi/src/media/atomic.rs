@@ -3,9 +3,9 @@
 //! The range is locked for the write, which gives atomicity towards other commands. What a crash of
 //! the host leaves of it is the backend's matter; docs/protocols/iscsi.md says so.
 
-use crate::cdb::Extent;
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::media;
+use longshore_block::extent::Extent;
 use longshore_block::media::MediaOperation;
 use longshore_block::media::Place;
 

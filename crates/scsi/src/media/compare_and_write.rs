@@ -4,9 +4,10 @@
 //! is locked from before the first read until the command ends, so that of two initiators that
 //! expect the same old data exactly one succeeds.
 
-use crate::cdb::Extent;
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
-use crate::media::{self, Chunks, verify};
+use crate::media::{self, verify};
+use longshore_block::chunks::{self, Chunks};
+use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, MediaOperation};
 
@@ -50,7 +51,7 @@ impl CompareAndWrite {
     }
 
     pub(crate) fn scratch_length(&self) -> usize {
-        media::chunk_bytes(self.extent.blocks, self.block_size)
+        chunks::scratch_length(self.extent, self.block_size)
     }
 
     fn read_next_or_write(&mut self, context: &mut StepContext<'_, '_>) -> Step {
@@ -58,10 +59,7 @@ impl CompareAndWrite {
             self.state = State::Comparing;
             return Step::Media {
                 unit: UnitSelector::Own,
-                operation: MediaOperation::Read {
-                    lba: chunk.lba,
-                    blocks: chunk.blocks,
-                },
+                operation: chunk.read(),
                 place: chunk.place(),
             };
         }
@@ -101,8 +99,8 @@ impl Procedure for CompareAndWrite {
             State::Locking => self.read_next_or_write(context),
             State::Comparing => {
                 let chunk = self.chunks.chunk();
-                let expected = chunk.data_out(context.buffers);
-                match chunk.first_difference(context.buffers.scratch, expected) {
+                let buffers = &context.buffers;
+                match chunk.first_difference(buffers.scratch, buffers.data_out) {
                     Some(offset) => Step::Complete(verify::miscompare(offset).into()),
                     None => self.read_next_or_write(context),
                 }

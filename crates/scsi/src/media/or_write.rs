@@ -1,9 +1,10 @@
 //! ORWRITE (16) (SBC-3): writes the bitwise OR of the medium and the data-out. The range is
 //! locked, so that bits set by two initiators at once all survive.
 
-use crate::cdb::Extent;
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
-use crate::media::{self, Chunks};
+use crate::media;
+use longshore_block::chunks::{self, Chunks};
+use longshore_block::extent::Extent;
 use longshore_block::media::MediaOperation;
 use longshore_block::media::Place;
 
@@ -37,7 +38,7 @@ impl OrWrite {
     }
 
     pub(crate) fn scratch_length(&self) -> usize {
-        media::chunk_bytes(self.extent.blocks, self.block_size)
+        chunks::scratch_length(self.extent, self.block_size)
     }
 
     fn start(&mut self, context: &mut StepContext<'_, '_>) -> Step {
@@ -65,17 +66,14 @@ impl OrWrite {
         self.state = State::Reading;
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Read {
-                lba: chunk.lba,
-                blocks: chunk.blocks,
-            },
+            operation: chunk.read(),
             place: chunk.place(),
         }
     }
 
     fn write_back(&mut self, context: &mut StepContext<'_, '_>) -> Step {
         let chunk = self.chunks.chunk();
-        let data_out = chunk.data_out(context.buffers);
+        let data_out = chunk.part_of(context.buffers.data_out);
         for (byte, more) in context.buffers.scratch.iter_mut().zip(data_out) {
             *byte |= more;
         }

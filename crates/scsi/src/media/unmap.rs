@@ -6,9 +6,9 @@
 //!  8  descriptors, 16 bytes each: LOGICAL BLOCK ADDRESS (8), NUMBER OF LOGICAL BLOCKS (4)
 //! ```
 
-use crate::cdb::Extent;
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
 use crate::sense::Sense;
+use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, Lba, MediaOperation};
 

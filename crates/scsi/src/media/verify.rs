@@ -1,9 +1,10 @@
 //! VERIFY and WRITE AND VERIFY (SBC-3).
 
-use crate::cdb::Extent;
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
-use crate::media::{self, Chunks};
+use crate::media;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
+use longshore_block::chunks::{self, Chunks};
+use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, MediaOperation};
 
@@ -72,7 +73,7 @@ impl Verify {
     }
 
     pub(crate) fn scratch_length(&self) -> usize {
-        media::chunk_bytes(self.extent.blocks, self.block_size)
+        chunks::scratch_length(self.extent, self.block_size)
     }
 
     fn start(&mut self, context: &mut StepContext<'_, '_>) -> Step {
@@ -115,10 +116,7 @@ impl Verify {
             None => Step::Complete(Completion::GOOD),
             Some(chunk) => Step::Media {
                 unit: UnitSelector::Own,
-                operation: MediaOperation::Read {
-                    lba: chunk.lba,
-                    blocks: chunk.blocks,
-                },
+                operation: chunk.read(),
                 place: chunk.place(),
             },
         }
@@ -130,9 +128,7 @@ impl Verify {
         let buffers = &context.buffers;
         match self.check {
             ByteCheck::Readable => None,
-            ByteCheck::EachBlock => {
-                chunk.first_difference(buffers.scratch, chunk.data_out(buffers))
-            }
+            ByteCheck::EachBlock => chunk.first_difference(buffers.scratch, buffers.data_out),
             ByteCheck::SameBlock => {
                 let length = media::bytes(BlockCount(1), self.block_size);
                 let expected = &buffers.data_out[..length];

@@ -10,9 +10,10 @@
 //! Deallocation is only a hint here (SBC-3 §4.7.3): the data a read returns afterwards is always
 //! the block that was sent.
 
-use crate::cdb::Extent;
 use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
-use crate::media::{self, Chunks};
+use crate::media;
+use longshore_block::chunks::{self, Chunks};
+use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, MediaOperation};
 
@@ -51,7 +52,7 @@ impl WriteSame {
         if self.ndob {
             0
         } else {
-            media::chunk_bytes(self.extent.blocks, self.block_size)
+            chunks::scratch_length(self.extent, self.block_size)
         }
     }
 

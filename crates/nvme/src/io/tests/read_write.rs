@@ -198,7 +198,7 @@ fn verify_reads_every_block_in_pieces() {
             panic!("{operation:?}");
         };
         assert_eq!(lba.0, next);
-        assert!(blocks.0 * BLOCK as u64 <= super::super::limits::SCRATCH_BYTES as u64);
+        assert!(blocks.0 * BLOCK as u64 <= longshore_block::chunks::SCRATCH_BYTES as u64);
         next += blocks.0;
     }
     assert_eq!(next, 1600);

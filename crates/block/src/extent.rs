@@ -1,6 +1,6 @@
 //! Ranges of logical blocks.
 
-use longshore_block::media::{BlockCount, Lba};
+use crate::media::{BlockCount, Lba};
 
 /// A range of logical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Whether it lies within a medium of so many blocks.
+    /// Whether it lies within a medium of so many blocks. An empty one may sit at the very end.
     #[inline]
     #[must_use]
     pub fn fits(self, capacity: u64) -> bool {

@@ -1,13 +1,15 @@
-//! Work on a range in bounded pieces.
+//! Work on a range in bounded pieces, so that a command over a large range needs little memory and
+//! every step is short.
 
-use longshore_block::media::{BlockCount, Lba, MediaOperation, Place};
+use crate::extent::Extent;
+use crate::media::{BlockCount, Lba, MediaOperation, Place};
 
-use crate::io::command::{Step, StepContext};
-use crate::io::extent::Extent;
-use crate::io::limits::SCRATCH_BYTES;
+/// Most scratch memory for working on a range, unless a block is longer.
+pub const SCRATCH_BYTES: usize = 256 * 1024;
 
 /// Scratch memory for working on a range chunk by chunk.
-pub(crate) fn scratch_length(extent: Extent, block_size: u32) -> usize {
+#[must_use]
+pub fn scratch_length(extent: Extent, block_size: u32) -> usize {
     let bytes = usize::try_from(extent.bytes(block_size)).unwrap_or(usize::MAX);
     let block = usize::try_from(block_size).unwrap_or(usize::MAX);
     bytes.min(SCRATCH_BYTES.max(block))
@@ -15,7 +17,7 @@ pub(crate) fn scratch_length(extent: Extent, block_size: u32) -> usize {
 
 /// Progress through a range, chunk by chunk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chunks {
+pub struct Chunks {
     extent: Extent,
     block_size: u32,
     /// Blocks behind us.
@@ -25,7 +27,9 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    pub(crate) fn new(extent: Extent, block_size: u32) -> Self {
+    /// At the beginning of a range.
+    #[must_use]
+    pub fn new(extent: Extent, block_size: u32) -> Self {
         Self {
             extent,
             block_size,
@@ -35,7 +39,7 @@ impl Chunks {
     }
 
     /// Moves on to the next chunk that fits the scratch memory; `None` at the end.
-    pub(crate) fn advance(&mut self, scratch: &[u8]) -> Option<Chunk> {
+    pub fn advance(&mut self, scratch: &[u8]) -> Option<Chunk> {
         self.done += self.current;
         let left = self.extent.blocks.0 - self.done;
         self.current = left.min(scratch.len() as u64 / u64::from(self.block_size));
@@ -47,15 +51,14 @@ impl Chunks {
     }
 
     /// The chunk at hand.
-    pub(crate) fn chunk(&self) -> Chunk {
+    #[must_use]
+    pub fn chunk(&self) -> Chunk {
         let bytes = |blocks: u64| {
             usize::try_from(blocks * u64::from(self.block_size)).expect("it fits scratch memory")
         };
         Chunk {
-            extent: Extent {
-                lba: Lba(self.extent.lba.0 + self.done),
-                blocks: BlockCount(self.current),
-            },
+            lba: Lba(self.extent.lba.0 + self.done),
+            blocks: BlockCount(self.current),
             start: bytes(self.done),
             length: bytes(self.current),
         }
@@ -64,32 +67,52 @@ impl Chunks {
 
 /// A part of a range.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chunk {
-    pub(crate) extent: Extent,
+pub struct Chunk {
+    /// Its first block.
+    pub lba: Lba,
+    /// How many.
+    pub blocks: BlockCount,
     /// Bytes from the start of the range.
-    pub(crate) start: usize,
+    pub start: usize,
     /// Bytes.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 impl Chunk {
-    /// Reads it into the beginning of the scratch memory.
-    pub(crate) fn read(&self, context: &StepContext<'_, '_>) -> Step {
-        let Extent { lba, blocks } = self.extent;
-        context.media(MediaOperation::Read { lba, blocks }, self.place())
+    /// Reads it.
+    #[must_use]
+    pub fn read(&self) -> MediaOperation {
+        MediaOperation::Read {
+            lba: self.lba,
+            blocks: self.blocks,
+        }
     }
 
     /// The beginning of the scratch memory.
-    pub(crate) fn place(&self) -> Place {
+    #[must_use]
+    pub fn place(&self) -> Place {
         Place::Scratch {
             start: 0,
             length: self.length,
         }
     }
 
-    /// Whether what was read is what `expected` (the data for the whole range) holds there.
-    pub(crate) fn equals(&self, scratch: &[u8], expected: &[u8]) -> bool {
-        scratch[..self.length] == expected[self.start..self.start + self.length]
+    /// Its part of the data for the whole range.
+    #[must_use]
+    pub fn part_of<'a>(&self, data: &'a [u8]) -> &'a [u8] {
+        &data[self.start..self.start + self.length]
+    }
+
+    /// Offset from the start of the range of the first byte in which the scratch memory differs from the
+    /// data for the whole range.
+    #[must_use]
+    pub fn first_difference(&self, scratch: &[u8], data: &[u8]) -> Option<u64> {
+        let (scratch, expected) = (&scratch[..self.length], self.part_of(data));
+        if scratch == expected {
+            return None;
+        }
+        let at = scratch.iter().zip(expected).position(|(a, b)| a != b)?;
+        Some((self.start + at) as u64)
     }
 }
 
@@ -107,13 +130,27 @@ mod tests {
         let scratch = vec![0; 1024];
         let mut seen = Vec::new();
         while let Some(chunk) = chunks.advance(&scratch) {
-            let Extent { lba, blocks } = chunk.extent;
-            seen.push((lba.0, blocks.0, chunk.start, chunk.length));
+            seen.push((chunk.lba.0, chunk.blocks.0, chunk.start, chunk.length));
         }
         assert_eq!(
             seen,
             [(100, 2, 0, 1024), (102, 2, 1024, 1024), (104, 1, 2048, 512)]
         );
+    }
+
+    #[test]
+    fn a_difference_is_told_from_the_start_of_the_range() {
+        let extent = Extent {
+            lba: Lba(0),
+            blocks: BlockCount(4),
+        };
+        let mut chunks = Chunks::new(extent, 512);
+        let (mut scratch, data) = (vec![0; 1024], vec![0; 2048]);
+        chunks.advance(&scratch);
+        let chunk = chunks.advance(&scratch).unwrap();
+        assert_eq!(chunk.first_difference(&scratch, &data), None);
+        scratch[5] = 1;
+        assert_eq!(chunk.first_difference(&scratch, &data), Some(1029));
     }
 
     #[test]
