@@ -7,24 +7,11 @@ use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Property};
 use longshore_nvme::status::Status;
 use longshore_tests::nvme::pdu::{Pdu, RawConnection, kind};
 use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::process::allow_many_files;
 use longshore_tests::server::ServerBuilder;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{MEBI, Scene, blocks, entry};
-
-/// A thousand sockets at both ends need more files than the usual 1,024.
-fn allow_many_files() {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    )
-    .unwrap();
-}
 
 /// Limits with which nothing times out during a test.
 const PATIENT: &str = "\

@@ -3,26 +3,13 @@
 use std::time::{Duration, Instant};
 
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::process::allow_many_files;
 use longshore_tests::server::ServerBuilder;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Scene;
 
 const MEBI: u64 = 1 << 20;
-
-/// A thousand sockets at both ends need more files than the usual 1,024.
-fn allow_many_files() {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    )
-    .unwrap();
-}
 
 /// Limits with which nothing times out during a test.
 const PATIENT: &str = "\

@@ -1,8 +1,24 @@
-//! What `/proc` says of a process: memory, processor time, threads.
+//! What `/proc` says of a process: memory, processor time, threads; and how many files it may open.
 
 use std::fs;
 use std::io;
 use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Lets this process, and those it starts, open as many files as it may: a thousand sockets at both
+/// ends need more than the usual 1,024.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn allow_many_files() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limit).expect("up to its maximum a limit can be raised");
+}
 
 /// A running process, by number.
 #[derive(Debug, Clone, Copy)]

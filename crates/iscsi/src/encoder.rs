@@ -5,50 +5,13 @@ use longshore_wire::Crc32c;
 use crate::framing::DIGEST_LENGTH;
 use crate::pdu::{BHS_LENGTH, Bhs, padding};
 use crate::session_parameters::Digest;
-use longshore_wire::transmit::{ArenaRange, PayloadId, Transmit};
+use longshore_wire::transmit::{Chunk, OpenPdu, Transmit};
 
 /// The sending side of a connection: which digests are on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Encoder {
     header_digest: bool,
     data_digest: bool,
-}
-
-/// Payload of one data PDU.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Chunk<'a> {
-    /// Copied.
-    Bytes(&'a [u8]),
-    /// So many zeros, not stored.
-    Zeros(u32),
-    /// By reference.
-    Buffer {
-        /// Which payload.
-        id: PayloadId,
-        /// Index of the chunk in it.
-        start: usize,
-        /// The chunk itself, for the digest.
-        bytes: &'a [u8],
-        /// No later chunk refers to the payload.
-        last: bool,
-    },
-}
-
-impl Chunk<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
-            Self::Zeros(length) => *length as usize,
-        }
-    }
-}
-
-/// Room for a PDU whose payload is filled in before its header is known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenPdu {
-    range: ArenaRange,
-    data_start: usize,
-    data_length: usize,
 }
 
 impl Encoder {
@@ -108,7 +71,7 @@ impl Encoder {
     #[inline]
     pub(crate) fn push(self, mut bhs: Bhs, data: &[u8], transmit: &mut Transmit) {
         let open = self.open(data.len(), transmit);
-        self.payload_mut(open, transmit).copy_from_slice(data);
+        open.payload_mut(transmit).copy_from_slice(data);
         self.close(open, &mut bhs, transmit);
     }
 
@@ -179,13 +142,6 @@ impl Encoder {
         }
     }
 
-    /// The payload's place, holding stale bytes until filled.
-    #[inline]
-    pub(crate) fn payload_mut(self, open: OpenPdu, transmit: &mut Transmit) -> &mut [u8] {
-        let end = open.data_start + open.data_length;
-        &mut transmit.arena_bytes_mut(open.range)[open.data_start..end]
-    }
-
     /// Writes the header, and what follows the payload, of a PDU whose payload is in place.
     #[inline]
     pub(crate) fn close(self, open: OpenPdu, bhs: &mut Bhs, transmit: &mut Transmit) {
@@ -197,11 +153,6 @@ impl Encoder {
         if !trailer.is_empty() {
             self.write_trailer(open.data_length, self.crc(data), trailer);
         }
-    }
-
-    /// Gives back the room of a PDU that was the last thing reserved.
-    pub(crate) fn cancel(self, open: OpenPdu, transmit: &mut Transmit) {
-        transmit.take_back(open.range);
     }
 }
 

@@ -346,6 +346,68 @@ impl Transmit {
     }
 }
 
+/// Payload of one PDU.
+#[derive(Clone, Copy, Debug)]
+pub enum Chunk<'a> {
+    /// Copied.
+    Bytes(&'a [u8]),
+    /// So many zeros, not stored.
+    Zeros(u32),
+    /// By reference.
+    Buffer {
+        /// Which payload.
+        id: PayloadId,
+        /// Index of the chunk in it.
+        start: usize,
+        /// The chunk itself, for the digest.
+        bytes: &'a [u8],
+        /// No later chunk refers to the payload.
+        last: bool,
+    },
+}
+
+impl Chunk<'_> {
+    /// Bytes in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
+            Self::Zeros(length) => *length as usize,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Room for a PDU whose payload is filled in before its header is known.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenPdu {
+    /// All of it.
+    pub range: ArenaRange,
+    /// Where the payload starts in it.
+    pub data_start: usize,
+    /// Bytes of payload.
+    pub data_length: usize,
+}
+
+impl OpenPdu {
+    /// The payload's place, holding stale bytes until filled.
+    #[inline]
+    pub fn payload_mut(self, transmit: &mut Transmit) -> &mut [u8] {
+        let end = self.data_start + self.data_length;
+        &mut transmit.arena_bytes_mut(self.range)[self.data_start..end]
+    }
+
+    /// Gives the room back. It was the last that was reserved.
+    pub fn cancel(self, transmit: &mut Transmit) {
+        transmit.take_back(self.range);
+    }
+}
+
 /// Arena bytes by absolute position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaRange {

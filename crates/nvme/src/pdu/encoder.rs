@@ -1,7 +1,7 @@
 //! Puts PDUs into the transmit queue, with flags, lengths, padding and digests; both roles.
 
 use longshore_wire::Crc32c;
-use longshore_wire::transmit::{ArenaRange, PayloadId, Transmit};
+use longshore_wire::transmit::{Chunk, OpenPdu, Transmit};
 
 use super::capsule::CapsuleCmd;
 use super::data::C2hData;
@@ -31,43 +31,6 @@ impl Default for Encoder {
             data_start: DATA_HLEN,
         }
     }
-}
-
-/// Payload of one PDU.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Chunk<'a> {
-    /// Copied.
-    Bytes(&'a [u8]),
-    /// So many zeros, not stored.
-    Zeros(u32),
-    /// By reference.
-    Buffer {
-        /// Which payload.
-        id: PayloadId,
-        /// Index of the chunk in it.
-        start: usize,
-        /// The chunk itself, for the digest.
-        bytes: &'a [u8],
-        /// No later chunk refers to the payload.
-        last: bool,
-    },
-}
-
-impl Chunk<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
-            Self::Zeros(length) => *length as usize,
-        }
-    }
-}
-
-/// Room for a PDU whose payload is filled in before its header is known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpenPdu {
-    range: ArenaRange,
-    data_start: usize,
-    data_length: usize,
 }
 
 impl Encoder {
@@ -159,7 +122,7 @@ impl Encoder {
         let crc = match chunk {
             Chunk::Bytes(bytes) => {
                 let open = self.open::<N>(length, transmit);
-                self.payload_mut(open, transmit).copy_from_slice(bytes);
+                open.payload_mut(transmit).copy_from_slice(bytes);
                 return self.close(open, header, transmit);
             }
             _ if !self.data_digest => Crc32c::new(),
@@ -194,13 +157,6 @@ impl Encoder {
         }
     }
 
-    /// The payload's place, holding stale bytes until filled.
-    #[inline]
-    pub(crate) fn payload_mut(self, open: OpenPdu, transmit: &mut Transmit) -> &mut [u8] {
-        let end = open.data_start + open.data_length;
-        &mut transmit.arena_bytes_mut(open.range)[open.data_start..end]
-    }
-
     /// Writes the header, and what follows the payload, of a PDU whose payload is in place.
     #[inline]
     pub(crate) fn close<const N: usize>(
@@ -216,11 +172,6 @@ impl Encoder {
         if self.data_digest {
             trailer.copy_from_slice(&longshore_wire::crc32c(data).to_bytes());
         }
-    }
-
-    /// Gives back the room of a PDU that was the last thing reserved.
-    pub(crate) fn cancel(self, open: OpenPdu, transmit: &mut Transmit) {
-        transmit.take_back(open.range);
     }
 }
 

@@ -321,9 +321,9 @@ mod tests {
     use super::*;
     use crate::command::{CommandId, NamespaceId, SubmissionEntry};
     use crate::opcode::io;
-    use crate::pdu::encoder::{Chunk, Encoder};
+    use crate::pdu::encoder::Encoder;
     use crate::pdu::{CapsuleCmd, Flags, H2cData, IcReq, TransferTag};
-    use longshore_wire::transmit::Transmit;
+    use longshore_wire::transmit::{Chunk, Transmit};
 
     fn digesting() -> Framing {
         let mut framing = Framing::new(Receiver::Controller);

@@ -5,13 +5,13 @@
 //! §11.7.3); every other end is a SCSI Response.
 
 use super::Connection;
-use crate::encoder::{Chunk, OpenPdu};
 use crate::pdu::{
     CommandWindow, DataIn, DataSn, InitiatorTaskTag, Lun, ScsiResponse, ServiceResponse, StatSn,
     TargetTransferTag,
 };
 use crate::target::command::{Completion, Payload, TaskId};
 use longshore_wire::transmit::Transmit;
+use longshore_wire::transmit::{Chunk, OpenPdu};
 
 /// A read that the driver fills into the transmit queue.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl Connection {
             pdu,
             residual,
         });
-        Some(self.encoder.payload_mut(pdu, transmit))
+        Some(pdu.payload_mut(transmit))
     }
 
     /// Sends the read begun, with status GOOD in the Data-In PDU; ends the task.
@@ -113,7 +113,7 @@ impl Connection {
     pub fn rollback_inline_read(&mut self, task: TaskId, transmit: &mut Transmit) {
         let open = self.inline_read.take().expect("an inline read is open");
         assert_eq!(open.task, task, "the inline read is another task's");
-        self.encoder.cancel(open.pdu, transmit);
+        open.pdu.cancel(transmit);
     }
 
     /// Ends a task: Data-In PDUs, the last with a status that needs no sense data, or a SCSI Response.

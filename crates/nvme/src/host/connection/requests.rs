@@ -4,9 +4,10 @@ use longshore_wire::transmit::Transmit;
 
 use super::{Busy, CloseReason, CommandSlot, Connection, Event, Payload, Phase, R2tRequest, Slot};
 use crate::host::{Command, Transfer};
-use crate::pdu::encoder::{Chunk, push_term_req};
+use crate::pdu::encoder::push_term_req;
 use crate::pdu::{CapsuleCmd, FatalError, H2cData, TermReq, Terminator};
 use crate::sgl::SglDescriptor;
+use longshore_wire::transmit::Chunk;
 
 impl Connection {
     /// From the next command on, data up to this length travels in the capsule: what Identify

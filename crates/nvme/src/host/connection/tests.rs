@@ -11,11 +11,12 @@ use crate::command::{NamespaceId, SubmissionEntry};
 use crate::completion::CompletionEntry;
 use crate::host::Command;
 use crate::host::commands::{self, Blocks};
-use crate::pdu::encoder::{Chunk, push_term_req};
+use crate::pdu::encoder::push_term_req;
 use crate::pdu::framing::TrailerStep;
 use crate::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, IcReq, PduType, R2t, TermReq, Terminator,
 };
+use longshore_wire::transmit::Chunk;
 
 const BOTH: Digests = Digests {
     header: true,

@@ -8,10 +8,10 @@ use longshore_wire::transmit::Transmit;
 use super::{Connection, Phase};
 use crate::command::CommandId;
 use crate::completion::CompletionEntry;
-use crate::pdu::encoder::{Chunk, OpenPdu};
 use crate::pdu::{C2hData, CapsuleResp};
 use crate::status::Status;
 use crate::target::command::{CommandSlot, Completion, Payload};
+use longshore_wire::transmit::{Chunk, OpenPdu};
 
 /// A read that the driver fills into the transmit queue.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Connection {
             .encoder
             .open::<{ C2hData::LENGTH }>(length as usize, transmit);
         self.inline_read = Some(InlineRead { slot, pdu, length });
-        Some(self.encoder.payload_mut(pdu, transmit))
+        Some(pdu.payload_mut(transmit))
     }
 
     /// Sends the read begun, and that it succeeded; ends the command.
@@ -80,7 +80,7 @@ impl Connection {
     pub fn rollback_inline_read(&mut self, slot: CommandSlot, transmit: &mut Transmit) {
         let open = self.inline_read.take().expect("an inline read is open");
         assert_eq!(open.slot, slot, "the inline read is another command's");
-        self.encoder.cancel(open.pdu, transmit);
+        open.pdu.cancel(transmit);
     }
 
     /// Ends a command: its data, if any, and how it went. After the connection has ended nothing is sent.

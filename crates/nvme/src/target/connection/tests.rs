@@ -15,12 +15,12 @@ use super::*;
 use crate::command::{NamespaceId, SubmissionEntry};
 use crate::completion::CompletionEntry;
 use crate::opcode::{self, Opcode, io};
-use crate::pdu::encoder::Chunk;
 use crate::pdu::framing::TrailerStep;
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, H2cData, R2t, TransferTag};
 use crate::sgl::SglDescriptor;
 use crate::status::Status;
 use crate::target::command::{Completion, DataTransfer, Payload};
+use longshore_wire::transmit::Chunk;
 
 /// The payload that completions by reference send.
 const BUFFER: PayloadId = PayloadId(77);
