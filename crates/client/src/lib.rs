@@ -1,0 +1,3 @@
+//! What a user does with remote volumes.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,14 @@
+//! User-mode initiators: volumes of iSCSI and NVMe/TCP servers, from an ordinary process.
+
+#![forbid(unsafe_code)]
+
+pub mod attach;
+pub mod error;
+pub mod info;
+pub mod iscsi;
+pub mod nvme;
+pub mod operation;
+pub mod options;
+pub mod queue;
+pub mod url;
+pub mod volume;
