@@ -52,6 +52,56 @@ impl Payload<'_> {
     }
 }
 
+/// Data that a host or an initiator sends: all of a command's, or the part that its peer asks for.
+#[derive(Clone, Copy, Debug)]
+pub enum WriteData<'a> {
+    /// Copied into the transmit queue.
+    Bytes(&'a [u8]),
+    /// By reference: `bytes` lie at `start` of the payload `id`. For each call that was given one, and
+    /// sent of it, the transmit queue releases `id` once.
+    Buffer {
+        /// What [`Segment::Buffer`] will name.
+        id: PayloadId,
+        /// Index of `bytes` in it.
+        start: usize,
+        /// The bytes themselves.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> WriteData<'a> {
+    /// No data.
+    pub const NONE: Self = Self::Bytes(&[]);
+
+    /// The bytes.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes,
+        }
+    }
+
+    /// `length` bytes from index `from` on, to be sent in a PDU. `last`: no later part is sent.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    #[inline]
+    #[must_use]
+    pub fn chunk(self, from: usize, length: usize, last: bool) -> Chunk<'a> {
+        let bytes = &self.bytes()[from..from + length];
+        match self {
+            Self::Bytes(_) => Chunk::Bytes(bytes),
+            Self::Buffer { id, start, .. } => Chunk::Buffer {
+                id,
+                start: start + from,
+                bytes,
+                last,
+            },
+        }
+    }
+}
+
 /// A run of bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
@@ -119,6 +169,7 @@ pub struct Transmit {
     arena_base: usize,
     segments: VecDeque<Queued>,
     pending_bytes: usize,
+    releases_due: usize,
 }
 
 /// The arena is compacted when this much of it has been sent.
@@ -146,6 +197,14 @@ impl Transmit {
     #[must_use]
     pub const fn pending_bytes(&self) -> usize {
         self.pending_bytes
+    }
+
+    /// How many payloads are still to be released. A driver that looks before and after a call which may
+    /// have queued a payload knows whether it has.
+    #[inline]
+    #[must_use]
+    pub const fn releases_due(&self) -> usize {
+        self.releases_due
     }
 
     /// What is to be sent, first things first. Arena ranges are indices into [`Self::arena`].
@@ -181,6 +240,7 @@ impl Transmit {
             }
             n -= length;
             if let Some(id) = front.releases() {
+                self.releases_due -= 1;
                 released.push(id);
             }
             self.segments.pop_front();
@@ -196,6 +256,7 @@ impl Transmit {
                 .filter_map(|queued| queued.releases()),
         );
         self.pending_bytes = 0;
+        self.releases_due = 0;
         self.reclaim();
     }
 
@@ -339,6 +400,7 @@ impl Transmit {
     #[inline]
     pub fn push_buffer(&mut self, id: PayloadId, start: usize, length: usize, last: bool) {
         self.pending_bytes += length;
+        self.releases_due += usize::from(last);
         self.segments.push_back(Queued {
             segment: Segment::Buffer { id, start, length },
             last_of_payload: last,
@@ -464,6 +526,7 @@ mod tests {
         let mut released = Vec::new();
         transmit.advance(23, &mut released);
         assert_eq!(released, []);
+        assert_eq!(transmit.releases_due(), 1);
         let rest = Segment::Buffer {
             id: ID,
             start: 19,
@@ -472,6 +535,7 @@ mod tests {
         assert_eq!(transmit.segments().collect::<Vec<_>>(), [rest]);
         transmit.advance(1, &mut released);
         assert_eq!(released, [ID]);
+        assert_eq!(transmit.releases_due(), 0);
         assert!(transmit.is_empty());
     }
 
@@ -484,6 +548,7 @@ mod tests {
         let mut released = Vec::new();
         transmit.release_all(&mut released);
         assert_eq!(released, [ID, PayloadId(8)]);
+        assert_eq!(transmit.releases_due(), 0);
         assert!(transmit.is_empty());
         assert_eq!(transmit.pending_bytes(), 0);
     }
