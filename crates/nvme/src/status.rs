@@ -54,6 +54,8 @@ statuses! {
     COMMAND_INTERRUPTED = 0x0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT_ERROR = 0x0, 0x22, "Transient Transport Error";
     LBA_OUT_OF_RANGE = 0x0, 0x80, "LBA Out of Range";
+    SANITIZE_IN_PROGRESS = 0x0, 0x1d, "Sanitize In Progress";
+    FORMAT_IN_PROGRESS = 0x0, 0x84, "Format In Progress";
     CAPACITY_EXCEEDED = 0x0, 0x81, "Capacity Exceeded";
     NAMESPACE_NOT_READY = 0x0, 0x82, "Namespace Not Ready";
     RESERVATION_CONFLICT = 0x0, 0x83, "Reservation Conflict";
@@ -96,6 +98,12 @@ statuses! {
     DEALLOCATED_OR_UNWRITTEN = 0x2, 0x87, "Deallocated or Unwritten Logical Block";
 
     INTERNAL_PATH_ERROR = 0x3, 0x00, "Internal Path Error";
+    ASYMMETRIC_ACCESS_PERSISTENT_LOSS = 0x3, 0x01, "Asymmetric Access Persistent Loss";
+    ASYMMETRIC_ACCESS_INACCESSIBLE = 0x3, 0x02, "Asymmetric Access Inaccessible";
+    ASYMMETRIC_ACCESS_TRANSITION = 0x3, 0x03, "Asymmetric Access Transition";
+    CONTROLLER_PATHING_ERROR = 0x3, 0x60, "Controller Pathing Error";
+    HOST_PATHING_ERROR = 0x3, 0x70, "Host Pathing Error";
+    ABORTED_BY_HOST = 0x3, 0x71, "Command Aborted By Host";
 }
 
 impl Status {
@@ -126,6 +134,18 @@ impl Status {
     #[must_use]
     pub const fn retry_delay(self, index: u16) -> Self {
         Self(self.0 & !(3 << Self::CRD_SHIFT) | (index & 3) << Self::CRD_SHIFT)
+    }
+
+    /// CRD: which of the controller's three retry delays to wait, 1 to 3; 0 for none.
+    #[must_use]
+    pub const fn retry_delay_index(self) -> u16 {
+        self.0 >> Self::CRD_SHIFT & 3
+    }
+
+    /// SCT: the status code type. 3 is of the path rather than of the command.
+    #[must_use]
+    pub const fn code_type(self) -> u16 {
+        self.0 >> 8 & 7
     }
 
     /// Status code type and status code, without CRD, M and DNR.

@@ -189,6 +189,12 @@ pub fn identify(cns: u8, namespace: NamespaceId) -> Command {
         .with(Transfer::ToHost(4096))
 }
 
+/// Identify of a data structure that belongs to an I/O command set (CSI).
+#[must_use]
+pub fn identify_of_command_set(cns: u8, namespace: NamespaceId, command_set: u8) -> Command {
+    identify(cns, namespace).dword(11, u32::from(command_set) << 24)
+}
+
 /// Get Log Page: `length` bytes, a multiple of 4, from `offset` on.
 ///
 /// # Panics
@@ -206,6 +212,23 @@ pub fn get_log_page(page: u8, namespace: NamespaceId, offset: u64, length: u32) 
         .with(Transfer::ToHost(length));
     command.entry.set_qword(12, offset);
     command
+}
+
+/// The same with a Log Specific Parameter (LSP), of which there are seven bits.
+///
+/// # Panics
+/// As [`get_log_page`].
+#[must_use]
+pub fn get_log_page_with(
+    page: u8,
+    parameter: u8,
+    namespace: NamespaceId,
+    offset: u64,
+    length: u32,
+) -> Command {
+    let command = get_log_page(page, namespace, offset, length);
+    let dword = command.entry.dword(10);
+    command.dword(10, dword | u32::from(parameter & 0x7f) << 8)
 }
 
 /// Get Features, the current value, of a feature without data.

@@ -126,6 +126,9 @@ pub struct Outcome {
     pub sq_head: Option<u16>,
     /// Bytes of data that have come for it.
     pub data_in_length: u32,
+    /// Bytes of data that went to the controller: along with the command, or in answers to R2Ts. A write that
+    /// succeeds with fewer than it has was not carried out as asked.
+    pub data_out_length: u32,
     /// A data digest did not match.
     pub data_digest_error: bool,
 }
@@ -215,6 +218,8 @@ struct Slot {
     data_digest_error: bool,
     /// Bytes that R2Ts have asked for.
     requested: u32,
+    /// Bytes that were handed to the transmit queue.
+    sent: u32,
     /// R2Ts that have not been answered.
     r2ts: u32,
 }
@@ -228,6 +233,7 @@ impl Slot {
         data_over: false,
         data_digest_error: false,
         requested: 0,
+        sent: 0,
         r2ts: 0,
     };
 }

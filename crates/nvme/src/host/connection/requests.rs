@@ -3,6 +3,7 @@
 use longshore_wire::transmit::Transmit;
 
 use super::{Busy, CloseReason, CommandSlot, Connection, Event, Payload, Phase, R2tRequest, Slot};
+use crate::command::Fuse;
 use crate::host::{Command, Transfer};
 use crate::pdu::encoder::push_term_req;
 use crate::pdu::{CapsuleCmd, FatalError, H2cData, TermReq, Terminator};
@@ -53,13 +54,40 @@ impl Connection {
         });
         let capsule = CapsuleCmd { entry }.encode();
         if in_capsule {
-            self.slots[usize::from(slot.0)].requested = length;
+            let state = &mut self.slots[usize::from(slot.0)];
+            (state.requested, state.sent) = (length, length);
             let whole = chunk(data, 0, length as usize, true);
             self.encoder.push_data(capsule, whole, transmit);
         } else {
             self.encoder.push(capsule, transmit);
         }
         Ok(slot)
+    }
+
+    /// Sends two commands that the controller carries out as one (fused operation), next to each other as they
+    /// must be: both find a slot or neither does. FUSE is set here; `data` as with [`Self::submit`].
+    ///
+    /// # Errors
+    /// When fewer than two slots are free.
+    ///
+    /// # Panics
+    /// As [`Self::submit`].
+    pub fn submit_fused(
+        &mut self,
+        commands: [&Command; 2],
+        data: [Payload<'_>; 2],
+        transmit: &mut Transmit,
+    ) -> Result<[CommandSlot; 2], Busy> {
+        if self.slots_free() < 2 {
+            return Err(Busy);
+        }
+        let [mut first, mut second] = commands.map(|command| *command);
+        first.entry.set_fuse(Fuse::First);
+        second.entry.set_fuse(Fuse::Second);
+        Ok([
+            self.submit(&first, data[0], transmit)?,
+            self.submit(&second, data[1], transmit)?,
+        ])
     }
 
     fn occupy(&mut self, slot: CommandSlot, transfer: Transfer) {
@@ -97,6 +125,7 @@ impl Connection {
             return;
         }
         slot.r2ts -= 1;
+        slot.sent += r2t.length;
         let mut sent = 0;
         while sent < wanted {
             let length = (wanted - sent).min(self.max_h2c_data as usize);

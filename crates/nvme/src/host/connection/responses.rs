@@ -112,6 +112,7 @@ impl Connection {
             result,
             sq_head,
             data_in_length: state.received,
+            data_out_length: state.sent,
             data_digest_error: state.data_digest_error,
         };
         Event::Completed { slot, outcome }

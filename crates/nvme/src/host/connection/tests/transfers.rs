@@ -1,6 +1,7 @@
 //! Data of commands, both ways.
 
 use super::*;
+use crate::command::Fuse;
 use crate::pdu::H2cData;
 use crate::sgl::SglDescriptor;
 
@@ -182,6 +183,7 @@ fn an_outcome_tells_result_queue_head_and_length() {
         result: 0x1122_3344_5566_7788,
         sq_head: Some(9),
         data_in_length: 512,
+        data_out_length: 0,
         data_digest_error: false,
     };
     let event = scene.host.next(&mut rest, &mut scene.transmit);
@@ -328,4 +330,54 @@ fn data_can_be_received_straight_into_its_place() {
         let done = format!("Completed {} {}", slot.0, Status::SUCCESS);
         assert_eq!(scene.feed(&rest[1024..]), [done]);
     }
+}
+
+#[test]
+fn the_halves_of_a_fused_pair_leave_next_to_each_other_or_not_at_all() {
+    let config = ConnectionConfig {
+        commands: 3,
+        ..digesting()
+    };
+    let mut scene = Scene::ready(config);
+    let blocks = blocks(1);
+    let (compare, write) = (commands::compare(blocks), commands::write(blocks, 0));
+    let (old, new) = (pattern(512), vec![0x77; 512]);
+    let submit = |scene: &mut Scene| {
+        scene.host.submit_fused(
+            [&compare, &write],
+            [Payload::Bytes(&old), Payload::Bytes(&new)],
+            &mut scene.transmit,
+        )
+    };
+    let pair = submit(&mut scene).unwrap();
+    assert_eq!(submit(&mut scene), Err(Busy), "one slot is left");
+    let sent = scene.sent();
+    assert_eq!(sent.len(), 2);
+    let fuses = [Fuse::First, Fuse::Second];
+    for (half, (slot, fuse)) in pair.into_iter().zip(fuses).enumerate() {
+        let entry = entry_of(&sent[half]);
+        assert_eq!(entry.fuse(), fuse);
+        assert_eq!(entry.id(), scene.host.command_id(slot));
+    }
+    assert_eq!((&sent[0].1, &sent[1].1), (&old, &new));
+}
+
+#[test]
+fn an_outcome_tells_how_much_data_the_controller_took() {
+    let mut scene = Scene::ready(ConnectionConfig::default());
+    let data = pattern(20 * 512);
+    let slot = scene.submit(&write(20), &[]);
+    scene.r2t(slot, 1, 0, 4096);
+    let [r2t] = scene.r2ts()[..] else {
+        panic!("one R2T")
+    };
+    let wanted = Payload::Bytes(&data[..4096]);
+    scene.host.send_data(&r2t, wanted, &mut scene.transmit);
+    scene.answer(slot, Status::SUCCESS);
+    let stream = flatten(&scene.answers, &[]);
+    let event = scene.host.next(&mut &stream[..], &mut scene.transmit);
+    let Event::Completed { outcome, .. } = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!(outcome.data_out_length, 4096);
 }
