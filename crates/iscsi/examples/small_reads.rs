@@ -16,7 +16,7 @@ use longshore_iscsi::target::directory::{
     Authentication, Directory, LoginConfig, LoginRefusal, SessionRequest, TargetLogin, TargetRecord,
 };
 use longshore_iscsi::target::{Connection, ConnectionConfig, Event};
-use longshore_wire::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
 /// Lets everybody in.
 struct OpenDoor;
@@ -143,7 +143,7 @@ impl Session {
                 transfer: Transfer::Read(BYTES),
             };
             self.initiator
-                .submit(&command, &[], &mut self.to_target)
+                .submit(&command, WriteData::NONE, &mut self.to_target)
                 .expect("the window is open");
         }
         let requests = stream(&mut self.to_target);

@@ -17,7 +17,7 @@ use crate::target::{
     self, Completion, ConnectionConfig, Payload, TaskId, TaskManagementFunction,
     TaskManagementResult,
 };
-use longshore_wire::transmit::{PayloadId, Segment, Transmit};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
@@ -392,7 +392,7 @@ impl Pair {
                 let start = r2t.buffer_offset as usize;
                 let data = &self.data_out[&r2t.command][start..start + r2t.length as usize];
                 self.initiator
-                    .send_data_out(&r2t, data, &mut self.to_target);
+                    .send_data_out(&r2t, WriteData::Bytes(data), &mut self.to_target);
             }
             initiator::Event::Completed { command, outcome } => {
                 self.outcomes.insert(command, outcome);
@@ -422,7 +422,7 @@ impl Pair {
         };
         let id = self
             .initiator
-            .submit(&command, data, &mut self.to_target)
+            .submit(&command, WriteData::Bytes(data), &mut self.to_target)
             .unwrap();
         self.outcomes.remove(&id);
         self.data_out.insert(id, data.to_vec());

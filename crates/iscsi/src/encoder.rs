@@ -80,7 +80,7 @@ impl Encoder {
         self,
         mut bhs: Bhs,
         ahs: &[u8],
-        data: &[u8],
+        data: Chunk<'_>,
         transmit: &mut Transmit,
     ) {
         bhs.set_total_ahs_length_bytes(ahs.len());
@@ -92,33 +92,47 @@ impl Encoder {
             crc.update(ahs);
             transmit.push_bytes(&crc.to_bytes());
         }
-        transmit.push_bytes(data);
-        self.push_trailer(data.len(), self.crc(data), transmit);
+        self.push_segment(data, transmit);
     }
 
     /// Queues a PDU whose data segment may be sent by reference.
+    #[inline]
     pub(crate) fn push_chunk(self, mut bhs: Bhs, chunk: Chunk<'_>, transmit: &mut Transmit) {
+        if let Chunk::Bytes(bytes) = chunk {
+            return self.push(bhs, bytes, transmit);
+        }
+        bhs.set_data_segment_length(length_u32(chunk.len()));
+        let range = transmit.reserve_arena(self.header_length());
+        self.write_header(&bhs, transmit.arena_bytes_mut(range));
+        self.push_segment(chunk, transmit);
+    }
+
+    /// Queues a data segment behind its header.
+    fn push_segment(self, chunk: Chunk<'_>, transmit: &mut Transmit) {
         let length = chunk.len();
-        let (id, start, last, crc) = match chunk {
-            Chunk::Bytes(bytes) => return self.push(bhs, bytes, transmit),
-            Chunk::Zeros(_) if self.data_digest => {
-                (None, 0, false, longshore_wire::crc32c_of_zeros(length))
+        let crc = match chunk {
+            Chunk::Bytes(bytes) => {
+                transmit.push_bytes(bytes);
+                self.crc(bytes)
             }
-            Chunk::Zeros(_) => (None, 0, false, Crc32c::new()),
+            Chunk::Zeros(_) => {
+                transmit.push_zeros(length);
+                if self.data_digest {
+                    longshore_wire::crc32c_of_zeros(length)
+                } else {
+                    Crc32c::new()
+                }
+            }
             Chunk::Buffer {
                 id,
                 start,
                 bytes,
                 last,
-            } => (Some(id), start, last, self.crc(bytes)),
+            } => {
+                transmit.push_buffer(id, start, length, last);
+                self.crc(bytes)
+            }
         };
-        bhs.set_data_segment_length(length_u32(length));
-        let range = transmit.reserve_arena(self.header_length());
-        self.write_header(&bhs, transmit.arena_bytes_mut(range));
-        match id {
-            None => transmit.push_zeros(length),
-            Some(id) => transmit.push_buffer(id, start, length, last),
-        }
         self.push_trailer(length, crc, transmit);
     }
 

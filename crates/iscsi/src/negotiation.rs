@@ -71,8 +71,9 @@ impl DigestPolicy {
 
 /// What one side would like the operational parameters to be.
 ///
-/// One connection per session, error recovery level 0, data in order and response fences are not
-/// preferences: they are what this implementation does.
+/// One connection per session, error recovery level 0 and response fences are not preferences: they
+/// are what this implementation does. Our initiator copes with data in any order; our target wants it
+/// in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preferences {
     /// What this side declares for itself: the longest data segment it takes, in bytes.
@@ -95,6 +96,10 @@ pub struct Preferences {
     pub default_time2wait: u16,
     /// Seconds for which tasks are kept afterwards.
     pub default_time2retain: u16,
+    /// Whether the data PDUs of a sequence are to come in order of offset.
+    pub data_pdu_in_order: bool,
+    /// Whether sequences are to come in order of offset.
+    pub data_sequence_in_order: bool,
 }
 
 /// A key's value, or what was chosen for it.
@@ -152,6 +157,8 @@ impl Default for Preferences {
             data_digest: DigestPolicy::PreferNone,
             default_time2wait: 2,
             default_time2retain: 0,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
         }
     }
 }
@@ -181,8 +188,8 @@ impl Preferences {
             Key::DefaultTime2Wait => number(u32::from(self.default_time2wait)),
             Key::DefaultTime2Retain => number(u32::from(self.default_time2retain)),
             Key::MaxOutstandingR2T => number(u32::from(self.max_outstanding_r2t)),
-            // Data in any order is allowed by the standard and nothing we want to receive.
-            Key::DataPDUInOrder | Key::DataSequenceInOrder => Preference::Boolean(true),
+            Key::DataPDUInOrder => Preference::Boolean(self.data_pdu_in_order),
+            Key::DataSequenceInOrder => Preference::Boolean(self.data_sequence_in_order),
             Key::ErrorRecoveryLevel => number(0),
             Key::TaskReporting => Preference::Choices(&["ResponseFence", "RFC3720"]),
             Key::ProtocolLevel => number(1),

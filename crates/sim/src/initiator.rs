@@ -21,7 +21,7 @@ use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
 use longshore_iscsi::pdu::{
     CmdSn, Function, InitiatorTaskTag, Isid, LogoutReason, Lun, TaskManagementResponseCode,
 };
-use longshore_wire::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
 use crate::checker::Violation;
 use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};
@@ -350,7 +350,7 @@ impl Initiator {
         let start = request.buffer_offset as usize;
         let data = &outstanding.task.data_out[start..start + request.length as usize];
         if let Some(machine) = &mut self.machine {
-            machine.send_data_out(request, data, &mut self.transmit);
+            machine.send_data_out(request, WriteData::Bytes(data), &mut self.transmit);
         }
     }
 
@@ -590,7 +590,11 @@ impl Initiator {
         };
         let cmd_sn = machine.next_cmd_sn();
         let id = machine
-            .submit(&command, &task.data_out, &mut self.transmit)
+            .submit(
+                &command,
+                WriteData::Bytes(&task.data_out),
+                &mut self.transmit,
+            )
             .expect("the window is open, and there are as many numbers as commands");
         self.serial += 1;
         *scene.steps += 1;

@@ -6,14 +6,25 @@
 //!   Login ────────────────────────► FullFeature ─────────────────────► Closed
 //! ```
 //!
-//! The driver submits commands while the window is open ([`Connection::submit`]), feeds what it
-//! receives to [`Connection::next`], puts [`Event::DataIn`] bytes where they belong, and answers
-//! [`Event::R2t`] by [`Connection::send_data_out`]. Write data passed to these calls is copied into the
-//! transmit queue. Error recovery is level 0: whatever is lost or damaged ends the connection, and
-//! the session is to be established again (RFC 7143 §7.1.4.4).
+//! The driver submits commands while there is [room](Connection::room), feeds what it receives to
+//! [`Connection::next`], puts [`Event::DataIn`] bytes where they belong, and answers [`Event::R2t`] by
+//! [`Connection::send_data_out`], at once or when it has the data. Error recovery is level 0: whatever
+//! is lost or damaged ends the connection, and the session is to be established again (RFC 7143
+//! §7.1.4.4).
+//!
+//! Payload need not pass through here: what is sent may be referred to ([`WriteData::Buffer`](longshore_wire::transmit::WriteData)), and
+//! what is received can go straight to its place ([`Connection::payload_wanted`]). Once warm, nothing is
+//! allocated but for sense data.
+//!
+//! Data and R2Ts may come in any order of offset, as DataPDUInOrder=No and DataSequenceInOrder=No
+//! allow. A target that asks for the negotiation of parameters (§11.9.1) gets it without the driver's
+//! doing: an empty text request, whose answer may change its MaxRecvDataSegmentLength. There are no
+//! timers: a driver that has waited too long for anything closes the socket.
 
 mod requests;
 mod responses;
+#[cfg(test)]
+mod tests;
 
 use self::responses::Incoming;
 use super::login::{Login, LoginConfig, LoginError, LoginStep};
@@ -62,6 +73,8 @@ pub enum Transfer {
 pub struct R2tRequest {
     /// Whose data.
     pub command: CommandId,
+    /// Tells an R2T of an earlier command in this slot.
+    tag: InitiatorTaskTag,
     /// For the answer.
     pub target_transfer_tag: TargetTransferTag,
     /// The first byte wanted.
@@ -70,11 +83,24 @@ pub struct R2tRequest {
     pub length: u32,
 }
 
+/// Where the next bytes of the stream belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadWanted {
+    /// Whose data.
+    pub command: CommandId,
+    /// Where it belongs.
+    pub buffer_offset: u32,
+    /// At most so many bytes.
+    pub length: u32,
+}
+
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// SAM status; `None` when the target failed to execute the command (§11.4.3).
+    /// SAM status; `None` when the target failed to execute the command (§11.4.3), or refused it.
     pub status: Option<u8>,
+    /// Why the target refused the PDU that carried the command, if it did (§11.17).
+    pub rejected: Option<RejectReason>,
     /// Sense data.
     pub sense: Vec<u8>,
     /// Difference between what was expected and what there was to move.
@@ -135,7 +161,7 @@ pub enum Event<'a> {
     },
     /// A text request has its whole answer.
     Text(Vec<u8>),
-    /// The target refused a PDU.
+    /// The target refused a PDU other than a command, whose end is reported like any other.
     Rejected {
         /// Why.
         reason: RejectReason,
@@ -143,6 +169,7 @@ pub enum Event<'a> {
         header: Vec<u8>,
     },
     /// News of the target: it asks for a logout, or is about to drop the connection.
+    /// [`Connection::data_segment`] has what came with it.
     Async(AsyncMessage),
     /// The logout has its answer. After `CLOSED` the connection is to be closed.
     LoggedOut(LogoutResult),
@@ -176,7 +203,7 @@ enum Phase {
     Closed(CloseReason),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Receiving {
     Header,
     /// The data segment of `current`, wanted as a whole.
@@ -192,15 +219,41 @@ struct Slot {
     generation: u16,
     lun: Lun,
     transfer: Transfer,
+    /// Of the request, for ABORT TASK.
+    cmd_sn: CmdSn,
+    /// Bytes of read data that have come.
     received: u32,
+    /// The number of the next Data-In.
     data_sn: DataSn,
+    /// The number of the next R2T.
     r2t_sn: R2tSn,
+    /// Bytes that R2Ts have asked for.
+    requested: u32,
+    /// R2Ts that have not been answered.
+    r2ts: u16,
+}
+
+impl Slot {
+    const FREE: Self = Self {
+        live: false,
+        generation: 0,
+        lun: Lun::ZERO,
+        transfer: Transfer::None,
+        cmd_sn: CmdSn(0),
+        received: 0,
+        data_sn: DataSn(0),
+        r2t_sn: R2tSn(0),
+        requested: 0,
+        r2ts: 0,
+    };
 }
 
 /// A text exchange under way.
 #[derive(Debug)]
 struct TextExchange {
     tag: InitiatorTaskTag,
+    /// It answers the target's request to negotiate, not one of the driver's.
+    negotiation: bool,
     /// What is still to be sent of the request.
     unsent: Vec<u8>,
     answer: Vec<u8>,
@@ -229,6 +282,8 @@ pub struct Connection {
     free: Vec<u16>,
     next_request: u32,
     text: Option<TextExchange>,
+    /// A logout is under way: no commands follow it (§11.14).
+    logging_out: bool,
     limits: OperationalParameters,
     session: Option<SessionParameters>,
 }
@@ -246,15 +301,6 @@ impl Connection {
         let cmd_sn = login.cmd_sn;
         let mut login = Login::new(login, random);
         let first = login.start();
-        let slot = Slot {
-            live: false,
-            generation: 0,
-            lun: Lun::ZERO,
-            transfer: Transfer::None,
-            received: 0,
-            data_sn: DataSn(0),
-            r2t_sn: R2tSn(0),
-        };
         let connection = Self {
             phase: Phase::Login(Box::new(login)),
             framing: Framing::new(),
@@ -268,10 +314,11 @@ impl Connection {
                 max_cmd_sn: CmdSn(cmd_sn.0.wrapping_sub(1)),
             },
             exp_stat_sn: StatSn(0),
-            slots: vec![slot; usize::from(commands)],
+            slots: vec![Slot::FREE; usize::from(commands)],
             free: (0..commands).rev().collect(),
             next_request: 0,
             text: None,
+            logging_out: false,
             limits: OperationalParameters::default(),
             session: None,
         };
@@ -287,6 +334,7 @@ impl Connection {
     }
 
     /// Takes bytes off the front of `input` until something happens or the input is used up.
+    #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Event<'a> {
         loop {
             if let Phase::Closed(reason) = &self.phase {
@@ -296,7 +344,7 @@ impl Connection {
                 Receiving::Header => match self.framing.take_header(input) {
                     HeaderStep::NeedMore => Some(Event::NeedMore),
                     HeaderStep::DigestError => Some(self.close(CloseReason::HeaderDigestError)),
-                    HeaderStep::Header(bhs) => self.header(bhs),
+                    HeaderStep::Header(bhs) => self.header(bhs, transmit),
                 },
                 Receiving::Collected => self.collect(input, transmit),
                 Receiving::DataIn(incoming) => self.data_in(incoming, input),
@@ -307,12 +355,12 @@ impl Connection {
         }
     }
 
-    fn header(&mut self, bhs: Bhs) -> Option<Event<'static>> {
+    #[inline]
+    fn header(&mut self, bhs: Bhs, transmit: &mut Transmit) -> Option<Event<'static>> {
         let length = bhs.data_segment_length();
         if length > self.limits.initiator_max_recv_data_segment_length {
             return Some(self.protocol_error("data segment longer than MaxRecvDataSegmentLength"));
         }
-        self.current = bhs;
         self.framing.begin_segment(length);
         if bhs.opcode() == Opcode::DATA_IN && matches!(self.phase, Phase::FullFeature) {
             return match self.data_in_header(&bhs) {
@@ -324,10 +372,16 @@ impl Connection {
             };
         }
         self.collected.clear();
+        if length == 0 {
+            let event = self.response(&bhs, &[], transmit);
+            return event.unwrap_or_else(|problem| Some(self.protocol_error(problem)));
+        }
+        self.current = bhs;
         self.receiving = Receiving::Collected;
         None
     }
 
+    #[cold]
     fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<Event<'static>> {
         let bytes = self.framing.take_data(u32::MAX, input);
         self.collected.extend_from_slice(bytes);
@@ -380,11 +434,13 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn close(&mut self, reason: CloseReason) -> Event<'static> {
         self.phase = Phase::Closed(reason.clone());
         Event::Close(reason)
     }
 
+    #[cold]
     fn protocol_error(&mut self, problem: &'static str) -> Event<'static> {
         self.close(CloseReason::ProtocolError(problem))
     }
@@ -395,13 +451,77 @@ impl Connection {
         self.session.as_ref()
     }
 
+    /// Whether commands can be sent, window and slots permitting.
+    #[inline]
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::FullFeature) && !self.logging_out
+    }
+
+    /// Values of the operational keys that are in force now.
+    #[must_use]
+    pub const fn operational(&self) -> &OperationalParameters {
+        &self.limits
+    }
+
     /// How many commands the window lets pass now, immediate ones aside.
+    #[inline]
     #[must_use]
     pub const fn window_open(&self) -> u32 {
         let open = self.window.max_cmd_sn.next().steps_since(self.cmd_sn);
         if open < 1 << 31 { open } else { 0 }
     }
 
+    /// How many commands there are numbers for.
+    #[inline]
+    #[must_use]
+    pub const fn slots_free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// How many commands that are not immediate can be submitted now.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        if self.is_ready() {
+            self.slots_free().min(self.window_open() as usize)
+        } else {
+            0
+        }
+    }
+
+    /// The commands under way.
+    pub fn under_way(&self) -> impl Iterator<Item = CommandId> + '_ {
+        (0_u16..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.live)
+            .map(|(number, _)| CommandId(number))
+    }
+
+    /// The data segment of the PDU that the last event was about, if that had one and was no Data-In.
+    #[must_use]
+    pub fn data_segment(&self) -> &[u8] {
+        &self.collected
+    }
+
+    /// The CmdSN of a command under way, for ABORT TASK.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn cmd_sn_of(&self, command: CommandId) -> CmdSn {
+        self.slots[usize::from(command.0)].cmd_sn
+    }
+
+    /// The tag of the command in a slot.
+    #[inline]
+    fn tag_of(&self, id: CommandId) -> InitiatorTaskTag {
+        let generation = self.slots[usize::from(id.0)].generation;
+        InitiatorTaskTag(u32::from(generation) << 16 | u32::from(id.0))
+    }
+
+    /// The live command with this tag.
+    #[inline]
     fn slot_mut(&mut self, tag: InitiatorTaskTag) -> Option<(CommandId, &mut Slot)> {
         let [generation_high, generation_low, high, low] = tag.0.to_be_bytes();
         let id = CommandId(u16::from_be_bytes([high, low]));

@@ -4,6 +4,6 @@ mod connection;
 pub mod login;
 
 pub use connection::{
-    Busy, CloseReason, Command, CommandId, Connection, Event, Outcome, R2tRequest, Residual,
-    Transfer,
+    Busy, CloseReason, Command, CommandId, Connection, Event, Outcome, PayloadWanted, R2tRequest,
+    Residual, Transfer,
 };

@@ -305,7 +305,7 @@ fn preferences() -> impl Strategy<Value = Preferences> {
     (
         (length(), length(), length()),
         (any::<u16>(), any::<u16>(), any::<u16>()),
-        any::<(bool, bool)>(),
+        any::<(bool, bool, bool, bool)>(),
         (digest(), digest()),
     )
         .prop_map(|(lengths, numbers, booleans, digests)| Preferences {
@@ -319,6 +319,8 @@ fn preferences() -> impl Strategy<Value = Preferences> {
             immediate_data: booleans.1,
             header_digest: digests.0,
             data_digest: digests.1,
+            data_pdu_in_order: booleans.2,
+            data_sequence_in_order: booleans.3,
         })
 }
 

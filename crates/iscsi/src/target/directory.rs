@@ -145,8 +145,8 @@ impl Default for LoginConfig {
 }
 
 impl LoginConfig {
-    /// What of this the negotiation of keys needs. One connection per session and error recovery
-    /// level 0 are fixed.
+    /// What of this the negotiation of keys needs. One connection per session, error recovery level 0
+    /// and data in order are fixed.
     #[must_use]
     pub fn preferences(&self) -> Preferences {
         Preferences {
@@ -160,6 +160,8 @@ impl LoginConfig {
             data_digest: self.data_digest,
             default_time2wait: self.default_time2wait,
             default_time2retain: self.default_time2retain,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
         }
     }
 }

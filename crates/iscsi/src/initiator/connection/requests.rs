@@ -1,61 +1,56 @@
 //! What an initiator sends in full feature phase.
 
+use std::ops::Range;
+
 use super::{
-    Busy, Command, CommandId, Connection, OTHER_REQUEST, Phase, R2tRequest, TextExchange, Transfer,
+    Busy, Command, CommandId, Connection, OTHER_REQUEST, Phase, R2tRequest, Slot, TextExchange,
+    Transfer,
 };
 use crate::pdu::{
     self, AdditionalHeaders, Bhs, CmdSn, DataOut, DataSn, Function, InitiatorTaskTag, LogoutReason,
-    LogoutRequest, Lun, NopOut, R2tSn, TargetTransferTag, TextRequest,
+    LogoutRequest, Lun, NopOut, TargetTransferTag, TextRequest,
 };
-use longshore_wire::transmit::Transmit;
+use longshore_wire::transmit::{Chunk, Transmit, WriteData};
 
 impl Connection {
     /// Sends a command. `data` is all of its write data, or at least the part that goes without being
     /// asked for ([`Self::unsolicited_length`]).
     ///
     /// # Errors
-    /// When the window is closed or all command numbers are in use.
+    /// When the window is closed, all command numbers are in use, or the connection is over.
     ///
     /// # Panics
-    /// When the login is not over, or the CDB is longer than 260 bytes.
+    /// When the login is not over, the CDB is longer than 260 bytes, or data that goes along is missing.
+    #[inline]
     pub fn submit(
         &mut self,
         command: &Command<'_>,
-        data: &[u8],
+        data: WriteData<'_>,
         transmit: &mut Transmit,
     ) -> Result<CommandId, Busy> {
         assert!(
-            matches!(self.phase, Phase::FullFeature),
+            !matches!(self.phase, Phase::Login(_)),
             "commands follow the login"
         );
-        if !command.immediate && self.window_open() == 0 {
+        if !self.is_ready() || !command.immediate && self.window_open() == 0 {
             return Err(Busy);
         }
         let id = CommandId(self.free.pop().ok_or(Busy)?);
-        let slot = &mut self.slots[usize::from(id.0)];
-        // The upper bit is left to other requests, and 0xffff would give the reserved tag.
-        slot.generation = slot.generation.wrapping_add(1) & 0x7fff;
-        slot.live = true;
-        slot.lun = command.lun;
-        slot.transfer = command.transfer;
-        slot.received = 0;
-        slot.data_sn = DataSn(0);
-        slot.r2t_sn = R2tSn(0);
-        let tag = InitiatorTaskTag(u32::from(slot.generation) << 16 | u32::from(id.0));
+        let cmd_sn = self.use_cmd_sn(command.immediate);
+        self.occupy(id, command, cmd_sn);
+        let tag = self.tag_of(id);
         let (read, write, expected) = match command.transfer {
             Transfer::None => (false, false, 0),
             Transfer::Read(length) => (true, false, length),
             Transfer::Write(length) => (false, true, length),
         };
-        let unsolicited = if write {
-            self.unsolicited_length(expected)
+        let (immediate, unsolicited) = if write {
+            (
+                self.immediate_length(expected),
+                self.unsolicited_length(expected),
+            )
         } else {
-            0
-        };
-        let immediate = if write {
-            self.immediate_length(expected)
-        } else {
-            0
+            (0, 0)
         };
         let (fixed, spillover) = command.cdb.split_at(command.cdb.len().min(16));
         let mut cdb = [0; 16];
@@ -69,13 +64,18 @@ impl Connection {
             lun: command.lun,
             initiator_task_tag: tag,
             expected_data_transfer_length: expected,
-            cmd_sn: self.use_cmd_sn(command.immediate),
+            cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
             cdb,
         };
-        let with_command = &data[..immediate as usize];
+        let with_command = if immediate == 0 {
+            Chunk::Bytes(&[])
+        } else {
+            data.chunk(0, immediate as usize, unsolicited == immediate)
+        };
         if spillover.is_empty() {
-            self.encoder.push(header.encode(), with_command, transmit);
+            self.encoder
+                .push_chunk(header.encode(), with_command, transmit);
         } else {
             let headers = AdditionalHeaders {
                 extended_cdb: spillover,
@@ -85,20 +85,37 @@ impl Connection {
                 .push_with_ahs(header.encode(), &headers.encode(), with_command, transmit);
         }
         if unsolicited > immediate {
-            let rest = &data[immediate as usize..unsolicited as usize];
-            self.send_sequence(
-                tag,
-                Lun::ZERO,
-                TargetTransferTag::RESERVED,
-                immediate,
-                rest,
-                transmit,
-            );
+            let first = DataOut {
+                is_final: false,
+                lun: Lun::ZERO,
+                initiator_task_tag: tag,
+                target_transfer_tag: TargetTransferTag::RESERVED,
+                exp_stat_sn: self.exp_stat_sn,
+                data_sn: DataSn(0),
+                buffer_offset: immediate,
+            };
+            let (from, to) = (immediate as usize, unsolicited as usize);
+            self.send_sequence(first, data, from..to, transmit);
         }
         Ok(id)
     }
 
+    #[inline]
+    fn occupy(&mut self, id: CommandId, command: &Command<'_>, cmd_sn: CmdSn) {
+        let slot = &mut self.slots[usize::from(id.0)];
+        *slot = Slot {
+            live: true,
+            // The upper bit is left to other requests, so that no tag is the reserved one.
+            generation: slot.generation.wrapping_add(1) & 0x7fff,
+            lun: command.lun,
+            transfer: command.transfer,
+            cmd_sn,
+            ..Slot::FREE
+        };
+    }
+
     /// Bytes of write data that go with the command.
+    #[inline]
     fn immediate_length(&self, expected: u32) -> u32 {
         if !self.limits.immediate_data {
             return 0;
@@ -108,6 +125,7 @@ impl Connection {
     }
 
     /// Bytes of write data, of `expected`, that go without being asked for (§4.2.5.2).
+    #[inline]
     #[must_use]
     pub fn unsolicited_length(&self, expected: u32) -> u32 {
         if self.limits.initial_r2t {
@@ -118,52 +136,63 @@ impl Connection {
     }
 
     /// Answers an R2T; `data` are the bytes it asks for. Less than asked for is sent as it is, which
-    /// the target takes for an error.
-    pub fn send_data_out(&mut self, r2t: &R2tRequest, data: &[u8], transmit: &mut Transmit) {
-        let slot = self.slots[usize::from(r2t.command.0)];
+    /// the target takes for an error. Nothing is sent for a command that has ended meanwhile.
+    pub fn send_data_out(
+        &mut self,
+        r2t: &R2tRequest,
+        data: WriteData<'_>,
+        transmit: &mut Transmit,
+    ) {
+        if !matches!(self.phase, Phase::FullFeature) || self.tag_of(r2t.command) != r2t.tag {
+            return;
+        }
+        let slot = &mut self.slots[usize::from(r2t.command.0)];
         if !slot.live {
             return;
         }
-        let tag = InitiatorTaskTag(u32::from(slot.generation) << 16 | u32::from(r2t.command.0));
-        let ttt = r2t.target_transfer_tag;
-        self.send_sequence(tag, slot.lun, ttt, r2t.buffer_offset, data, transmit);
+        slot.r2ts = slot.r2ts.saturating_sub(1);
+        let first = DataOut {
+            is_final: false,
+            lun: slot.lun,
+            initiator_task_tag: r2t.tag,
+            target_transfer_tag: r2t.target_transfer_tag,
+            exp_stat_sn: self.exp_stat_sn,
+            data_sn: DataSn(0),
+            buffer_offset: r2t.buffer_offset,
+        };
+        self.send_sequence(first, data, 0..data.bytes().len(), transmit);
     }
 
-    /// Sends a sequence of Data-Out PDUs.
+    /// Sends a sequence of Data-Out PDUs with the bytes of `data` in `range`.
     fn send_sequence(
         &self,
-        initiator_task_tag: InitiatorTaskTag,
-        lun: Lun,
-        target_transfer_tag: TargetTransferTag,
-        mut buffer_offset: u32,
-        data: &[u8],
+        mut header: DataOut,
+        data: WriteData<'_>,
+        range: Range<usize>,
         transmit: &mut Transmit,
     ) {
         let segment = self.limits.target_max_recv_data_segment_length;
-        let mut data_sn = DataSn(0);
-        let mut rest = data;
+        let mut from = range.start;
         loop {
-            let (now, later) = rest.split_at(rest.len().min(segment as usize));
-            let data_out = DataOut {
-                is_final: later.is_empty(),
-                lun,
-                initiator_task_tag,
-                target_transfer_tag,
-                exp_stat_sn: self.exp_stat_sn,
-                data_sn,
-                buffer_offset,
+            let length = (range.end - from).min(segment as usize);
+            header.is_final = from + length == range.end;
+            let chunk = if length == 0 {
+                Chunk::Bytes(&[])
+            } else {
+                data.chunk(from, length, header.is_final)
             };
-            self.encoder.push(data_out.encode(), now, transmit);
-            if later.is_empty() {
+            self.encoder.push_chunk(header.encode(), chunk, transmit);
+            if header.is_final {
                 return;
             }
-            data_sn = data_sn.next();
-            buffer_offset += segment;
-            rest = later;
+            header.data_sn = header.data_sn.next();
+            header.buffer_offset += segment;
+            from += length;
         }
     }
 
     /// The number for a request; immediate ones do not use it up (§4.2.2.1).
+    #[inline]
     fn use_cmd_sn(&mut self, immediate: bool) -> CmdSn {
         let cmd_sn = self.cmd_sn;
         if !immediate {
@@ -187,11 +216,7 @@ impl Connection {
     ) -> InitiatorTaskTag {
         let tag = self.other_tag();
         let (referenced_task_tag, ref_cmd_sn) = match command {
-            Some((id, cmd_sn)) => {
-                let generation = self.slots[usize::from(id.0)].generation;
-                let referenced = u32::from(generation) << 16 | u32::from(id.0);
-                (InitiatorTaskTag(referenced), cmd_sn)
-            }
+            Some((id, cmd_sn)) => (self.tag_of(id), cmd_sn),
             None => (InitiatorTaskTag::RESERVED, CmdSn(0)),
         };
         let request = pdu::TaskManagementRequest {
@@ -220,6 +245,7 @@ impl Connection {
         self.free_slot(command);
     }
 
+    #[inline]
     pub(super) fn free_slot(&mut self, command: CommandId) {
         let slot = &mut self.slots[usize::from(command.0)];
         if slot.live {
@@ -228,7 +254,7 @@ impl Connection {
         }
     }
 
-    /// Sends an immediate ping.
+    /// Sends an immediate ping. `data`, no longer than the target's MaxRecvDataSegmentLength, comes back.
     pub fn ping(&mut self, data: &[u8], transmit: &mut Transmit) -> InitiatorTaskTag {
         let tag = self.other_tag();
         let nop = NopOut {
@@ -248,12 +274,23 @@ impl Connection {
     /// # Errors
     /// When a text request is under way (§11.10 allows one).
     pub fn text(&mut self, text: &[u8], transmit: &mut Transmit) -> Result<(), Busy> {
-        if self.text.is_some() {
+        self.start_text(text, false, transmit)
+    }
+
+    /// `negotiation`: the target asked for it.
+    pub(super) fn start_text(
+        &mut self,
+        text: &[u8],
+        negotiation: bool,
+        transmit: &mut Transmit,
+    ) -> Result<(), Busy> {
+        if self.text.is_some() || !self.is_ready() {
             return Err(Busy);
         }
         let tag = self.other_tag();
         self.text = Some(TextExchange {
             tag,
+            negotiation,
             unsent: text.to_vec(),
             answer: Vec::new(),
         });
@@ -291,13 +328,15 @@ impl Connection {
         self.encoder.push(request.encode(), &now, transmit);
     }
 
-    /// Asks for the end of the session or of this connection.
+    /// Asks for the end of the session or of this connection. No command is taken after it, unless the
+    /// target refuses.
     ///
     /// # Panics
     /// When the login is not over.
     pub fn logout(&mut self, reason: LogoutReason, transmit: &mut Transmit) {
         let session = self.session.as_ref().expect("a logout follows the login");
         let connection_id = session.connection_id;
+        self.logging_out = reason != LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
         let request = LogoutRequest {
             immediate: true,
             reason,

@@ -1,15 +1,18 @@
 //! What an initiator receives in full feature phase.
 
 use super::{
-    CloseReason, CommandId, Connection, Event, Outcome, Phase, R2tRequest, Receiving, Residual,
-    Slot, TEXT_ANSWER_MAX, Transfer,
+    CloseReason, CommandId, Connection, Event, Outcome, PayloadWanted, Phase, R2tRequest,
+    Receiving, Residual, Slot, TEXT_ANSWER_MAX, TextExchange, Transfer,
 };
 use crate::framing::TrailerStep;
+use crate::keys::Key;
+use crate::negotiation::declared_segment_length;
 use crate::pdu::{
-    AsyncMessage, Bhs, CommandWindow, DataIn, InitiatorTaskTag, LogoutResponse, LogoutResult,
-    NopIn, NopOut, Opcode, R2t, Reject, ScsiResponse, ServiceResponse, StatSn,
-    TaskManagementResponse, TextResponse,
+    AsyncEvent, AsyncMessage, BHS_LENGTH, Bhs, CommandWindow, DataIn, InitiatorTaskTag,
+    LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, R2t, Reject, RejectReason, ScsiResponse,
+    ServiceResponse, StatSn, TaskManagementResponse, TextResponse,
 };
+use crate::text;
 use longshore_wire::transmit::Transmit;
 
 /// A Data-In under way.
@@ -24,6 +27,7 @@ pub(super) struct Incoming {
 
 impl Connection {
     /// Checks a Data-In against its command.
+    #[inline]
     pub(super) fn data_in_header(&mut self, bhs: &Bhs) -> Result<Incoming, &'static str> {
         let data_in = DataIn::decode(bhs);
         let length = bhs.data_segment_length();
@@ -47,11 +51,11 @@ impl Connection {
         {
             return Err("Data-In beyond the expected length");
         }
-        slot.data_sn = slot.data_sn.next();
-        slot.received += length;
-        if slot.received > expected {
+        if length > expected - slot.received {
             return Err("more read data than expected");
         }
+        slot.data_sn = slot.data_sn.next();
+        slot.received += length;
         let residual = residual(data_in.overflow, data_in.underflow, data_in.residual_count);
         let status = data_in.has_status.then_some((data_in.status, residual));
         Ok(Incoming {
@@ -62,6 +66,7 @@ impl Connection {
     }
 
     /// Takes what the input has of the Data-In under way.
+    #[inline]
     pub(super) fn data_in<'a>(
         &mut self,
         mut incoming: Incoming,
@@ -73,7 +78,7 @@ impl Connection {
             }
             let bytes = self.framing.take_data(u32::MAX, input);
             let buffer_offset = incoming.offset;
-            incoming.offset += u32::try_from(bytes.len()).expect("a data segment is short");
+            incoming.advance(bytes);
             self.receiving = Receiving::DataIn(incoming);
             return Some(Event::DataIn {
                 command: incoming.command,
@@ -93,6 +98,7 @@ impl Connection {
         self.free_slot(incoming.command);
         let outcome = Outcome {
             status: Some(status),
+            rejected: None,
             sense: Vec::new(),
             residual,
             data_in_length,
@@ -103,7 +109,40 @@ impl Connection {
         })
     }
 
+    /// Where the next bytes of the stream belong, when they are read data: the driver may receive them
+    /// there rather than pass them to [`Self::next`], and calls [`Self::payload_received`].
+    #[inline]
+    #[must_use]
+    pub fn payload_wanted(&self) -> Option<PayloadWanted> {
+        match (&self.phase, self.receiving) {
+            (Phase::FullFeature, Receiving::DataIn(incoming)) if self.framing.remaining() > 0 => {
+                Some(PayloadWanted {
+                    command: incoming.command,
+                    buffer_offset: incoming.offset,
+                    length: self.framing.remaining(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The driver has received `bytes`, no more than [were wanted](Self::payload_wanted), and they are in
+    /// their place. What happens by it comes with the next [`Self::next`], whose input may be empty.
+    ///
+    /// # Panics
+    /// When none were wanted, or fewer.
+    #[inline]
+    pub fn payload_received(&mut self, bytes: &[u8]) {
+        let Receiving::DataIn(mut incoming) = self.receiving else {
+            panic!("no data was wanted");
+        };
+        self.framing.placed(bytes);
+        incoming.advance(bytes);
+        self.receiving = Receiving::DataIn(incoming);
+    }
+
     /// A PDU other than Data-In has arrived in full. `Err`: what the target did wrong.
+    #[inline]
     pub(super) fn response(
         &mut self,
         bhs: &Bhs,
@@ -138,25 +177,61 @@ impl Connection {
                 if response.response == LogoutResult::CLOSED {
                     self.phase = Phase::Closed(CloseReason::Logout);
                 }
+                self.logging_out = false;
                 Ok(Some(Event::LoggedOut(response.response)))
             }
             Opcode::ASYNC_MESSAGE => {
                 let message = AsyncMessage::decode(bhs);
                 self.learn(message.stat_sn, message.window)?;
+                if message.event == AsyncEvent::NEGOTIATION_REQUEST {
+                    // A text request under way will do as well (§11.9.1).
+                    let _ = self.start_text(&[], true, transmit);
+                }
                 Ok(Some(Event::Async(message)))
             }
-            Opcode::REJECT => {
-                let reject = Reject::decode(bhs);
-                self.learn(reject.stat_sn, reject.window)?;
-                Ok(Some(Event::Rejected {
-                    reason: reject.reason,
-                    header: data.to_vec(),
-                }))
-            }
+            Opcode::REJECT => self.rejected(&Reject::decode(bhs), data).map(Some),
             _ => Err("an opcode no target sends"),
         }
     }
 
+    /// The target refuses a PDU of ours. A command ends by it, unless it was only the immediate data that
+    /// was damaged: for a task that has begun, a response follows (§7.8, §11.17.1). Other requests are
+    /// the driver's to give up.
+    #[cold]
+    fn rejected(&mut self, reject: &Reject, data: &[u8]) -> Result<Event<'static>, &'static str> {
+        self.learn(reject.stat_sn, reject.window)?;
+        if let Some(header) = data.first_chunk::<BHS_LENGTH>() {
+            let header = Bhs(*header);
+            let tag = header.initiator_task_tag();
+            match header.opcode() {
+                Opcode::SCSI_COMMAND if reject.reason != RejectReason::DATA_DIGEST_ERROR => {
+                    if let Some((command, slot)) = self.slot_mut(tag) {
+                        let data_in_length = slot.received;
+                        self.free_slot(command);
+                        let outcome = Outcome {
+                            status: None,
+                            rejected: Some(reject.reason),
+                            sense: Vec::new(),
+                            residual: Residual::None,
+                            data_in_length,
+                        };
+                        return Ok(Event::Completed { command, outcome });
+                    }
+                }
+                Opcode::TEXT_REQUEST if self.text.as_ref().is_some_and(|text| text.tag == tag) => {
+                    self.text = None;
+                }
+                Opcode::LOGOUT_REQUEST => self.logging_out = false,
+                _ => {}
+            }
+        }
+        Ok(Event::Rejected {
+            reason: reject.reason,
+            header: data.to_vec(),
+        })
+    }
+
+    #[inline]
     fn scsi_response(
         &mut self,
         response: &ScsiResponse,
@@ -168,12 +243,17 @@ impl Connection {
             .ok_or("SCSI Response for no command")?;
         let slot: Slot = *slot;
         let completed = response.response == ServiceResponse::COMMAND_COMPLETED;
-        if completed && response.exp_data_sn != slot.data_sn.0 {
+        // RFC 3720 counted R2Ts as well, and tgt 1.0.85 says nothing: only for reads, and only a count
+        // that is given, can be held against the target. The driver compares lengths.
+        let count = response.exp_data_sn;
+        let is_read = matches!(slot.transfer, Transfer::Read(_));
+        if completed && is_read && count != 0 && count != slot.data_sn.0 {
             return Err("a Data-In is missing");
         }
         self.free_slot(command);
         let outcome = Outcome {
             status: completed.then_some(response.status),
+            rejected: None,
             sense: sense(data)
                 .ok_or("sense data beyond the data segment")?
                 .to_vec(),
@@ -190,6 +270,7 @@ impl Connection {
     fn r2t(&mut self, r2t: &R2t) -> Result<Event<'static>, &'static str> {
         self.learn_window(r2t.window);
         let max_burst = self.limits.max_burst_length;
+        let outstanding_max = self.limits.max_outstanding_r2t;
         let (command, slot) = self
             .slot_mut(r2t.initiator_task_tag)
             .ok_or("R2T for no command")?;
@@ -205,8 +286,18 @@ impl Connection {
         if length == 0 || length > max_burst || end.is_none_or(|end| end > expected) {
             return Err("R2T beyond what can be sent");
         }
+        // At level 0 each byte is asked for once.
+        if length > expected - slot.requested {
+            return Err("R2Ts for more than there is");
+        }
+        if slot.r2ts == outstanding_max {
+            return Err("more R2Ts than MaxOutstandingR2T");
+        }
+        slot.requested += length;
+        slot.r2ts += 1;
         Ok(Event::R2t(R2tRequest {
             command,
+            tag: r2t.initiator_task_tag,
             target_transfer_tag: r2t.target_transfer_tag,
             buffer_offset: r2t.buffer_offset,
             length,
@@ -262,7 +353,7 @@ impl Connection {
             return Ok(self
                 .text
                 .take()
-                .map(|exchange| Event::Text(exchange.answer)));
+                .and_then(|exchange| self.answered(exchange)));
         }
         self.send_text(
             response.initiator_task_tag,
@@ -272,12 +363,30 @@ impl Connection {
         Ok(None)
     }
 
+    /// A text exchange is over. What a target declares when it asked for the negotiation holds from now
+    /// on (§13.12); the other keys that are allowed then are for people.
+    fn answered(&mut self, exchange: TextExchange) -> Option<Event<'static>> {
+        if !exchange.negotiation {
+            return Some(Event::Text(exchange.answer));
+        }
+        for pair in text::parse(&exchange.answer).unwrap_or_default() {
+            if Key::from_name(pair.key) == Some(Key::MaxRecvDataSegmentLength)
+                && let Some(length) = declared_segment_length(pair.value)
+            {
+                self.limits.target_max_recv_data_segment_length = length;
+            }
+        }
+        None
+    }
+
+    #[inline]
     fn learn(&mut self, stat_sn: StatSn, window: CommandWindow) -> Result<(), &'static str> {
         self.learn_window(window);
         self.learn_stat_sn(stat_sn)
     }
 
     /// §4.2.2.1: a window that ends before it starts is ignored, and so is an older one.
+    #[inline]
     fn learn_window(&mut self, window: CommandWindow) {
         if window.max_cmd_sn.next().precedes(window.exp_cmd_sn) {
             return;
@@ -291,6 +400,7 @@ impl Connection {
     }
 
     /// A response out of order means that one is missing (§7.9).
+    #[inline]
     fn learn_stat_sn(&mut self, stat_sn: StatSn) -> Result<(), &'static str> {
         if stat_sn != self.exp_stat_sn {
             return Err("a response is missing");
@@ -300,6 +410,14 @@ impl Connection {
     }
 }
 
+impl Incoming {
+    #[inline]
+    fn advance(&mut self, bytes: &[u8]) {
+        self.offset += u32::try_from(bytes.len()).expect("a data segment is short");
+    }
+}
+
+#[inline]
 const fn residual(overflow: bool, underflow: bool, count: u32) -> Residual {
     match (overflow, underflow) {
         (true, _) => Residual::Overflow(count),
