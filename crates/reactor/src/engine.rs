@@ -26,12 +26,16 @@
 //! [`Storage::submit`] queues an operation; the next `wait` passes all queued ones on together, and
 //! each comes back exactly once as [`Event::File`]. The engine keeps the file and the buffer of an
 //! operation alive until then, also if the engine itself is dropped.
+//!
+//! [`Storage::delegate`] lets somebody else complete an operation, from any thread; its completion wakes the
+//! engine and comes back in the same way. Dropping an engine waits for these operations too, for as long as
+//! for others; what completes later has nobody to go to.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::storage::{FileCompletion, FileOperation, Storage};
+use crate::storage::{Delegated, FileCompletion, FileOperation, Storage, StorageTag};
 use crate::wake::Waker;
 
 mod epoll;
@@ -203,7 +207,7 @@ pub struct EngineCounters {
     pub woken: u64,
     /// [`Event::Socket`] reported.
     pub socket_events: u64,
-    /// File operations taken in.
+    /// File operations taken in, and operations delegated.
     pub file_submitted: u64,
     /// [`Event::File`] reported.
     pub file_completed: u64,
@@ -364,7 +368,7 @@ impl Engine {
         either!(&mut self.inner, engine => engine.wait(timeout, events))
     }
 
-    /// File operations submitted and not yet reported as complete.
+    /// File operations submitted, and operations delegated, that are not yet reported as complete.
     #[must_use]
     pub fn operations_in_flight(&self) -> usize {
         either!(&self.inner, engine => engine.operations_in_flight())
@@ -380,5 +384,9 @@ impl Engine {
 impl Storage for Engine {
     fn submit(&mut self, operation: FileOperation) {
         either!(&mut self.inner, engine => engine.submit(operation));
+    }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        either!(&mut self.inner, engine => engine.delegate(tag))
     }
 }

@@ -2,7 +2,12 @@
 //!
 //! [`Storage`] is all that volumes know of the outside world. The engines of this crate implement
 //! it over io_uring or helper threads; the simulator implements it over a simulated disk.
+//!
+//! What is not done by a file (a volume on another machine) is *delegated*: somebody else does it, on
+//! whatever thread, and hands the end of it to [`Delegated::complete`], which makes a completion of it like
+//! any other.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -121,4 +126,70 @@ pub struct FileCompletion {
 pub trait Storage {
     /// Queues one operation. It never blocks and never fails: errors arrive as completions.
     fn submit(&mut self, operation: FileOperation);
+
+    /// Takes note of an operation that somebody else carries out. It counts as in flight until
+    /// [`Delegated::complete`] has been called, or the value has been dropped.
+    fn delegate(&mut self, tag: StorageTag) -> Delegated;
+}
+
+/// Takes completions in, on any thread. What stands behind a [`Delegated`].
+pub trait CompletionSink: Send + Sync {
+    /// Takes one in. It neither blocks nor fails; whoever is to have it may be gone.
+    fn accept(&self, completion: FileCompletion);
+}
+
+/// An operation that is carried out elsewhere: the right, and the duty, to say how it ended.
+///
+/// Its completion comes out of the storage that made it. A value that is dropped completes as cancelled
+/// (ECANCELED), so that nobody waits for ever for a party that has gone.
+pub struct Delegated {
+    tag: StorageTag,
+    /// `None` once it is complete.
+    sink: Option<Arc<dyn CompletionSink>>,
+}
+
+impl Delegated {
+    /// For implementations of [`Storage`]: `sink` gets the completion, which will carry `tag`.
+    #[must_use]
+    pub fn new(tag: StorageTag, sink: Arc<dyn CompletionSink>) -> Self {
+        Self {
+            tag,
+            sink: Some(sink),
+        }
+    }
+
+    /// As given to [`Storage::delegate`].
+    #[must_use]
+    pub fn tag(&self) -> StorageTag {
+        self.tag
+    }
+
+    /// The operation is over. Neither blocks nor, in an engine that has seen as much before, allocates.
+    pub fn complete(mut self, result: io::Result<u64>, buffer: Option<Buffer>) {
+        self.hand_in(result, buffer);
+    }
+
+    fn hand_in(&mut self, result: io::Result<u64>, buffer: Option<Buffer>) {
+        if let Some(sink) = self.sink.take() {
+            sink.accept(FileCompletion {
+                tag: self.tag,
+                result,
+                buffer,
+            });
+        }
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        self.hand_in(Err(io::Error::from_raw_os_error(libc::ECANCELED)), None);
+    }
+}
+
+impl fmt::Debug for Delegated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delegated")
+            .field("tag", &self.tag)
+            .finish_non_exhaustive()
+    }
 }

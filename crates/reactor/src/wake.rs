@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 const SLEEPING: u8 = 1;
 /// Someone called [`Waker::wake`].
 const MAIL: u8 = 2;
-/// A helper thread finished an operation.
+/// A helper thread, or whoever an operation was delegated to, finished one.
 const HELPER: u8 = 4;
 
 /// Wakes one reactor. Clones wake the same one.

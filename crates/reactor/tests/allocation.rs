@@ -83,8 +83,8 @@ impl Reactor {
         })
     }
 
-    /// A request comes in, is written to the file, read back and answered, with a timer that is set
-    /// and moved and a message to the reactor itself.
+    /// A request comes in, is written to the file, read back, handed to somebody else and answered, with
+    /// a timer that is set and moved and a message to the reactor itself.
     fn round(&mut self) {
         self.peer.write_all(&[7; 512]).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -139,6 +139,11 @@ impl Reactor {
                         end: 512,
                     };
                     self.submit(2, kind);
+                    return false;
+                }
+                if completion.tag == StorageTag(2) {
+                    let delegated = self.engine.delegate(StorageTag(3));
+                    delegated.complete(Ok(512), Some(buffer));
                     return false;
                 }
                 let slices = [IoSlice::new(&buffer[..100]), IoSlice::new(&buffer[100..])];

@@ -4,10 +4,12 @@
 //! which they were put on the agenda, so that a run depends on its seed alone.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use longshore_reactor::storage::FileCompletion;
 
 use crate::disk::Disk;
 use crate::network::Wire;
@@ -57,6 +59,11 @@ pub enum Event {
     StorageDone {
         /// Of which disk.
         disk: usize,
+        /// Which.
+        operation: u64,
+    },
+    /// An operation that was delegated is over.
+    DelegatedDone {
         /// Which.
         operation: u64,
     },
@@ -118,6 +125,7 @@ pub struct Environment {
     pub wires: Vec<Wire>,
     /// The media.
     pub disks: Vec<Disk>,
+    delegated: DelegatedOperations,
     agenda: BinaryHeap<Reverse<Planned>>,
     planned: u64,
     hash: u64,
@@ -144,6 +152,7 @@ impl Environment {
             profile,
             wires: Vec::new(),
             disks: Vec::new(),
+            delegated: DelegatedOperations::default(),
             agenda: BinaryHeap::new(),
             planned: 0,
             hash: 0xcbf2_9ce4_8422_2325,
@@ -211,6 +220,48 @@ impl Environment {
     #[must_use]
     pub fn last_lines(&self) -> Vec<String> {
         self.lines.iter().cloned().collect()
+    }
+}
+
+/// Operations that somebody else carries out, by number: whose they are, and how they ended.
+#[derive(Debug, Default)]
+struct DelegatedOperations {
+    entries: BTreeMap<u64, (usize, Option<FileCompletion>)>,
+    made: u64,
+}
+
+impl Environment {
+    /// Takes note of an operation of a shard that somebody else carries out; its number.
+    pub fn delegate(&mut self, shard: usize) -> u64 {
+        self.delegated.made += 1;
+        let operation = self.delegated.made;
+        self.delegated.entries.insert(operation, (shard, None));
+        self.trace(format_args!("delegated: {operation} of shard {shard}"));
+        operation
+    }
+
+    /// Somebody has carried the operation out; its shard is told soon, unless it is gone.
+    pub fn delegated_over(&mut self, operation: u64, completion: FileCompletion) {
+        if let Some((_, place)) = self.delegated.entries.get_mut(&operation) {
+            *place = Some(completion);
+            self.plan_in(MICROSECOND, Event::DelegatedDone { operation });
+        }
+    }
+
+    /// An operation is over: its shard is to be told.
+    pub fn delegated_done(&mut self, operation: u64) -> Option<(usize, FileCompletion)> {
+        let (shard, completion) = self.delegated.entries.remove(&operation)?;
+        let completion = completion?;
+        self.trace(format_args!(
+            "delegated: {operation} done {:?}",
+            completion.result
+        ));
+        Some((shard, completion))
+    }
+
+    /// The process is gone, and with it whoever would be told.
+    pub fn forget_delegated(&mut self) {
+        self.delegated.entries.clear();
     }
 }
 

@@ -6,7 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_reactor::storage::{FileCompletion, FileOperation, Storage};
+use longshore_reactor::storage::{
+    CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
+};
 use longshore_reactor::{Event, SocketToken};
 use longshore_target::platform::Platform;
 use longshore_volume::{
@@ -43,6 +45,27 @@ impl Storage for SimPlatform {
             .position(|disk| disk.inode == inode)
             .expect("every file stands for a disk");
         environment.submit(self.shard, disk, operation);
+    }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        let sink = DelegatedOperation {
+            number: self.environment.lock().delegate(self.shard),
+            environment: self.environment.clone(),
+        };
+        Delegated::new(tag, Arc::new(sink))
+    }
+}
+
+/// Where the end of a delegated operation is told.
+struct DelegatedOperation {
+    environment: Shared,
+    number: u64,
+}
+
+impl CompletionSink for DelegatedOperation {
+    fn accept(&self, completion: FileCompletion) {
+        let mut environment = self.environment.lock();
+        environment.delegated_over(self.number, completion);
     }
 }
 
@@ -143,5 +166,57 @@ impl Volume for SimVolume {
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
         self.inner.refresh_geometry()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::{Environment, Event as Planned};
+    use crate::profile::Profile;
+    use crate::random::Random;
+
+    fn platform() -> SimPlatform {
+        let environment = Environment::new(Random::new(1), Profile::calm(), false);
+        SimPlatform::new(Shared::new(environment), 3)
+    }
+
+    #[test]
+    fn a_delegated_operation_comes_back_to_its_shard_in_virtual_time() {
+        let mut platform = platform();
+        let delegated = platform.delegate(StorageTag(5));
+        assert!(
+            platform.environment.lock().take_next().is_none(),
+            "nothing has happened"
+        );
+        delegated.complete(Ok(7), None);
+        let mut environment = platform.environment.lock();
+        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+            panic!("the end is on the agenda");
+        };
+        let (shard, completion) = environment.delegated_done(operation).unwrap();
+        assert_eq!(
+            (shard, completion.tag, completion.result.unwrap()),
+            (3, StorageTag(5), 7)
+        );
+        assert!(environment.delegated_done(operation).is_none(), "once");
+    }
+
+    #[test]
+    fn a_server_that_was_killed_is_told_of_nothing() {
+        let mut platform = platform();
+        let (done, under_way) = (
+            platform.delegate(StorageTag(1)),
+            platform.delegate(StorageTag(2)),
+        );
+        done.complete(Ok(0), None);
+        platform.environment.lock().forget_delegated();
+        under_way.complete(Ok(0), None);
+        let mut environment = platform.environment.lock();
+        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+            panic!("the first was over before");
+        };
+        assert!(environment.delegated_done(operation).is_none());
+        assert!(environment.take_next().is_none());
     }
 }

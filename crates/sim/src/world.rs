@@ -305,6 +305,13 @@ impl World {
                     self.ensure_turn_soon(shard);
                 }
             }
+            Event::DelegatedDone { operation } => {
+                let done = self.environment.lock().delegated_done(operation);
+                if let Some((shard, completion)) = done {
+                    self.events[shard].push(ReactorEvent::File(completion));
+                    self.ensure_turn_soon(shard);
+                }
+            }
             Event::Turn { shard } => self.turn(shard),
             Event::Initiator { index } => return self.step(index),
             Event::Trouble => return self.trouble(),
@@ -521,6 +528,7 @@ impl World {
                 environment.reset(wire);
             }
         }
+        environment.forget_delegated();
         let Environment { disks, random, .. } = &mut *environment;
         for (disk, history) in disks.iter_mut().zip(&mut self.histories) {
             if power {

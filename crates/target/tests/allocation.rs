@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
-use longshore_reactor::storage::{FileOperation, Storage};
+use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
     Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitPolicy,
@@ -78,6 +78,10 @@ struct Idle;
 impl Storage for Idle {
     fn submit(&mut self, operation: FileOperation) {
         panic!("{operation:?}");
+    }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        panic!("{tag:?}");
     }
 }
 

@@ -15,7 +15,7 @@ use longshore_nvme::host::commands::{Command, Property, property_set};
 use longshore_nvme::opcode::{Direction, FABRICS, Opcode};
 use longshore_nvme::pdu::{CapsuleCmd, CapsuleResp, Digests, H2cData, IcReq, PduType, R2t};
 use longshore_nvme::sgl::SglDescriptor;
-use longshore_reactor::storage::{FileOperation, Storage};
+use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
     Limits, NamespaceMapEntry, NvmeListenerConfig, ServerConfig, SubsystemConfig, TransmitPolicy,
@@ -109,6 +109,10 @@ struct NoStorage;
 impl Storage for NoStorage {
     fn submit(&mut self, operation: FileOperation) {
         panic!("there are no files: {operation:?}");
+    }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        panic!("nobody works for volumes in memory: {tag:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::file_call;
 use crate::helper::HelperPool;
-use crate::storage::{FileCompletion, FileOperation};
+use crate::storage::{CompletionSink, Delegated, FileCompletion, FileOperation, StorageTag};
 use crate::wake::Waker;
 
 /// Most sockets reported by one turn; the kernel hands out the others next time, in turn.
@@ -146,6 +146,11 @@ impl EpollEngine {
         self.helpers.submit(operation);
     }
 
+    pub(super) fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        self.counters.file_submitted += 1;
+        self.helpers.delegate(tag)
+    }
+
     pub(super) fn operations_in_flight(&self) -> usize {
         self.helpers.in_flight
     }
@@ -158,7 +163,7 @@ impl EpollEngine {
 impl Drop for EpollEngine {
     /// Operations that no helper has begun are dropped. Those that run own their files and buffers,
     /// so waiting for them is not a matter of safety: after it, nothing of this engine changes a
-    /// file any more, unless storage hangs.
+    /// file any more, unless storage hangs. The same goes for delegated ones.
     fn drop(&mut self) {
         self.helpers.cancel_queued();
         let deadline = Instant::now() + DROP_TIMEOUT;
@@ -217,25 +222,60 @@ fn tolerate_signal(result: rustix::io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// Helper threads for file operations, and the way back of their completions.
+/// Helper threads for file operations, delegated operations, and the way back of their completions.
 #[derive(Debug)]
 pub(super) struct FileHelpers {
     pool: HelperPool<FileOperation>,
-    done: Arc<Mutex<VecDeque<FileCompletion>>>,
+    done: Arc<Done>,
     pub(super) in_flight: usize,
+}
+
+/// Completions of other threads, on their way to the engine.
+#[derive(Debug)]
+struct Done {
+    queue: Mutex<DoneQueue>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct DoneQueue {
+    completions: VecDeque<FileCompletion>,
+    /// The engine is gone.
+    closed: bool,
+}
+
+impl Done {
+    /// Nothing is left half done under the lock, so a poisoned one still guards a consistent queue.
+    fn lock(&self) -> MutexGuard<'_, DoneQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CompletionSink for Done {
+    fn accept(&self, completion: FileCompletion) {
+        let mut queue = self.lock();
+        if queue.closed {
+            drop(queue);
+            return; // And with it goes the buffer, outside of the lock.
+        }
+        queue.completions.push_back(completion);
+        drop(queue);
+        self.waker.wake_for_helper();
+    }
 }
 
 impl FileHelpers {
     pub(super) fn new(threads_max: usize, waker: Waker) -> Self {
-        let done = Arc::new(Mutex::new(VecDeque::new()));
+        let done = Arc::new(Done {
+            queue: Mutex::new(DoneQueue {
+                completions: VecDeque::new(),
+                closed: false,
+            }),
+            waker,
+        });
         let results = done.clone();
         let pool = HelperPool::new("longshore-io", threads_max.max(1), move |operation| {
-            let completion = file_call::run(operation);
-            results
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push_back(completion);
-            waker.wake_for_helper();
+            results.accept(file_call::run(operation));
         });
         Self {
             pool,
@@ -249,11 +289,16 @@ impl FileHelpers {
         self.pool.submit(operation);
     }
 
+    pub(super) fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        self.in_flight += 1;
+        Delegated::new(tag, self.done.clone())
+    }
+
     /// Appends what is done; returns how many.
     pub(super) fn take_completions(&mut self, events: &mut Vec<Event>) -> u64 {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = done.len();
-        events.extend(done.drain(..).map(Event::File));
+        let mut done = self.done.lock();
+        let count = done.completions.len();
+        events.extend(done.completions.drain(..).map(Event::File));
         self.in_flight -= count;
         u64::try_from(count).expect("usize is at most 64 bits on Linux")
     }
@@ -261,5 +306,36 @@ impl FileHelpers {
     /// Drops operations that no thread has begun.
     pub(super) fn cancel_queued(&mut self) {
         self.in_flight -= self.pool.cancel_queued();
+    }
+}
+
+impl Drop for FileHelpers {
+    /// Delegated operations may end at any later time, and would leave their buffers here.
+    fn drop(&mut self) {
+        let unread = {
+            let mut done = self.done.lock();
+            done.closed = true;
+            std::mem::take(&mut done.completions)
+        };
+        drop(unread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_for_an_engine_that_is_gone_is_not_kept() {
+        let mut helpers = FileHelpers::new(1, Waker::new().unwrap());
+        let (early, late) = (
+            helpers.delegate(StorageTag(1)),
+            helpers.delegate(StorageTag(2)),
+        );
+        let done = helpers.done.clone();
+        early.complete(Ok(0), Some(crate::Buffer::allocate(512)));
+        drop(helpers);
+        late.complete(Ok(0), Some(crate::Buffer::allocate(512)));
+        assert!(done.lock().completions.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use super::epoll::FileHelpers;
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, Event, IoUringRefusal, Readiness, SocketToken,
 };
-use crate::storage::{FileCompletion, FileOperation};
+use crate::storage::{Delegated, FileCompletion, FileOperation, StorageTag};
 use crate::wake::Waker;
 
 mod files;
@@ -77,7 +77,7 @@ pub(super) struct UringEngine {
     /// Made with the first one.
     listeners: Option<Listeners>,
     files: Files,
-    /// For what the ring cannot do: seeking holes, ioctls.
+    /// For what the ring cannot do: seeking holes, ioctls, and what others do.
     helpers: FileHelpers,
     waker: Waker,
     counters: EngineCounters,
@@ -203,6 +203,11 @@ impl UringEngine {
         }
     }
 
+    pub(super) fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        self.counters.file_submitted += 1;
+        self.helpers.delegate(tag)
+    }
+
     pub(super) fn operations_in_flight(&self) -> usize {
         self.files.in_flight() + self.helpers.in_flight
     }
@@ -269,7 +274,9 @@ impl UringEngine {
                     }
                 }
                 Owner::Waker => {
-                    if !cqueue::more(entry.flags()) && !self.closing {
+                    // Whoever is still at work for an engine that ends says so by the waker.
+                    let needed = !self.closing || self.helpers.in_flight > 0;
+                    if !cqueue::more(entry.flags()) && needed {
                         self.watch_waker();
                     }
                 }

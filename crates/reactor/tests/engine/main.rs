@@ -1,5 +1,6 @@
 //! One suite of facts about [`Engine`](longshore_reactor::Engine), proved on both engines.
 
+mod delegated;
 mod drop;
 mod rig;
 mod sockets;

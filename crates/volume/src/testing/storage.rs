@@ -2,14 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::{
-    FileCompletion, FileHandle, FileOperation, FileOperationKind, Storage,
+    CompletionSink, Delegated, FileCompletion, FileHandle, FileOperation, FileOperationKind,
+    Storage, StorageTag,
 };
 use longshore_reactor::{Engine, Event};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
+
+/// How long a test waits for others to do what they were asked for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Storage whose completions can be waited for.
 pub trait CompletionSource: Storage {
@@ -70,6 +75,42 @@ pub struct TestStorage {
     log: Vec<OperationName>,
     /// Descriptions that the operations used, in the order of the log.
     files: Vec<FileHandle>,
+    /// What others have completed.
+    inbox: Arc<Inbox>,
+}
+
+/// Completions of delegated operations.
+#[derive(Debug, Default)]
+struct Inbox {
+    completions: Mutex<VecDeque<FileCompletion>>,
+    arrived: Condvar,
+}
+
+impl Inbox {
+    /// The next one, whenever it comes.
+    fn wait(&self) -> FileCompletion {
+        let completions = self
+            .completions
+            .lock()
+            .expect("a test ends at its first panic");
+        let (mut completions, _) = self
+            .arrived
+            .wait_timeout_while(completions, PATIENCE, |completions| completions.is_empty())
+            .expect("a test ends at its first panic");
+        completions
+            .pop_front()
+            .expect("an operation is under way and ends in time")
+    }
+}
+
+impl CompletionSink for Inbox {
+    fn accept(&self, completion: FileCompletion) {
+        self.completions
+            .lock()
+            .expect("a test ends at its first panic")
+            .push_back(completion);
+        self.arrived.notify_one();
+    }
 }
 
 impl TestStorage {
@@ -140,13 +181,17 @@ impl Storage for TestStorage {
             buffer,
         });
     }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        Delegated::new(tag, self.inbox.clone())
+    }
 }
 
 impl CompletionSource for TestStorage {
     fn next_completion(&mut self) -> FileCompletion {
         self.completions
             .pop_front()
-            .expect("an operation is under way")
+            .unwrap_or_else(|| self.inbox.wait())
     }
 }
 
@@ -221,12 +266,16 @@ impl Storage for EngineStorage {
     fn submit(&mut self, operation: FileOperation) {
         self.engine.submit(operation);
     }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        self.engine.delegate(tag)
+    }
 }
 
 impl CompletionSource for EngineStorage {
     fn next_completion(&mut self) -> FileCompletion {
         let mut events = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(completion) = self.completions.pop_front() {
                 return completion;
