@@ -24,12 +24,22 @@ pub struct TgtVolume {
     pub block_size: u32,
 }
 
+/// A name and a secret of CHAP.
+#[derive(Debug, Clone, Copy)]
+pub struct Account {
+    /// Who.
+    pub user: &'static str,
+    /// 12 to 16 bytes.
+    pub secret: &'static str,
+}
+
 /// A running `tgtd`, killed when this value goes away.
 #[derive(Debug)]
 pub struct Tgt {
     child: Child,
     control_port: String,
     portals: Vec<SocketAddr>,
+    targets: AtomicU32,
     _scratch: Scratch,
 }
 
@@ -59,9 +69,11 @@ impl Tgt {
             child,
             control_port,
             portals,
+            targets: AtomicU32::new(0),
             _scratch: scratch,
         };
-        tgt.configure(volumes)?;
+        tgt.wait_until_up()?;
+        tgt.add_open_target(TARGET, volumes)?;
         Ok(tgt)
     }
 
@@ -80,7 +92,33 @@ impl Tgt {
         Process::new(self.child.id())
     }
 
-    fn configure(&self, volumes: &[TgtVolume]) -> io::Result<()> {
+    /// Adds a target that lets in only who knows the secret of `incoming`, and that proves itself
+    /// by `outgoing` to those who ask.
+    pub fn add_target(
+        &self,
+        name: &str,
+        volumes: &[TgtVolume],
+        incoming: Account,
+        outgoing: Option<Account>,
+    ) -> io::Result<()> {
+        let tid = self.add_open_target(name, volumes)?;
+        let accounts = [
+            Some((incoming, None)),
+            outgoing.map(|o| (o, Some("--outgoing"))),
+        ];
+        for (account, direction) in accounts.into_iter().flatten() {
+            let new = ["--op", "new", "--mode", "account", "--user", account.user];
+            // An account that another target has already is as good.
+            let _ = self.admin(&[&new[..], &["--password", account.secret]].concat());
+            let bind = ["--op", "bind", "--mode", "account", "--tid", &tid];
+            let mut words = [&bind[..], &["--user", account.user]].concat();
+            words.extend(direction);
+            self.admin(&words)?;
+        }
+        Ok(())
+    }
+
+    fn wait_until_up(&self) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.admin(&["--op", "show", "--mode", "target"]).is_err() {
             if Instant::now() > deadline {
@@ -91,42 +129,27 @@ impl Tgt {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        self.admin(&[
-            "--op", "new", "--mode", "target", "--tid", "1", "-T", TARGET,
-        ])?;
+        Ok(())
+    }
+
+    /// Adds a target that everybody may use; its number.
+    fn add_open_target(&self, name: &str, volumes: &[TgtVolume]) -> io::Result<String> {
+        let tid = (self.targets.fetch_add(1, Ordering::Relaxed) + 1).to_string();
+        let target = ["--mode", "target", "--tid", &tid];
+        self.admin(&[&["--op", "new"], &target[..], &["-T", name]].concat())?;
         for (volume, lun) in volumes.iter().zip(1..) {
-            self.admin(&[
-                "--op",
-                "new",
-                "--mode",
-                "logicalunit",
-                "--tid",
-                "1",
-                "--lun",
-                &format!("{lun}"),
-                "--bstype",
-                volume.backing_store_type,
-                "--blocksize",
-                &volume.block_size.to_string(),
-                "-b",
-                &volume.path.display().to_string(),
-            ])?;
             let lun = format!("{lun}");
-            let thin = [
-                "--op",
-                "update",
-                "--mode",
-                "logicalunit",
-                "--tid",
-                "1",
-                "--lun",
-                &lun,
-            ];
-            self.admin(&[&thin[..], &["--params", "thin_provisioning=1"]].concat())?;
+            let unit = ["--mode", "logicalunit", "--tid", &tid, "--lun", &lun];
+            let block_size = volume.block_size.to_string();
+            let path = volume.path.display().to_string();
+            let store = ["--bstype", volume.backing_store_type, "-b", &path];
+            let block_size = ["--blocksize", &block_size];
+            self.admin(&[&["--op", "new"], &unit[..], &store[..], &block_size[..]].concat())?;
+            let thin = ["--params", "thin_provisioning=1"];
+            self.admin(&[&["--op", "update"], &unit[..], &thin[..]].concat())?;
         }
-        self.admin(&[
-            "--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL",
-        ])
+        self.admin(&[&["--op", "bind"], &target[..], &["-I", "ALL"]].concat())?;
+        Ok(tid)
     }
 
     fn admin(&self, arguments: &[&str]) -> io::Result<()> {

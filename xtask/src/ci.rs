@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::command::{run_captured, run_shown};
 use crate::counts::{Counts, Skipped};
 use crate::{
-    bench, conformance, dependencies, fuzz, kernel, powercut, qemu, setup, sim, workspace,
+    bench, conformance, dependencies, fuzz, kernel, peers, powercut, qemu, setup, sim, workspace,
 };
 
 /// All tests of the workspace, on a machine that is busy.
@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
     ("conformance", || conformance::run(Arguments::none())),
     ("qemu", || qemu::run(Arguments::none())),
     ("kernel", || kernel::run(Arguments::none())),
+    ("peers", || peers::run(Arguments::none())),
     ("power cut", || powercut::run(Arguments::none())),
     ("fuzz", || fuzz::run(Arguments::none())),
     ("benchmark, in small", || {
@@ -144,7 +145,7 @@ fn tests() -> Result<Counts> {
 }
 
 /// Adds up the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-fn count_tests(output: &str) -> Counts {
+pub fn count_tests(output: &str) -> Counts {
     let mut counts = Counts::default();
     for line in output
         .lines()

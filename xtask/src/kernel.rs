@@ -52,7 +52,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     if kind == Kind::Longshore {
         workspace::server_program()?;
     }
-    let base = image::base(&kernel, &[ledger])?;
+    let base = image::base(&kernel, &image::INITIATOR, &[ledger])?;
     println!(
         "kernel {}: image of {} MiB",
         kernel.version,
@@ -130,6 +130,7 @@ impl Job {
         let guest = Machine {
             kernel,
             image: [base, &job],
+            forwards: &[],
             drives: &[],
             memory: MEMORY,
             processors: header.processors,

@@ -11,6 +11,7 @@ mod counts;
 mod dependencies;
 mod fuzz;
 mod kernel;
+mod peers;
 mod powercut;
 mod qemu;
 mod servers;
@@ -32,6 +33,8 @@ usage: cargo xtask <command> [options]
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
   kernel        Linux as initiator and host in virtual machines [--only JOB] [--server tgt] [--verbose]
   qemu          QEMU's block driver [--server tgt]
+  peers         the initiators against tgt, LIO and nvmet [--only PEER] [--test NAME] [--exhaustive]
+                [--verbose]; with --stay they are left up for tests by hand
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
@@ -65,6 +68,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("conformance") => conformance::run(arguments),
         Some("kernel") => kernel::run(arguments),
         Some("qemu") => qemu::run(arguments),
+        Some("peers") => peers::run(arguments),
         Some("powercut") => powercut::run(arguments),
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),

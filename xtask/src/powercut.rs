@@ -122,7 +122,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kernel = Kernel::prepare()?;
     let server = workspace::server_program()?;
     let ledger = workspace::build_release("longshore-tests", "ledger")?;
-    let base = image::base(&kernel, &[server, ledger])?;
+    let base = image::base(&kernel, &image::INITIATOR, &[server, ledger])?;
     let mut counts = Counts::default();
     for round in 0..rounds {
         for cut in CUTS {
@@ -232,6 +232,7 @@ impl Cut {
         let machine = Machine {
             kernel: bench.kernel,
             image: [bench.base, &job],
+            forwards: &[],
             drives: &[disk.drive()],
             memory: MEMORY,
             processors: 1,

@@ -25,6 +25,8 @@ pub struct Machine<'a> {
     pub kernel: &'a Kernel,
     /// The archive all jobs share, and the job's own.
     pub image: [&'a [u8]; 2],
+    /// Ports of the host's loopback that lead to the same ports of the guest.
+    pub forwards: &'a [u16],
     /// Values of QEMU's `-drive`, in the order of the guest's `/dev/vda`, `/dev/vdb`, …
     pub drives: &'a [String],
     /// MiB.
@@ -105,7 +107,12 @@ impl Machine<'_> {
             "-serial",
             "chardev:line",
         ]);
-        command.args(["-netdev", "user,id=n0,ipv6=off"]);
+        let forwards: String = self
+            .forwards
+            .iter()
+            .map(|port| format!(",hostfwd=tcp:127.0.0.1:{port}-:{port}"))
+            .collect();
+        command.args(["-netdev", &format!("user,id=n0,ipv6=off{forwards}")]);
         command.args(["-device", "virtio-net-pci,netdev=n0,romfile="]);
         for drive in self.drives {
             command.args(["-drive", drive]);

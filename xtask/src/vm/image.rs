@@ -14,36 +14,59 @@ use super::modules;
 use crate::command::{find_program, run_checked};
 use crate::workspace;
 
-/// Modules every guest has. The guest's `init` loads the first ones itself.
-const MODULES: &[&str] = &[
-    "virtio_pci",
-    "virtio_net",
-    "virtio_blk",
-    "iscsi_tcp",
-    "nvme_tcp",
-    "sd_mod",
-    "xfs",
-    "dm_mod",
-    "dm_multipath",
-    "dm_round_robin",
-    "loop",
-];
+/// What a guest is made of beside its `init`.
+#[derive(Debug)]
+pub struct Contents {
+    /// Kernel modules. The guest's `init` loads those of [`EVERY_GUEST`] itself.
+    modules: &'static [&'static str],
+    /// Programs of the host, by name.
+    programs: &'static [&'static str],
+}
 
-/// Programs of the host that every guest has.
-const PROGRAMS: &[&str] = &[
-    "busybox",
-    "iscsid",
-    "iscsiadm",
-    "nvme",
-    "sg_persist",
-    "sg_compare_and_write",
-    "mkfs.ext4",
-    "e2fsck",
-    "mkfs.xfs",
-    "xfs_repair",
-    "dmsetup",
-    "fio",
-];
+/// Modules that `init` loads.
+const EVERY_GUEST: &[&str] = &["virtio_pci", "virtio_net", "virtio_blk", "sd_mod"];
+
+/// Guests that are iSCSI initiators and NVMe hosts.
+pub const INITIATOR: Contents = Contents {
+    modules: &[
+        "iscsi_tcp",
+        "nvme_tcp",
+        "xfs",
+        "dm_mod",
+        "dm_multipath",
+        "dm_round_robin",
+        "loop",
+    ],
+    programs: &[
+        "busybox",
+        "iscsid",
+        "iscsiadm",
+        "nvme",
+        "sg_persist",
+        "sg_compare_and_write",
+        "mkfs.ext4",
+        "e2fsck",
+        "mkfs.xfs",
+        "xfs_repair",
+        "dmsetup",
+        "fio",
+    ],
+};
+
+/// Guests that are targets: LIO for iSCSI, nvmet for NVMe/TCP.
+pub const TARGET: Contents = Contents {
+    modules: &[
+        "configfs",
+        "target_core_mod",
+        "target_core_file",
+        "target_core_iblock",
+        "iscsi_target_mod",
+        "nvmet",
+        "nvmet_tcp",
+        "null_blk",
+    ],
+    programs: &["busybox"],
+};
 
 /// The host identifier of the guest as an NVMe host, which its NQN is made of.
 const HOST_ID: &str = "5c1a7b4e-0f0e-4b57-9d7c-6e0f5f1b2a01";
@@ -77,7 +100,7 @@ const FOLDERS: &[&str] = &[
 
 /// Puts together the part of the image that all jobs share. `programs` are further programs by
 /// path, which land in `/usr/bin`.
-pub fn base(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>> {
+pub fn base(kernel: &Kernel, contents: &Contents, programs: &[PathBuf]) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     for folder in FOLDERS {
         archive.folder(folder);
@@ -87,7 +110,7 @@ pub fn base(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>> {
     }
     archive.link("lib64", "usr/lib64");
     let mut added = BTreeSet::new();
-    for name in PROGRAMS {
+    for name in contents.programs {
         let path = find_program(name).with_context(|| format!("{name} is not installed"))?;
         add_program(&mut archive, &path, &in_usr(&path)?, &mut added)?;
     }
@@ -101,7 +124,7 @@ pub fn base(kernel: &Kernel, programs: &[PathBuf]) -> Result<Vec<u8>> {
     modules::add(
         &mut archive,
         kernel,
-        MODULES,
+        &[EVERY_GUEST, contents.modules].concat(),
         &workspace::work_folder("vm")?,
     )?;
     let guest = workspace::root().join("tests/kernel/guest");
