@@ -8,10 +8,10 @@ use longshore_block::media::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{Blocks, Property, read, write};
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, Event, Outcome, Payload, R2tRequest, Transfer,
+    Command, CommandSlot, Connection, Event, Outcome, R2tRequest, Transfer,
 };
 use longshore_tests::nvme::{Host, HostOptions};
-use longshore_wire::transmit::{PayloadId, Segment, Transmit};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use crate::address::Address;
 use crate::figures::{Figures, Places};
@@ -201,8 +201,8 @@ impl NvmeQueue {
 }
 
 /// The pattern from `start` on, by reference.
-fn part(pattern: &[u8], start: usize) -> Payload<'_> {
-    Payload::Buffer {
+fn part(pattern: &[u8], start: usize) -> WriteData<'_> {
+    WriteData::Buffer {
         id: PATTERN,
         start,
         bytes: &pattern[start..],
@@ -210,7 +210,7 @@ fn part(pattern: &[u8], start: usize) -> Payload<'_> {
 }
 
 /// What an R2T asks for.
-fn wanted<'a>(pattern: &'a [u8], r2t: &R2tRequest) -> Payload<'a> {
+fn wanted<'a>(pattern: &'a [u8], r2t: &R2tRequest) -> WriteData<'a> {
     let start = usize::try_from(r2t.buffer_offset).expect("32 bits fit");
     let length = usize::try_from(r2t.length).expect("32 bits fit");
     part(&pattern[..start + length], start)

@@ -8,7 +8,7 @@ mod conversations;
 
 use std::collections::HashMap;
 
-use longshore_wire::transmit::{PayloadId, Segment, Transmit};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use crate::command::NamespaceId;
 use crate::host::{self, Command, Outcome, Transfer};
@@ -404,13 +404,13 @@ impl Pair {
                 let payload = if self.referring {
                     self.next_payload += 1;
                     self.host_payloads.insert(id, data.to_vec());
-                    host::Payload::Buffer {
+                    WriteData::Buffer {
                         id,
                         start: 0,
                         bytes: data,
                     }
                 } else {
-                    host::Payload::Bytes(data)
+                    WriteData::Bytes(data)
                 };
                 self.host.send_data(&r2t, payload, &mut self.to_target);
             }
@@ -426,7 +426,7 @@ impl Pair {
     }
 
     fn submit(&mut self, command: &Command, data: &[u8]) -> host::CommandSlot {
-        let payload = host::Payload::Bytes(data);
+        let payload = WriteData::Bytes(data);
         let slot = self
             .host
             .submit(command, payload, &mut self.to_target)

@@ -9,7 +9,7 @@ use longshore_nvme::opcode::{FABRICS, io};
 use longshore_nvme::pdu::Digests;
 use longshore_nvme::status::Status;
 use longshore_nvme::target::{self, Completion, QueueParameters};
-use longshore_wire::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit, WriteData};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -54,7 +54,7 @@ impl Pair {
 
     fn submit(&mut self, command: &Command) {
         let length = command.transfer.length() as usize;
-        let data = host::Payload::Bytes(&self.data[..length]);
+        let data = WriteData::Bytes(&self.data[..length]);
         self.host
             .submit(command, data, &mut self.to_target)
             .expect("there are free slots");
@@ -121,7 +121,7 @@ impl Pair {
             host::Event::NeedMore => return false,
             host::Event::Ready | host::Event::DataIn { .. } => {}
             host::Event::R2t(r2t) => {
-                let data = host::Payload::Bytes(&self.data[..r2t.length as usize]);
+                let data = WriteData::Bytes(&self.data[..r2t.length as usize]);
                 self.host.send_data(&r2t, data, &mut self.to_target);
             }
             host::Event::Completed { outcome, .. } => {

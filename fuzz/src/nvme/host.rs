@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use longshore_nvme::command::{CommandId, NamespaceId};
 use longshore_nvme::completion::CompletionEntry;
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, ConnectionConfig, Event, Payload, R2tRequest, Transfer,
+    Command, CommandSlot, Connection, ConnectionConfig, Event, R2tRequest, Transfer,
 };
 use longshore_nvme::opcode::io;
 use longshore_nvme::pdu::{
@@ -16,7 +16,7 @@ use longshore_nvme::pdu::{
     R2t, TermReq, Terminator, TransferTag,
 };
 use longshore_nvme::status::Status;
-use longshore_wire::transmit::Transmit;
+use longshore_wire::transmit::{Transmit, WriteData};
 
 use super::stream::Format;
 use crate::input::Input;
@@ -163,7 +163,7 @@ impl Host {
         let command = Command::new(opcode, NamespaceId(1)).with(transfer);
         let free = self.machine.slots_free();
         let zeros = vec![0; transfer.length() as usize];
-        let payload = Payload::Bytes(&zeros);
+        let payload = WriteData::Bytes(&zeros);
         match self.machine.submit(&command, payload, &mut self.transmit) {
             Ok(slot) => {
                 let before = self.commands.insert(slot.0, transfer);
@@ -176,7 +176,7 @@ impl Host {
     fn answer(&mut self) {
         if let Some(r2t) = self.r2ts.pop() {
             let zeros = vec![0; r2t.length as usize];
-            let payload = Payload::Bytes(&zeros);
+            let payload = WriteData::Bytes(&zeros);
             self.machine.send_data(&r2t, payload, &mut self.transmit);
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, ConnectionConfig, Event, Payload, Transfer,
+    CloseReason, Command, CommandSlot, Connection, ConnectionConfig, Event, Transfer,
 };
 use longshore_nvme::status::Status;
-use longshore_wire::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
 /// How long an answer may take before a test fails.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
@@ -163,7 +163,7 @@ impl Queue {
     pub fn prepare(&mut self, command: &Command, data: &[u8]) -> io::Result<CommandSlot> {
         let slot = self
             .connection
-            .submit(command, Payload::Bytes(data), &mut self.transmit)
+            .submit(command, WriteData::Bytes(data), &mut self.transmit)
             .map_err(|_| io::Error::other("all slots are in use"))?;
         let expected = match command.transfer {
             Transfer::ToHost(length) => usize::try_from(length).expect("32 bits fit"),
@@ -300,7 +300,7 @@ impl Queue {
                     let start = usize::try_from(r2t.buffer_offset).expect("32 bits fit");
                     let end = start + usize::try_from(r2t.length).expect("32 bits fit");
                     let data = &self.pending[&r2t.slot].data_out[start..end];
-                    let data = Payload::Bytes(data);
+                    let data = WriteData::Bytes(data);
                     self.connection.send_data(&r2t, data, &mut self.transmit);
                 }
                 Event::Completed { slot, outcome } => {

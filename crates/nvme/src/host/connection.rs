@@ -14,7 +14,8 @@
 //! [`Event::R2t`] by [`Connection::send_data`], at once or when it has the data. Connect is a command
 //! like others: the machine does not care which queue this is.
 //!
-//! Payload need not pass through here: what is sent may be referred to ([`Payload::Buffer`]), and
+//! Payload need not pass through here: what is sent may be referred to
+//! ([`WriteData::Buffer`](longshore_wire::transmit::WriteData::Buffer)), and
 //! what is received can go straight to its place ([`Connection::payload_wanted`]). Once warm, nothing is
 //! allocated.
 //!
@@ -27,7 +28,7 @@ mod responses;
 #[cfg(test)]
 mod tests;
 
-use longshore_wire::transmit::{PayloadId, Transmit};
+use longshore_wire::transmit::Transmit;
 
 use self::responses::Incoming;
 use super::Transfer;
@@ -68,36 +69,6 @@ impl Default for ConnectionConfig {
 /// Dense number of a command of this connection, reused after its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommandSlot(pub u16);
-
-/// Data to send.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// Copied into the transmit queue.
-    Bytes(&'a [u8]),
-    /// By reference: `bytes` lie at `start` of the payload `id`. For each call that was given one, and
-    /// sent of it, the transmit queue releases `id` once.
-    Buffer {
-        /// Which payload.
-        id: PayloadId,
-        /// Index of `bytes` in it.
-        start: usize,
-        /// The bytes themselves.
-        bytes: &'a [u8],
-    },
-}
-
-impl<'a> Payload<'a> {
-    /// No data.
-    pub const NONE: Self = Self::Bytes(&[]);
-
-    /// The bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> &'a [u8] {
-        match self {
-            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes,
-        }
-    }
-}
 
 /// The controller wants data; answer by [`Connection::send_data`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

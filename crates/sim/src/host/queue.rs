@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, ConnectionConfig, Event, Outcome, Payload, Transfer,
+    Command, CommandSlot, Connection, ConnectionConfig, Event, Outcome, Transfer,
 };
-use longshore_wire::transmit::{Segment, Transmit};
+use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
 use crate::environment::Shared;
 
@@ -123,7 +123,7 @@ impl Queue {
     pub(super) fn submit(&mut self, errand: Errand, command: &Command, data: &[u8]) -> CommandId {
         let slot = self
             .machine
-            .submit(command, Payload::Bytes(data), &mut self.transmit)
+            .submit(command, WriteData::Bytes(data), &mut self.transmit)
             .expect("the caller looked for room");
         let data_in = match command.transfer {
             Transfer::ToHost(length) => vec![0xee; length as usize],
@@ -161,7 +161,7 @@ impl Queue {
                     let start = request.buffer_offset as usize;
                     let exchange = &self.exchanges[&request.slot.0];
                     let data = &exchange.data_out[start..start + request.length as usize];
-                    let payload = Payload::Bytes(data);
+                    let payload = WriteData::Bytes(data);
                     self.machine
                         .send_data(&request, payload, &mut self.transmit);
                 }

@@ -1,14 +1,13 @@
 //! What a host sends.
 
-use longshore_wire::transmit::Transmit;
+use longshore_wire::transmit::{Transmit, WriteData};
 
-use super::{Busy, CloseReason, CommandSlot, Connection, Event, Payload, Phase, R2tRequest, Slot};
+use super::{Busy, CloseReason, CommandSlot, Connection, Event, Phase, R2tRequest, Slot};
 use crate::command::Fuse;
 use crate::host::{Command, Transfer};
 use crate::pdu::encoder::push_term_req;
 use crate::pdu::{CapsuleCmd, FatalError, H2cData, TermReq, Terminator};
 use crate::sgl::SglDescriptor;
-use longshore_wire::transmit::Chunk;
 
 impl Connection {
     /// From the next command on, data up to this length travels in the capsule: what Identify
@@ -36,7 +35,7 @@ impl Connection {
     pub fn submit(
         &mut self,
         command: &Command,
-        data: Payload<'_>,
+        data: WriteData<'_>,
         transmit: &mut Transmit,
     ) -> Result<CommandSlot, Busy> {
         assert!(self.is_ready(), "commands follow the ICResp");
@@ -56,7 +55,7 @@ impl Connection {
         if in_capsule {
             let state = &mut self.slots[usize::from(slot.0)];
             (state.requested, state.sent) = (length, length);
-            let whole = chunk(data, 0, length as usize, true);
+            let whole = data.chunk(0, length as usize, true);
             self.encoder.push_data(capsule, whole, transmit);
         } else {
             self.encoder.push(capsule, transmit);
@@ -75,7 +74,7 @@ impl Connection {
     pub fn submit_fused(
         &mut self,
         commands: [&Command; 2],
-        data: [Payload<'_>; 2],
+        data: [WriteData<'_>; 2],
         transmit: &mut Transmit,
     ) -> Result<[CommandSlot; 2], Busy> {
         if self.slots_free() < 2 {
@@ -114,7 +113,7 @@ impl Connection {
     ///
     /// # Panics
     /// When there are more or fewer bytes than the R2T asks for.
-    pub fn send_data(&mut self, r2t: &R2tRequest, data: Payload<'_>, transmit: &mut Transmit) {
+    pub fn send_data(&mut self, r2t: &R2tRequest, data: WriteData<'_>, transmit: &mut Transmit) {
         let wanted = r2t.length as usize;
         assert_eq!(data.bytes().len(), wanted, "an R2T is answered in full");
         if !self.is_ready() || self.command_id(r2t.slot) != r2t.command {
@@ -137,7 +136,7 @@ impl Connection {
                 offset: r2t.buffer_offset + length_u32(sent),
                 length: length_u32(length),
             };
-            let part = chunk(data, sent, length, last);
+            let part = data.chunk(sent, length, last);
             self.encoder.push_data(header.encode(), part, transmit);
             sent += length;
         }
@@ -162,21 +161,6 @@ impl Connection {
 fn send_term_req(error: FatalError, in_error: &[u8], transmit: &mut Transmit) {
     let by = Terminator::Host;
     push_term_req(TermReq { by, error }, in_error, transmit);
-}
-
-/// A part of the payload. `last`: no later part is sent of it.
-#[inline]
-fn chunk(data: Payload<'_>, from: usize, length: usize, last: bool) -> Chunk<'_> {
-    let bytes = &data.bytes()[from..from + length];
-    match data {
-        Payload::Bytes(_) => Chunk::Bytes(bytes),
-        Payload::Buffer { id, start, .. } => Chunk::Buffer {
-            id,
-            start: start + from,
-            bytes,
-            last,
-        },
-    }
 }
 
 fn length_u32(length: usize) -> u32 {

@@ -4,7 +4,7 @@ mod streams;
 mod transfers;
 
 use longshore_block::media::Lba;
-use longshore_wire::transmit::{PayloadId, Segment, Transmit};
+use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use super::*;
 use crate::command::{NamespaceId, SubmissionEntry};
@@ -133,7 +133,7 @@ impl Scene {
 
     fn submit(&mut self, command: &Command, data: &[u8]) -> CommandSlot {
         self.host
-            .submit(command, Payload::Bytes(data), &mut self.transmit)
+            .submit(command, WriteData::Bytes(data), &mut self.transmit)
             .unwrap()
     }
 
@@ -453,7 +453,7 @@ fn commands_beyond_the_queue_wait() {
     let slots = [0, 1, 2].map(|_| scene.submit(&read(1), &[]));
     let more = scene
         .host
-        .submit(&read(1), Payload::NONE, &mut scene.transmit);
+        .submit(&read(1), WriteData::NONE, &mut scene.transmit);
     assert_eq!(more, Err(Busy));
     scene.answer(slots[1], Status::SUCCESS);
     scene.events();

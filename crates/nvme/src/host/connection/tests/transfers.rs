@@ -38,7 +38,7 @@ fn an_r2t_is_answered_in_pieces_the_controller_takes() {
         panic!("one R2T")
     };
     scene.stream_of_command_only();
-    let wanted = Payload::Bytes(&data[1000..10_000]);
+    let wanted = WriteData::Bytes(&data[1000..10_000]);
     scene.host.send_data(&r2t, wanted, &mut scene.transmit);
     let mut at = 1000;
     for (number, (header, bytes)) in scene.sent().into_iter().enumerate() {
@@ -82,7 +82,7 @@ fn r2ts_come_in_any_number_and_order() {
     assert_eq!(r2ts.len(), 32);
     for r2t in &r2ts {
         let start = r2t.buffer_offset as usize;
-        let wanted = Payload::Bytes(&data[start..start + 512]);
+        let wanted = WriteData::Bytes(&data[start..start + 512]);
         scene.host.send_data(r2t, wanted, &mut scene.transmit);
     }
     let sent = scene.sent();
@@ -106,7 +106,7 @@ fn more_r2ts_at_a_time_than_allowed_are_refused() {
     scene.r2t(slot, 0, 0, 512);
     scene.r2t(slot, 1, 512, 512);
     let r2ts = scene.r2ts();
-    let data = Payload::Bytes(&[1; 512]);
+    let data = WriteData::Bytes(&[1; 512]);
     scene.host.send_data(&r2ts[0], data, &mut scene.transmit);
     scene.r2t(slot, 2, 1024, 512);
     assert_eq!(scene.events(), ["R2t 1024 512"]);
@@ -250,7 +250,7 @@ fn payload_by_reference_is_released_once_for_each_call() {
         });
         let data = pattern(64 * 512);
         let id = PayloadId(3);
-        let reference = |start: usize, length: usize| Payload::Buffer {
+        let reference = |start: usize, length: usize| WriteData::Buffer {
             id,
             start,
             bytes: &data[start..start + length],
@@ -293,7 +293,7 @@ fn data_for_a_command_that_has_ended_is_not_sent() {
     let again = scene.submit(&write(32), &[]);
     assert_eq!(slot, again);
     scene.stream();
-    let data = Payload::Bytes(&[1; 512]);
+    let data = WriteData::Bytes(&[1; 512]);
     scene.host.send_data(&r2ts[0], data, &mut scene.transmit);
     assert!(scene.transmit.is_empty());
 }
@@ -345,7 +345,7 @@ fn the_halves_of_a_fused_pair_leave_next_to_each_other_or_not_at_all() {
     let submit = |scene: &mut Scene| {
         scene.host.submit_fused(
             [&compare, &write],
-            [Payload::Bytes(&old), Payload::Bytes(&new)],
+            [WriteData::Bytes(&old), WriteData::Bytes(&new)],
             &mut scene.transmit,
         )
     };
@@ -371,7 +371,7 @@ fn an_outcome_tells_how_much_data_the_controller_took() {
     let [r2t] = scene.r2ts()[..] else {
         panic!("one R2T")
     };
-    let wanted = Payload::Bytes(&data[..4096]);
+    let wanted = WriteData::Bytes(&data[..4096]);
     scene.host.send_data(&r2t, wanted, &mut scene.transmit);
     scene.answer(slot, Status::SUCCESS);
     let stream = flatten(&scene.answers, &[]);
