@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod nvme;
 pub mod pdu;
 pub mod process;
+pub mod proxy;
 pub mod random;
 pub mod scratch;
 pub mod server;
