@@ -37,10 +37,12 @@ pub mod buffer;
 pub mod engine;
 pub mod mail;
 pub mod memory;
+pub mod send_ring;
 pub mod socket;
 pub mod storage;
 pub mod timer;
 pub mod wake;
+pub mod zero_copy;
 
 mod file_call;
 mod helper;

@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
@@ -128,7 +128,7 @@ pub fn send(socket: impl AsFd, buffers: &[IoSlice<'_>], more: bool) -> io::Resul
     Ok(sent?)
 }
 
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     loop {
         match call() {
             Err(rustix::io::Errno::INTR) => {}
@@ -200,6 +200,67 @@ pub fn set_keepalive(
     SockRef::from(&socket).set_tcp_keepalive(&keepalive)
 }
 
+/// Has receives that find nothing poll the network card for so many microseconds (SO_BUSY_POLL). `prefer`: polling takes
+/// the place of interrupts while it goes on (SO_PREFER_BUSY_POLL). More than net.core.busy_read, and the latter, take
+/// CAP_NET_ADMIN.
+pub fn set_busy_poll(socket: impl AsFd, microseconds: u32, prefer: bool) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let microseconds = i32::try_from(microseconds).unwrap_or(i32::MAX);
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds)?;
+    if prefer {
+        set_option(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
+    }
+    Ok(())
+}
+
+/// Sets the priority of what is sent (SO_PRIORITY), which queueing disciplines and network cards go by. Beyond 6 it takes
+/// CAP_NET_ADMIN.
+pub fn set_priority(socket: impl AsFd, priority: u32) -> io::Result<()> {
+    let priority = i32::try_from(priority).map_err(|_| io::ErrorKind::InvalidInput)?;
+    set_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_PRIORITY,
+        priority,
+    )
+}
+
+/// Ends the connection at once and throws away what it had to send, but keeps the socket: zero-copy sends report that
+/// their pages are free. No connection is no error.
+pub fn disconnect(socket: impl AsFd) -> io::Result<()> {
+    match rustix::net::connect_unspec(&socket) {
+        Err(error) if error != rustix::io::Errno::NOTCONN => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Sets an option whose value is an `int`.
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> io::Result<()> {
+    // SAFETY: the value is an `int` that outlives the call, whose size is given; the kernel only reads it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            INT_BYTES,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// As setsockopt takes it.
+#[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
+const INT_BYTES: libc::socklen_t = size_of::<i32>() as libc::socklen_t;
+
 /// Fails the connection when sent bytes stay unacknowledged for this long (TCP_USER_TIMEOUT).
 pub fn set_user_timeout(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_user_timeout(Some(timeout))
@@ -217,14 +278,15 @@ pub fn set_buffer_sizes(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn loopback() -> SocketAddr {
         "127.0.0.1:0".parse().unwrap()
     }
 
-    fn connection() -> (OwnedFd, OwnedFd) {
+    /// Two ends of a connection.
+    pub(crate) fn connection() -> (OwnedFd, OwnedFd) {
         let listener = listen(loopback(), ListenOptions::default()).unwrap();
         let client = connect(local_address(&listener).unwrap()).unwrap();
         loop {
@@ -266,6 +328,38 @@ mod tests {
         set_buffer_sizes(&client, Some(100_000), None).unwrap();
         assert!(socket.send_buffer_size().unwrap() >= 100_000);
         assert_eq!(socket.recv_buffer_size().unwrap(), before);
+    }
+
+    #[test]
+    fn priority_and_busy_polling_reach_the_kernel() {
+        let (client, _server) = connection();
+        set_priority(&client, 5).unwrap();
+        match set_busy_poll(&client, 50, true) {
+            Ok(()) => {}
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}"),
+        }
+        assert!(set_priority(&client, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_disconnected_socket_is_open_and_its_peer_is_reset() {
+        let (client, server) = connection();
+        disconnect(&client).unwrap();
+        disconnect(&client).unwrap();
+        assert!(peer_address(&client).is_err());
+        let end = std::time::Instant::now() + Duration::from_secs(5);
+        loop {
+            match receive(&server, &mut [IoSliceMut::new(&mut [0; 8])]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    assert!(std::time::Instant::now() < end, "no reset came");
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+                    break;
+                }
+                Ok(n) => panic!("{n} bytes came"),
+            }
+        }
     }
 
     #[test]
