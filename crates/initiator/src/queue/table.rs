@@ -1,0 +1,325 @@
+//! The operations under way.
+
+use longshore_block::extent::Extent;
+use longshore_block::media::{BlockCount, Lba};
+use longshore_reactor::Buffer;
+
+use super::Unfinished;
+use crate::error::Failure;
+use crate::operation::{Completion, Data, Done, Operation};
+
+/// Where an operation is in its life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// Waits for the peer.
+    UnderWay,
+    /// Waits for the kernel to let go of its memory.
+    Answered(Result<Done, Failure>),
+    /// It has ended for its caller. What is left of its data is being sent from a copy.
+    Lingering,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) state: State,
+    pub(super) tag: u64,
+    pub(super) operation: Operation,
+    pub(super) data: Data,
+    /// Its data is sent by reference.
+    pub(super) by_reference: bool,
+    /// Where its command begins, in bytes from the beginning of the connection's stream.
+    pub(super) position: u64,
+    /// Bytes of its data.
+    pub(super) length: usize,
+    /// Bytes of it that have come.
+    pub(super) received: usize,
+    /// References to its data in the transmit queue.
+    pub(super) queued: usize,
+    /// Sends whose pages the kernel holds.
+    pub(super) pinned: usize,
+}
+
+const UNUSED: Extent = Extent {
+    lba: Lba(0),
+    blocks: BlockCount(0),
+};
+
+impl Entry {
+    const FREE: Self = Self {
+        state: State::Free,
+        tag: 0,
+        operation: Operation::Read { extent: UNUSED },
+        data: Data::None,
+        by_reference: false,
+        position: 0,
+        length: 0,
+        received: 0,
+        queued: 0,
+        pinned: 0,
+    };
+}
+
+/// No entry has this number.
+const NONE: u32 = u32::MAX;
+
+/// All operations of a queue. Their number is bounded, and their places are used again.
+#[derive(Debug)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    /// The entry of each slot of the machine.
+    by_slot: Vec<u32>,
+    /// Sends whose pages the kernel holds, of all entries.
+    pinned: usize,
+    /// Entries that are lingering.
+    lingering: usize,
+    /// Entries that have their answer.
+    answered: usize,
+}
+
+impl Table {
+    pub(super) fn new(slots: usize) -> Self {
+        let count = u32::try_from(slots).expect("slots have 16 bits");
+        Self {
+            entries: std::iter::repeat_with(|| Entry::FREE).take(slots).collect(),
+            free: (0..count).rev().collect(),
+            by_slot: vec![NONE; slots],
+            pinned: 0,
+            lingering: 0,
+            answered: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Operations whose callers wait for them.
+    #[inline]
+    pub(super) fn in_flight(&self) -> usize {
+        self.entries.len() - self.free.len() - self.lingering
+    }
+
+    #[inline]
+    pub(super) const fn pinned(&self) -> usize {
+        self.pinned
+    }
+
+    /// Entries that wait for the kernel only.
+    #[inline]
+    pub(super) const fn answered(&self) -> usize {
+        self.answered
+    }
+
+    /// The number of the next operation.
+    #[inline]
+    pub(super) fn next(&self) -> Option<u32> {
+        self.free.last().copied()
+    }
+
+    /// Takes the place that [`Self::next`] has named.
+    #[inline]
+    pub(super) fn occupy(&mut self, number: u32, slot: u16) -> &mut Entry {
+        let taken = self.free.pop();
+        debug_assert_eq!(taken, Some(number));
+        self.by_slot[usize::from(slot)] = number;
+        let entry = &mut self.entries[index(number)];
+        entry.state = State::UnderWay;
+        entry
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, number: u32) -> &Entry {
+        &self.entries[index(number)]
+    }
+
+    /// The operation in a slot of the machine.
+    #[inline]
+    pub(super) fn of_slot(&mut self, slot: u16) -> Option<(u32, &mut Entry)> {
+        let number = *self.by_slot.get(usize::from(slot))?;
+        let entry = self.entries.get_mut(index(number))?;
+        Some((number, entry))
+    }
+
+    /// The peer has answered.
+    #[inline]
+    pub(super) fn end(
+        &mut self,
+        slot: u16,
+        result: Result<Done, Failure>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let Some(place) = self.by_slot.get_mut(usize::from(slot)) else {
+            return;
+        };
+        let number = std::mem::replace(place, NONE);
+        let Some(entry) = self.entries.get_mut(index(number)) else {
+            return;
+        };
+        let result = match result {
+            Ok(_) if entry.received < entry.length && is_read(&entry.operation) => {
+                Err(Failure::ShortTransfer {
+                    expected: entry.length as u64,
+                    moved: entry.received as u64,
+                })
+            }
+            other => other,
+        };
+        if entry.pinned > 0 {
+            entry.state = State::Answered(result);
+            self.answered += 1;
+        } else {
+            self.finish(number, result, completions);
+        }
+    }
+
+    /// Gives an operation back to its caller.
+    #[inline]
+    fn finish(
+        &mut self,
+        number: u32,
+        result: Result<Done, Failure>,
+        completions: &mut Vec<Completion>,
+    ) {
+        let entry = &mut self.entries[index(number)];
+        let data = if entry.queued > 0 {
+            entry.state = State::Lingering;
+            self.lingering += 1;
+            entry.replace_data()
+        } else {
+            entry.state = State::Free;
+            self.free.push(number);
+            std::mem::replace(&mut entry.data, Data::None)
+        };
+        completions.push(Completion {
+            tag: entry.tag,
+            result,
+            data,
+        });
+    }
+
+    /// A reference in the transmit queue is gone.
+    #[inline]
+    pub(super) fn release(&mut self, number: u32) {
+        self.entries[index(number)].queued -= 1;
+        self.settle(number);
+    }
+
+    /// The kernel holds pages of an operation's data, for one more send.
+    pub(super) fn pin(&mut self, number: u32) {
+        self.entries[index(number)].pinned += 1;
+        self.pinned += 1;
+    }
+
+    /// The kernel has let go of the pages of a send. An operation that waited for that only ends.
+    pub(super) fn unpin(&mut self, number: u32, completions: &mut Vec<Completion>) {
+        let entry = &mut self.entries[index(number)];
+        entry.pinned -= 1;
+        self.pinned -= 1;
+        if entry.pinned > 0 {
+            return;
+        }
+        if matches!(entry.state, State::Answered(_)) {
+            let State::Answered(result) = std::mem::replace(&mut entry.state, State::UnderWay)
+            else {
+                unreachable!("it was looked at");
+            };
+            self.answered -= 1;
+            self.finish(number, result, completions);
+        } else {
+            self.settle(number);
+        }
+    }
+
+    /// As [`Self::unpin`], of a connection that was given up: nothing ends by it.
+    pub(super) fn unpin_quietly(&mut self, number: u32) {
+        self.entries[index(number)].pinned -= 1;
+        self.pinned -= 1;
+    }
+
+    /// Frees a lingering entry that nothing refers to any more.
+    #[inline]
+    fn settle(&mut self, number: u32) {
+        let entry = &mut self.entries[index(number)];
+        if entry.state == State::Lingering && entry.queued == 0 && entry.pinned == 0 {
+            entry.state = State::Free;
+            entry.data = Data::None;
+            self.lingering -= 1;
+            self.free.push(number);
+        }
+    }
+
+    /// All operations without an end, in the order they were submitted. `sent`: bytes of the stream that have left.
+    pub(super) fn take_unfinished(&mut self, sent: u64) -> Vec<Unfinished> {
+        let mut unfinished = Vec::with_capacity(self.in_flight());
+        for entry in &mut self.entries {
+            let answer = match std::mem::replace(&mut entry.state, State::Free) {
+                State::UnderWay => None,
+                State::Answered(result) => Some(result),
+                State::Free | State::Lingering => continue,
+            };
+            let data = std::mem::replace(&mut entry.data, Data::None);
+            let was_sent = sent > entry.position;
+            let (tag, operation) = (entry.tag, entry.operation);
+            let rest = Unfinished {
+                tag,
+                operation,
+                data,
+                was_sent,
+                answer,
+            };
+            unfinished.push((entry.position, rest));
+        }
+        self.free.clear();
+        self.entries.clear();
+        self.lingering = 0;
+        unfinished.sort_by_key(|(position, _)| *position);
+        unfinished.into_iter().map(|(_, rest)| rest).collect()
+    }
+
+    /// Leaves memory to the kernel that will not let go of it: it is never used for anything else again.
+    /// Operations go on with copies.
+    pub(super) fn leak_pinned(&mut self) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.pinned > 0) {
+            std::mem::forget(entry.replace_data());
+            entry.pinned = 0;
+        }
+        self.pinned = 0;
+    }
+}
+
+impl Entry {
+    /// Puts a copy in the place of the memory, and returns the memory.
+    fn replace_data(&mut self) -> Data {
+        let copy = match &self.data {
+            Data::Buffer { buffer, start } => {
+                let mut copy = Buffer::allocate(buffer.len());
+                copy.copy_from_slice(buffer);
+                let start = *start;
+                Data::Buffer {
+                    buffer: copy,
+                    start,
+                }
+            }
+            Data::Shared { buffer, start } => Data::Shared {
+                buffer: buffer.clone(),
+                start: *start,
+            },
+            Data::Discard => Data::Discard,
+            Data::None => Data::None,
+        };
+        std::mem::replace(&mut self.data, copy)
+    }
+}
+
+const fn is_read(operation: &Operation) -> bool {
+    matches!(operation, Operation::Read { .. })
+}
+
+#[inline]
+fn index(number: u32) -> usize {
+    number as usize
+}
