@@ -1,0 +1,508 @@
+//! The admin queue of an attached namespace: keeps the association alive, hears of changes, answers questions.
+//!
+//! | what comes | what is done | notice |
+//! |---|---|---|
+//! | Namespace Attribute Changed | changed namespaces are read (log page 04h), ours is identified | capacity, access or volumes changed |
+//! | ANA Change | the ANA log page is read (0Ch) | access changed |
+//! | another event | its log page is read, so that the next can come | other |
+//! | half of KATO has passed | Keep Alive, and a look at CSTS | |
+//! | no answer in time, CSTS.CFS | | the attachment is lost |
+//!
+//! [`Control::drive`] never waits: commands have errands, and their answers are dealt with when they come.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::commands::{self, Property};
+use longshore_nvme::host::{Command, CommandSlot};
+use tracing::debug;
+
+use super::admin::{Admin, ControllerStatus};
+use super::attach::{IoSettings, Plan};
+use super::describe::{Facts, reservations};
+use super::identify::{IDENTIFY_BYTES, IdentifyNamespace, cns, namespace_list};
+use super::link::Answer;
+use super::log_page::{
+    ANA_GROUPS_ONLY, AsyncEvent, AsyncEventKind, CHANGED_NAMESPACES_BYTES, HEALTH_BYTES,
+    ana_log_bytes, ana_state, lid, notices,
+};
+use super::reservation_report::{REGISTRANTS_MAX, Report, UNIT_BYTES};
+use crate::error::{CloseCause, Error, Lost};
+use crate::info::{AccessState, Description, Notice, ReservationReport, VolumeInfo};
+
+/// Asynchronous Event Requests that are kept outstanding.
+const EVENT_REQUESTS_MAX: u16 = 4;
+
+/// Events that come faster than this are not the news of a controller in its right mind.
+const EVENTS_PER_SECOND_MAX: u32 = 100;
+
+/// What a command of the admin queue is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Errand {
+    /// It stays until something happens.
+    Event,
+    KeepAlive,
+    Status,
+    ChangedNamespaces,
+    Namespace,
+    Ana,
+    /// Reading a log page allows the next event of its kind.
+    Acknowledge,
+}
+
+/// A command under way, and until when it may be.
+#[derive(Clone, Copy, Debug)]
+struct Underway {
+    slot: CommandSlot,
+    errand: Errand,
+    until: Option<Instant>,
+}
+
+/// The admin queue of an attached namespace. See the module documentation.
+#[derive(Debug)]
+pub struct Control {
+    admin: Admin,
+    facts: Facts,
+    plan: Plan,
+    io: IoSettings,
+    access: Option<AccessState>,
+    underway: Vec<Underway>,
+    /// Between Keep Alives; `None`: none are sent.
+    beat: Option<Duration>,
+    next_beat: Option<Instant>,
+    events: EventRate,
+}
+
+/// How many events have come in the current second.
+#[derive(Debug)]
+struct EventRate {
+    since: Instant,
+    count: u32,
+}
+
+impl Control {
+    /// Takes over the admin queue when the I/O queues are connected.
+    pub(super) fn start(
+        mut admin: Admin,
+        facts: Facts,
+        plan: &Plan,
+        io: IoSettings,
+    ) -> Result<Self, Error> {
+        if facts.controller.retry_delays[0] != 0 {
+            admin.accept_retry_delays()?;
+        }
+        let wanted = facts.controller.async_events & (notices::NAMESPACES | notices::ANA);
+        if wanted != 0 {
+            admin.ask_for_notices(wanted)?;
+        }
+        let keep_alive = admin.keep_alive();
+        let beats = !keep_alive.is_zero() && facts.controller.keep_alive_granularity != 0;
+        let mut control = Self {
+            access: None,
+            beat: beats.then(|| keep_alive / 2),
+            next_beat: None,
+            underway: Vec::new(),
+            events: EventRate {
+                since: Instant::now(),
+                count: 0,
+            },
+            admin,
+            facts,
+            plan: *plan,
+            io,
+        };
+        let requests = control.facts.controller.async_event_requests;
+        for _ in 0..requests.min(EVENT_REQUESTS_MAX) {
+            control.request_event()?;
+        }
+        control.read_access()?;
+        control.next_beat = control.beat.map(|beat| Instant::now() + beat);
+        Ok(control)
+    }
+
+    fn request_event(&mut self) -> Result<(), Error> {
+        let request = commands::async_event_request();
+        self.begin(Errand::Event, &request, None)
+            .map_err(|lost| self.lost("Asynchronous Event Request", lost))
+    }
+
+    fn lost(&self, step: &'static str, lost: Lost) -> Error {
+        Error::Lost {
+            portal: self.admin.portal().clone(),
+            step,
+            lost,
+        }
+    }
+
+    /// Reads the state of the namespace's ANA group, and waits for it.
+    fn read_access(&mut self) -> Result<(), Error> {
+        if self.facts.has_ana() {
+            let group = self.facts.namespace.ana_group;
+            let state = self.admin.access_state(&self.facts.controller, group)?;
+            self.access = state.or(self.access);
+        }
+        Ok(())
+    }
+
+    /// The socket on which news come.
+    #[must_use]
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.admin.link.socket())
+    }
+
+    /// When [`drive`](Self::drive) is to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let overdue = self.underway.iter().filter_map(|command| command.until);
+        overdue.chain(self.next_beat).min()
+    }
+
+    /// How good this path is; without ANA all are alike.
+    #[must_use]
+    pub fn access(&self) -> AccessState {
+        self.access.unwrap_or_default()
+    }
+
+    /// The volume, as known by now.
+    #[must_use]
+    pub fn info(&self) -> VolumeInfo {
+        self.facts.volume_info()
+    }
+
+    /// Takes in what has come and sends what is due; does not block. Returns the news.
+    ///
+    /// # Errors
+    /// The association is of no use any more.
+    pub fn drive(&mut self, now: Instant) -> Result<Vec<Notice>, Lost> {
+        let mut news = Vec::new();
+        self.admin.link.pump()?;
+        self.take_answers(now, &mut news)?;
+        if self.next_beat.is_some_and(|at| at <= now) {
+            self.beat(now)?;
+        }
+        let is_overdue = |command: &Underway| command.until.is_some_and(|until| until <= now);
+        if self.underway.iter().any(is_overdue) {
+            return Err(Lost::Silent);
+        }
+        self.admin.link.pump()?;
+        Ok(news)
+    }
+
+    /// Keep Alive, and a look at CSTS: a controller that has failed may go on answering.
+    fn beat(&mut self, now: Instant) -> Result<(), Lost> {
+        let Some(beat) = self.beat else {
+            return Ok(());
+        };
+        self.next_beat = Some(now + beat);
+        if self.is_underway(Errand::KeepAlive) || self.is_underway(Errand::Status) {
+            return Ok(());
+        }
+        let until = Some(now + self.patience());
+        self.begin(Errand::KeepAlive, &commands::keep_alive(), until)?;
+        let status = commands::property_get(Property::CSTS);
+        self.begin(Errand::Status, &status, until)
+    }
+
+    /// How long an answer may take: what a request may, and no longer than the controller would wait for us.
+    fn patience(&self) -> Duration {
+        let request = self.admin.options().timeouts.request;
+        match self.beat {
+            Some(beat) => request.min(beat * 2),
+            None => request,
+        }
+        .max(Duration::from_millis(100))
+    }
+
+    fn is_underway(&self, errand: Errand) -> bool {
+        self.underway.iter().any(|command| command.errand == errand)
+    }
+
+    fn begin(
+        &mut self,
+        errand: Errand,
+        command: &Command,
+        until: Option<Instant>,
+    ) -> Result<(), Lost> {
+        let slot = self.admin.link.start(command, &[])?;
+        self.underway.push(Underway {
+            slot,
+            errand,
+            until,
+        });
+        Ok(())
+    }
+
+    /// Sends a command for an errand, unless one is on its way.
+    fn send_for(&mut self, errand: Errand, command: &Command, now: Instant) -> Result<(), Lost> {
+        if self.is_underway(errand) && errand != Errand::Acknowledge {
+            return Ok(());
+        }
+        let until = Some(now + self.patience());
+        self.begin(errand, command, until)
+    }
+
+    fn take_answers(&mut self, now: Instant, news: &mut Vec<Notice>) -> Result<(), Lost> {
+        while let Some((slot, answer)) = self.admin.link.next_ended() {
+            let known = self
+                .underway
+                .iter()
+                .position(|command| command.slot == slot);
+            // Answers nobody waits for any more are those of questions that ended with an error.
+            let Some(known) = known else { continue };
+            let errand = self.underway.swap_remove(known).errand;
+            self.take_answer(errand, &answer, now, news)?;
+        }
+        Ok(())
+    }
+
+    fn take_answer(
+        &mut self,
+        errand: Errand,
+        answer: &Answer,
+        now: Instant,
+        news: &mut Vec<Notice>,
+    ) -> Result<(), Lost> {
+        let failed = !answer.status.is_success();
+        if failed {
+            debug!("{errand:?} of {}: {}", self.admin.portal(), answer.status);
+        }
+        match errand {
+            // A controller that takes fewer requests than it says, or none, is left in peace.
+            Errand::Event if failed => {}
+            Errand::Event => self.take_event(AsyncEvent::decode(answer.result), now, news)?,
+            Errand::KeepAlive if failed => {
+                let reason = format!("Keep Alive failed: {}", answer.status);
+                return Err(CloseCause::Peer(reason).into());
+            }
+            Errand::Status => check_status(ControllerStatus(answer.result), failed)?,
+            Errand::KeepAlive | Errand::Acknowledge => {}
+            Errand::ChangedNamespaces => self.take_changed(answer, failed, now, news)?,
+            Errand::Namespace => self.take_namespace(answer, failed, now, news)?,
+            Errand::Ana if failed => {}
+            Errand::Ana => {
+                let state = ana_state(&answer.data, self.facts.namespace.ana_group);
+                if let Some(state) = state.filter(|state| Some(*state) != self.access) {
+                    self.access = Some(state);
+                    news.push(Notice::AccessChanged(state));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_event(
+        &mut self,
+        event: AsyncEvent,
+        now: Instant,
+        news: &mut Vec<Notice>,
+    ) -> Result<(), Lost> {
+        self.events.count(now)?;
+        self.begin(Errand::Event, &commands::async_event_request(), None)?;
+        let all = NamespaceId::BROADCAST;
+        match event.kind {
+            AsyncEventKind::Namespaces => {
+                let length = CHANGED_NAMESPACES_BYTES;
+                let log = commands::get_log_page(lid::CHANGED_NAMESPACES, all, 0, length);
+                self.send_for(Errand::ChangedNamespaces, &log, now)
+            }
+            AsyncEventKind::Ana => self.ask_for_access(now),
+            AsyncEventKind::Discovery => {
+                news.push(Notice::VolumesChanged);
+                Ok(())
+            }
+            AsyncEventKind::Other => {
+                news.push(Notice::Other(format!(
+                    "the controller reports an event, see log page {:02x}h",
+                    event.log_page
+                )));
+                if event.log_page == 0 {
+                    return Ok(());
+                }
+                let log = commands::get_log_page(event.log_page, all, 0, HEALTH_BYTES);
+                self.send_for(Errand::Acknowledge, &log, now)
+            }
+        }
+    }
+
+    fn ask_for_access(&mut self, now: Instant) -> Result<(), Lost> {
+        if !self.facts.has_ana() {
+            return Ok(());
+        }
+        let groups = self.facts.controller.ana_groups;
+        // In one transfer: what does not fit is left out.
+        let most = self.facts.transfer_bytes() & !3;
+        let log = commands::get_log_page_with(
+            lid::ANA,
+            ANA_GROUPS_ONLY,
+            NamespaceId::BROADCAST,
+            0,
+            ana_log_bytes(groups).min(most),
+        );
+        self.send_for(Errand::Ana, &log, now)
+    }
+
+    fn take_changed(
+        &mut self,
+        answer: &Answer,
+        failed: bool,
+        now: Instant,
+        news: &mut Vec<Notice>,
+    ) -> Result<(), Lost> {
+        let changed = namespace_list(&answer.data);
+        let ours = self.facts.id;
+        // More have changed than the list holds when it says so, or cannot be read.
+        let any = failed || changed.first() == Some(&NamespaceId::BROADCAST);
+        if any || changed.iter().any(|id| *id != ours) {
+            news.push(Notice::VolumesChanged);
+        }
+        if any || changed.contains(&ours) {
+            let identify = commands::identify(cns::NAMESPACE, ours);
+            self.send_for(Errand::Namespace, &identify, now)?;
+        }
+        Ok(())
+    }
+
+    fn take_namespace(
+        &mut self,
+        answer: &Answer,
+        failed: bool,
+        now: Instant,
+        news: &mut Vec<Notice>,
+    ) -> Result<(), Lost> {
+        let found = if failed || answer.data.len() != IDENTIFY_BYTES {
+            IdentifyNamespace::default()
+        } else {
+            IdentifyNamespace::decode(&answer.data)
+        };
+        if found.block_count == 0 {
+            if self.access != Some(AccessState::PersistentLoss) {
+                self.access = Some(AccessState::PersistentLoss);
+                news.push(Notice::AccessChanged(AccessState::PersistentLoss));
+            }
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.facts.namespace, found);
+        let found = &self.facts.namespace;
+        let was_lost = self.access == Some(AccessState::PersistentLoss);
+        if found.block_count != before.block_count || found.block_size() != before.block_size() {
+            news.push(Notice::CapacityChanged);
+        }
+        if was_lost && !self.facts.has_ana() {
+            self.access = Some(AccessState::Optimized);
+            news.push(Notice::AccessChanged(AccessState::Optimized));
+        } else if was_lost || found.ana_group != before.ana_group {
+            self.ask_for_access(now)?;
+        }
+        Ok(())
+    }
+
+    /// Parameters of the association and of its queues, by the standard's names.
+    pub(super) fn negotiated(&self) -> Vec<(String, String)> {
+        let (plan, io) = (&self.plan, &self.io);
+        let state = self.facts.has_ana().then_some(self.access).flatten();
+        let mut list = self.facts.negotiated(&self.admin, state);
+        let on = |is_on| if is_on { "CRC32C" } else { "none" }.to_owned();
+        let maps = |maps: crate::options::QueueMaps| {
+            format!(
+                "{} default, {} read, {} poll",
+                maps.default, maps.read, maps.poll
+            )
+        };
+        let mut push = |name: &str, value: String| list.push((name.to_owned(), value));
+        push("I/O queues", maps(plan.maps));
+        if plan.maps != plan.wanted {
+            push("I/O queues asked for", maps(plan.wanted));
+        }
+        push("I/O queues granted", plan.granted.to_string());
+        push("SQSIZE", format!("{} entries", plan.entries));
+        let flow = if io.flow_control { "on" } else { "off" };
+        push("SQ flow control", flow.to_owned());
+        push(
+            "In-capsule data",
+            format!("{} bytes", plan.in_capsule_data_bytes),
+        );
+        push("MAXH2CDATA", format!("{} bytes", io.max_h2c_data));
+        push("MAXR2T", self.admin.options().nvme.max_r2t.to_string());
+        let alignment = (u32::from(self.admin.options().nvme.hpda) + 1) * 4;
+        push("HPDA", format!("{alignment} bytes"));
+        push("HDGST", on(io.header_digest));
+        push("DDGST", on(io.data_digest));
+        list
+    }
+
+    /// Asks the controller all there is to know about the namespace. Blocks.
+    ///
+    /// # Errors
+    /// The controller does not answer, or not as it should.
+    pub fn describe(&mut self) -> Result<Description, Error> {
+        self.facts.refresh(&mut self.admin)?;
+        self.read_access()?;
+        let reservation = self.reservations()?;
+        Ok(Description {
+            info: self.facts.volume_info(),
+            negotiated: self.negotiated(),
+            reservation,
+        })
+    }
+
+    /// Reservation Report is a command of I/O queues, and those of the attachment are busy with other things. So it
+    /// goes over one of its own, if the controller grants one.
+    fn reservations(&mut self) -> Result<Option<ReservationReport>, Error> {
+        if !self.facts.has_reservations() {
+            return Ok(None);
+        }
+        let Some(queue_id) = self.plan.spare_queue() else {
+            return Ok(None);
+        };
+        let (mut link, _) = self.plan.connect(&mut self.admin, queue_id)?;
+        let length = UNIT_BYTES * (1 + REGISTRANTS_MAX);
+        let command = commands::reservation_report(self.facts.id, length);
+        let step = "Reservation Report";
+        let deadline = super::link::Deadline::after(self.admin.options().timeouts.login);
+        let answer = link
+            .run(&command, &[], deadline)
+            .map_err(|error| self.admin.lost(step, error))?;
+        if !answer.status.is_success() {
+            debug!("{step} of {}: {}", self.admin.portal(), answer.status);
+            return Ok(None);
+        }
+        Ok(Some(reservations(&Report::decode(&answer.data))))
+    }
+
+    /// Shuts the controller down. Blocks for a short while at most.
+    pub fn close(self) -> bool {
+        self.admin.shut_down()
+    }
+}
+
+impl EventRate {
+    /// Another one. Each costs us a command, so that a controller could keep us busy with nothing else.
+    fn count(&mut self, now: Instant) -> Result<(), Lost> {
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            self.since = now;
+            self.count = 0;
+        }
+        self.count += 1;
+        if self.count > EVENTS_PER_SECOND_MAX {
+            let reason = "asynchronous events without end".to_owned();
+            return Err(CloseCause::Protocol(reason).into());
+        }
+        Ok(())
+    }
+}
+
+fn check_status(status: ControllerStatus, failed: bool) -> Result<(), Lost> {
+    let reason = if failed {
+        return Ok(());
+    } else if status.is_fatal() {
+        "it has a fatal error (CSTS.CFS)"
+    } else if status.is_shutting_down() {
+        "it is shutting down"
+    } else if !status.is_ready() {
+        "it was disabled"
+    } else {
+        return Ok(());
+    };
+    Err(CloseCause::Peer(reason.to_owned()).into())
+}
