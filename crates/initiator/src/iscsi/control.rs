@@ -1,0 +1,168 @@
+//! The part of an attachment beside its queues.
+//!
+//! Keep-alive is each queue's own (NOP-Out), and news come on the queues as well. What is left are
+//! questions, which are asked over a session made for them, so that no idle session is kept.
+
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use longshore_iscsi::session_parameters::{Digest, SessionParameters, SessionType, TaskReporting};
+
+use super::identify::{Asking, identify, wire_lun};
+use super::{login, reservation};
+use crate::error::{Error, Lost};
+use crate::info::{AccessState, Description, Notice};
+use crate::options::Options;
+use crate::url::IscsiUrl;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Control {
+    url: IscsiUrl,
+    portal: usize,
+    options: Options,
+    negotiated: Vec<(String, String)>,
+    /// The access state of the path, until it has been told.
+    news: Option<AccessState>,
+}
+
+impl Control {
+    pub(super) fn new(
+        url: &IscsiUrl,
+        portal: usize,
+        options: &Options,
+        negotiated: Vec<(String, String)>,
+        access: AccessState,
+    ) -> Self {
+        Self {
+            url: url.clone(),
+            portal,
+            options: options.clone(),
+            negotiated,
+            news: (access != AccessState::Optimized).then_some(access),
+        }
+    }
+
+    /// There is none: news come on the queues.
+    #[must_use]
+    pub const fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// At once, when the path is not the best; never after that.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.news.map(|_| Instant::now())
+    }
+
+    /// Tells, once, that the path is not the best.
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn drive(&mut self, _now: Instant) -> Result<Vec<Notice>, Lost> {
+        Ok(self
+            .news
+            .take()
+            .map(Notice::AccessChanged)
+            .into_iter()
+            .collect())
+    }
+
+    /// Asks the target all there is to know of the unit, over a session of its own. Blocks.
+    ///
+    /// # Errors
+    /// The target does not answer, or not as it should.
+    pub fn describe(&mut self) -> Result<Description, Error> {
+        let isid = super::fresh_isid();
+        let mut session = login::log_in_to_target(&self.url, self.portal, isid, 1, &self.options)?;
+        let unit = identify(&mut session, self.url.lun)?;
+        let mut asking = Asking::new(&mut session, wire_lun(self.url.lun));
+        let reservation = reservation::report(&mut asking)?;
+        session.close();
+        Ok(Description {
+            info: unit.info,
+            negotiated: self.negotiated.clone(),
+            reservation,
+        })
+    }
+
+    /// Nothing is left to end: queues log out by themselves.
+    pub fn close(self) {}
+}
+
+/// The keys of a session, by their names in the standard.
+pub(super) fn negotiated(session: &SessionParameters) -> Vec<(String, String)> {
+    let keys = &session.operational;
+    let yes_no = |value: bool| if value { "Yes" } else { "No" }.to_owned();
+    let digest = |digest: Digest| match digest {
+        Digest::None => "None".to_owned(),
+        Digest::Crc32c => "CRC32C".to_owned(),
+    };
+    let mut list: Vec<(&str, String)> = vec![
+        ("InitiatorName", session.initiator_name.to_string()),
+        ("ISID", session.isid.to_string()),
+        ("TSIH", session.tsih.0.to_string()),
+    ];
+    let mut optional = |name, value: Option<String>| list.extend(value.map(|it| (name, it)));
+    optional("InitiatorAlias", session.initiator_alias.clone());
+    optional(
+        "TargetName",
+        session.target_name.as_ref().map(ToString::to_string),
+    );
+    optional(
+        "TargetAlias",
+        session.target_alias.as_deref().map(printable),
+    );
+    let tag = session.portal_group_tag;
+    optional("TargetPortalGroupTag", tag.map(|tag| tag.0.to_string()));
+    let method = match &session.authenticated_as {
+        Some(name) => format!("CHAP as {name}"),
+        None => "None".to_owned(),
+    };
+    let kind = match session.session_type {
+        SessionType::Normal => "Normal",
+        SessionType::Discovery => "Discovery",
+    };
+    let reporting = match keys.task_reporting {
+        TaskReporting::Rfc3720 => "RFC3720",
+        TaskReporting::ResponseFence => "ResponseFence",
+        TaskReporting::FastAbort => "FastAbort",
+    };
+    list.extend([
+        ("SessionType", kind.to_owned()),
+        ("AuthMethod", method),
+        ("HeaderDigest", digest(keys.header_digest)),
+        ("DataDigest", digest(keys.data_digest)),
+        ("MaxConnections", keys.max_connections.to_string()),
+        ("InitialR2T", yes_no(keys.initial_r2t)),
+        ("ImmediateData", yes_no(keys.immediate_data)),
+        (
+            "MaxRecvDataSegmentLength (initiator)",
+            keys.initiator_max_recv_data_segment_length.to_string(),
+        ),
+        (
+            "MaxRecvDataSegmentLength (target)",
+            keys.target_max_recv_data_segment_length.to_string(),
+        ),
+        ("MaxBurstLength", keys.max_burst_length.to_string()),
+        ("FirstBurstLength", keys.first_burst_length.to_string()),
+        ("MaxOutstandingR2T", keys.max_outstanding_r2t.to_string()),
+        ("DataPDUInOrder", yes_no(keys.data_pdu_in_order)),
+        ("DataSequenceInOrder", yes_no(keys.data_sequence_in_order)),
+        ("ErrorRecoveryLevel", keys.error_recovery_level.to_string()),
+        ("DefaultTime2Wait", keys.default_time2wait.to_string()),
+        ("DefaultTime2Retain", keys.default_time2retain.to_string()),
+        ("TaskReporting", reporting.to_owned()),
+        ("iSCSIProtocolLevel", keys.protocol_level.to_string()),
+    ]);
+    list.into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// Text of a peer, for a terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}

@@ -1,0 +1,262 @@
+//! From a portal to a session: what is offered, redirections, and refusals with what to do about them.
+
+use longshore_iscsi::chap::{ChapAccount, Secret};
+use longshore_iscsi::initiator::login::{ChapCredentials, LoginConfig, LoginError, Offer};
+use longshore_iscsi::keys::Key;
+use longshore_iscsi::name::IscsiName;
+use longshore_iscsi::negotiation::NegotiationError;
+use longshore_iscsi::pdu::{Isid, LoginStatus};
+
+use super::discovery;
+use super::identity::initiator_name;
+use super::session::{LoginFailure, Session};
+use crate::connect::connect;
+use crate::error::Error;
+use crate::options::Options;
+use crate::url::{HostPort, ISCSI_PORT, IscsiUrl};
+
+/// With what we prove who we are, and what the target has to prove.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Credentials {
+    own: Option<ChapAccount>,
+    target: Option<ChapAccount>,
+}
+
+impl Credentials {
+    /// Those of the options.
+    pub(super) fn of(options: &Options) -> Self {
+        Self {
+            own: options.chap.clone(),
+            target: options.mutual_chap.clone(),
+        }
+    }
+
+    /// Those of the options, else those of the environment, in the variables of libiscsi.
+    pub(super) fn of_options_or_environment(options: &Options) -> Self {
+        let account = |name: &str, secret: &str| {
+            Some(ChapAccount {
+                name: std::env::var(name).ok()?,
+                secret: Secret::from(std::env::var(secret).ok()?.as_str()),
+            })
+        };
+        let found = Self::of(options);
+        Self {
+            own: found
+                .own
+                .or_else(|| account("LIBISCSI_CHAP_USERNAME", "LIBISCSI_CHAP_PASSWORD")),
+            target: found.target.or_else(|| {
+                account(
+                    "LIBISCSI_CHAP_TARGET_USERNAME",
+                    "LIBISCSI_CHAP_TARGET_PASSWORD",
+                )
+            }),
+        }
+    }
+
+    /// What is offered. Whoever wants the target to prove itself does not log in without that.
+    fn offer(self) -> Result<Offer, Error> {
+        match (self.own, self.target) {
+            (None, None) => Ok(Offer {
+                none: true,
+                chap: None,
+            }),
+            (None, Some(_)) => Err(Error::Options(
+                "a target proves who it is only to initiators that do so too: give user and password as well"
+                    .to_owned(),
+            )),
+            (Some(own), target) => Ok(Offer {
+                none: target.is_none(),
+                chap: Some(ChapCredentials {
+                    own,
+                    target,
+                    algorithms: Vec::new(),
+                }),
+            }),
+        }
+    }
+}
+
+/// A normal session to the target of a URL, over one of its portals, with so many commands at a time. The
+/// options have in them what the URL says ([`Options::for_url`]).
+pub(super) fn log_in_to_target(
+    url: &IscsiUrl,
+    portal: usize,
+    isid: Isid,
+    commands: u16,
+    options: &Options,
+) -> Result<Session, Error> {
+    let credentials = Credentials::of(options);
+    let mut config = LoginConfig::normal(initiator_name(options), url.target.clone(), isid);
+    config.security = Some(credentials.clone().offer()?);
+    let portal = &url.portals[portal];
+    let wanted = Wanted {
+        target: &url.target,
+        credentials: &credentials,
+    };
+    log_in(portal, config, commands, options, Some(&wanted))
+}
+
+/// A discovery session.
+pub(super) fn log_in_for_discovery(
+    portal: &HostPort,
+    credentials: Credentials,
+    options: &Options,
+) -> Result<Session, Error> {
+    let mut config = LoginConfig::discovery(initiator_name(options), super::fresh_isid());
+    config.security = Some(credentials.offer()?);
+    log_in(portal, config, 1, options, None)
+}
+
+/// For a refusal to say what there is instead.
+struct Wanted<'a> {
+    target: &'a IscsiName,
+    credentials: &'a Credentials,
+}
+
+fn log_in(
+    portal: &HostPort,
+    mut config: LoginConfig,
+    commands: u16,
+    options: &Options,
+    wanted: Option<&Wanted<'_>>,
+) -> Result<Session, Error> {
+    config.initiator_alias.clone_from(&options.initiator_alias);
+    config.preferences = options.iscsi.preferences.clone();
+    config.preferences.header_digest = options.header_digest.policy();
+    config.preferences.data_digest = options.data_digest.policy();
+    let mut portal = portal.clone();
+    for redirections in 0..=options.iscsi.redirections_max {
+        let (stream, address) = connect(&portal, options.timeouts.connect)?;
+        let error =
+            match Session::log_in(&portal, address, stream, config.clone(), commands, options) {
+                Ok(session) => return Ok(session),
+                Err(LoginFailure::Error(error)) => return Err(error),
+                Err(LoginFailure::Machine(error)) => error,
+            };
+        match redirection(&error) {
+            Some(next) if redirections < options.iscsi.redirections_max => {
+                tracing::debug!(from = %portal, to = %next, "the target has moved");
+                portal = next;
+            }
+            _ => return Err(explain(portal, &error, options, wanted)),
+        }
+    }
+    unreachable!("the last round ends in any case")
+}
+
+/// Where to instead.
+fn redirection(error: &LoginError) -> Option<HostPort> {
+    let LoginError::Refused { status, addresses } = error else {
+        return None;
+    };
+    if status.class != LoginStatus::TARGET_MOVED_TEMPORARILY.class {
+        return None;
+    }
+    addresses.iter().find_map(|address| {
+        let (address, _) = discovery::split_portal_group(address);
+        HostPort::parse(address, ISCSI_PORT).ok()
+    })
+}
+
+/// Why there is no session, for a person.
+fn explain(
+    portal: HostPort,
+    error: &LoginError,
+    options: &Options,
+    wanted: Option<&Wanted<'_>>,
+) -> Error {
+    match error {
+        LoginError::Refused { status, .. } if *status == LoginStatus::NOT_FOUND => {
+            not_found(portal, options, wanted)
+        }
+        LoginError::Refused { status, .. } => refused(portal, *status, wanted),
+        LoginError::TargetNotAuthenticated
+        | LoginError::AuthenticationUnfinished
+        | LoginError::AuthenticationOutOfOrder
+        | LoginError::MalformedChapValue(_) => Error::Authentication {
+            portal,
+            reason: error.to_string(),
+            advice: "compare target_user and target_password with what the target has for outgoing CHAP",
+        },
+        LoginError::ChapSecretShared | LoginError::ChapChallengeReflected => {
+            Error::Authentication {
+                portal,
+                reason: error.to_string(),
+                advice: "give each direction a secret of its own, on both sides",
+            }
+        }
+        LoginError::NoCommonAuthMethod => Error::Authentication {
+            portal,
+            reason: error.to_string(),
+            advice: "the target wants CHAP: put USER%PASSWORD@ into the URL",
+        },
+        LoginError::Negotiation(
+            NegotiationError::RequirementNotMet(key) | NegotiationError::NoCommonChoice(key),
+        ) => Error::NotGranted {
+            portal,
+            what: format!("{} as asked for", key.name()),
+            advice: match key {
+                Key::HeaderDigest | Key::DataDigest => {
+                    "do without the digest, or allow it at the target"
+                }
+                _ => "change what is offered for this key",
+            },
+        },
+        error => Error::Protocol {
+            portal,
+            step: "login",
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn refused(portal: HostPort, status: LoginStatus, wanted: Option<&Wanted<'_>>) -> Error {
+    let has_credentials = wanted.is_some_and(|wanted| wanted.credentials.own.is_some());
+    if status == LoginStatus::AUTHENTICATION_FAILURE {
+        return Error::Authentication {
+            portal,
+            reason: status.to_string(),
+            advice: if has_credentials {
+                "compare user and password with what the target has; some targets also let in only initiators whose names they know"
+            } else {
+                "the target wants CHAP: put USER%PASSWORD@ into the URL, or set LIBISCSI_CHAP_USERNAME and LIBISCSI_CHAP_PASSWORD"
+            },
+        };
+    }
+    let advice = match status {
+        LoginStatus::AUTHORIZATION_FAILURE => {
+            "allow this initiator's name at the target, or use a name that it allows"
+        }
+        LoginStatus::TARGET_REMOVED => "ask the target's administrator where its volumes are now",
+        LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
+            "the target sends us from portal to portal; name the one that serves it"
+        }
+        LoginStatus::SERVICE_UNAVAILABLE | LoginStatus::OUT_OF_RESOURCES => {
+            "try again later, or end sessions that are not needed"
+        }
+        LoginStatus::TOO_MANY_CONNECTIONS => "use fewer queues",
+        _ => "the target's log may say more",
+    };
+    Error::Refused {
+        portal,
+        step: "login",
+        reason: status.to_string(),
+        advice,
+    }
+}
+
+/// The target is not there; a list of those that are helps. Who may not see the list gets none.
+fn not_found(portal: HostPort, options: &Options, wanted: Option<&Wanted<'_>>) -> Error {
+    let Some(wanted) = wanted else {
+        return refused(portal, LoginStatus::NOT_FOUND, wanted);
+    };
+    let targets = discovery::discover_as(&portal, wanted.credentials.clone(), options);
+    let available = targets.unwrap_or_default().into_iter();
+    Error::NotFound {
+        wanted: format!("target {}", wanted.target),
+        available: available
+            .map(|target| target.name.as_str().to_owned())
+            .collect(),
+        portal,
+    }
+}
