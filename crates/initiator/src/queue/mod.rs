@@ -47,6 +47,7 @@ use crate::info::Notice;
 use crate::operation::{Data, Operation, OperationKind};
 use crate::options::{ReceivePath, SendPath, TransferPaths};
 
+mod any;
 mod counters;
 mod machine;
 mod receiving;
@@ -56,6 +57,7 @@ mod table;
 mod tests;
 mod zero_copy;
 
+pub use any::AnyQueue;
 pub use counters::QueueCounters;
 pub use machine::{Machine, MachineEvent, PayloadWanted, Refusal};
 pub use receiving::Received;
