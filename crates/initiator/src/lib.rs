@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attach;
+mod connect;
 pub mod error;
 pub mod info;
 pub mod iscsi;
