@@ -14,15 +14,15 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::Command;
 use longshore_nvme::host::commands::{self, Property};
-use longshore_nvme::host::{Command, CommandSlot};
 use tracing::debug;
 
 use super::admin::{Admin, ControllerStatus};
 use super::attach::{IoSettings, Plan};
 use super::describe::{Facts, reservations};
 use super::identify::{IDENTIFY_BYTES, IdentifyNamespace, cns, namespace_list};
-use super::link::Answer;
+use super::link::{Answer, Ticket};
 use super::log_page::{
     ANA_GROUPS_ONLY, AsyncEvent, AsyncEventKind, CHANGED_NAMESPACES_BYTES, HEALTH_BYTES,
     ana_log_bytes, ana_state, lid, notices,
@@ -54,7 +54,7 @@ enum Errand {
 /// A command under way, and until when it may be.
 #[derive(Clone, Copy, Debug)]
 struct Underway {
-    slot: CommandSlot,
+    ticket: Ticket,
     errand: Errand,
     until: Option<Instant>,
 }
@@ -224,9 +224,9 @@ impl Control {
         command: &Command,
         until: Option<Instant>,
     ) -> Result<(), Lost> {
-        let slot = self.admin.link.start(command, &[])?;
+        let ticket = self.admin.link.start(command, &[])?;
         self.underway.push(Underway {
-            slot,
+            ticket,
             errand,
             until,
         });
@@ -243,11 +243,11 @@ impl Control {
     }
 
     fn take_answers(&mut self, now: Instant, news: &mut Vec<Notice>) -> Result<(), Lost> {
-        while let Some((slot, answer)) = self.admin.link.next_ended() {
+        while let Some((ticket, answer)) = self.admin.link.next_ended() {
             let known = self
                 .underway
                 .iter()
-                .position(|command| command.slot == slot);
+                .position(|command| command.ticket == ticket);
             // Answers nobody waits for any more are those of questions that ended with an error.
             let Some(known) = known else { continue };
             let errand = self.underway.swap_remove(known).errand;

@@ -8,9 +8,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, ConnectionConfig, Event, Transfer,
-};
+use longshore_nvme::host::{CloseReason, Command, Connection, ConnectionConfig, Event, Transfer};
 use longshore_nvme::pdu::FatalError;
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
@@ -69,9 +67,14 @@ pub(crate) struct Answer {
     pub(crate) data: Vec<u8>,
 }
 
+/// Names a command of a link for good: a slot may have another one before the answer was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
 /// A command under way.
 #[derive(Debug, Default)]
 struct Pending {
+    ticket: Ticket,
     data_out: Vec<u8>,
     data_in: Vec<u8>,
 }
@@ -84,7 +87,9 @@ pub(crate) struct Link {
     transmit: Transmit,
     /// By slot.
     pending: Vec<Pending>,
-    ended: Vec<(CommandSlot, Answer)>,
+    ended: Vec<(Ticket, Answer)>,
+    /// Given out last.
+    last: Ticket,
     received: Box<[u8]>,
 }
 
@@ -108,6 +113,7 @@ impl Link {
             transmit,
             pending,
             ended: Vec::new(),
+            last: Ticket::default(),
             received: vec![0; RECEIVE_BYTES].into_boxed_slice(),
         };
         while !link.connection.is_ready() {
@@ -139,11 +145,7 @@ impl Link {
     }
 
     /// Queues a command; it leaves with the next [`Self::pump`] or [`Self::run`].
-    pub(crate) fn start(
-        &mut self,
-        command: &Command,
-        data: &[u8],
-    ) -> Result<CommandSlot, LinkError> {
+    pub(crate) fn start(&mut self, command: &Command, data: &[u8]) -> Result<Ticket, LinkError> {
         let expected = match command.transfer {
             Transfer::ToHost(length) => length,
             Transfer::None | Transfer::ToController(_) => 0,
@@ -153,11 +155,13 @@ impl Link {
             .connection
             .submit(command, WriteData::Bytes(data), &mut self.transmit)
             .map_err(|_| LinkError::Busy)?;
+        self.last.0 += 1;
         self.pending[usize::from(slot.0)] = Pending {
+            ticket: self.last,
             data_out: data.to_vec(),
             data_in: vec![0; expected as usize],
         };
-        Ok(slot)
+        Ok(self.last)
     }
 
     /// Sends a command and waits for its answer.
@@ -167,22 +171,22 @@ impl Link {
         data: &[u8],
         deadline: Deadline,
     ) -> Result<Answer, LinkError> {
-        let slot = self.start(command, data)?;
+        let ticket = self.start(command, data)?;
         loop {
-            if let Some(answer) = self.take(slot) {
+            if let Some(answer) = self.take(ticket) {
                 return Ok(answer);
             }
             self.turn(deadline)?;
         }
     }
 
-    fn take(&mut self, slot: CommandSlot) -> Option<Answer> {
-        let at = self.ended.iter().position(|(ended, _)| *ended == slot)?;
+    fn take(&mut self, ticket: Ticket) -> Option<Answer> {
+        let at = self.ended.iter().position(|(ended, _)| *ended == ticket)?;
         Some(self.ended.remove(at).1)
     }
 
     /// The next command that has ended.
-    pub(crate) fn next_ended(&mut self) -> Option<(CommandSlot, Answer)> {
+    pub(crate) fn next_ended(&mut self) -> Option<(Ticket, Answer)> {
         (!self.ended.is_empty()).then(|| self.ended.remove(0))
     }
 
@@ -298,7 +302,7 @@ impl Link {
                         sq_head: outcome.sq_head,
                         data,
                     };
-                    self.ended.push((slot, answer));
+                    self.ended.push((pending.ticket, answer));
                 }
                 Event::Close(reason) => return Err(self.closed(reason)),
             }
