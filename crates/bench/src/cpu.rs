@@ -1,0 +1,98 @@
+//! Processor time: of the threads that make the load, and of a server's process.
+
+use std::io;
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
+
+/// Time that this thread has spent on a processor, user and system, to the nanosecond.
+#[must_use]
+pub fn of_this_thread() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(Duration::ZERO, |time| duration_of(&time))
+}
+
+/// The processor clock of a process: all its threads, those that have ended too.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessClock {
+    pid: i32,
+    clock: ClockId,
+}
+
+impl ProcessClock {
+    /// Of a process that runs.
+    pub fn new(pid: u32) -> io::Result<Self> {
+        let no_process = |error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!("process {pid} has no processor clock: {error}; is it running?"),
+            )
+        };
+        let pid = i32::try_from(pid).map_err(|_| no_process(io::ErrorKind::NotFound.into()))?;
+        if pid == 0 {
+            return Err(no_process(io::ErrorKind::InvalidInput.into()));
+        }
+        let clock = clock_getcpuclockid(Pid::from_raw(pid));
+        let clock = clock.map_err(|errno| no_process(errno.into()))?;
+        Ok(Self { pid, clock })
+    }
+
+    /// Time on a processor so far, to the nanosecond.
+    pub fn time(&self) -> io::Result<Duration> {
+        let time = clock_gettime(self.clock).map_err(|errno| {
+            let error = io::Error::from(errno);
+            io::Error::new(
+                error.kind(),
+                format!("process {} has ended: {error}", self.pid),
+            )
+        })?;
+        Ok(duration_of(&time))
+    }
+}
+
+fn duration_of(time: &TimeSpec) -> Duration {
+    Duration::from(*time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+    use std::thread;
+
+    fn work() {
+        let sum = (0..20_000_000_u64).fold(0, |sum, i| black_box(sum ^ i));
+        black_box(sum);
+    }
+
+    #[test]
+    fn a_thread_pays_for_what_it_does_and_not_for_others() {
+        let before = of_this_thread();
+        thread::spawn(work).join().unwrap();
+        let idle = of_this_thread() - before;
+        work();
+        let busy = of_this_thread() - before - idle;
+        assert!(busy > idle, "{busy:?} {idle:?}");
+    }
+
+    #[test]
+    fn threads_that_have_ended_stay_in_the_time_of_their_process() {
+        let clock = ProcessClock::new(std::process::id()).unwrap();
+        let before = clock.time().unwrap();
+        let spent = thread::spawn(|| {
+            work();
+            of_this_thread()
+        });
+        let spent = spent.join().unwrap();
+        assert!(clock.time().unwrap() - before >= spent);
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_an_error_that_names_it() {
+        let error = ProcessClock::new(0x3fff_fffe).unwrap_err();
+        assert!(error.to_string().contains("1073741822"), "{error}");
+        assert!(ProcessClock::new(0).is_err());
+    }
+}

@@ -1,0 +1,304 @@
+//! One run against one volume: attach, check, load, read back, log out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use longshore_initiator::attach::{Attachment, attach};
+use longshore_initiator::error::Error as AttachError;
+use longshore_initiator::info::{Protocol, VolumeInfo};
+use longshore_initiator::options::QueueMaps;
+use longshore_initiator::queue::AnyQueue;
+use longshore_initiator::url::Url;
+use serde::Serialize;
+
+use crate::cpu::ProcessClock;
+use crate::layout::{Layout, TooManyThreads};
+use crate::load::Load;
+use crate::random::mix;
+use crate::result::PointResult;
+use crate::spec::{Run, Verify};
+use crate::supervise::Supervisor;
+use crate::units::show_size;
+use crate::verify::Verifier;
+use crate::watch::{Interrupt, Watch};
+use crate::workload::Region;
+
+/// A volume to measure.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Where it is.
+    pub url: Url,
+    /// The server's process, if its processor time is wanted.
+    pub server_pid: Option<u32>,
+}
+
+/// What was measured, and of what.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// The volume.
+    #[serde(skip)]
+    pub place: Place,
+    /// The figures.
+    #[serde(flatten)]
+    pub result: PointResult,
+}
+
+/// The volume that was measured, and how it was reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Without its password.
+    pub url: String,
+    /// Over what.
+    pub protocol: Protocol,
+    /// The address that was connected.
+    pub portal: String,
+    /// Bytes of the volume.
+    pub volume_bytes: u64,
+    /// Bytes of its blocks.
+    pub block_size: u32,
+    /// Parameters of the connections, by their standard's names.
+    pub negotiated: BTreeMap<String, String>,
+}
+
+/// Why nothing was measured. Each says what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The volume cannot be reached or used.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// Threads and queues.
+    #[error(transparent)]
+    Threads(#[from] TooManyThreads),
+    /// The process to measure.
+    #[error("--server-pid: {0}")]
+    Server(std::io::Error),
+    /// The volume takes no writes.
+    #[error("the volume is write protected; choose --rw randread or --rw read")]
+    ReadOnly,
+    /// Operations that do not cover whole blocks.
+    #[error(
+        "operations of {size} bytes do not cover whole blocks of {block_size}; choose --bs as a multiple of {block_size}"
+    )]
+    BlockSize {
+        /// Of the operation.
+        size: u32,
+        /// Of the volume.
+        block_size: u32,
+    },
+    /// Operations larger than the peer takes.
+    #[error("the volume takes {} at most in one command; choose a smaller --bs", show_size(*.0))]
+    TooLarge(u64),
+    /// A region that is not on the volume.
+    #[error("{what}; the volume has {volume_bytes} bytes in blocks of {block_size}")]
+    Region {
+        /// What is wrong.
+        what: &'static str,
+        /// Bytes of the volume.
+        volume_bytes: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
+    /// More operations under way than a queue counts.
+    #[error(
+        "{0} operations under way on one queue are too many; choose a smaller --iodepth, or more --sessions"
+    )]
+    Depth(u32),
+    /// Buffers of all operations.
+    #[error("the operations under way would need {} of memory; choose a smaller --iodepth or --bs, or --data discard", show_size(*.0))]
+    Memory(u64),
+    /// Verification needs the data.
+    #[error("--verify looks at the data, so it cannot go with --data discard")]
+    VerifyDiscard,
+}
+
+/// Buffers may need so much; beyond it a mistake is more likely than a wish.
+const MEMORY_MAX: u64 = 16 << 30;
+
+/// Measures one point.
+///
+/// # Errors
+/// The volume cannot be reached, or not used so. What goes wrong later is part of the result.
+pub fn measure(
+    run: &Run,
+    subject: &Subject,
+    interrupt: &Interrupt,
+    watch: &mut dyn Watch,
+) -> Result<Measured, BenchError> {
+    let server = subject.server_pid.map(ProcessClock::new).transpose();
+    let server = server.map_err(BenchError::Server)?;
+    if run.verify != Verify::Off && run.discard {
+        return Err(BenchError::VerifyDiscard);
+    }
+    let layout = layout(run, run.maps)?;
+    let mut options = run.options.clone();
+    options.queues = run.maps;
+    options.depth = u16::try_from(layout.depth).map_err(|_| BenchError::Depth(layout.depth))?;
+    let attachment = attach(&subject.url, &options)?;
+    let checked = check(run, &attachment.info);
+    let max_transfer = attachment.info.max_transfer_blocks;
+    let place = Place::of(&subject.url, &attachment);
+    let Attachment {
+        queues,
+        maps,
+        mut control,
+        ..
+    } = attachment;
+    let prepared = checked.and_then(|region| Ok((region, layout_granted(run, maps, watch)?)));
+    let (region, layout) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            log_out(queues);
+            control.close();
+            return Err(error);
+        }
+    };
+    let load = Load {
+        run,
+        maps,
+        layout,
+        region,
+        max_transfer: max_transfer.unwrap_or(u32::MAX),
+        verifier: verifier(run, region),
+    };
+    let mut supervisor = Supervisor {
+        control: Some(&mut control),
+        server,
+        interrupt,
+        watch,
+        read_back: false,
+    };
+    let (queues, result) = load.measure(queues, &mut supervisor);
+    log_out(queues);
+    control.close();
+    Ok(Measured { place, result })
+}
+
+impl Place {
+    fn of(url: &Url, attachment: &Attachment) -> Self {
+        let Attachment {
+            info,
+            negotiated,
+            portal,
+            ..
+        } = attachment;
+        Self {
+            url: url.to_string(),
+            protocol: info.protocol,
+            portal: portal.to_string(),
+            volume_bytes: info.size_bytes(),
+            block_size: info.block_size,
+            negotiated: negotiated.iter().cloned().collect(),
+        }
+    }
+}
+
+fn layout(run: &Run, maps: QueueMaps) -> Result<Layout, TooManyThreads> {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Layout::new(&run.jobs, maps, run.threads, processors)
+}
+
+/// The layout over the queues that there really are.
+fn layout_granted(
+    run: &Run,
+    granted: QueueMaps,
+    watch: &mut dyn Watch,
+) -> Result<Layout, BenchError> {
+    if granted == run.maps {
+        return Ok(layout(run, granted)?);
+    }
+    watch.warn(&format!(
+        "the server grants {} of {} queues; they share the load",
+        granted.total(),
+        run.maps.total()
+    ));
+    let fewer = Run {
+        threads: None,
+        ..run.clone()
+    };
+    Ok(layout(&fewer, granted)?)
+}
+
+/// Whether the volume can be used so; the part of it that is.
+fn check(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
+    let block_size = info.block_size;
+    if run.writes() && info.read_only {
+        return Err(BenchError::ReadOnly);
+    }
+    if let Some(size) = run.sizes().find(|size| !size.is_multiple_of(block_size)) {
+        return Err(BenchError::BlockSize { size, block_size });
+    }
+    if let Some(blocks) = info.max_transfer_blocks {
+        let limit = u64::from(blocks) * u64::from(block_size);
+        if u64::from(run.largest()) > limit {
+            return Err(BenchError::TooLarge(limit));
+        }
+    }
+    let region = region(run, info)?;
+    let memory = memory(run);
+    if memory > MEMORY_MAX {
+        return Err(BenchError::Memory(memory));
+    }
+    Ok(region)
+}
+
+fn region(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
+    let block_size = u64::from(info.block_size);
+    let volume_bytes = info.size_bytes();
+    let wrong = |what| BenchError::Region {
+        what,
+        volume_bytes,
+        block_size: info.block_size,
+    };
+    if !run.offset.is_multiple_of(block_size) {
+        return Err(wrong("--offset is not at the start of a block"));
+    }
+    let Some(left) = volume_bytes
+        .checked_sub(run.offset)
+        .filter(|left| *left > 0)
+    else {
+        return Err(wrong("--offset lies behind the end of the volume"));
+    };
+    let bytes = run.span.unwrap_or(left);
+    if bytes > left {
+        return Err(wrong("--span reaches behind the end of the volume"));
+    }
+    if bytes < u64::from(run.largest()) {
+        return Err(wrong("the region is smaller than one operation"));
+    }
+    Ok(Region {
+        lba: run.offset / block_size,
+        blocks: bytes / block_size,
+        block_size: info.block_size,
+    })
+}
+
+/// Bytes of all buffers.
+fn memory(run: &Run) -> u64 {
+    if run.discard {
+        return 0;
+    }
+    let of_job = |job: &crate::spec::Job| {
+        u64::from(job.sizes.largest()) * u64::from(job.depth) * u64::from(job.streams)
+    };
+    run.jobs.iter().map(of_job).sum()
+}
+
+fn verifier(run: &Run, region: Region) -> Option<Arc<Verifier>> {
+    if run.verify == Verify::Off {
+        return None;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = now.map_or(0, |now| now.as_nanos() & u128::from(u64::MAX));
+    let number = mix(u64::try_from(nanos).unwrap_or(0) ^ u64::from(std::process::id()));
+    let earlier = run.verify == Verify::Only;
+    Some(Arc::new(Verifier::new(region, run.seed, number, earlier)))
+}
+
+/// Logs out of all sessions, if the sockets take it; the server notices in any case.
+fn log_out(queues: Vec<AnyQueue>) {
+    for mut queue in queues {
+        queue.close();
+        let _ = queue.send();
+    }
+}

@@ -1,0 +1,90 @@
+//! What the engine asks of a queue: a connection that takes operations and brings completions,
+//! without ever blocking.
+
+use std::os::fd::BorrowedFd;
+
+use longshore_initiator::error::{Failure, Lost};
+use longshore_initiator::operation::{Completion, Data, Operation};
+use longshore_initiator::queue::{AnyQueue, QueueCounters, Refusal};
+
+/// A connection that one thread owns.
+pub trait LoadQueue: Send {
+    /// How many operations it takes now.
+    fn room(&self) -> usize;
+
+    /// Takes an operation; nothing is sent yet. What it has no room for comes back.
+    fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused>;
+
+    /// Sends what can be sent now.
+    fn send(&mut self) -> Result<(), Lost>;
+
+    /// Whether something waits for the socket to take more.
+    fn has_unsent(&self) -> bool;
+
+    /// Takes in what has come; whether there was anything. Appends what has ended also when it fails.
+    fn receive(&mut self, completions: &mut Vec<Completion>) -> Result<bool, Lost>;
+
+    /// What to wait for; nothing for one that is always ready.
+    fn socket(&self) -> Option<BorrowedFd<'_>>;
+
+    /// How bytes have moved so far.
+    fn counters(&self) -> QueueCounters {
+        QueueCounters::default()
+    }
+
+    /// What else to wait for: news of memory that the kernel lets go of.
+    fn notifier(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// An operation that was not taken.
+#[derive(Debug)]
+pub enum Refused {
+    /// No room now.
+    Busy(Data),
+    /// It can never be done.
+    Failed(Data, Failure),
+}
+
+impl LoadQueue for AnyQueue {
+    #[inline]
+    fn room(&self) -> usize {
+        Self::room(self)
+    }
+
+    #[inline]
+    fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused> {
+        Self::submit(self, operation, data, tag).map_err(|rejected| match rejected.refusal {
+            Refusal::Busy => Refused::Busy(rejected.data),
+            Refusal::Failed(failure) => Refused::Failed(rejected.data, failure),
+        })
+    }
+
+    #[inline]
+    fn send(&mut self) -> Result<(), Lost> {
+        Self::send(self).map(drop)
+    }
+
+    #[inline]
+    fn has_unsent(&self) -> bool {
+        Self::has_unsent(self)
+    }
+
+    #[inline]
+    fn receive(&mut self, completions: &mut Vec<Completion>) -> Result<bool, Lost> {
+        Self::receive(self, completions).map(|received| received.bytes > 0)
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(Self::socket(self))
+    }
+
+    fn notifier(&self) -> Option<BorrowedFd<'_>> {
+        Self::notifier(self)
+    }
+
+    fn counters(&self) -> QueueCounters {
+        *Self::counters(self)
+    }
+}
