@@ -12,6 +12,10 @@ use longshore_daemon::config::log::{LogFilter, LogFormat};
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
 use longshore_daemon::config::volume::VolumeArgument;
 
+use crate::copy::CopyArguments;
+use crate::discover::DiscoverArguments;
+use crate::info::InfoArguments;
+
 /// Serves block volumes over iSCSI and NVMe/TCP from one ordinary process.
 #[derive(Debug, Parser)]
 #[command(name = "longshore", version, max_term_width = 100)]
@@ -28,6 +32,19 @@ pub enum Command {
     /// the addresses in use. The log goes to standard error.
     #[command(after_long_help = SERVE_NOTES)]
     Serve(Box<Serve>),
+    /// List what a server offers: iSCSI targets, NVMe/TCP subsystems, their volumes
+    ///
+    /// Each volume is printed with the URL that the other verbs take. Volumes are listed as far as
+    /// the server lets this initiator or host in. Exit status 1 when nothing answered.
+    Discover(Box<DiscoverArguments>),
+    /// Show a remote volume: size, limits, identifiers, connection parameters, reservations
+    Info(Box<InfoArguments>),
+    /// Copy a volume: from and to files, block devices and remote volumes
+    ///
+    /// Holes and zeros are not sent. SIGINT and SIGTERM stop the copy when what is under way is
+    /// done, with exit status 130 or 143; --resume goes on from there, also after a crash.
+    #[command(after_long_help = COPY_NOTES)]
+    Copy(Box<CopyArguments>),
     /// Print a completion script for a shell
     Completions {
         /// The shell it is for
@@ -115,6 +132,14 @@ pub struct Serve {
     #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
     api: Option<Option<String>>,
 }
+
+const COPY_NOTES: &str = "\
+A destination that is smaller than the source is refused before anything is written. What a larger
+one has behind the copy stays as it is.
+
+Examples:
+  longshore copy disk0.img iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --verify
+  longshore copy nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 backup.img";
 
 const SERVE_NOTES: &str = "\
 Volume i, counted from 0, is LUN i of target iqn.2026-11.local.longshore:default, unless the file

@@ -5,11 +5,16 @@
 //! | 0 | done as asked |
 //! | 1 | it could not be done; standard error says why and what to do next |
 //! | 2 | the arguments make no sense; standard error shows which |
-//! | 130, 143 | a second SIGINT or SIGTERM ended the server at once |
+//! | 130, 143 | SIGINT or SIGTERM: a client verb stopped before it was done, a second one ended the server at once |
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod connection;
+mod copy;
+mod discover;
+mod info;
+mod output;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -26,6 +31,9 @@ fn main() -> ExitCode {
     let longshore = Longshore::parse();
     match longshore.command {
         Command::Serve(serve) => run_serve(*serve),
+        Command::Discover(arguments) => discover::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Copy(arguments) => copy::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let mut command = Longshore::command();

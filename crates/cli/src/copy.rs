@@ -1,0 +1,337 @@
+//! `longshore copy`
+
+mod display;
+mod resume;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser};
+use longshore_client::copy::{
+    self, CHUNK_MAX, CHUNK_MIN, CopyError, Interrupt, Job, PARALLEL_MAX, Report, Settings, Summary,
+};
+use longshore_client::endpoint::Endpoint;
+use longshore_daemon::config::engine::EngineKind;
+use longshore_daemon::config::size::{Size, Span};
+use longshore_daemon::state;
+use longshore_reactor::EngineChoice;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::connection::{ConnectionArguments, ConnectionError};
+use crate::output::{Bytes, OutputFormat, json};
+use display::Display;
+
+#[derive(Debug, Args)]
+pub struct CopyArguments {
+    /// From here: a file, a block device, or the URL of a volume
+    #[arg(value_name = "SRC", value_parser = endpoint())]
+    source: Endpoint,
+
+    /// To there: a file, a block device, or the URL of a volume
+    ///
+    /// A file that does not exist is created with the size of the source. What exists is
+    /// overwritten, and has to be large enough.
+    #[arg(value_name = "DST", value_parser = endpoint())]
+    destination: Endpoint,
+
+    /// Read both sides again afterwards, and compare
+    #[arg(long)]
+    verify: bool,
+
+    /// Go on where an interrupted copy stopped
+    #[arg(long)]
+    resume: bool,
+
+    /// Where to keep how far the copy got
+    ///
+    /// [default: DST.copy-journal beside a file, a file in the state directory for all else]
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+
+    /// Chunks under way at a time
+    #[arg(long, value_name = "N", default_value_t = copy::PARALLEL_DEFAULT, value_parser = parse_parallel)]
+    parallel: usize,
+
+    /// Bytes of a chunk, a power of two from 4K to 64M
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_chunk)]
+    block_size: Size,
+
+    /// Most bytes per second
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    rate: Option<Size>,
+
+    /// Write zeros like everything else, so that the destination is allocated
+    #[arg(long)]
+    thick: bool,
+
+    /// Use files and block devices without the page cache (O_DIRECT)
+    #[arg(long)]
+    direct: bool,
+
+    /// How often the journal is brought up to date
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = Span::parse)]
+    checkpoint: Span,
+
+    /// How to wait for files [default: auto]
+    #[arg(long, value_name = "auto|io_uring|epoll")]
+    engine: Option<EngineKind>,
+
+    /// How the result is printed
+    #[arg(
+        long,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    output: OutputFormat,
+
+    /// Show no progress
+    #[arg(long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArguments,
+}
+
+fn engine(kind: EngineKind) -> EngineChoice {
+    match kind {
+        EngineKind::Auto => EngineChoice::Auto,
+        EngineKind::IoUring => EngineChoice::IoUring,
+        EngineKind::Epoll => EngineChoice::Epoll,
+    }
+}
+
+fn endpoint() -> ValueParser {
+    OsStringValueParser::new().try_map(Endpoint::parse).into()
+}
+
+fn parse_parallel(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (1..=PARALLEL_MAX).contains(number))
+        .ok_or_else(|| format!("it is a number from 1 to {PARALLEL_MAX}"))
+}
+
+fn parse_chunk(text: &str) -> Result<Size, String> {
+    let size = Size::parse(text).map_err(|error| error.to_string())?;
+    if size.0.is_power_of_two() && (CHUNK_MIN..=CHUNK_MAX).contains(&size.0) {
+        Ok(size)
+    } else {
+        Err("it is a power of two from 4K to 64M".to_owned())
+    }
+}
+
+fn parse_rate(text: &str) -> Result<Size, String> {
+    match Size::parse(text) {
+        Ok(Size(0)) => Err("nothing would ever be copied".to_owned()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+impl CopyArguments {
+    fn job(&self) -> Result<Job, ConnectionError> {
+        Ok(Job {
+            source: self.source.clone(),
+            destination: self.destination.clone(),
+            source_options: self.connection.options(self.source.url())?,
+            destination_options: self.connection.options(self.destination.url())?,
+            settings: Settings {
+                chunk: self.block_size.0,
+                parallel: self.parallel,
+                thick: self.thick,
+                direct: self.direct,
+                rate: self.rate.map(|Size(rate)| rate),
+                checkpoint: self.checkpoint.0,
+                verify: self.verify,
+                resume: self.resume,
+                engine: engine(self.engine.unwrap_or(EngineKind::Auto)),
+            },
+            journal: self.journal.clone(),
+            state_directory: self.state_directory(),
+        })
+    }
+
+    /// Needed for destinations that are not files.
+    fn state_directory(&self) -> Option<PathBuf> {
+        let is_file = self.destination.url().is_none();
+        if self.journal.is_some() || (is_file && !self.destination.is_device()) {
+            return None;
+        }
+        // One that nobody asked for by name may be missing; the copy says what that means.
+        state::directory(None).ok().flatten()
+    }
+}
+
+pub fn run(arguments: &CopyArguments) -> ExitCode {
+    let job = match arguments.job() {
+        Ok(job) => job,
+        Err(error) => return crate::fail(&error),
+    };
+    let interrupt = Interrupt::new();
+    if let Err(error) = watch_signals(interrupt.clone()) {
+        return crate::fail(&error);
+    }
+    let mut display = Display::new(arguments.quiet);
+    let report = copy::copy(&job, &interrupt, &mut display);
+    display.end();
+    let command = resume::command(std::env::args_os().collect());
+    let printed = match arguments.output {
+        OutputFormat::Json => crate::print(&json(&Outcome::new(&report, &command))),
+        OutputFormat::Text => print_text(&report),
+    };
+    match &report.result {
+        Ok(()) => printed,
+        Err(CopyError::Interrupted { signal }) => {
+            explain(&report, &command);
+            // As shells see a program that the signal has ended.
+            ExitCode::from(u8::try_from(128 + signal).unwrap_or(1))
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            explain(&report, &command);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The first signal has the copy stop at a good moment, the second one ends the process.
+fn watch_signals(interrupt: Interrupt) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if interrupt.signal().is_some() {
+                    std::process::exit(128 + signal);
+                }
+                interrupt.raise(signal);
+            }
+        })?;
+    Ok(())
+}
+
+/// What a copy came to, as JSON.
+#[derive(Debug, Serialize)]
+struct Outcome<'a> {
+    /// `done`, `interrupted` or `failed`.
+    status: &'static str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// Why it is not done.
+    error: Option<String>,
+    /// The command that goes on.
+    resume_command: Option<&'a str>,
+}
+
+impl<'a> Outcome<'a> {
+    fn new(report: &'a Report, command: &'a str) -> Self {
+        let status = match &report.result {
+            Ok(()) => "done",
+            Err(CopyError::Interrupted { .. }) => "interrupted",
+            Err(_) => "failed",
+        };
+        Self {
+            status,
+            summary: &report.summary,
+            error: report.result.as_ref().err().map(ToString::to_string),
+            resume_command: report.journal.is_some().then_some(command),
+        }
+    }
+}
+
+fn print_text(report: &Report) -> ExitCode {
+    let summary = &report.summary;
+    if report.result.is_err() && summary.bytes == 0 {
+        return ExitCode::SUCCESS;
+    }
+    let mut text = format!(
+        "copied {} ({} of data, {} of zeros not sent) in {:.1} s: {}/s\n",
+        Bytes(summary.bytes),
+        Bytes(summary.data_bytes),
+        Bytes(summary.zero_bytes),
+        summary.seconds,
+        Bytes(whole(summary.bytes_per_second)),
+    );
+    if summary.left_alone_bytes > 0 {
+        text += &format!(
+            "the last {} of {} were left as they are\n",
+            Bytes(summary.left_alone_bytes),
+            summary.destination
+        );
+    }
+    if let (Some(true), Some(seconds)) = (summary.verified, summary.verify_seconds) {
+        text += &format!("verified in {seconds:.1} s: both sides are the same\n");
+    }
+    crate::print(text.as_bytes())
+}
+
+/// What there is, and how to go on.
+fn explain(report: &Report, command: &str) {
+    let summary = &report.summary;
+    if report.journal.is_none() {
+        if summary.size > 0 {
+            eprintln!("the copy has to be made again from its beginning");
+        }
+        return;
+    }
+    eprintln!(
+        "{} of {} are copied and flushed; to go on:\n  {command}",
+        Bytes(summary.done),
+        Bytes(summary.size)
+    );
+}
+
+/// A rate for people; whatever a float says, this is a number of bytes.
+fn whole(rate: f64) -> u64 {
+    Duration::try_from_secs_f64(rate.max(0.0)).map_or(0, |it| it.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        copy: CopyArguments,
+    }
+
+    fn parse(words: &[&str]) -> Result<CopyArguments, clap::Error> {
+        let words = ["copy"].iter().chain(words).map(OsString::from);
+        Command::try_parse_from(words).map(|command| command.copy)
+    }
+
+    #[test]
+    fn sides_are_paths_or_urls() {
+        let arguments = parse(&["a.img", "iscsi://h/iqn.2026-11.local:a/0", "--verify"]).unwrap();
+        assert!(arguments.source.url().is_none());
+        assert!(arguments.destination.url().is_some());
+        assert!(arguments.verify && !arguments.resume);
+        let job = arguments.job().unwrap();
+        assert_eq!((job.settings.chunk, job.settings.parallel), (1 << 20, 16));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_a_usage_error() {
+        for words in [
+            &["a", "-"][..],
+            &["a", "http://b"],
+            &["a", "iscsi://b"],
+            &["a", "b", "--block-size", "100K"],
+            &["a", "b", "--block-size", "128M"],
+            &["a", "b", "--parallel", "0"],
+            &["a", "b", "--rate", "0"],
+            &["a"],
+        ] {
+            assert_eq!(parse(words).unwrap_err().exit_code(), 2, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the client verbs print: sizes, columns, JSON.
+
+use std::fmt::{self, Write as _};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs; the keys stay.
+    Json,
+}
+
+/// A result as a JSON document.
+pub fn json(result: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(result).expect("a result has text keys");
+    text.push(b'\n');
+    text
+}
+
+/// Bytes as people read them: `1.5 GiB`, with three digits where it is not exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+/// The units in ascending order; each is 1024 times the one before.
+const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut unit = 0;
+        // In thousandths of the unit.
+        let mut value = u128::from(self.0) * 1000;
+        while value >= 1024 * 1000 {
+            value /= 1024;
+            unit += 1;
+        }
+        let (whole, part) = (value / 1000, value % 1000);
+        let digits = match whole {
+            _ if part == 0 => 0,
+            0..=9 => 2,
+            10..=99 => 1,
+            _ => 0,
+        };
+        let mut text = whole.to_string();
+        match digits {
+            2 => write!(text, ".{:02}", part / 10)?,
+            1 => write!(text, ".{}", part / 100)?,
+            _ => {}
+        }
+        write!(text, " {}", UNITS[unit])?;
+        f.pad(&text)
+    }
+}
+
+/// Lines of a name and a value, the values below each other.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<(String, String)>,
+}
+
+impl Table {
+    /// Adds a line.
+    pub fn row(&mut self, name: &str, value: impl fmt::Display) {
+        self.rows.push((name.to_owned(), value.to_string()));
+    }
+
+    /// Adds a line when there is a value.
+    pub fn optional(&mut self, name: &str, value: Option<impl fmt::Display>) {
+        if let Some(value) = value {
+            self.row(name, value);
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.rows.iter().map(|(name, _)| name.chars().count());
+        let width = width.max().unwrap_or(0);
+        for (name, value) in &self.rows {
+            writeln!(f, "  {name:width$}  {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What comes from a server, without characters that could command a terminal.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|it| if it.is_control() { '\u{fffd}' } else { it })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits_unless_they_are_exact() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (1536, "1.50 KiB"),
+            (1 << 30, "1 GiB"),
+            (10 << 30, "10 GiB"),
+            ((10 << 30) + (300 << 20), "10.2 GiB"),
+            ((100 << 30) + (300 << 20), "100 GiB"),
+            (u64::MAX, "15.9 EiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text, "{bytes}");
+        }
+        assert_eq!(format!("{:>10}|", Bytes(1024)), "     1 KiB|");
+    }
+
+    #[test]
+    fn values_stand_below_each_other() {
+        let mut table = Table::default();
+        table.row("a", 1);
+        table.optional("longer", Some("x"));
+        table.optional("none", None::<u8>);
+        assert_eq!(table.to_string(), "  a       1\n  longer  x\n");
+    }
+
+    #[test]
+    fn a_server_cannot_command_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

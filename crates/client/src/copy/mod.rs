@@ -1,0 +1,488 @@
+//! `longshore copy`: from any volume to any other.
+//!
+//! Both ends are volumes, whatever they are: files, block devices, logical units, namespaces. One
+//! thread and one reactor engine drive a fixed number of chunks at a time ([`transfer`]). What is
+//! known or found to be zeros is not sent ([`plan`], [`zeros`]). How far the copy got is kept in a
+//! journal ([`journal`]), so that it can go on after an interruption or a crash.
+
+mod driver;
+pub mod journal;
+mod monitor;
+mod pace;
+mod plan;
+mod transfer;
+mod verify;
+mod zeros;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longshore_initiator::options::Options;
+use longshore_reactor::EngineChoice;
+use longshore_volume::{Volume, VolumeError};
+use serde::Serialize;
+
+use crate::endpoint::{Endpoint, EndpointError, Opened};
+use journal::{Found, Journal, JournalIoError, Record};
+use monitor::Monitor;
+use transfer::{Assignment, Transfer, Transferred};
+use verify::{Comparison, Verification};
+
+pub use driver::DriverError;
+pub use monitor::{Interrupt, Observer, Phase, Progress, Silent};
+
+/// Bytes of a chunk unless asked otherwise: large enough that each request is cheap, small enough that
+/// [`PARALLEL_DEFAULT`] of them fit into 16 MiB.
+pub const CHUNK_DEFAULT: u64 = 1 << 20;
+
+/// Smallest chunk.
+pub const CHUNK_MIN: u64 = 4096;
+
+/// Largest chunk.
+pub const CHUNK_MAX: u64 = 64 << 20;
+
+/// Chunks under way at a time unless asked otherwise.
+pub const PARALLEL_DEFAULT: usize = 16;
+
+/// Most chunks under way at a time.
+pub const PARALLEL_MAX: usize = 256;
+
+/// How much of a copy may have to be made again after a crash, in time.
+pub const CHECKPOINT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How a copy is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes of a chunk, a power of two from [`CHUNK_MIN`] to [`CHUNK_MAX`].
+    pub chunk: u64,
+    /// Chunks under way at a time, 1 to [`PARALLEL_MAX`].
+    pub parallel: usize,
+    /// Zeros are written like everything else, so that the destination is allocated.
+    pub thick: bool,
+    /// Files and block devices are used without the page cache (O_DIRECT).
+    pub direct: bool,
+    /// Most bytes per second.
+    pub rate: Option<u64>,
+    /// Time between two checkpoints.
+    pub checkpoint: Duration,
+    /// Read both sides again afterwards, and compare.
+    pub verify: bool,
+    /// Go on where an earlier run was interrupted.
+    pub resume: bool,
+    /// How to wait for files.
+    pub engine: EngineChoice,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            chunk: CHUNK_DEFAULT,
+            parallel: PARALLEL_DEFAULT,
+            thick: false,
+            direct: false,
+            rate: None,
+            checkpoint: CHECKPOINT_DEFAULT,
+            verify: false,
+            resume: false,
+            engine: EngineChoice::Auto,
+        }
+    }
+}
+
+/// What is to be copied where.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// From here.
+    pub source: Endpoint,
+    /// To there.
+    pub destination: Endpoint,
+    /// How to reach the source if it is remote.
+    pub source_options: Options,
+    /// How to reach the destination if it is remote.
+    pub destination_options: Options,
+    /// How to copy.
+    pub settings: Settings,
+    /// Where to keep how far it got, when the user says so.
+    pub journal: Option<PathBuf>,
+    /// Where journals of destinations are that are not files.
+    pub state_directory: Option<PathBuf>,
+}
+
+/// Why a copy was not made, or not finished.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// One of the sides cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The copy would overwrite what it reads.
+    #[error("{source_name} and {destination} are the same volume; nothing was copied")]
+    SameVolume {
+        /// The source.
+        source_name: String,
+        /// The destination.
+        destination: String,
+    },
+    /// No event loop.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The event loop failed.
+    #[error("waiting for storage failed: {0}")]
+    Wait(io::Error),
+    /// A read failed.
+    #[error("cannot read bytes {start} to {end} of {name}: {source}")]
+    Read {
+        /// The side.
+        name: String,
+        /// First byte.
+        start: u64,
+        /// Behind the last byte.
+        end: u64,
+        /// What the volume said.
+        source: VolumeError,
+    },
+    /// A write failed.
+    #[error("cannot write bytes {start} to {end} of {name}: {source}")]
+    Write {
+        /// The side.
+        name: String,
+        /// First byte.
+        start: u64,
+        /// Behind the last byte.
+        end: u64,
+        /// What the volume said.
+        source: VolumeError,
+    },
+    /// What was written cannot be made durable.
+    #[error("cannot flush {name}: {source}; what was written since the last flush may be lost")]
+    Flush {
+        /// The side.
+        name: String,
+        /// What the volume said.
+        source: VolumeError,
+    },
+    /// The journal the user named cannot be used.
+    #[error("{0}; name another file with --journal")]
+    Journal(#[from] JournalIoError),
+    /// The journal tells of something else.
+    #[error(
+        "cannot go on: {} was written for another copy ({difference}). To copy all of it anew, leave \
+         --resume out", path.display()
+    )]
+    OtherCopy {
+        /// The journal.
+        path: PathBuf,
+        /// What is different.
+        difference: String,
+    },
+    /// The comparison found a difference.
+    #[error(
+        "the copy differs from its source at byte {offset}; copy again, and look for the cause if it stays"
+    )]
+    Differs {
+        /// First byte that differs.
+        offset: u64,
+    },
+    /// Asked to stop.
+    #[error("interrupted")]
+    Interrupted {
+        /// The signal that asked.
+        signal: i32,
+    },
+}
+
+impl CopyError {
+    /// Not an interruption.
+    fn is_failure(&self) -> bool {
+        !matches!(self, Self::Interrupted { .. })
+    }
+}
+
+/// One end of a copy.
+pub(crate) struct Side {
+    pub(crate) volume: Arc<dyn Volume>,
+    /// For messages.
+    pub(crate) name: String,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// As the user named it, without secrets.
+    pub source: String,
+    /// As the user named it, without secrets.
+    pub destination: String,
+    /// Bytes of the source.
+    pub size: u64,
+    /// Everything before is copied, by this run and those before.
+    pub done: u64,
+    /// Where this run began.
+    pub resumed_from: u64,
+    /// Bytes that this run copied, zeros included.
+    pub bytes: u64,
+    /// Of these: read and written.
+    pub data_bytes: u64,
+    /// Of these: zeros that were not sent.
+    pub zero_bytes: u64,
+    /// Bytes of the destination behind the copy, which were left as they are.
+    pub left_alone_bytes: u64,
+    /// How long the copy took, with its flushes and without verification.
+    pub seconds: f64,
+    /// `bytes` by `seconds`.
+    pub bytes_per_second: f64,
+    /// Whether both sides were compared and are the same; `null` when they were not compared.
+    pub verified: Option<bool>,
+    /// How long comparing took.
+    pub verify_seconds: Option<f64>,
+}
+
+/// How a copy ended.
+#[derive(Debug)]
+pub struct Report {
+    /// What was done.
+    pub summary: Summary,
+    /// Whether all of it was.
+    pub result: Result<(), CopyError>,
+    /// The journal from which a later run can go on.
+    pub journal: Option<PathBuf>,
+}
+
+/// Makes a copy. Blocks until it is made, fails or is interrupted.
+pub fn copy(job: &Job, interrupt: &Interrupt, observer: &mut dyn Observer) -> Report {
+    let mut monitor = Monitor::new(observer, interrupt.clone());
+    let mut report = Report {
+        summary: Summary {
+            source: job.source.to_string(),
+            destination: job.destination.to_string(),
+            ..Summary::default()
+        },
+        result: Ok(()),
+        journal: None,
+    };
+    report.result = Ends::open(job).and_then(|ends| ends.copy(job, &mut report, &mut monitor));
+    report
+}
+
+/// Both ends, open and found to fit.
+struct Ends {
+    source: Opened,
+    destination: Opened,
+    size: u64,
+}
+
+impl Ends {
+    fn open(job: &Job) -> Result<Self, CopyError> {
+        let direct = job.settings.direct;
+        if job.source.is_same_file(&job.destination) {
+            return Err(same_volume(job));
+        }
+        let source = Opened::source(&job.source, &job.source_options, direct)?;
+        let size = source.size_bytes();
+        let options = &job.destination_options;
+        let destination = Opened::destination(&job.destination, options, size, direct)?;
+        if source.is_same_volume(&destination) {
+            return Err(same_volume(job));
+        }
+        Ok(Self {
+            source,
+            destination,
+            size,
+        })
+    }
+
+    fn copy(
+        self,
+        job: &Job,
+        report: &mut Report,
+        monitor: &mut Monitor<'_>,
+    ) -> Result<(), CopyError> {
+        report.summary.size = self.size;
+        report.summary.left_alone_bytes = self.destination.size_bytes() - self.size;
+        let record = self.record();
+        let journal = self.journal(job);
+        let (start, found) = match &journal {
+            Some(journal) if job.settings.resume => go_on(journal, &record, monitor)?,
+            _ => (0, false),
+        };
+        if job.settings.resume && !found {
+            monitor.warn("there is no earlier copy to go on with; starting at the beginning");
+        }
+        let journal = usable(journal, job, found, monitor)?;
+        report.summary.resumed_from = start;
+
+        let began = Instant::now();
+        let transferred = Transfer::new(Assignment {
+            source: &self.source.side,
+            destination: &self.destination.side,
+            size: self.size,
+            start,
+            // What an interrupted run has written behind its last checkpoint is not known.
+            zeros_known: self.destination.is_blank() && !found,
+            journal: journal.as_ref().map(|journal| (journal, record)),
+            settings: &job.settings,
+        })?
+        .run(monitor);
+        monitor.tell();
+        report.take_up(&transferred, monitor.progress(), began.elapsed());
+        if transferred.recorded {
+            report.journal = journal.as_ref().map(|journal| journal.path().to_owned());
+        }
+        transferred.result?;
+        if self.source.has_changed() {
+            monitor.warn(
+                "the source was changed while it was copied: the copy may be a mix of old and new",
+            );
+        }
+        if job.settings.verify {
+            self.verify(job, report, monitor)?;
+        }
+        if let Some(journal) = &journal {
+            journal.remove()?;
+        }
+        report.journal = None;
+        Ok(())
+    }
+
+    /// What the journal says besides how far the copy got.
+    fn record(&self) -> Record {
+        Record {
+            source: self.source.identity(true),
+            destination: self.destination.identity(false),
+            size: self.size,
+            block_size: self.source.block_size().max(self.destination.block_size()),
+            done: 0,
+        }
+    }
+
+    fn journal(&self, job: &Job) -> Option<Journal> {
+        let path = job.journal.clone().or_else(|| {
+            self.destination
+                .journal_path(job.state_directory.as_deref())
+        })?;
+        Some(Journal::new(path))
+    }
+
+    fn verify(
+        self,
+        job: &Job,
+        report: &mut Report,
+        monitor: &mut Monitor<'_>,
+    ) -> Result<(), CopyError> {
+        let began = Instant::now();
+        let Self {
+            source,
+            destination,
+            size,
+        } = self;
+        let destination = destination.reopen_uncached()?;
+        let result = Verification::new(Comparison {
+            source: &source.side,
+            destination: &destination.side,
+            size,
+            trust_destination: destination.tells_holes_truly(),
+            settings: &job.settings,
+        })?
+        .run(monitor);
+        monitor.tell();
+        report.summary.verify_seconds = Some(began.elapsed().as_secs_f64());
+        report.summary.verified = match &result {
+            Ok(()) => Some(true),
+            Err(CopyError::Differs { .. }) => Some(false),
+            Err(_) => None,
+        };
+        result
+    }
+}
+
+impl Report {
+    fn take_up(&mut self, transferred: &Transferred, progress: Progress, took: Duration) {
+        let summary = &mut self.summary;
+        summary.done = transferred.done;
+        (summary.data_bytes, summary.zero_bytes) = (progress.data, progress.zeros);
+        summary.bytes = progress.data + progress.zeros;
+        summary.seconds = took.as_secs_f64();
+        if summary.seconds > 0.0 {
+            summary.bytes_per_second = float(summary.bytes) / summary.seconds;
+        }
+    }
+}
+
+/// Where an earlier run got to, and whether there was one.
+fn go_on(
+    journal: &Journal,
+    record: &Record,
+    monitor: &mut Monitor<'_>,
+) -> Result<(u64, bool), CopyError> {
+    let found = match journal.load()? {
+        Found::Nothing => return Ok((0, false)),
+        Found::Damaged(damage) => {
+            let path = journal.path().display();
+            monitor.warn(&format!("{path} is not used: {damage}"));
+            return Ok((0, false));
+        }
+        Found::Record(found) => found,
+    };
+    let other = |what: &str, was: &str, is: &str| {
+        Err(CopyError::OtherCopy {
+            path: journal.path().to_owned(),
+            difference: format!("the {what} was {was} and is now {is}"),
+        })
+    };
+    if found.source != record.source {
+        return other("source", &found.source, &record.source);
+    }
+    if found.destination != record.destination {
+        return other("destination", &found.destination, &record.destination);
+    }
+    if (found.size, found.block_size) != (record.size, record.block_size) {
+        let text =
+            |record: &Record| format!("{} bytes in blocks of {}", record.size, record.block_size);
+        return other("size", &text(&found), &text(record));
+    }
+    Ok((found.done, true))
+}
+
+/// The journal, if it can be written. One left by another copy is taken away: what it says is not so
+/// any more once this one writes.
+fn usable(
+    journal: Option<Journal>,
+    job: &Job,
+    in_use: bool,
+    monitor: &mut Monitor<'_>,
+) -> Result<Option<Journal>, CopyError> {
+    let Some(journal) = journal else {
+        monitor.warn("there is no place for a journal; an interrupted copy has to start over. Name one with --journal");
+        return Ok(None);
+    };
+    if !in_use {
+        journal.remove()?;
+    }
+    match journal.probe() {
+        Ok(()) => Ok(Some(journal)),
+        Err(error) if job.journal.is_some() => Err(error.into()),
+        Err(error) => {
+            monitor.warn(&format!(
+                "{error}: an interrupted copy has to start over. Name another place with --journal"
+            ));
+            Ok(None)
+        }
+    }
+}
+
+fn same_volume(job: &Job) -> CopyError {
+    CopyError::SameVolume {
+        source_name: job.source.to_string(),
+        destination: job.destination.to_string(),
+    }
+}
+
+/// For rates only.
+fn float(bytes: u64) -> f64 {
+    const HALF: u64 = 1 << 32;
+    let part = |bits: u64| f64::from(u32::try_from(bits).expect("half of the bits"));
+    part(bytes / HALF) * 4_294_967_296.0 + part(bytes % HALF)
+}

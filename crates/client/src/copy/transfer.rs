@@ -1,0 +1,640 @@
+//! The copy itself: chunks are read at the source and written at the destination, many at once.
+//!
+//! Each chunk has a slot, and a slot one buffer, in which its bytes arrive and from which they are
+//! written:
+//!
+//! ```text
+//! data ─► Reading ─┬─────────────────────► cut into runs ─► Writing (run after run) ─► done
+//!                  └─► ReadingTail (rest of the last block of the destination) ─┘
+//! zeros ─► known to be there: done
+//!       └► Writing (zeros)  ─► done
+//! ```
+//!
+//! A checkpoint runs beside the copy: everything before some offset is done ─► flush ─► the journal
+//! says so. What is written after the flush began is not in it.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use longshore_reactor::buffer::Buffer;
+use longshore_volume::{ByteOffset, Durability, Operation, Outcome, Volume, VolumeError};
+
+use super::driver::{Driver, Finished};
+use super::journal::{Journal, JournalIoError, Record};
+use super::monitor::{Monitor, Phase};
+use super::pace::Pace;
+use super::plan::{Plan, Step};
+use super::zeros::{self, Run};
+use super::{CopyError, Settings, Side};
+
+/// Longest sleep: signals and clocks are looked at so often.
+const TURN_MAX: Duration = Duration::from_millis(100);
+
+/// What a transfer is about.
+pub(super) struct Assignment<'a> {
+    pub(super) source: &'a Side,
+    pub(super) destination: &'a Side,
+    /// Bytes to copy; the destination has as many.
+    pub(super) size: u64,
+    /// Everything before was copied by an earlier run.
+    pub(super) start: u64,
+    /// The destination reads as zeros wherever nothing was written.
+    pub(super) zeros_known: bool,
+    /// Where to keep how far it got, and what it says besides.
+    pub(super) journal: Option<(&'a Journal, Record)>,
+    pub(super) settings: &'a Settings,
+}
+
+/// How far a transfer came.
+#[derive(Debug)]
+pub(super) struct Transferred {
+    /// Everything before is at the destination, and flushed if `result` is `Ok` or there is a
+    /// journal that says so.
+    pub(super) done: u64,
+    /// The journal says so.
+    pub(super) recorded: bool,
+    pub(super) result: Result<(), CopyError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Reading,
+    ReadingTail,
+    Writing,
+}
+
+struct Slot {
+    state: State,
+    /// What it copies, in bytes of the volumes.
+    range: Range<u64>,
+    buffer: Option<Buffer>,
+    /// What is to be written of the range.
+    runs: Vec<Run>,
+    /// The one under way.
+    run: usize,
+    /// How much of a run of zeros was written as data.
+    run_done: usize,
+    /// The buffer was filled with zeros.
+    blank: bool,
+}
+
+enum Checkpoint {
+    Resting {
+        since: Instant,
+    },
+    Flushing {
+        done: u64,
+    },
+    Storing {
+        done: u64,
+        thread: JoinHandle<Result<(), JournalIoError>>,
+    },
+}
+
+/// See the module documentation.
+pub(super) struct Transfer<'a> {
+    task: Assignment<'a>,
+    driver: Driver,
+    plan: Plan,
+    pace: Pace,
+    slots: Vec<Slot>,
+    idle: Vec<usize>,
+    /// The destination refused to write zeros that are not sent.
+    zeroes_unsupported: bool,
+    checkpoint: Checkpoint,
+    /// What the journal says.
+    recorded: Option<u64>,
+    journal_broken: bool,
+    stop: Option<CopyError>,
+    /// Lowest offset of what failed.
+    failed_at: u64,
+}
+
+impl<'a> Transfer<'a> {
+    pub(super) fn new(task: Assignment<'a>) -> Result<Self, CopyError> {
+        let settings = task.settings;
+        let parallel = settings.parallel;
+        let block = |side: &Side| u64::from(side.volume.geometry().block_size);
+        let alignment = block(task.source).max(block(task.destination));
+        let telling = !settings.thick && task.source.volume.characteristics().unmapped_reads_zeros;
+        let slot = |_| Slot {
+            state: State::Idle,
+            range: 0..0,
+            buffer: Some(Buffer::allocate(in_memory(settings.chunk))),
+            runs: Vec::new(),
+            run: 0,
+            run_done: 0,
+            blank: false,
+        };
+        let now = Instant::now();
+        Ok(Self {
+            driver: Driver::new(settings.engine, parallel + 2)?,
+            plan: Plan::new(task.start..task.size, settings.chunk, alignment, telling),
+            pace: Pace::new(settings.rate, settings.chunk, now),
+            slots: (0..parallel).map(slot).collect(),
+            idle: (0..parallel).rev().collect(),
+            zeroes_unsupported: false,
+            checkpoint: Checkpoint::Resting { since: now },
+            recorded: None,
+            journal_broken: false,
+            stop: None,
+            failed_at: u64::MAX,
+            task,
+        })
+    }
+
+    fn extent_place(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn flush_place(&self) -> usize {
+        self.slots.len() + 1
+    }
+
+    /// Copies until the end, a failure or an interruption. Nothing is under way when it returns.
+    pub(super) fn run(mut self, monitor: &mut Monitor<'_>) -> Transferred {
+        monitor.begin(Phase::Copying, self.task.start, self.task.size);
+        if let Err(error) = self.pump(monitor) {
+            self.fail(0, error);
+        }
+        self.finish(monitor)
+    }
+
+    fn pump(&mut self, monitor: &mut Monitor<'_>) -> Result<(), CopyError> {
+        loop {
+            let now = Instant::now();
+            if let Some(signal) = monitor.interrupted()
+                && self.stop.is_none()
+            {
+                self.stop = Some(CopyError::Interrupted { signal });
+            }
+            let pause = self.start_work(now, monitor);
+            self.drive_checkpoint(now, monitor);
+            let mut timeout = pause.min(TURN_MAX);
+            while let Some(finished) = self.driver.finished() {
+                self.advance(finished, monitor);
+                // There are idle slots now.
+                timeout = Duration::ZERO;
+            }
+            let idle = self.idle.len() == self.slots.len() && self.driver.in_flight() == 0;
+            let over = self.stop.is_some() || self.plan.is_finished();
+            if idle && over {
+                return Ok(());
+            }
+            monitor.tick(now);
+            self.driver.wait(timeout).map_err(CopyError::Wait)?;
+        }
+    }
+
+    /// Gives idle slots something to do. Returns how long the pace has it wait for the next.
+    fn start_work(&mut self, now: Instant, monitor: &mut Monitor<'_>) -> Duration {
+        if self.stop.is_some() {
+            return TURN_MAX;
+        }
+        self.ask();
+        while let Some(slot) = self.idle.last().copied() {
+            if let Some(pause) = self.pace.pause(now) {
+                return pause;
+            }
+            match self.plan.next() {
+                Step::Data(range) => {
+                    self.pace.spend(range.end - range.start);
+                    self.idle.pop();
+                    self.read(slot, range);
+                }
+                Step::Zeros(range) if self.task.zeros_known => {
+                    monitor.count_zeros(range.end - range.start);
+                }
+                Step::Zeros(range) => {
+                    self.idle.pop();
+                    self.write_zeros(slot, range);
+                }
+                Step::Wait | Step::Finished => break,
+            }
+            self.ask();
+        }
+        TURN_MAX
+    }
+
+    fn ask(&mut self) {
+        if let Some(range) = self.plan.question() {
+            let operation = Operation::ExtentStatus {
+                offset: ByteOffset(range.start),
+                length: range.end - range.start,
+            };
+            let place = self.extent_place();
+            self.driver
+                .start(place, &self.task.source.volume, operation, None);
+        }
+    }
+
+    fn read(&mut self, number: usize, range: Range<u64>) {
+        let slot = &mut self.slots[number];
+        let length = in_memory(range.end - range.start);
+        slot.state = State::Reading;
+        slot.range = range;
+        slot.blank = false;
+        let buffer = slot.buffer.take().expect("an idle slot has its buffer");
+        let operation = Operation::Read {
+            offset: ByteOffset(slot.range.start),
+        };
+        let payload = Some((buffer, 0..length));
+        self.driver
+            .start(number, &self.task.source.volume, operation, payload);
+    }
+
+    fn write_zeros(&mut self, number: usize, range: Range<u64>) {
+        let slot = &mut self.slots[number];
+        slot.runs.clear();
+        slot.runs.push(Run {
+            range: 0..in_memory(range.end - range.start),
+            zeros: true,
+        });
+        slot.range = range;
+        (slot.run, slot.run_done) = (0, 0);
+        self.write_run(number);
+    }
+
+    /// A request is over.
+    fn advance(&mut self, finished: Finished, monitor: &mut Monitor<'_>) {
+        let number = finished.place;
+        if number == self.extent_place() {
+            return match finished.result {
+                Ok(Outcome::Extent { length, state }) if length > 0 => {
+                    self.plan.answer(length, state);
+                }
+                // If the source cannot be reached, reading will say so better.
+                _ => self.plan.no_answer(),
+            };
+        }
+        if number == self.flush_place() {
+            return self.flushed(finished.result);
+        }
+        match self.slots[number].state {
+            State::Idle => unreachable!("an idle slot has nothing under way"),
+            State::Reading => self.was_read(number, finished, monitor),
+            State::ReadingTail => self.tail_was_read(number, finished, monitor),
+            State::Writing => self.was_written(number, finished, monitor),
+        }
+    }
+
+    fn was_read(&mut self, number: usize, finished: Finished, monitor: &mut Monitor<'_>) {
+        let slot = &mut self.slots[number];
+        slot.buffer = finished.buffer;
+        let range = slot.range.clone();
+        if let Err(source) = finished.result {
+            return self.slot_failed(number, |names| CopyError::Read {
+                name: names.source.name.clone(),
+                start: range.start,
+                end: range.end,
+                source,
+            });
+        }
+        if self.tail_length(&range) > 0 {
+            self.read_tail(number);
+        } else {
+            self.cut(number, monitor);
+        }
+    }
+
+    /// Bytes that are missing at the end of the range to whole blocks of the destination.
+    fn tail_length(&self, range: &Range<u64>) -> u64 {
+        let block = u64::from(self.task.destination.volume.geometry().block_size);
+        range.end.next_multiple_of(block) - range.end
+    }
+
+    /// The source ends within a block of the destination: what is behind stays as it is.
+    fn read_tail(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        slot.state = State::ReadingTail;
+        let block = self.task.destination.volume.geometry().block_size;
+        let offset = slot.range.end - slot.range.end % u64::from(block);
+        let length = in_memory(u64::from(block));
+        let operation = Operation::Read {
+            offset: ByteOffset(offset),
+        };
+        let payload = Some((Buffer::allocate(length), 0..length));
+        self.driver
+            .start(number, &self.task.destination.volume, operation, payload);
+    }
+
+    fn tail_was_read(&mut self, number: usize, finished: Finished, monitor: &mut Monitor<'_>) {
+        let range = self.slots[number].range.clone();
+        if let Err(source) = finished.result {
+            return self.slot_failed(number, |names| CopyError::Read {
+                name: names.destination.name.clone(),
+                start: range.end,
+                end: range.end,
+                source,
+            });
+        }
+        let tail = finished.buffer.expect("a read gives its buffer back");
+        let missing = in_memory(self.tail_length(&range));
+        let length = in_memory(range.end - range.start);
+        let buffer = self.slots[number].buffer.as_mut();
+        let buffer = buffer.expect("the slot kept its buffer");
+        buffer[length..length + missing].copy_from_slice(&tail[tail.len() - missing..]);
+        self.cut(number, monitor);
+    }
+
+    fn cut(&mut self, number: usize, monitor: &mut Monitor<'_>) {
+        let padding = in_memory(self.tail_length(&self.slots[number].range));
+        let thick = self.task.settings.thick;
+        let slot = &mut self.slots[number];
+        let length = in_memory(slot.range.end - slot.range.start) + padding;
+        (slot.run, slot.run_done) = (0, 0);
+        if thick {
+            slot.runs.clear();
+            slot.runs.push(Run {
+                range: 0..length,
+                zeros: false,
+            });
+        } else {
+            let buffer = slot.buffer.as_ref().expect("its bytes are there");
+            zeros::cut(&buffer[..length], &mut slot.runs);
+        }
+        self.next_run(number, monitor);
+    }
+
+    /// Writes the next run, or ends the slot's work.
+    fn next_run(&mut self, number: usize, monitor: &mut Monitor<'_>) {
+        loop {
+            let slot = &mut self.slots[number];
+            let Some(run) = slot.runs.get(slot.run) else {
+                return self.release(number);
+            };
+            if !(run.zeros && self.task.zeros_known) {
+                return self.write_run(number);
+            }
+            monitor.count_zeros(part_of(&slot.range, &run.range));
+            slot.run += 1;
+        }
+    }
+
+    fn write_run(&mut self, number: usize) {
+        let zeroes_unsupported = self.zeroes_unsupported;
+        let slot = &mut self.slots[number];
+        slot.state = State::Writing;
+        let run = &slot.runs[slot.run];
+        let start = run.range.start + slot.run_done;
+        let offset = ByteOffset(slot.range.start + in_volume(start));
+        let durability = Durability::Cached;
+        let (operation, payload) = if !run.zeros {
+            let buffer = slot.buffer.take().expect("its bytes are there");
+            let write = Operation::Write { offset, durability };
+            (write, Some((buffer, start..run.range.end)))
+        } else if zeroes_unsupported {
+            let mut buffer = slot.buffer.take().expect("the slot has its buffer");
+            // Within a chunk that was read, the bytes of the run are the zeros that were found.
+            if !slot.blank && slot.runs.len() == 1 {
+                buffer.fill(0);
+                slot.blank = true;
+            }
+            let place = if slot.runs.len() == 1 {
+                0..buffer.len().min(run.range.end - start)
+            } else {
+                start..run.range.end
+            };
+            (
+                Operation::Write { offset, durability },
+                Some((buffer, place)),
+            )
+        } else {
+            let zeroes = Operation::WriteZeroes {
+                offset,
+                length: in_volume(run.range.end - start),
+                may_unmap: true,
+                durability,
+            };
+            (zeroes, None)
+        };
+        self.driver
+            .start(number, &self.task.destination.volume, operation, payload);
+    }
+
+    fn was_written(&mut self, number: usize, finished: Finished, monitor: &mut Monitor<'_>) {
+        let slot = &mut self.slots[number];
+        let sent_as_data = finished.buffer.is_some();
+        if let Some(buffer) = finished.buffer {
+            slot.buffer = Some(buffer);
+        }
+        let run = slot.runs[slot.run].clone();
+        match finished.result {
+            Ok(_) => {}
+            Err(VolumeError::Unsupported) if run.zeros && !sent_as_data => {
+                self.zeroes_unsupported = true;
+                return self.write_run(number);
+            }
+            Err(source) => {
+                let at = slot.range.start;
+                let (start, end) = (
+                    at + in_volume(run.range.start),
+                    at + in_volume(run.range.end),
+                );
+                return self.slot_failed(number, |names| CopyError::Write {
+                    name: names.destination.name.clone(),
+                    start,
+                    end,
+                    source,
+                });
+            }
+        }
+        if run.zeros && sent_as_data && slot.runs.len() == 1 {
+            let room = slot.buffer.as_ref().map_or(0, |buffer| buffer.len());
+            slot.run_done += room.min(run.range.len() - slot.run_done);
+            if slot.run_done < run.range.len() {
+                return self.write_run(number);
+            }
+        }
+        let length = part_of(&slot.range, &run.range);
+        (slot.run, slot.run_done) = (slot.run + 1, 0);
+        if run.zeros {
+            monitor.count_zeros(length);
+        } else {
+            monitor.count_data(length);
+        }
+        self.next_run(number, monitor);
+    }
+
+    fn release(&mut self, number: usize) {
+        self.slots[number].state = State::Idle;
+        self.idle.push(number);
+    }
+
+    fn slot_failed(&mut self, number: usize, error: impl FnOnce(&Assignment<'a>) -> CopyError) {
+        let error = error(&self.task);
+        self.fail(self.slots[number].range.start, error);
+        let chunk = in_memory(self.task.settings.chunk);
+        self.slots[number]
+            .buffer
+            .get_or_insert_with(|| Buffer::allocate(chunk));
+        self.release(number);
+    }
+
+    /// Has the copy stop. What is at and behind `offset` does not count as done.
+    fn fail(&mut self, offset: u64, error: CopyError) {
+        // The lowest offset is the one to look at.
+        if offset < self.failed_at || !matches!(self.stop, Some(ref stop) if stop.is_failure()) {
+            self.stop = Some(error);
+        }
+        self.failed_at = self.failed_at.min(offset);
+    }
+
+    /// Everything before is at the destination.
+    fn done(&self) -> u64 {
+        self.slots
+            .iter()
+            .filter(|slot| slot.state != State::Idle)
+            .map(|slot| slot.range.start)
+            .fold(self.plan.position().min(self.failed_at), u64::min)
+    }
+
+    // ---- checkpoints
+
+    fn drive_checkpoint(&mut self, now: Instant, monitor: &mut Monitor<'_>) {
+        match &self.checkpoint {
+            Checkpoint::Resting { since } => {
+                let due = now.duration_since(*since) >= self.task.settings.checkpoint;
+                let wanted = self.task.journal.is_some() && !self.journal_broken;
+                let done = self.done();
+                if due && wanted && self.stop.is_none() && done > self.recorded.unwrap_or(0) {
+                    self.checkpoint = Checkpoint::Flushing { done };
+                    let place = self.flush_place();
+                    let volume = &self.task.destination.volume;
+                    self.driver.start(place, volume, Operation::Flush, None);
+                }
+            }
+            Checkpoint::Storing { thread, .. } if thread.is_finished() => self.stored(monitor),
+            Checkpoint::Flushing { .. } | Checkpoint::Storing { .. } => {}
+        }
+    }
+
+    /// The flush of a checkpoint is over; the journal is written by a thread of its own, since other
+    /// writers to its file system may hold it up.
+    fn flushed(&mut self, result: Result<Outcome, VolumeError>) {
+        let Checkpoint::Flushing { done } = self.checkpoint else {
+            unreachable!("a flush belongs to a checkpoint")
+        };
+        self.checkpoint = Checkpoint::Resting {
+            since: Instant::now(),
+        };
+        if let Err(source) = result {
+            let name = self.task.destination.name.clone();
+            // Nothing since the last flush is safe.
+            let safe = self.recorded.unwrap_or(self.task.start);
+            return self.fail(safe, CopyError::Flush { name, source });
+        }
+        if let Some((journal, record)) = &self.task.journal {
+            let (journal, record) = (
+                (*journal).clone(),
+                Record {
+                    done,
+                    ..record.clone()
+                },
+            );
+            let thread = std::thread::spawn(move || journal.store(&record));
+            self.checkpoint = Checkpoint::Storing { done, thread };
+        }
+    }
+
+    fn stored(&mut self, monitor: &mut Monitor<'_>) {
+        let resting = Checkpoint::Resting {
+            since: Instant::now(),
+        };
+        let Checkpoint::Storing { done, thread } = std::mem::replace(&mut self.checkpoint, resting)
+        else {
+            return;
+        };
+        match thread.join().expect("storing a journal does not panic") {
+            Ok(()) => self.recorded = Some(done),
+            Err(error) => self.journal_failed(&error, monitor),
+        }
+    }
+
+    fn journal_failed(&mut self, error: &JournalIoError, monitor: &mut Monitor<'_>) {
+        self.journal_broken = true;
+        monitor.warn(&format!(
+            "{error}; the copy goes on, but it cannot be resumed from where it is"
+        ));
+    }
+
+    /// Nothing is read or written any more: flushes, and writes the journal if there is more to do.
+    fn finish(mut self, monitor: &mut Monitor<'_>) -> Transferred {
+        if matches!(self.checkpoint, Checkpoint::Storing { .. }) {
+            self.stored(monitor);
+        }
+        let done = self.done();
+        let flush_failed = matches!(self.stop, Some(CopyError::Flush { .. }));
+        let wrote = done > self.task.start;
+        if !flush_failed && (self.stop.is_none() || wrote) {
+            match self.flush() {
+                Ok(()) => self.record(done, monitor),
+                Err(error) => {
+                    let safe = self.recorded.unwrap_or(self.task.start);
+                    let first = self.stop.take();
+                    self.stop = first.filter(CopyError::is_failure).or(Some(error));
+                    self.failed_at = self.failed_at.min(safe);
+                }
+            }
+        }
+        let done = self.done();
+        Transferred {
+            done,
+            recorded: self.recorded == Some(done),
+            result: self.stop.map_or(Ok(()), Err),
+        }
+    }
+
+    /// Only what a later run needs: a finished copy that is not to be verified has no journal.
+    fn record(&mut self, done: u64, monitor: &mut Monitor<'_>) {
+        let needed = self.stop.is_some() || self.task.settings.verify;
+        if let Some((journal, record)) = &self.task.journal
+            && needed
+            && done > 0
+        {
+            let record = Record {
+                done,
+                ..record.clone()
+            };
+            match journal.store(&record) {
+                Ok(()) => self.recorded = Some(done),
+                Err(error) => self.journal_failed(&error, monitor),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), CopyError> {
+        let place = self.flush_place();
+        let volume: &Arc<dyn Volume> = &self.task.destination.volume;
+        self.driver.start(place, volume, Operation::Flush, None);
+        loop {
+            if let Some(finished) = self.driver.finished() {
+                return finished
+                    .result
+                    .map(|_| ())
+                    .map_err(|source| CopyError::Flush {
+                        name: self.task.destination.name.clone(),
+                        source,
+                    });
+            }
+            self.driver.wait(TURN_MAX).map_err(CopyError::Wait)?;
+        }
+    }
+}
+
+/// Bytes of a run that count: not what stands behind the end of the source in its last block.
+fn part_of(range: &Range<u64>, run: &Range<usize>) -> u64 {
+    let length = range.end - range.start;
+    in_volume(run.end).min(length) - in_volume(run.start).min(length)
+}
+
+fn in_memory(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a chunk, or a piece of zeros, fits in memory")
+}
+
+fn in_volume(bytes: usize) -> u64 {
+    u64::try_from(bytes).expect("usize is at most 64 bits wide")
+}
