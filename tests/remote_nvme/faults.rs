@@ -474,6 +474,36 @@ fn a_path_that_changes_its_state_is_news() {
 }
 
 #[test]
+fn a_path_that_opens_without_a_word_is_news_all_the_same() {
+    // Read when attaching, for the event, and then by itself.
+    let mut attachment = attach(with_ana(&[3, 3, 3, 1]));
+    assert!(!attachment.control.access().is_usable());
+    let expected = Notice::AccessChanged(AccessState::Optimized);
+    assert_eq!(news(&mut attachment), Ok(vec![expected]));
+}
+
+#[test]
+fn a_controller_that_keeps_its_access_states_to_itself_is_usable() {
+    let fake = Fake::new(|arrived| {
+        if arrived.is_log_page(0x0c) {
+            return Some(Answer::End(Status::INVALID_LOG_PAGE.do_not_retry(), 0));
+        }
+        let mut page = vec![0; 4096];
+        if arrived.is_identify(1) {
+            page[76] = 1 << 3;
+        } else if arrived.is_identify(0) {
+            page[0] = 100;
+            page[92] = 1;
+            page[130] = 9;
+        } else {
+            return None;
+        }
+        Some(Answer::Data(page))
+    });
+    assert!(attach(fake.start()).control.access().is_usable());
+}
+
+#[test]
 fn events_without_end_are_not_listened_to() {
     let fake = Fake::new(|arrived| {
         let is_request = arrived.is_admin(admin::ASYNC_EVENT_REQUEST);

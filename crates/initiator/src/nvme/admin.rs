@@ -21,7 +21,7 @@ use super::identify::{
     cns, namespace_list,
 };
 use super::identity::HostIdentity;
-use super::link::{Answer, DATA_BYTES_MAX, Deadline, Link, LinkError};
+use super::link::{Answer, Deadline, Link, LinkError};
 use super::log_page::{ANA_GROUPS_ONLY, HEALTH_BYTES, Health, ana_log_bytes, ana_state, lid};
 use super::refusal;
 use crate::error::{Error, Failure, Lost};
@@ -31,9 +31,6 @@ use crate::url::HostPort;
 
 /// Entries of an admin queue: the least that Connect takes.
 const ADMIN_ENTRIES: u16 = 32;
-
-/// Longest part of a log page that is read at a time. Every controller takes that much.
-const LOG_PART_BYTES: u32 = 4096;
 
 /// However long a controller says it needs to become ready, so long is waited at most.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -152,8 +149,8 @@ impl Admin {
         keep_alive: Duration,
         options: &Options,
     ) -> Result<Self, Error> {
-        let deadline = Deadline::after(options.timeouts.login);
         let (stream, address) = crate::connect::connect(portal, options.timeouts.connect)?;
+        let deadline = Deadline::after(options.timeouts.login);
         let config = ConnectionConfig {
             digests: digests(options),
             hpda: options.nvme.hpda.min(31),
@@ -487,30 +484,10 @@ impl Admin {
         self.whole("Get Log Page", data, length)
     }
 
-    /// The same, in parts that every controller takes, where it can be read in parts.
-    pub(super) fn log_page_in_parts(
-        &mut self,
-        page: u8,
-        parameter: u8,
-        length: u32,
-        in_parts: bool,
-    ) -> Result<Vec<u8>, Error> {
-        let length = length.min(DATA_BYTES_MAX);
-        if !in_parts {
-            return self.log_page(page, parameter, 0, length);
-        }
-        let mut log = Vec::new();
-        while let Some(left) = length.checked_sub(u32::try_from(log.len()).expect("bounded"))
-            && left > 0
-        {
-            let offset = u64::try_from(log.len()).expect("bounded");
-            let part = self.log_page(page, parameter, offset, left.min(LOG_PART_BYTES))?;
-            log.extend(part);
-        }
-        Ok(log)
-    }
-
     /// The state of an ANA group, if the log page has it.
+    ///
+    /// It is read in one transfer: nvmet of Linux does not look at offsets into this page. `most`: bytes of a
+    /// transfer; what does not fit is left out.
     ///
     /// # Errors
     /// The connection's, or it is refused.
@@ -518,10 +495,10 @@ impl Admin {
         &mut self,
         controller: &IdentifyController,
         group: u32,
+        most: u32,
     ) -> Result<Option<AccessState>, Error> {
-        let length = ana_log_bytes(controller.ana_groups);
-        let in_parts = controller.log_pages_in_parts;
-        let log = self.log_page_in_parts(lid::ANA, ANA_GROUPS_ONLY, length, in_parts)?;
+        let length = ana_log_bytes(controller.ana_groups, most);
+        let log = self.log_page(lid::ANA, ANA_GROUPS_ONLY, 0, length)?;
         Ok(ana_state(&log, group))
     }
 
@@ -608,9 +585,9 @@ impl Admin {
     ) -> Result<(Link, Answer), Error> {
         let portal = &self.portal;
         let options = &self.options;
-        let deadline = Deadline::after(options.timeouts.login);
         let to = HostPort::from(self.address);
         let (stream, _) = crate::connect::connect(&to, options.timeouts.connect)?;
+        let deadline = Deadline::after(options.timeouts.login);
         let config = ConnectionConfig {
             digests: digests(options),
             hpda: options.nvme.hpda.min(31),

@@ -5,7 +5,7 @@
 //! | Namespace Attribute Changed | changed namespaces are read (log page 04h), ours is identified | capacity, access or volumes changed |
 //! | ANA Change | the ANA log page is read (0Ch) | access changed |
 //! | another event | its log page is read, so that the next can come | other |
-//! | half of KATO has passed | Keep Alive, and a look at CSTS | |
+//! | half of KATO has passed, or as much silence as is allowed | Keep Alive, a look at CSTS, and at ANA while the path is closed | |
 //! | no answer in time, CSTS.CFS | | the attachment is lost |
 //!
 //! [`Control::drive`] never waits: commands have errands, and their answers are dealt with when they come.
@@ -68,10 +68,14 @@ pub struct Control {
     io: IoSettings,
     access: Option<AccessState>,
     underway: Vec<Underway>,
-    /// Between Keep Alives; `None`: none are sent.
+    /// Keep Alive is sent.
+    keeps_alive: bool,
+    /// Between two looks at whether the controller is there; `None`: nobody looks.
     beat: Option<Duration>,
     next_beat: Option<Instant>,
     events: EventRate,
+    /// What nobody was told yet.
+    news: Vec<Notice>,
 }
 
 /// How many events have come in the current second.
@@ -97,16 +101,24 @@ impl Control {
             admin.ask_for_notices(wanted)?;
         }
         let keep_alive = admin.keep_alive();
+        let silence = silence(&admin);
         let beats = !keep_alive.is_zero() && facts.controller.keep_alive_granularity != 0;
         let mut control = Self {
             access: None,
-            beat: beats.then(|| keep_alive / 2),
+            keeps_alive: beats,
+            // Often enough for the controller, and to notice its silence as soon as is asked for.
+            beat: match (beats, silence) {
+                (true, Some(silence)) => Some((keep_alive / 2).min(silence)),
+                (true, None) => Some(keep_alive / 2),
+                (false, silence) => silence,
+            },
             next_beat: None,
             underway: Vec::new(),
             events: EventRate {
                 since: Instant::now(),
                 count: 0,
             },
+            news: Vec::new(),
             admin,
             facts,
             plan: *plan,
@@ -116,7 +128,7 @@ impl Control {
         for _ in 0..requests.min(EVENT_REQUESTS_MAX) {
             control.request_event()?;
         }
-        control.read_access()?;
+        control.access = control.read_access()?;
         control.next_beat = control.beat.map(|beat| Instant::now() + beat);
         Ok(control)
     }
@@ -135,14 +147,29 @@ impl Control {
         }
     }
 
-    /// Reads the state of the namespace's ANA group, and waits for it.
-    fn read_access(&mut self) -> Result<(), Error> {
-        if self.facts.has_ana() {
-            let group = self.facts.namespace.ana_group;
-            let state = self.admin.access_state(&self.facts.controller, group)?;
-            self.access = state.or(self.access);
+    /// Reads the state of the namespace's ANA group, and waits for it. A controller that keeps it to itself is
+    /// taken as it is.
+    fn read_access(&mut self) -> Result<Option<AccessState>, Error> {
+        if !self.facts.has_ana() {
+            return Ok(None);
         }
-        Ok(())
+        let group = self.facts.namespace.ana_group;
+        let most = self.facts.transfer_bytes();
+        match self.admin.access_state(&self.facts.controller, group, most) {
+            Err(error @ Error::Command { .. }) => {
+                debug!("{error}");
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// Another state is news, however it became known.
+    fn set_access(&mut self, state: AccessState) {
+        if self.access != Some(state) {
+            self.access = Some(state);
+            self.news.push(Notice::AccessChanged(state));
+        }
     }
 
     /// The socket on which news come.
@@ -175,9 +202,8 @@ impl Control {
     /// # Errors
     /// The association is of no use any more.
     pub fn drive(&mut self, now: Instant) -> Result<Vec<Notice>, Lost> {
-        let mut news = Vec::new();
         self.admin.link.pump()?;
-        self.take_answers(now, &mut news)?;
+        self.take_answers(now)?;
         if self.next_beat.is_some_and(|at| at <= now) {
             self.beat(now)?;
         }
@@ -186,7 +212,7 @@ impl Control {
             return Err(Lost::Silent);
         }
         self.admin.link.pump()?;
-        Ok(news)
+        Ok(std::mem::take(&mut self.news))
     }
 
     /// Keep Alive, and a look at CSTS: a controller that has failed may go on answering.
@@ -199,19 +225,26 @@ impl Control {
             return Ok(());
         }
         let until = Some(now + self.patience());
-        self.begin(Errand::KeepAlive, &commands::keep_alive(), until)?;
+        if self.keeps_alive {
+            self.begin(Errand::KeepAlive, &commands::keep_alive(), until)?;
+        }
         let status = commands::property_get(Property::CSTS);
-        self.begin(Errand::Status, &status, until)
+        self.begin(Errand::Status, &status, until)?;
+        // A path that was closed may open without a word.
+        if self.access().is_usable() {
+            return Ok(());
+        }
+        self.ask_for_access(now)
     }
 
-    /// How long an answer may take: what a request may, and no longer than the controller would wait for us.
+    /// How long an answer may take: what a request may, and no longer than silence may last.
     fn patience(&self) -> Duration {
         let request = self.admin.options().timeouts.request;
-        match self.beat {
-            Some(beat) => request.min(beat * 2),
-            None => request,
-        }
-        .max(Duration::from_millis(100))
+        let silence = silence(&self.admin).filter(|_| self.beat.is_some());
+        silence
+            .unwrap_or(request)
+            .min(request)
+            .max(Duration::from_millis(100))
     }
 
     fn is_underway(&self, errand: Errand) -> bool {
@@ -242,7 +275,7 @@ impl Control {
         self.begin(errand, command, until)
     }
 
-    fn take_answers(&mut self, now: Instant, news: &mut Vec<Notice>) -> Result<(), Lost> {
+    fn take_answers(&mut self, now: Instant) -> Result<(), Lost> {
         while let Some((ticket, answer)) = self.admin.link.next_ended() {
             let known = self
                 .underway
@@ -251,18 +284,12 @@ impl Control {
             // Answers nobody waits for any more are those of questions that ended with an error.
             let Some(known) = known else { continue };
             let errand = self.underway.swap_remove(known).errand;
-            self.take_answer(errand, &answer, now, news)?;
+            self.take_answer(errand, &answer, now)?;
         }
         Ok(())
     }
 
-    fn take_answer(
-        &mut self,
-        errand: Errand,
-        answer: &Answer,
-        now: Instant,
-        news: &mut Vec<Notice>,
-    ) -> Result<(), Lost> {
+    fn take_answer(&mut self, errand: Errand, answer: &Answer, now: Instant) -> Result<(), Lost> {
         let failed = !answer.status.is_success();
         if failed {
             debug!("{errand:?} of {}: {}", self.admin.portal(), answer.status);
@@ -270,33 +297,27 @@ impl Control {
         match errand {
             // A controller that takes fewer requests than it says, or none, is left in peace.
             Errand::Event if failed => {}
-            Errand::Event => self.take_event(AsyncEvent::decode(answer.result), now, news)?,
+            Errand::Event => self.take_event(AsyncEvent::decode(answer.result), now)?,
             Errand::KeepAlive if failed => {
                 let reason = format!("Keep Alive failed: {}", answer.status);
                 return Err(CloseCause::Peer(reason).into());
             }
             Errand::Status => check_status(ControllerStatus(answer.result), failed)?,
             Errand::KeepAlive | Errand::Acknowledge => {}
-            Errand::ChangedNamespaces => self.take_changed(answer, failed, now, news)?,
-            Errand::Namespace => self.take_namespace(answer, failed, now, news)?,
+            Errand::ChangedNamespaces => self.take_changed(answer, failed, now)?,
+            Errand::Namespace => self.take_namespace(answer, failed, now)?,
             Errand::Ana if failed => {}
             Errand::Ana => {
-                let state = ana_state(&answer.data, self.facts.namespace.ana_group);
-                if let Some(state) = state.filter(|state| Some(*state) != self.access) {
-                    self.access = Some(state);
-                    news.push(Notice::AccessChanged(state));
+                let group = self.facts.namespace.ana_group;
+                if let Some(state) = ana_state(&answer.data, group) {
+                    self.set_access(state);
                 }
             }
         }
         Ok(())
     }
 
-    fn take_event(
-        &mut self,
-        event: AsyncEvent,
-        now: Instant,
-        news: &mut Vec<Notice>,
-    ) -> Result<(), Lost> {
+    fn take_event(&mut self, event: AsyncEvent, now: Instant) -> Result<(), Lost> {
         self.events.count(now)?;
         self.begin(Errand::Event, &commands::async_event_request(), None)?;
         let all = NamespaceId::BROADCAST;
@@ -308,11 +329,11 @@ impl Control {
             }
             AsyncEventKind::Ana => self.ask_for_access(now),
             AsyncEventKind::Discovery => {
-                news.push(Notice::VolumesChanged);
+                self.news.push(Notice::VolumesChanged);
                 Ok(())
             }
             AsyncEventKind::Other => {
-                news.push(Notice::Other(format!(
+                self.news.push(Notice::Other(format!(
                     "the controller reports an event, see log page {:02x}h",
                     event.log_page
                 )));
@@ -330,31 +351,24 @@ impl Control {
             return Ok(());
         }
         let groups = self.facts.controller.ana_groups;
-        // In one transfer: what does not fit is left out.
-        let most = self.facts.transfer_bytes() & !3;
+        let most = self.facts.transfer_bytes();
         let log = commands::get_log_page_with(
             lid::ANA,
             ANA_GROUPS_ONLY,
             NamespaceId::BROADCAST,
             0,
-            ana_log_bytes(groups).min(most),
+            ana_log_bytes(groups, most),
         );
         self.send_for(Errand::Ana, &log, now)
     }
 
-    fn take_changed(
-        &mut self,
-        answer: &Answer,
-        failed: bool,
-        now: Instant,
-        news: &mut Vec<Notice>,
-    ) -> Result<(), Lost> {
+    fn take_changed(&mut self, answer: &Answer, failed: bool, now: Instant) -> Result<(), Lost> {
         let changed = namespace_list(&answer.data);
         let ours = self.facts.id;
         // More have changed than the list holds when it says so, or cannot be read.
         let any = failed || changed.first() == Some(&NamespaceId::BROADCAST);
         if any || changed.iter().any(|id| *id != ours) {
-            news.push(Notice::VolumesChanged);
+            self.news.push(Notice::VolumesChanged);
         }
         if any || changed.contains(&ours) {
             let identify = commands::identify(cns::NAMESPACE, ours);
@@ -363,34 +377,24 @@ impl Control {
         Ok(())
     }
 
-    fn take_namespace(
-        &mut self,
-        answer: &Answer,
-        failed: bool,
-        now: Instant,
-        news: &mut Vec<Notice>,
-    ) -> Result<(), Lost> {
+    fn take_namespace(&mut self, answer: &Answer, failed: bool, now: Instant) -> Result<(), Lost> {
         let found = if failed || answer.data.len() != IDENTIFY_BYTES {
             IdentifyNamespace::default()
         } else {
             IdentifyNamespace::decode(&answer.data)
         };
         if found.block_count == 0 {
-            if self.access != Some(AccessState::PersistentLoss) {
-                self.access = Some(AccessState::PersistentLoss);
-                news.push(Notice::AccessChanged(AccessState::PersistentLoss));
-            }
+            self.set_access(AccessState::PersistentLoss);
             return Ok(());
         }
         let before = std::mem::replace(&mut self.facts.namespace, found);
         let found = &self.facts.namespace;
         let was_lost = self.access == Some(AccessState::PersistentLoss);
         if found.block_count != before.block_count || found.block_size() != before.block_size() {
-            news.push(Notice::CapacityChanged);
+            self.news.push(Notice::CapacityChanged);
         }
         if was_lost && !self.facts.has_ana() {
-            self.access = Some(AccessState::Optimized);
-            news.push(Notice::AccessChanged(AccessState::Optimized));
+            self.set_access(AccessState::Optimized);
         } else if was_lost || found.ana_group != before.ana_group {
             self.ask_for_access(now)?;
         }
@@ -436,14 +440,41 @@ impl Control {
     /// # Errors
     /// The controller does not answer, or not as it should.
     pub fn describe(&mut self) -> Result<Description, Error> {
+        let before = self.facts.volume_info();
         self.facts.refresh(&mut self.admin)?;
-        self.read_access()?;
-        let reservation = self.reservations()?;
+        let info = self.facts.volume_info();
+        if (info.block_count, info.block_size) != (before.block_count, before.block_size) {
+            self.news.push(Notice::CapacityChanged);
+        }
+        if let Some(state) = self.read_access()? {
+            self.set_access(state);
+        }
+        let mut negotiated = self.negotiated();
+        negotiated.extend(self.health()?);
         Ok(Description {
-            info: self.facts.volume_info(),
-            negotiated: self.negotiated(),
-            reservation,
+            info,
+            negotiated,
+            reservation: self.reservations()?,
         })
+    }
+
+    /// What the controller says of its health, if anything.
+    fn health(&mut self) -> Result<Vec<(String, String)>, Error> {
+        let health = match self.admin.health() {
+            Ok(health) => health,
+            Err(Error::Command { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let warning = match health.critical_warning {
+            0 => "none".to_owned(),
+            bits => format!("{bits:#04x}"),
+        };
+        let list = [
+            ("Critical Warning", warning),
+            ("Percentage Used", format!("{} %", health.used_percent)),
+            ("Media Errors", health.media_errors.to_string()),
+        ];
+        Ok(list.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
     /// Reservation Report is a command of I/O queues, and those of the attachment are busy with other things. So it
@@ -490,6 +521,12 @@ impl EventRate {
         }
         Ok(())
     }
+}
+
+/// How long the controller may be silent: as the options say, and not longer than it would wait for us.
+fn silence(admin: &Admin) -> Option<Duration> {
+    let limits = [admin.options().timeouts.keep_alive, admin.keep_alive()];
+    limits.into_iter().filter(|limit| !limit.is_zero()).min()
 }
 
 fn check_status(status: ControllerStatus, failed: bool) -> Result<(), Lost> {

@@ -44,9 +44,11 @@ pub(super) const ANA_GROUPS_ONLY: u8 = 1;
 /// Most groups whose states are read.
 const ANA_GROUPS_MAX: u32 = 1024;
 
-/// Bytes of the log page when it has `groups` groups and no lists of namespaces.
-pub(super) fn ana_log_bytes(groups: u32) -> u32 {
-    ANA_HEADER_BYTES + groups.clamp(1, ANA_GROUPS_MAX) * ANA_GROUP_BYTES
+/// Bytes of the log page when it has `groups` groups and no lists of namespaces, as far as a transfer of `most` bytes
+/// goes.
+pub(super) fn ana_log_bytes(groups: u32, most: u32) -> u32 {
+    let all = ANA_HEADER_BYTES + groups.clamp(1, ANA_GROUPS_MAX) * ANA_GROUP_BYTES;
+    all.min(most & !3)
 }
 
 /// The state of a group in the ANA log page, if it is listed.
@@ -185,8 +187,9 @@ mod tests {
         let mut log = ana_log(&[group(1, 3, &[]), group(7, 1, &[])]);
         log[16 + 4..16 + 8].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(ana_state(&log, 7), None);
-        assert_eq!(ana_log_bytes(u32::MAX), 16 + 1024 * 32);
-        assert_eq!(ana_log_bytes(0), 48);
+        assert_eq!(ana_log_bytes(u32::MAX, 1 << 20), 16 + 1024 * 32);
+        assert_eq!(ana_log_bytes(u32::MAX, 8192), 8192);
+        assert_eq!(ana_log_bytes(0, 8192), 48);
     }
 
     #[test]

@@ -476,3 +476,20 @@ fn an_answer_to_nothing_is_a_mistake_of_the_controller() {
     assert!(closed[0].contains("broke a rule"), "{closed:?}");
     assert!(!scene.stream().is_empty(), "it is told");
 }
+
+#[test]
+fn data_that_was_damaged_on_its_way_is_told_from_what_the_controller_says() {
+    let scene = Scene::new(8192, &info(), false);
+    let outcome = |data_digest_error| Outcome {
+        status: Status::TRANSIENT_TRANSPORT_ERROR,
+        result: 0,
+        sq_head: Some(1),
+        data_in_length: 512,
+        data_out_length: 0,
+        data_digest_error,
+    };
+    let result = |damaged| scene.machine.result(&outcome(damaged), 0).unwrap_err();
+    assert_eq!(result(true), Failure::DataDigest);
+    assert!(matches!(result(false), Failure::Nvme { .. }));
+    assert_eq!(result(false).retry(), Retry::Now);
+}
