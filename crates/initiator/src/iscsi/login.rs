@@ -190,17 +190,15 @@ fn explain(
             reason: error.to_string(),
             advice: "the target wants CHAP: put USER%PASSWORD@ into the URL",
         },
+        // tgt 1.0.85 answers None to an offer of CRC32C alone.
         LoginError::Negotiation(
-            NegotiationError::RequirementNotMet(key) | NegotiationError::NoCommonChoice(key),
+            NegotiationError::RequirementNotMet(key @ (Key::HeaderDigest | Key::DataDigest))
+            | NegotiationError::NoCommonChoice(key @ (Key::HeaderDigest | Key::DataDigest))
+            | NegotiationError::InadmissibleAnswer(key @ (Key::HeaderDigest | Key::DataDigest)),
         ) => Error::NotGranted {
             portal,
-            what: format!("{} as asked for", key.name()),
-            advice: match key {
-                Key::HeaderDigest | Key::DataDigest => {
-                    "do without the digest, or allow it at the target"
-                }
-                _ => "change what is offered for this key",
-            },
+            what: format!("{}=CRC32C", key.name()),
+            advice: "do without the digest, or allow it at the target",
         },
         error => Error::Protocol {
             portal,
