@@ -1,0 +1,68 @@
+//! Holding sends back, so that operations submitted together are sent together.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::shared::{LaneAddress, Shared};
+
+thread_local! {
+    static HELD: RefCell<Held> = const { RefCell::new(Held { depth: 0, lanes: Vec::new() }) };
+}
+
+struct Held {
+    /// Corks alive on this thread.
+    depth: usize,
+    /// Who waits for a send.
+    lanes: Vec<(Arc<Shared>, LaneAddress)>,
+}
+
+/// While it lives, what its thread submits to any remote volume is encoded but not sent (as long as nobody else
+/// sends on the same queue); when it is dropped, each queue sends once. Drivers hold one while they complete, so that
+/// completers that submit the next operation need none.
+#[derive(Debug)]
+#[must_use = "operations are held back for as long as it lives"]
+pub struct Cork(PhantomData<*const ()>);
+
+impl Cork {
+    /// From here on, on this thread.
+    #[allow(clippy::new_without_default, reason = "it acts; it is no value")]
+    pub fn new() -> Self {
+        HELD.with_borrow_mut(|held| held.depth += 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Cork {
+    fn drop(&mut self) {
+        let lanes = HELD.with_borrow_mut(|held| {
+            held.depth -= 1;
+            (held.depth == 0).then(|| std::mem::take(&mut held.lanes))
+        });
+        let Some(mut lanes) = lanes else { return };
+        for (shared, lane) in lanes.drain(..) {
+            shared.flush(lane);
+        }
+        // The memory is for next time, unless flushing has held something back in its turn.
+        HELD.with_borrow_mut(|held| {
+            if held.lanes.capacity() < lanes.capacity() && held.lanes.is_empty() {
+                held.lanes = lanes;
+            }
+        });
+    }
+}
+
+/// Has the lane wait for the end of this thread's cork. False: there is none, send now.
+pub(super) fn hold(shared: &Arc<Shared>, lane: LaneAddress) -> bool {
+    HELD.with_borrow_mut(|held| {
+        if held.depth == 0 {
+            return false;
+        }
+        let waits =
+            |(other, at): &(Arc<Shared>, LaneAddress)| *at == lane && Arc::ptr_eq(other, shared);
+        if !held.lanes.iter().any(waits) {
+            held.lanes.push((shared.clone(), lane));
+        }
+        true
+    })
+}

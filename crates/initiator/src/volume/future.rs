@@ -1,0 +1,123 @@
+//! Operations as futures that need no runtime.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use super::Completer;
+use super::lane::Outcome;
+use super::shared::{Shared, lock};
+use crate::error::Failure;
+use crate::operation::{Completion, Data, Operation};
+
+/// An operation under way. Dropping it leaves the operation to finish, which frees its memory.
+pub(super) struct Pending {
+    answer: Arc<Answer>,
+    /// The volume, when the operation is in a queue that somebody has to poll.
+    polls: Option<Arc<Shared>>,
+}
+
+/// Where its completion goes.
+#[derive(Default)]
+struct Answer(Mutex<Awaited>);
+
+#[derive(Default)]
+struct Awaited {
+    completion: Option<Completion>,
+    waker: Option<Waker>,
+}
+
+impl Completer for Answer {
+    fn complete(&self, completion: Completion) {
+        let mut awaited = lock(&self.0);
+        awaited.completion = Some(completion);
+        let waker = awaited.waker.take();
+        drop(awaited);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Pending {
+    /// Submits an operation; one that could not even be expressed has failed already.
+    pub(super) fn submit(
+        shared: &Arc<Shared>,
+        operation: Result<Operation, Failure>,
+        data: Data,
+        polled: bool,
+    ) -> Self {
+        let answer = Arc::<Answer>::default();
+        match operation {
+            Ok(operation) => shared.submit(operation, data, answer.clone(), 0, polled),
+            Err(failure) => answer.complete(Completion {
+                tag: 0,
+                result: Err(failure),
+                data,
+            }),
+        }
+        Self {
+            answer,
+            polls: (polled && shared.settings.queues.poll > 0).then(|| shared.clone()),
+        }
+    }
+}
+
+impl Future for Pending {
+    type Output = Completion;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
+        if let Some(shared) = &self.polls {
+            poll_queues(shared);
+        }
+        let mut awaited = lock(&self.answer.0);
+        if let Some(completion) = awaited.completion.take() {
+            return Poll::Ready(completion);
+        }
+        if self.polls.is_some() {
+            // Nobody else looks: come back at once.
+            context.waker().wake_by_ref();
+        } else if !awaited
+            .waker
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(context.waker()))
+        {
+            awaited.waker = Some(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+thread_local! {
+    /// Memory for what a poll finds, so that polling does not allocate. Away while in use.
+    static OUTCOME: std::cell::Cell<Option<Box<Outcome>>> = const { std::cell::Cell::new(None) };
+}
+
+/// Receives from all poll queues in this thread.
+pub(super) fn poll_queues(shared: &Arc<Shared>) -> usize {
+    let mut outcome = OUTCOME.take().unwrap_or_default();
+    let completed = shared.poll(&mut outcome);
+    OUTCOME.set(Some(outcome));
+    completed
+}
+
+/// Runs a future to its end in this thread, which sleeps while there is nothing to do.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        thread::park();
+    }
+}

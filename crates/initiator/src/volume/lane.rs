@@ -1,0 +1,554 @@
+//! A lane: the place of one queue, and of the operations that wait for it.
+//!
+//! ```text
+//!   submit ──► lane free and nobody waits? ── yes ──► hand over, send, let go ──┐
+//!                       │ no                                                    │
+//!                       ▼                                                       ▼
+//!                    inbox, attention := true ──► lane free? ── yes ──► hand over what fits, send, let go
+//!                                                   │ no                        │   ▲
+//!                                                   ▼                           ▼   │ yes
+//!                                        whoever holds it looks here ──►  attention? ── no ──► done
+//! ```
+//!
+//! The lock is held to encode, send and receive: microseconds. The store of `attention` before the try to lock,
+//! and its load after the unlock, are ordered by a fence on both sides; so either the one who holds the lane sees the
+//! operation, or the one who brings it gets the lane. What finds no room in the queue stays in the inbox; the next
+//! receive makes room and takes it along.
+//!
+//! A lane outlives its queues: it is empty while its path is down, and what arrives then is sent on elsewhere.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+
+use super::cork;
+use super::link::{LinkQueue, Received};
+use super::request::{Limits, Request};
+use super::shared::{LaneAddress, Shared, lock};
+use super::state::count;
+use crate::error::{Failure, Lost};
+use crate::info::Notice;
+use crate::operation::{Completion, Done};
+
+/// Portions received before a driver looks after its other lanes.
+const RECEIVES_PER_TURN: usize = 8;
+
+/// See the module documentation.
+pub(super) struct Lane {
+    address: LaneAddress,
+    inbox: Mutex<VecDeque<Request>>,
+    /// Length of the inbox.
+    waiting: AtomicUsize,
+    /// Something was put into the inbox since the holder of the lane looked.
+    attention: AtomicBool,
+    /// Operations here, waiting or in the queue.
+    load: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    queue: Option<Attached>,
+    /// By tag: what the queue has.
+    slots: Vec<Option<Request>>,
+    free: Vec<usize>,
+}
+
+struct Attached {
+    queue: Box<dyn LinkQueue>,
+    limits: Limits,
+    /// Counts the links of the path.
+    generation: u64,
+    /// It failed, and waits for the driver to take it down.
+    lost: bool,
+    /// When the peer was last heard, and asked for a sign of life since, in milliseconds of the volume's clock.
+    heard_ms: u64,
+    asked_ms: Option<u64>,
+}
+
+/// What happened while a lane was held, to be dealt with after. The vectors keep their memory.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) finished: Vec<(Request, Result<Done, Failure>)>,
+    /// The path has no queue for them any more.
+    pub(super) homeless: Vec<Request>,
+    /// Failed, perhaps not for good.
+    pub(super) failed: Vec<(Request, Failure)>,
+    pub(super) notices: Vec<Notice>,
+    /// The queue failed: of which link, and why.
+    pub(super) lost: Option<(u64, Loss)>,
+    completions: Vec<Completion>,
+}
+
+/// Why a path's connections are given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It failed by itself.
+    Lost(Lost),
+    /// An operation was not answered in time.
+    TimedOut,
+    /// A question for a sign of life was not answered.
+    Silent,
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Lost(lost) => lost.fmt(f),
+            Self::TimedOut => f.write_str("an operation was not answered in time"),
+            Self::Silent => f.write_str("the server is silent"),
+        }
+    }
+}
+
+impl Loss {
+    pub(super) fn as_lost(&self) -> Lost {
+        match self {
+            Self::Lost(lost) => lost.clone(),
+            Self::TimedOut | Self::Silent => Lost::Silent,
+        }
+    }
+}
+
+/// What a lane gives back when its path goes down.
+#[derive(Default)]
+pub(super) struct TakenDown {
+    /// Not sent: they never reached the peer.
+    pub(super) unsent: Vec<Request>,
+    /// Perhaps executed.
+    pub(super) sent: Vec<Request>,
+    /// Answered just before.
+    pub(super) answered: Vec<(Request, Result<Done, Failure>)>,
+}
+
+impl TakenDown {
+    fn len(&self) -> usize {
+        self.unsent.len() + self.sent.len() + self.answered.len()
+    }
+}
+
+/// Time limits of a lane, in milliseconds of the volume's clock; zero: none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneLimits {
+    pub(super) request_ms: u64,
+    pub(super) keep_alive_ms: u64,
+}
+
+impl Lane {
+    pub(super) fn new(address: LaneAddress) -> Self {
+        Self {
+            address,
+            inbox: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            attention: AtomicBool::new(false),
+            load: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                queue: None,
+                slots: Vec::new(),
+                free: Vec::new(),
+            }),
+        }
+    }
+
+    /// Operations waiting here or in the queue. A hint.
+    pub(super) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// Takes an operation, in the context of whoever submits it. Does not block.
+    pub(super) fn enter(&self, shared: &Arc<Shared>, request: Request) {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        let mut request = Some(request);
+        if self.waiting.load(Ordering::Acquire) == 0
+            && let Some(mut state) = self.try_lock()
+        {
+            let mut outcome = Outcome::default();
+            request = request.and_then(|request| state.hand_over(shared, request, &mut outcome));
+            if request.is_none() {
+                if self.send_or_hold(shared, &mut state, &mut outcome) {
+                    count(&shared.counters.direct_sends);
+                }
+                drop(state);
+                self.leave(shared, &mut outcome);
+            }
+        }
+        if let Some(request) = request {
+            let mut inbox = lock(&self.inbox);
+            inbox.push_back(request);
+            self.waiting.store(inbox.len(), Ordering::Release);
+            drop(inbox);
+            self.attention.store(true, Ordering::SeqCst);
+        }
+        self.attend(shared);
+    }
+
+    /// Sends what a cork has held back.
+    pub(super) fn flush(&self, shared: &Arc<Shared>) {
+        self.attention.store(true, Ordering::SeqCst);
+        self.attend(shared);
+    }
+
+    /// Looks after the inbox for as long as somebody has put something into it and the lane is free.
+    fn attend(&self, shared: &Arc<Shared>) {
+        loop {
+            // See the module documentation.
+            fence(Ordering::SeqCst);
+            if !self.attention.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(mut state) = self.try_lock() else {
+                return;
+            };
+            self.attention.store(false, Ordering::SeqCst);
+            let mut outcome = Outcome::default();
+            self.empty_inbox(shared, &mut state, &mut outcome);
+            self.send_or_hold(shared, &mut state, &mut outcome);
+            drop(state);
+            self.leave(shared, &mut outcome);
+        }
+    }
+
+    /// Deals with what happened, in a context that must not run completers.
+    fn leave(&self, shared: &Arc<Shared>, outcome: &mut Outcome) {
+        self.count_out(outcome);
+        shared.settle(self.address, outcome, false);
+    }
+
+    fn count_out(&self, outcome: &Outcome) {
+        let gone = outcome.finished.len() + outcome.homeless.len() + outcome.failed.len();
+        if gone > 0 {
+            self.load.fetch_sub(gone, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands over what fits. Without a queue, all become homeless.
+    fn empty_inbox(&self, shared: &Shared, state: &mut State, outcome: &mut Outcome) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        while let Some(request) = self.next_waiting(state) {
+            if let Some(request) = state.hand_over(shared, request, outcome) {
+                let mut inbox = lock(&self.inbox);
+                inbox.push_front(request);
+                self.waiting.store(inbox.len(), Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    fn next_waiting(&self, state: &State) -> Option<Request> {
+        if !state.takes() {
+            return None;
+        }
+        let mut inbox = lock(&self.inbox);
+        let request = inbox.pop_front();
+        self.waiting.store(inbox.len(), Ordering::Release);
+        request
+    }
+
+    /// Sends now, unless this thread holds sends back. Whether it sent.
+    fn send_or_hold(&self, shared: &Arc<Shared>, state: &mut State, outcome: &mut Outcome) -> bool {
+        let Some(attached) = &mut state.queue else {
+            return false;
+        };
+        if attached.lost || !attached.queue.has_unsent() {
+            return false;
+        }
+        if cork::hold(shared, self.address) {
+            return false;
+        }
+        attached.send(outcome)
+    }
+
+    /// Receives, refills and sends, in the context of a driver or of somebody who polls; completes. Returns
+    /// whether there may be more to receive.
+    pub(super) fn serve(&self, shared: &Arc<Shared>, outcome: &mut Outcome) -> bool {
+        let more = self.serve_locked(shared, lock(&self.state), outcome);
+        shared.settle(self.address, outcome, true);
+        self.attend(shared);
+        more
+    }
+
+    /// As [`Self::serve`], unless somebody else holds the lane. Returns how many completed.
+    pub(super) fn poll(&self, shared: &Arc<Shared>, outcome: &mut Outcome) -> usize {
+        let Some(state) = self.try_lock() else {
+            return 0;
+        };
+        self.serve_locked(shared, state, outcome);
+        let finished = outcome.finished.len();
+        shared.settle(self.address, outcome, true);
+        self.attend(shared);
+        finished
+    }
+
+    fn serve_locked(
+        &self,
+        shared: &Arc<Shared>,
+        mut state: MutexGuard<'_, State>,
+        outcome: &mut Outcome,
+    ) -> bool {
+        let more = state.receive(shared, outcome);
+        self.attention.store(false, Ordering::SeqCst);
+        self.empty_inbox(shared, &mut state, outcome);
+        if let Some(attached) = &mut state.queue
+            && !attached.lost
+            && attached.queue.has_unsent()
+        {
+            attached.send(outcome);
+        }
+        drop(state);
+        self.count_out(outcome);
+        more
+    }
+
+    /// Looks for operations without an answer and for a silent peer.
+    pub(super) fn check_time(
+        &self,
+        shared: &Arc<Shared>,
+        limits: LaneLimits,
+        outcome: &mut Outcome,
+    ) {
+        let mut state = lock(&self.state);
+        let now = shared.now_ms();
+        state.check_time(now, limits, outcome);
+        drop(state);
+        shared.settle(self.address, outcome, true);
+        self.attend(shared);
+    }
+
+    /// A new link has a queue for this lane. What waits goes with the next [`Self::serve`].
+    pub(super) fn attach(
+        &self,
+        queue: Box<dyn LinkQueue>,
+        limits: Limits,
+        generation: u64,
+        now_ms: u64,
+    ) {
+        let mut state = lock(&self.state);
+        debug_assert!(state.queue.is_none(), "taken down before");
+        state.queue = Some(Attached {
+            queue,
+            limits,
+            generation,
+            lost: false,
+            heard_ms: now_ms,
+            asked_ms: None,
+        });
+    }
+
+    /// Runs `call` with the queue, if there is one.
+    pub(super) fn with_queue<R>(&self, call: impl FnOnce(&mut dyn LinkQueue) -> R) -> Option<R> {
+        let mut state = lock(&self.state);
+        let attached = state.queue.as_mut()?;
+        Some(call(&mut *attached.queue))
+    }
+
+    /// Its queue cannot be used.
+    pub(super) fn fail(&self, shared: &Arc<Shared>, lost: Lost) {
+        let mut outcome = Outcome::default();
+        if let Some(attached) = &mut lock(&self.state).queue {
+            attached.fail(Loss::Lost(lost), &mut outcome);
+        }
+        shared.settle(self.address, &mut outcome, false);
+    }
+
+    /// Closes the connection, and gives back whatever waited for it.
+    pub(super) fn take_down(&self) -> TakenDown {
+        let mut state = lock(&self.state);
+        let mut taken = TakenDown::default();
+        if let Some(attached) = state.queue.take() {
+            for unfinished in attached.queue.abandon() {
+                let Some(mut request) = state.release(unfinished.tag) else {
+                    continue;
+                };
+                request.return_data(unfinished.data);
+                match unfinished.answer {
+                    Some(Ok(_)) if request.advance() => taken.unsent.push(request),
+                    Some(answer) => taken.answered.push((request, answer)),
+                    None if unfinished.was_sent => taken.sent.push(request),
+                    None => taken.unsent.push(request),
+                }
+            }
+        }
+        // A queue that forgets an operation would be a mistake of ours; its memory is gone with it, but the
+        // caller still gets an answer, and not one that claims too much.
+        taken
+            .sent
+            .extend(state.slots.iter_mut().filter_map(Option::take));
+        state.slots.clear();
+        state.free.clear();
+        let mut inbox = lock(&self.inbox);
+        taken.unsent.extend(inbox.drain(..));
+        self.waiting.store(0, Ordering::Release);
+        drop(inbox);
+        self.load.fetch_sub(taken.len(), Ordering::Relaxed);
+        taken
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl State {
+    /// Whether handing over makes sense: there is room, or nothing to wait for.
+    fn takes(&self) -> bool {
+        self.queue
+            .as_ref()
+            .is_none_or(|attached| !attached.lost && attached.queue.room() > 0)
+    }
+
+    /// Gives an operation to the queue. Comes back when it has to wait.
+    fn hand_over(
+        &mut self,
+        shared: &Shared,
+        mut request: Request,
+        outcome: &mut Outcome,
+    ) -> Option<Request> {
+        let Some(attached) = &mut self.queue else {
+            outcome.homeless.push(request);
+            return None;
+        };
+        if attached.lost || attached.queue.room() == 0 {
+            return Some(request);
+        }
+        if request.is_split(&attached.limits) {
+            count(&shared.counters.splits);
+        }
+        let (piece, data) = request.begin_piece(&attached.limits);
+        request.sent_ms = shared.now_ms();
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let tag = u64::try_from(slot).expect("an index fits 64 bits");
+        match attached.queue.submit(&piece, data, tag) {
+            Ok(()) => {
+                self.slots[slot] = Some(request);
+                None
+            }
+            Err(rejected) => {
+                self.free.push(slot);
+                request.return_data(rejected.data);
+                match rejected.failure {
+                    Some(failure) => {
+                        outcome.failed.push((request, failure));
+                        None
+                    }
+                    None => Some(request),
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, tag: u64) -> Option<Request> {
+        let slot = usize::try_from(tag).ok()?;
+        let request = self.slots.get_mut(slot)?.take()?;
+        self.free.push(slot);
+        Some(request)
+    }
+
+    /// Takes in what has arrived. Whether there may be more.
+    fn receive(&mut self, shared: &Shared, outcome: &mut Outcome) -> bool {
+        for _ in 0..RECEIVES_PER_TURN {
+            let Some(attached) = self.queue.as_mut().filter(|attached| !attached.lost) else {
+                return false;
+            };
+            let received = attached
+                .queue
+                .receive(&mut outcome.completions, &mut outcome.notices);
+            let more = match received {
+                Ok(Received { heard, more }) => {
+                    if heard {
+                        attached.heard_ms = shared.now_ms();
+                        attached.asked_ms = None;
+                    }
+                    more
+                }
+                Err(lost) => {
+                    attached.fail(Loss::Lost(lost), outcome);
+                    false
+                }
+            };
+            let mut completions = std::mem::take(&mut outcome.completions);
+            for completion in completions.drain(..) {
+                self.complete(shared, completion, outcome);
+            }
+            outcome.completions = completions;
+            if !more {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn complete(&mut self, shared: &Shared, completion: Completion, outcome: &mut Outcome) {
+        let Some(mut request) = self.release(completion.tag) else {
+            debug_assert!(false, "a queue completes what it was given");
+            return;
+        };
+        request.return_data(completion.data);
+        match completion.result {
+            Err(failure) => outcome.failed.push((request, failure)),
+            Ok(done) => {
+                if !request.advance() {
+                    outcome.finished.push((request, Ok(done)));
+                    return;
+                }
+                // Its slot has just become free, so that there is room; a lost queue gives it back when it is
+                // taken down, which nobody but its inbox could do.
+                if let Some(request) = self.hand_over(shared, request, outcome) {
+                    outcome.homeless.push(request);
+                }
+            }
+        }
+    }
+
+    fn check_time(&mut self, now_ms: u64, limits: LaneLimits, outcome: &mut Outcome) {
+        let Some(attached) = self.queue.as_mut().filter(|attached| !attached.lost) else {
+            return;
+        };
+        let overdue = |since: u64, limit: u64| limit > 0 && now_ms.saturating_sub(since) >= limit;
+        let late = |slot: &Option<Request>| {
+            slot.as_ref()
+                .is_some_and(|request| overdue(request.sent_ms, limits.request_ms))
+        };
+        if attached.queue.in_flight() > 0 && self.slots.iter().any(late) {
+            attached.fail(Loss::TimedOut, outcome);
+            return;
+        }
+        match attached.asked_ms {
+            Some(asked) if overdue(asked, limits.keep_alive_ms) => {
+                attached.fail(Loss::Silent, outcome);
+            }
+            None if overdue(attached.heard_ms, limits.keep_alive_ms) => {
+                if attached.queue.ping() {
+                    attached.asked_ms = Some(now_ms);
+                    attached.send(outcome);
+                }
+            }
+            Some(_) | None => {}
+        }
+    }
+}
+
+impl Attached {
+    /// Whether it went well.
+    fn send(&mut self, outcome: &mut Outcome) -> bool {
+        match self.queue.send() {
+            Ok(()) => true,
+            Err(lost) => {
+                self.fail(Loss::Lost(lost), outcome);
+                false
+            }
+        }
+    }
+
+    fn fail(&mut self, loss: Loss, outcome: &mut Outcome) {
+        self.lost = true;
+        outcome.lost = Some((self.generation, loss));
+    }
+}

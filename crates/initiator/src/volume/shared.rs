@@ -1,0 +1,751 @@
+//! What all threads of a remote volume share: its paths, the way operations take to them, and the places
+//! where operations wait.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use longshore_reactor::Waker;
+
+use super::Completer;
+use super::lane::{Lane, LaneLimits, Loss, Outcome};
+use super::link::{Dialer, Link, LinkControl};
+use super::options::{PathPolicy, VolumeOptions};
+use super::path::Path;
+use super::request::Request;
+use super::state::{LiveCounters, VolumeState, count};
+use crate::error::{Failure, Lost, Retry};
+use crate::info::{Notice, VolumeInfo};
+use crate::operation::{Data, Done, Operation};
+use crate::options::{QueueMaps, Timeouts};
+
+/// Repetitions in a row that are not delayed; a peer that always says "now" is given time nevertheless.
+const HASTY_RETRIES: u8 = 8;
+
+/// The delay after those.
+const HASTY_DELAY: Duration = Duration::from_millis(100);
+
+/// Where no path can do it, a path's state may be about to change.
+const NO_PATH_DELAY: Duration = Duration::from_millis(250);
+
+/// A queue is left for another of its kind that has so many operations less than half.
+const BUSY_MARGIN: usize = 8;
+
+/// Which lane of which path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LaneAddress {
+    pub(super) path: usize,
+    pub(super) lane: usize,
+}
+
+/// What does not change while the volume is open.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) volume: VolumeOptions,
+    pub(super) timeouts: Timeouts,
+    /// Queues that each path asks for.
+    pub(super) queues: QueueMaps,
+}
+
+/// See the module documentation.
+pub(super) struct Shared {
+    pub(super) dialer: Box<dyn Dialer>,
+    pub(super) settings: Settings,
+    pub(super) paths: Vec<Path>,
+    pub(super) counters: LiveCounters,
+    info: RwLock<Arc<VolumeInfo>>,
+    block_size: u32,
+    /// Paths that new operations take, one bit each; none: they are parked.
+    routes: AtomicU64,
+    /// Paths that could be taken if those cannot.
+    usable: AtomicU64,
+    opened: Instant,
+    /// Milliseconds since then, as of when a driver looked last: at each turn, and each [`tick`](Self::tick).
+    clock_ms: AtomicU64,
+    outstanding: AtomicUsize,
+    parked: Mutex<Parked>,
+    retries: Mutex<BinaryHeap<Delayed>>,
+    /// Finished where no completer may run: the first driver does it.
+    deferred: Mutex<Vec<(Request, Result<Done, Failure>)>>,
+    posts: Vec<Post>,
+    closing: Mutex<Option<Closing>>,
+    is_closing: AtomicBool,
+    /// Connectors are to end; they may be pausing.
+    is_ending: Mutex<bool>,
+    ending: Condvar,
+    connectors: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How the end was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closing {
+    /// What is not complete by then is given up.
+    pub(super) deadline: Instant,
+}
+
+/// Operations without a path.
+#[derive(Default)]
+struct Parked {
+    requests: VecDeque<Request>,
+    /// They fail, and so do those that come, for this reason: there has been no path for too long, or there is no
+    /// hope for one.
+    verdict: Option<Failure>,
+    /// The drivers have gone.
+    closed: bool,
+}
+
+/// An operation that the peer wants to have repeated later. The earliest is the greatest.
+struct Delayed {
+    due_ms: u64,
+    request: Request,
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Self) -> bool {
+        self.due_ms == other.due_ms
+    }
+}
+impl Eq for Delayed {}
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Delayed {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.due_ms.cmp(&self.due_ms)
+    }
+}
+
+/// A driver's letter box.
+struct Post {
+    mail: Mutex<Vec<Mail>>,
+    waker: Waker,
+}
+
+/// What drivers are told.
+pub(super) enum Mail {
+    /// To the driver of the lane: its queue is to be watched.
+    Watch(LaneAddress),
+    /// To the driver of the lane: its link is over.
+    TakeDown(LaneAddress),
+    /// To the first driver, as all that follow: a lane has been taken down.
+    TakenDown { path: usize },
+    /// A connector has a link.
+    Dialled { path: usize, link: Box<Link> },
+    /// A connector's attempt failed.
+    DialFailed { path: usize, error: String },
+    /// The control of a former link has ended.
+    Ended {
+        path: usize,
+        generation: u64,
+        confirmed: bool,
+    },
+    /// To each but the first, by the first: the volume is closed.
+    Stop,
+    /// A queue of this link failed.
+    Lost {
+        path: usize,
+        generation: u64,
+        loss: Loss,
+    },
+    /// A queue brought news.
+    Notices { path: usize, notices: Vec<Notice> },
+    /// An operation says that this path cannot do it.
+    Suspect { path: usize },
+    /// The volume was identified again.
+    Identified {
+        path: usize,
+        generation: u64,
+        control: Box<dyn LinkControl>,
+        info: Result<Box<VolumeInfo>, String>,
+    },
+    /// Something is waiting in another place: deferred completions, retries, the wish to close.
+    LookAround,
+}
+
+/// A lock, whatever became of a thread that had it.
+pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// For a volume whose first link tells this about it.
+    pub(super) fn new(
+        dialer: Box<dyn Dialer>,
+        settings: Settings,
+        info: VolumeInfo,
+        wakers: Vec<Waker>,
+    ) -> Arc<Self> {
+        let lanes = settings.queues.total();
+        let paths = dialer
+            .portals()
+            .into_iter()
+            .enumerate()
+            .map(|(path, portal)| Path::new(path, portal, lanes))
+            .collect();
+        Arc::new(Self {
+            dialer,
+            paths,
+            counters: LiveCounters::default(),
+            block_size: info.block_size,
+            info: RwLock::new(Arc::new(info)),
+            routes: AtomicU64::new(0),
+            usable: AtomicU64::new(0),
+            opened: Instant::now(),
+            clock_ms: AtomicU64::new(0),
+            outstanding: AtomicUsize::new(0),
+            parked: Mutex::default(),
+            retries: Mutex::default(),
+            deferred: Mutex::default(),
+            posts: wakers
+                .into_iter()
+                .map(|waker| Post {
+                    mail: Mutex::default(),
+                    waker,
+                })
+                .collect(),
+            closing: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            is_ending: Mutex::default(),
+            ending: Condvar::new(),
+            connectors: Mutex::default(),
+            settings,
+        })
+    }
+
+    /// See [`VolumeInfo`]. As of the last look at the volume.
+    pub(super) fn info(&self) -> Arc<VolumeInfo> {
+        self.info
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn set_info(&self, info: VolumeInfo) {
+        *self.info.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(info);
+    }
+
+    pub(super) fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    pub(super) fn lane(&self, address: LaneAddress) -> &Lane {
+        &self.paths[address.path].lanes[address.lane]
+    }
+
+    // ---- the clock ----
+
+    /// Milliseconds since the volume was opened, up to a [`tick`](Self::tick) ago.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.clock_ms.load(Ordering::Relaxed)
+    }
+
+    /// Sets the clock. For drivers, at each turn.
+    pub(super) fn set_clock(&self, now: Instant) -> u64 {
+        let now_ms = millis(now.saturating_duration_since(self.opened));
+        self.clock_ms.fetch_max(now_ms, Ordering::Relaxed);
+        now_ms
+    }
+
+    pub(super) fn instant(&self, at_ms: u64) -> Instant {
+        self.opened + Duration::from_millis(at_ms)
+    }
+
+    /// How often the first driver looks for operations without an answer: finer than what it looks for, and rare
+    /// enough for an idle process.
+    pub(super) fn tick(&self) -> Duration {
+        let timeouts = &self.settings.timeouts;
+        [timeouts.request, timeouts.keep_alive, timeouts.give_up]
+            .into_iter()
+            .filter(|timeout| !timeout.is_zero())
+            .min()
+            .map_or(Duration::from_secs(5), |shortest| shortest / 4)
+            .clamp(Duration::from_millis(5), Duration::from_secs(5))
+    }
+
+    /// The clock may be a tick old when an operation is sent, so that none is late before its time.
+    pub(super) fn lane_limits(&self) -> LaneLimits {
+        let timeouts = &self.settings.timeouts;
+        let limit = |timeout: Duration| {
+            if timeout.is_zero() {
+                0
+            } else {
+                millis(timeout + self.tick())
+            }
+        };
+        LaneLimits {
+            request_ms: limit(timeouts.request),
+            keep_alive_ms: limit(timeouts.keep_alive),
+        }
+    }
+
+    // ---- operations ----
+
+    /// Takes an operation in. Never blocks, and never completes anything itself.
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        operation: Operation,
+        data: Data,
+        completer: Arc<dyn Completer>,
+        tag: u64,
+        polled: bool,
+    ) {
+        let request = Request::new(operation, data, completer, tag, polled);
+        self.outstanding.fetch_add(1, Ordering::AcqRel);
+        if let Some(result) = request.result_at_once(self.block_size) {
+            self.defer(request, result);
+        } else if self.is_closing.load(Ordering::Acquire) {
+            self.defer(request, Err(Failure::Closed));
+        } else {
+            self.route(request);
+        }
+    }
+
+    /// Sends an operation to the lane that suits it, or parks it.
+    pub(super) fn route(self: &Arc<Self>, request: Request) {
+        match self.choose(&request) {
+            Some(address) => self.lane(address).enter(self, request),
+            None => self.park(request),
+        }
+    }
+
+    /// The lane for an operation from this thread; `None`: there is no path.
+    fn choose(&self, request: &Request) -> Option<LaneAddress> {
+        let mut routes = self.routes.load(Ordering::SeqCst);
+        if request.avoid & routes != 0 {
+            let others = self.usable.load(Ordering::SeqCst) & !request.avoid;
+            if others != 0 {
+                routes = others;
+            }
+        }
+        let path = match routes.count_ones() {
+            0 => return None,
+            1 => index_of_lowest(routes),
+            _ if self.settings.volume.policy == PathPolicy::Failover => index_of_lowest(routes),
+            _ => self.least_busy(routes),
+        };
+        let maps = self.paths[path].maps();
+        let kind = request.operation().kind();
+        let lanes = &self.paths[path].lanes;
+        let own = maps.lane(kind, request.polled, current_cpu(maps));
+        let count = maps.total();
+        if count == 1 || lanes[own].load() <= BUSY_MARGIN {
+            return Some(LaneAddress { path, lane: own });
+        }
+        // Those of the same kind are neighbours, found by asking for each core's.
+        let lane = (0..count)
+            .map(|cpu| maps.lane(kind, request.polled, cpu))
+            .min_by_key(|lane| lanes[*lane].load())
+            .filter(|lane| lanes[*lane].load() * 2 + BUSY_MARGIN < lanes[own].load())
+            .unwrap_or(own);
+        Some(LaneAddress { path, lane })
+    }
+
+    /// This thread's own path among those, or one that is much less busy.
+    fn least_busy(&self, routes: u64) -> usize {
+        let members = || (0..self.paths.len()).filter(|path| routes >> path & 1 == 1);
+        let count = members().count().max(1);
+        let own = members().nth(cpu() % count).unwrap_or_default();
+        let load = |path: usize| self.paths[path].load();
+        members()
+            .min_by_key(|path| load(*path))
+            .filter(|path| load(*path) * 2 + BUSY_MARGIN < load(own))
+            .unwrap_or(own)
+    }
+
+    /// Keeps an operation until there is a path, or fails it if there is no hope.
+    fn park(self: &Arc<Self>, request: Request) {
+        let mut parked = lock(&self.parked);
+        // A path that came up since has set the routes before it took what is parked.
+        if self.routes.load(Ordering::SeqCst) != 0 {
+            drop(parked);
+            return self.route(request);
+        }
+        if parked.closed {
+            drop(parked);
+            return self.finish(request, Err(Failure::Closed));
+        }
+        if let Some(verdict) = parked.verdict.clone() {
+            drop(parked);
+            return self.defer(request, Err(verdict));
+        }
+        parked.requests.push_back(request);
+    }
+
+    /// Deals with what happened while a lane was held. `may_complete`: completers may run here and now.
+    pub(super) fn settle(
+        self: &Arc<Self>,
+        address: LaneAddress,
+        outcome: &mut Outcome,
+        may_complete: bool,
+    ) {
+        let path = address.path;
+        if let Some((generation, loss)) = outcome.lost.take() {
+            self.post(
+                0,
+                Mail::Lost {
+                    path,
+                    generation,
+                    loss,
+                },
+            );
+        }
+        if !outcome.notices.is_empty() {
+            let notices = std::mem::take(&mut outcome.notices);
+            self.post(0, Mail::Notices { path, notices });
+        }
+        for (request, failure) in outcome.failed.drain(..) {
+            if let Some((request, failure)) = self.judge(path, request, failure) {
+                outcome.finished.push((request, Err(failure)));
+            }
+        }
+        for request in outcome.homeless.drain(..) {
+            self.route(request);
+        }
+        for (request, result) in outcome.finished.drain(..) {
+            if may_complete {
+                self.finish(request, result);
+            } else {
+                self.defer(request, result);
+            }
+        }
+    }
+
+    /// An operation failed on a path. It comes back if that is final.
+    fn judge(
+        self: &Arc<Self>,
+        path: usize,
+        mut request: Request,
+        failure: Failure,
+    ) -> Option<(Request, Failure)> {
+        let operation = request.operation();
+        if !operation.is_idempotent() && may_have_run(&failure) {
+            let failure = match failure {
+                Failure::ConnectionLost(lost) => {
+                    count(&self.counters.unknown_outcomes);
+                    Failure::OutcomeUnknown(lost)
+                }
+                other => other,
+            };
+            return Some((request, failure));
+        }
+        let delay = match failure.retry() {
+            Retry::Never => return Some((request, failure)),
+            Retry::Now if request.hasty_retries < HASTY_RETRIES => {
+                request.hasty_retries += 1;
+                None
+            }
+            Retry::Now => Some(HASTY_DELAY),
+            Retry::After(delay) => Some(delay),
+            Retry::OtherPath => {
+                request.avoid |= 1 << path;
+                self.post(0, Mail::Suspect { path });
+                if self.usable.load(Ordering::SeqCst) & !request.avoid == 0 {
+                    request.avoid = 0;
+                    Some(NO_PATH_DELAY)
+                } else {
+                    None
+                }
+            }
+        };
+        count(&self.counters.retries);
+        let Some(delay) = delay else {
+            self.route(request);
+            return None;
+        };
+        let now_ms = self.now_ms();
+        let since = *request.retried_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since) > millis(self.settings.volume.retry_for) {
+            return Some((request, failure));
+        }
+        lock(&self.retries).push(Delayed {
+            due_ms: now_ms + millis(delay),
+            request,
+        });
+        self.post(0, Mail::LookAround);
+        None
+    }
+
+    /// Completes an operation here and now.
+    pub(super) fn finish(&self, request: Request, result: Result<Done, Failure>) {
+        if matches!(result, Err(Failure::OutcomeUnknown(_))) {
+            tracing::warn!(operation = ?request.operation(), "outcome of an operation is unknown");
+        }
+        request.finish(result);
+        if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1
+            && self.is_closing.load(Ordering::Acquire)
+        {
+            self.post(0, Mail::LookAround);
+        }
+    }
+
+    /// Has the first driver complete an operation.
+    fn defer(&self, request: Request, result: Result<Done, Failure>) {
+        // Under the lock of what is parked, so that the drivers are still there.
+        let parked = lock(&self.parked);
+        if parked.closed {
+            drop(parked);
+            return self.finish(request, result);
+        }
+        lock(&self.deferred).push((request, result));
+        drop(parked);
+        self.post(0, Mail::LookAround);
+    }
+
+    /// Sends what a cork has held back.
+    pub(super) fn flush(self: &Arc<Self>, address: LaneAddress) {
+        self.lane(address).flush(self);
+    }
+
+    /// Receives from all poll queues in this thread. How many operations completed.
+    pub(super) fn poll(self: &Arc<Self>, outcome: &mut Outcome) -> usize {
+        let usable = self.usable.load(Ordering::Acquire);
+        let mut completed = 0;
+        for (index, path) in self.paths.iter().enumerate() {
+            if usable >> index & 1 == 1 {
+                for lane in path.poll_lanes() {
+                    completed += lane.poll(self, outcome);
+                }
+            }
+        }
+        completed
+    }
+
+    // ---- for drivers ----
+
+    /// Leaves mail for a driver, and wakes it if it sleeps.
+    pub(super) fn post(&self, driver: usize, mail: Mail) {
+        let post = &self.posts[driver];
+        lock(&post.mail).push(mail);
+        count(&self.counters.driver_messages);
+        post.waker.wake();
+    }
+
+    /// Takes a driver's mail.
+    pub(super) fn take_mail(&self, driver: usize, into: &mut Vec<Mail>) {
+        std::mem::swap(&mut *lock(&self.posts[driver].mail), into);
+    }
+
+    /// Whose a lane is.
+    pub(super) fn driver_of(&self, address: LaneAddress) -> usize {
+        address.lane % self.posts.len()
+    }
+
+    pub(super) fn drivers(&self) -> usize {
+        self.posts.len()
+    }
+
+    /// Completes what was finished in places where no completer may run.
+    pub(super) fn finish_deferred(&self) {
+        loop {
+            let deferred = std::mem::take(&mut *lock(&self.deferred));
+            if deferred.is_empty() {
+                return;
+            }
+            for (request, result) in deferred {
+                self.finish(request, result);
+            }
+        }
+    }
+
+    /// Submits what was to wait until now. When the next is due.
+    pub(super) fn submit_due(self: &Arc<Self>, now_ms: u64) -> Option<u64> {
+        loop {
+            let mut retries = lock(&self.retries);
+            let due_ms = retries.peek()?.due_ms;
+            if due_ms > now_ms {
+                return Some(due_ms);
+            }
+            let delayed = retries.pop();
+            drop(retries);
+            if let Some(Delayed { request, .. }) = delayed {
+                self.route(request);
+            }
+        }
+    }
+
+    /// New routes. What was parked goes on if there are any.
+    pub(super) fn set_routes(self: &Arc<Self>, routes: u64, usable: u64) {
+        self.usable.store(usable, Ordering::SeqCst);
+        self.routes.store(routes, Ordering::SeqCst);
+        if routes == 0 {
+            return;
+        }
+        let mut parked = lock(&self.parked);
+        parked.verdict = None;
+        let requests = std::mem::take(&mut parked.requests);
+        drop(parked);
+        for request in requests {
+            self.route(request);
+        }
+    }
+
+    pub(super) fn routes(&self) -> u64 {
+        self.routes.load(Ordering::SeqCst)
+    }
+
+    /// There is no hope for a path: what is parked fails, and what comes, until there is one.
+    pub(super) fn give_up(&self, verdict: &Failure) {
+        let mut parked = lock(&self.parked);
+        if self.routes.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        parked.verdict = Some(verdict.clone());
+        let requests = std::mem::take(&mut parked.requests);
+        drop(parked);
+        for request in requests {
+            self.finish(request, Err(verdict.clone()));
+        }
+    }
+
+    /// What a lost path gave back: which of it goes on, and how.
+    pub(super) fn salvage(self: &Arc<Self>, mut request: Request, lost: &Lost) -> Option<Request> {
+        if !request.operation().is_idempotent() {
+            count(&self.counters.unknown_outcomes);
+            self.finish(request, Err(Failure::OutcomeUnknown(lost.clone())));
+            return None;
+        }
+        if request.resubmissions >= self.settings.volume.resubmissions {
+            self.finish(request, Err(Failure::ConnectionLost(lost.clone())));
+            return None;
+        }
+        request.resubmissions += 1;
+        count(&self.counters.resubmissions);
+        Some(request)
+    }
+
+    // ---- the end ----
+
+    /// Begins to close, if nobody has. What is not complete after `wait` is given up.
+    pub(super) fn begin_closing(&self, wait: Duration) {
+        let mut closing = lock(&self.closing);
+        if closing.is_none() {
+            *closing = Some(Closing {
+                deadline: Instant::now() + wait,
+            });
+        }
+        self.is_closing.store(true, Ordering::SeqCst);
+        drop(closing);
+        self.post(0, Mail::LookAround);
+    }
+
+    /// All has been finished that could be: no more links are wanted.
+    pub(super) fn end_connectors(&self) {
+        *lock(&self.is_ending) = true;
+        self.ending.notify_all();
+    }
+
+    pub(super) fn closing(&self) -> Option<Closing> {
+        if self.is_closing.load(Ordering::Acquire) {
+            *lock(&self.closing)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.outstanding.load(Ordering::Acquire)
+    }
+
+    /// The last act of the first driver: from here on everything completes where it is submitted.
+    pub(super) fn end(&self) {
+        let mut parked = lock(&self.parked);
+        parked.closed = true;
+        let requests = std::mem::take(&mut parked.requests);
+        drop(parked);
+        for request in requests {
+            self.finish(request, Err(Failure::Closed));
+        }
+        let retries = std::mem::take(&mut *lock(&self.retries));
+        for Delayed { request, .. } in retries {
+            self.finish(request, Err(Failure::Closed));
+        }
+        self.finish_deferred();
+    }
+
+    /// Waits before an attempt to connect. False: no more links are wanted.
+    pub(super) fn pause(&self, pause: Duration) -> bool {
+        let (is_ending, _) = self
+            .ending
+            .wait_timeout_while(lock(&self.is_ending), pause, |is_ending| !*is_ending)
+            .unwrap_or_else(PoisonError::into_inner);
+        !*is_ending
+    }
+
+    /// Keeps the handle of a connector thread, to be waited for.
+    pub(super) fn keep_connector(&self, handle: JoinHandle<()>) {
+        let mut connectors = lock(&self.connectors);
+        connectors.retain(|connector| !connector.is_finished());
+        connectors.push(handle);
+    }
+
+    pub(super) fn take_connectors(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *lock(&self.connectors))
+    }
+
+    pub(super) fn state(&self) -> VolumeState {
+        let routes = self.routes();
+        VolumeState {
+            paths: self
+                .paths
+                .iter()
+                .enumerate()
+                .map(|(index, path)| path.state(routes >> index & 1 == 1))
+                .collect(),
+            counters: self.counters.read(),
+            outstanding: self.outstanding(),
+            parked: lock(&self.parked).requests.len(),
+        }
+    }
+}
+
+/// Whether an operation that ended so may have been executed. Those that the peer did not begin are safe
+/// to repeat whatever they are.
+fn may_have_run(failure: &Failure) -> bool {
+    match failure {
+        Failure::ConnectionLost(_) | Failure::TimedOut | Failure::Aborted | Failure::DataDigest => {
+            true
+        }
+        Failure::Scsi { sense, .. } => {
+            // ABORTED COMMAND, and statuses without sense data that end a command in progress.
+            const ABORTED_COMMAND: u8 = 0xb;
+            const TASK_ABORTED: u8 = 0x40;
+            sense.is_some_and(|sense| sense.key == ABORTED_COMMAND)
+                || matches!(
+                    failure,
+                    Failure::Scsi {
+                        status: TASK_ABORTED,
+                        ..
+                    }
+                )
+        }
+        Failure::Nvme { retry_after, .. } => {
+            retry_after.is_none() && !matches!(failure.retry(), Retry::After(_) | Retry::OtherPath)
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn index_of_lowest(bits: u64) -> usize {
+    usize::try_from(bits.trailing_zeros()).unwrap_or(0)
+}
+
+/// The core this thread runs on, if it matters.
+fn current_cpu(maps: QueueMaps) -> usize {
+    if maps.default <= 1 && maps.read <= 1 && maps.poll <= 1 {
+        0
+    } else {
+        cpu()
+    }
+}
+
+fn cpu() -> usize {
+    rustix::thread::sched_getcpu()
+}
