@@ -14,8 +14,8 @@ use crate::options::{Options, QueueMaps};
 use crate::queue::{AnyQueue, Queue};
 use crate::url::{HostPort, NvmeUrl};
 
-/// Fewest entries of an I/O queue: a fused pair fits in.
-const ENTRIES_MIN: u16 = 3;
+/// Fewest entries of an I/O queue, if the controller takes so many: a fused pair fits in.
+const ENTRIES_MIN: u32 = 3;
 
 /// Attaches the namespace over the portal with this number in its URL. Blocks, within the time-outs.
 ///
@@ -118,15 +118,13 @@ impl Plan {
         };
         let entries = u32::from(options.depth)
             .saturating_add(1)
-            .min(most)
-            .min(1 << 15);
+            .max(ENTRIES_MIN)
+            .min(most.clamp(2, 1 << 15));
         Ok(Self {
             maps: options.queues.within(granted),
             wanted: options.queues,
             granted,
-            entries: u16::try_from(entries)
-                .expect("at most 32,768")
-                .max(ENTRIES_MIN),
+            entries: u16::try_from(entries).expect("at most 32,768"),
             in_capsule_data_bytes: facts.controller.in_capsule_data_bytes(),
         })
     }

@@ -22,7 +22,7 @@ use super::admin::{Admin, ControllerStatus};
 use super::attach::{IoSettings, Plan};
 use super::describe::{Facts, reservations};
 use super::identify::{IDENTIFY_BYTES, IdentifyNamespace, cns, namespace_list};
-use super::link::{Answer, Ticket};
+use super::link::{Answer, Deadline, Ticket};
 use super::log_page::{
     ANA_GROUPS_ONLY, AsyncEvent, AsyncEventKind, CHANGED_NAMESPACES_BYTES, HEALTH_BYTES,
     ana_log_bytes, ana_state, lid, notices,
@@ -62,8 +62,8 @@ struct Underway {
 /// The admin queue of an attached namespace. See the module documentation.
 #[derive(Debug)]
 pub struct Control {
-    admin: Admin,
-    facts: Facts,
+    admin: Box<Admin>,
+    facts: Box<Facts>,
     plan: Plan,
     io: IoSettings,
     access: Option<AccessState>,
@@ -119,8 +119,8 @@ impl Control {
                 count: 0,
             },
             news: Vec::new(),
-            admin,
-            facts,
+            admin: Box::new(admin),
+            facts: Box::new(facts),
             plan: *plan,
             io,
         };
@@ -486,11 +486,19 @@ impl Control {
         let Some(queue_id) = self.plan.spare_queue() else {
             return Ok(None);
         };
-        let (mut link, _) = self.plan.connect(&mut self.admin, queue_id)?;
-        let length = UNIT_BYTES * (1 + REGISTRANTS_MAX);
-        let command = commands::reservation_report(self.facts.id, length);
         let step = "Reservation Report";
-        let deadline = super::link::Deadline::after(self.admin.options().timeouts.login);
+        let (mut link, _) = match self.plan.connect(&mut self.admin, queue_id) {
+            Ok(connected) => connected,
+            // Granted is not given.
+            Err(error) => {
+                debug!("{step}: {error}");
+                return Ok(None);
+            }
+        };
+        let length = UNIT_BYTES * (1 + REGISTRANTS_MAX);
+        let length = length.min(self.facts.transfer_bytes() & !3);
+        let command = commands::reservation_report(self.facts.id, length);
+        let deadline = Deadline::after(self.admin.options().timeouts.login);
         let answer = link
             .run(&command, &[], deadline)
             .map_err(|error| self.admin.lost(step, error))?;

@@ -151,7 +151,10 @@ pub struct Machine {
 
 impl Machine {
     /// The queue of a connection whose Connect has succeeded, with `commands` slots.
-    pub(super) fn new(connection: Connection, commands: u16, limits: Limits) -> Self {
+    pub(super) fn new(connection: Connection, commands: u16, mut limits: Limits) -> Self {
+        if commands < 2 {
+            limits.compare_and_write_blocks = 0;
+        }
         let pairs = (commands / 2).min(PAIRS_MAX);
         Self {
             connection,

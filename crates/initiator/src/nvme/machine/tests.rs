@@ -6,11 +6,12 @@ use longshore_nvme::completion::CompletionEntry;
 use longshore_nvme::host::ConnectionConfig;
 use longshore_nvme::opcode::io;
 use longshore_nvme::pdu::{
-    CapsuleCmd, CapsuleResp, CommonHeader, Digests, FatalError, FatalErrorStatus, IcResp, R2t,
-    TermReq, Terminator, TransferTag,
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, FatalError, FatalErrorStatus, IcResp,
+    R2t, TermReq, Terminator, TransferTag,
 };
 use longshore_nvme::sgl::SglDescriptor;
 use longshore_wire::transmit::Segment;
+use proptest::prelude::*;
 
 use super::*;
 use crate::error::Retry;
@@ -492,4 +493,144 @@ fn data_that_was_damaged_on_its_way_is_told_from_what_the_controller_says() {
     assert_eq!(result(true), Failure::DataDigest);
     assert!(matches!(result(false), Failure::Nvme { .. }));
     assert_eq!(result(false).retry(), Retry::Now);
+}
+
+/// A PDU that a controller might send, for better or worse. `command` is the index of one that is under way.
+#[derive(Clone, Debug)]
+enum Pdu {
+    Answer {
+        command: usize,
+        status: u16,
+    },
+    R2t {
+        command: usize,
+        offset: u32,
+        length: u32,
+    },
+    Data {
+        command: usize,
+        offset: u32,
+        length: u32,
+        flags: u8,
+    },
+    Noise(Vec<u8>),
+}
+
+fn lengths() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => (0_u32..=8).prop_map(|blocks| blocks * 512), 1 => any::<u32>()]
+}
+
+fn pdus() -> impl Strategy<Value = Vec<Pdu>> {
+    let command = 0_usize..16;
+    let status = prop_oneof![Just(0_u16), any::<u16>()];
+    let one = prop_oneof![
+        3 => (command.clone(), status).prop_map(|(command, status)| Pdu::Answer { command, status }),
+        3 => (command.clone(), lengths(), lengths())
+            .prop_map(|(command, offset, length)| Pdu::R2t { command, offset, length }),
+        3 => (command, lengths(), 0_u32..=4096, 0_u8..16).prop_map(
+            |(command, offset, length, flags)| Pdu::Data { command, offset, length, flags }
+        ),
+        1 => prop::collection::vec(any::<u8>(), 1..100).prop_map(Pdu::Noise),
+    ];
+    prop::collection::vec(one, 1..24)
+}
+
+fn encode(pdu: &Pdu, ids: &[CommandId]) -> Vec<u8> {
+    let id = |command: &usize| ids[command % ids.len()];
+    match pdu {
+        Pdu::Answer { command, status } => {
+            let entry = CompletionEntry {
+                result: 0,
+                sq_head: 0,
+                id: id(command),
+                status: Status(status & 0x7fff),
+            };
+            CapsuleResp { entry }.encode().to_vec()
+        }
+        Pdu::R2t {
+            command,
+            offset,
+            length,
+        } => {
+            let r2t = R2t {
+                command: id(command),
+                tag: TransferTag(1),
+                offset: *offset,
+                length: *length,
+            };
+            r2t.encode().to_vec()
+        }
+        Pdu::Data {
+            command,
+            offset,
+            length,
+            flags,
+        } => {
+            let data = C2hData {
+                last: false,
+                success: false,
+                command: id(command),
+                offset: *offset,
+                length: *length,
+            };
+            let mut header = data.encode();
+            let mut common = CommonHeader::decode(&header);
+            common.flags.0 = *flags & 0b1100;
+            common.pdo = if *length > 0 { 24 } else { 0 };
+            common.plen = 24 + length;
+            common.encode_into(&mut header);
+            let mut pdu = header.to_vec();
+            pdu.resize(24 + *length as usize, 0x5a);
+            pdu
+        }
+        Pdu::Noise(bytes) => bytes.clone(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    #[test]
+    fn no_controller_makes_a_queue_move_bytes_beyond_its_operations(
+        pdus in pdus(),
+        in_capsule in prop_oneof![Just(0_u32), Just(8192)],
+    ) {
+        let mut scene = Scene::new(in_capsule, &info(), false);
+        let operations = [
+            Operation::Read { extent: extent(0, 8) },
+            Operation::Write { extent: extent(0, 8), fua: false },
+            compare_and_write(4),
+            Operation::Unmap { extent: extent(0, 8) },
+            Operation::Flush,
+        ];
+        let mut under_way = std::collections::HashMap::new();
+        for operation in operations {
+            let slot = scene.submit(operation, &[0; 4096]).unwrap();
+            under_way.insert(slot, u32::try_from(operation.data_length(512)).unwrap());
+        }
+        let ids: Vec<_> = scene.sent().iter().map(|sent| sent.entry.id()).collect();
+        'stream: for pdu in &pdus {
+            let bytes = encode(pdu, &ids);
+            let mut rest = &bytes[..];
+            loop {
+                match scene.machine.next(&mut rest, &mut scene.transmit) {
+                    MachineEvent::NeedMore => break,
+                    MachineEvent::Completed { slot, .. } => {
+                        prop_assert!(under_way.remove(&slot).is_some(), "ended twice");
+                    }
+                    MachineEvent::DataWanted { slot, offset, length, token } => {
+                        prop_assert!(offset + length <= under_way[&slot]);
+                        let data = vec![0; length as usize];
+                        let data = WriteData::Bytes(&data);
+                        scene.machine.send_data(token, data, &mut scene.transmit);
+                    }
+                    MachineEvent::DataIn { slot, offset, bytes } => {
+                        let length = u32::try_from(bytes.len()).unwrap();
+                        prop_assert!(offset + length <= under_way[&slot]);
+                    }
+                    MachineEvent::Closed(_) => break 'stream,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
 }
