@@ -1,4 +1,4 @@
-//! The commands of an I/O queue, as a [`queue::Machine`](crate::queue::Machine).
+//! The commands of an I/O queue, as a [`queue::Machine`].
 //!
 //! | operation | command |
 //! |---|---|
