@@ -160,7 +160,7 @@ struct Queued {
 }
 
 /// The queue of one connection. See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Transmit {
     /// Bytes beyond `arena_used` are stale and never sent.
     arena: Vec<u8>,
@@ -170,19 +170,41 @@ pub struct Transmit {
     segments: VecDeque<Queued>,
     pending_bytes: usize,
     releases_due: usize,
+    /// An arena that has grown larger is given back when the queue is empty.
+    arena_kept: usize,
 }
 
 /// The arena is compacted when this much of it has been sent.
 const COMPACT_AT: usize = 64 << 10;
 
-/// An arena that has grown larger is given back when the queue is empty.
+/// See [`Transmit::keep`].
 const ARENA_KEPT: usize = 1 << 20;
+
+impl Default for Transmit {
+    fn default() -> Self {
+        Self {
+            arena: Vec::new(),
+            arena_used: 0,
+            arena_base: 0,
+            segments: VecDeque::new(),
+            pending_bytes: 0,
+            releases_due: 0,
+            arena_kept: ARENA_KEPT,
+        }
+    }
+}
 
 impl Transmit {
     /// An empty queue.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Keeps an arena of up to so many bytes when the queue is empty, rather than a MiB: for those who copy large
+    /// payload, and would else allocate for each.
+    pub const fn keep(&mut self, bytes: usize) {
+        self.arena_kept = bytes;
     }
 
     /// Whether there is nothing to send.
@@ -280,7 +302,7 @@ impl Transmit {
         if self.segments.is_empty() {
             self.arena_base += self.arena_used;
             self.arena_used = 0;
-            if self.arena.len() > ARENA_KEPT {
+            if self.arena.len() > self.arena_kept {
                 self.arena = Vec::new();
             }
             return;
@@ -577,6 +599,19 @@ mod tests {
         assert_eq!(transmit.arena.capacity(), 0);
         transmit.push_bytes(b"again");
         assert_eq!(arena_of(&transmit), [b"again"]);
+    }
+
+    #[test]
+    fn a_large_arena_is_kept_only_when_asked_for() {
+        let mut transmit = Transmit::new();
+        let grow = |transmit: &mut Transmit| {
+            transmit.push_bytes(&vec![7; 3 << 20]);
+            transmit.advance(3 << 20, &mut Vec::new());
+            transmit.memory()
+        };
+        assert_eq!(grow(&mut transmit), 0);
+        transmit.keep(4 << 20);
+        assert_eq!(grow(&mut transmit), 4 << 20);
     }
 
     #[test]
