@@ -6,7 +6,7 @@
 //! ```text
 //!   submit()    an operation becomes a command in the transmit queue
 //!   send()      what is queued goes to the socket, with one call where that takes all
-//!   receive()   one receive call; what has ended is appended to a list
+//!   receive()   mostly one receive call; what has ended is appended to a list
 //! ```
 //!
 //! so that many operations share a call in either direction.
@@ -69,6 +69,9 @@ use zero_copy::ZeroCopy;
 /// Shorter data is copied between the headers: one run of memory costs less than a list.
 const COPIED_BELOW: u64 = 1024;
 
+/// Memory for data that is copied, kept when there is none.
+const COPIED_KEPT: usize = 32 << 20;
+
 /// An operation that the queue did not take, with its memory.
 #[derive(Debug)]
 pub struct Rejected {
@@ -128,10 +131,13 @@ impl<M: Machine> Queue<M> {
     pub fn start(
         socket: OwnedFd,
         machine: M,
-        transmit: Transmit,
+        mut transmit: Transmit,
         received: &[u8],
         paths: &TransferPaths,
     ) -> std::io::Result<Self> {
+        if paths.send == SendPath::Copy {
+            transmit.keep(COPIED_KEPT);
+        }
         rustix::io::ioctl_fionbio(&socket, true)?;
         socket::set_nodelay(&socket, true)?;
         socket::set_buffer_sizes(&socket, paths.socket_send_bytes, paths.socket_receive_bytes)?;
@@ -195,14 +201,10 @@ impl<M: Machine> Queue<M> {
         let bytes = write_data(by_reference, number, 0, bytes);
         match self.machine.submit(&operation, bytes, &mut self.transmit) {
             Ok(slot) => {
-                let entry = self.table.occupy(number, slot);
+                let entry = self.table.occupy(number, slot, operation, data, length);
                 entry.tag = tag;
-                entry.operation = operation;
-                entry.data = data;
                 entry.by_reference = by_reference;
                 entry.position = position;
-                entry.length = length;
-                entry.received = 0;
                 entry.queued = self.transmit.releases_due() - releases;
                 self.counters.operations += 1;
                 Ok(())

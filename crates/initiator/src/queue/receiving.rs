@@ -20,12 +20,19 @@ pub struct Received {
 /// Data of a read goes straight to its place when so much of it is still to come.
 const DIRECT_MIN: usize = 4096;
 
+/// With large reads only so much is received that does not go to its place: the next header, and the beginning of
+/// what follows, which has to be copied. With a page it is a thirtieth of the data of a 128 KiB read.
+const TAIL_BYTES: usize = 4096;
+
+/// In front of data of this length a short tail pays off: what is copied less is worth another call.
+const LARGE_PLACE: usize = 16 << 10;
+
 /// Answers to the peer's own questions that wait to be sent. A peer that asks on and reads nothing is not to fill
 /// our memory.
 const ANSWERS_MAX: usize = 4 << 20;
 
 impl<M: Machine> Queue<M> {
-    /// Receives once and takes in what came; does not block. Appends the operations that have ended, also when it
+    /// Receives about a buffer full and takes in what came; does not block. Appends the operations that have ended, also when it
     /// fails. What is to be sent then waits for [`send`](Self::send).
     ///
     /// # Errors
@@ -38,10 +45,21 @@ impl<M: Machine> Queue<M> {
         if !self.early.is_empty() {
             return self.take_early(completions);
         }
-        let received = match self.receive_once(completions) {
-            Ok(received) => received,
-            Err(lost) => return Err(self.lose(lost)),
-        };
+        let mut received = Received::default();
+        loop {
+            let part = match self.receive_once(completions) {
+                Ok(part) => part,
+                Err(lost) => return Err(self.lose(lost)),
+            };
+            received.bytes += part.bytes;
+            received.more = part.more;
+            // Calls that are short for the sake of large reads count as one, so that what has ended is
+            // followed by new commands in batches.
+            let is_short = part.more && received.bytes < self.receive_bytes;
+            if !(is_short && self.direct && self.table.reads_are_large()) {
+                break;
+            }
+        }
         if self.table.pinned() > 0 {
             self.take_notifications(completions, received);
         }
@@ -67,17 +85,26 @@ impl<M: Machine> Queue<M> {
         completions: &mut Vec<Completion>,
     ) -> Result<Received, Lost> {
         self.counters.receive_calls += 1;
+        let is_large = self.direct && self.table.reads_are_large();
+        let tail = if is_large { TAIL_BYTES } else { buffer.len() };
         let (received, direct, room) = if self.direct
             && let Some(place) = wanted(&self.machine, &mut self.table)
         {
             let wanted = place.len();
-            let room = wanted + buffer.len();
-            let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(buffer)];
-            (socket::receive(&self.socket, &mut buffers), wanted, room)
+            let tail = if wanted < LARGE_PLACE {
+                buffer.len()
+            } else {
+                tail
+            };
+            let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(&mut buffer[..tail])];
+            (
+                socket::receive(&self.socket, &mut buffers),
+                wanted,
+                wanted + tail,
+            )
         } else {
-            let room = buffer.len();
-            let mut buffers = [IoSliceMut::new(buffer)];
-            (socket::receive(&self.socket, &mut buffers), 0, room)
+            let mut buffers = [IoSliceMut::new(&mut buffer[..tail])];
+            (socket::receive(&self.socket, &mut buffers), 0, tail)
         };
         let bytes = match received {
             Ok(0) => return Err(Lost::HungUp),

@@ -39,7 +39,12 @@ pub(super) struct Entry {
     pub(super) queued: usize,
     /// Sends whose pages the kernel holds.
     pub(super) pinned: usize,
+    /// A read of so much that it is worth a call of its own, see [`Table::reads_are_large`].
+    is_large_read: bool,
 }
+
+/// A read of so many bytes is worth receive calls of its own: to copy it once more costs more than those.
+const LARGE_READ: usize = 32 << 10;
 
 const UNUSED: Extent = Extent {
     lba: Lba(0),
@@ -58,6 +63,7 @@ impl Entry {
         received: 0,
         queued: 0,
         pinned: 0,
+        is_large_read: false,
     };
 }
 
@@ -77,6 +83,8 @@ pub(super) struct Table {
     lingering: usize,
     /// Entries that have their answer.
     answered: usize,
+    /// Entries that are under way and large reads.
+    large_reads: usize,
 }
 
 impl Table {
@@ -89,6 +97,7 @@ impl Table {
             pinned: 0,
             lingering: 0,
             answered: 0,
+            large_reads: 0,
         }
     }
 
@@ -120,15 +129,35 @@ impl Table {
         self.free.last().copied()
     }
 
-    /// Takes the place that [`Self::next`] has named.
+    /// Takes the place that [`Self::next`] has named, for an operation with so many bytes of data.
     #[inline]
-    pub(super) fn occupy(&mut self, number: u32, slot: u16) -> &mut Entry {
+    pub(super) fn occupy(
+        &mut self,
+        number: u32,
+        slot: u16,
+        operation: Operation,
+        data: Data,
+        length: usize,
+    ) -> &mut Entry {
         let taken = self.free.pop();
         debug_assert_eq!(taken, Some(number));
         self.by_slot[usize::from(slot)] = number;
         let entry = &mut self.entries[index(number)];
         entry.state = State::UnderWay;
+        entry.is_large_read =
+            length >= LARGE_READ && is_read(&operation) && !matches!(data, Data::Discard);
+        self.large_reads += usize::from(entry.is_large_read);
+        entry.operation = operation;
+        entry.data = data;
+        entry.length = length;
+        entry.received = 0;
         entry
+    }
+
+    /// Whether most operations are reads that go to their place with calls of their own.
+    #[inline]
+    pub(super) fn reads_are_large(&self) -> bool {
+        self.large_reads * 2 > self.in_flight()
     }
 
     #[inline]
@@ -159,6 +188,7 @@ impl Table {
         let Some(entry) = self.entries.get_mut(index(number)) else {
             return;
         };
+        self.large_reads -= usize::from(entry.is_large_read);
         let result = match result {
             Ok(_) if entry.received < entry.length && is_read(&entry.operation) => {
                 Err(Failure::ShortTransfer {

@@ -391,6 +391,54 @@ fn measurements_keep_asking_for_zero_copy() {
 }
 
 #[test]
+fn beyond_the_limits_of_zero_copy_data_is_sent_plainly() {
+    const COUNT: u16 = 1000;
+    for send in [SendPath::ZeroCopy, SendPath::Ring] {
+        let Some((mut queue, mut peer)) = pair_if_there(COUNT, &paths(send)) else {
+            continue;
+        };
+        let shared = Arc::new(buffer(&[8; 4096]).into_buffer().unwrap());
+        for tag in 0..COUNT {
+            let data = Data::shared(shared.clone());
+            queue.submit(write(4096), data, tag.into()).unwrap();
+        }
+        queue.send().unwrap();
+        for _ in 0..COUNT {
+            let slot = peer.take().0.slot;
+            peer.send(b'r', slot, 0, 4096);
+        }
+        // All requests are taken in before any data leaves, and no notification is read meanwhile.
+        let end = Instant::now() + Duration::from_secs(10);
+        while queue.transmit.releases_due() < usize::from(COUNT) {
+            queue.receive(&mut Vec::new()).unwrap();
+            assert!(Instant::now() < end);
+        }
+        let thread = thread::spawn(move || {
+            for _ in 0..COUNT {
+                let (message, data) = peer.take();
+                assert!(data.iter().all(|byte| *byte == 8));
+                peer.end(message.slot);
+            }
+            peer
+        });
+        while queue.send() == Ok(Sent::WouldBlock) {
+            assert!(Instant::now() < end);
+        }
+        let completions = run(&mut queue, COUNT.into());
+        assert!(completions.iter().all(|c| c.result == Ok(Done::Done)));
+        let counters = queue.counters();
+        assert_eq!(
+            counters.zero_copy_sends + counters.zero_copy_refused,
+            COUNT.into(),
+            "{send:?} {counters:?}"
+        );
+        // The ring's limit is ours. That of the socket is net.core.optmem_max, which may be large.
+        assert!(send != SendPath::Ring || counters.zero_copy_refused > 0);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
 fn a_write_that_fails_early_ends_while_its_data_is_still_being_sent() {
     for send in [SendPath::Gather, SendPath::ZeroCopy, SendPath::Ring] {
         let small = TransferPaths {
