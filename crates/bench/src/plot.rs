@@ -1,67 +1,11 @@
 //! A sweep as a picture: IOPS above, latency below, by queue depth, a line for each block size.
-//!
-//! The font for measuring and drawing text is part of the program, so that it works where no fonts are
-//! installed. An SVG names `sans-serif` and leaves the choice to whoever shows it.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::path::Path;
 
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::ValueFormatter;
-use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
-
+use crate::chart::{Chart, Line, Panel, draw};
 use crate::result::{PointResult, float};
 
-const WIDTH: u32 = 900;
-const HEIGHT: u32 = 900;
-const FONT: &str = "sans-serif";
-
-/// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
-pub enum PlotError {
-    /// Neither format.
-    #[error("--plot {}: the name has to end in .svg or .png", .0.display())]
-    Format(PathBuf),
-    /// One point, or none.
-    #[error(
-        "--plot needs points of at least two queue depths; give --iodepth a range, such as 1..256"
-    )]
-    TooFew,
-    /// The file.
-    #[error("--plot {}: {source}", path.display())]
-    Write {
-        /// Where.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The drawing.
-    #[error("--plot: {0}")]
-    Draw(String),
-}
-
-/// The format of a picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Vectors.
-    Svg,
-    /// Pixels.
-    Png,
-}
-
-impl Format {
-    /// By the ending of a name.
-    pub fn of(path: &Path) -> Result<Self, PlotError> {
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("svg") => Ok(Self::Svg),
-            Some("png") => Ok(Self::Png),
-            _ => Err(PlotError::Format(path.to_owned())),
-        }
-    }
-}
+pub use crate::chart::{Format, PlotError};
 
 /// A line of the picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,191 +63,40 @@ pub fn series<'a>(prefix: &str, results: impl IntoIterator<Item = &'a PointResul
 /// # Errors
 /// There is nothing to draw, or the file cannot be written.
 pub fn plot(path: &Path, title: &str, series: &[Series]) -> Result<(), PlotError> {
-    let picture = match Format::of(path)? {
-        Format::Svg => svg(title, series)?.into_bytes(),
-        Format::Png => png(title, series)?,
+    draw(path, &chart(title, series))
+}
+
+fn chart(title: &str, series: &[Series]) -> Chart {
+    let lines = |value: fn(&PlotPoint) -> f64, dashed| {
+        let lines = series.iter().enumerate().map(move |(colour, series)| Line {
+            name: series.name.clone(),
+            colour,
+            dashed,
+            points: series.points.iter().map(|p| (p.depth, value(p))).collect(),
+        });
+        lines.collect::<Vec<_>>()
     };
-    fs::write(path, picture).map_err(|source| PlotError::Write {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn svg(title: &str, series: &[Series]) -> Result<String, PlotError> {
-    let mut text = String::new();
-    let backend = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT));
-    draw(&backend.into_drawing_area(), title, series)?;
-    Ok(text)
-}
-
-fn png(title: &str, series: &[Series]) -> Result<Vec<u8>, PlotError> {
-    let side = |pixels: u32| usize::try_from(pixels).expect("a picture fits into memory");
-    let mut pixels = vec![0; side(WIDTH) * side(HEIGHT) * 3];
-    let backend = BitMapBackend::with_buffer(&mut pixels, (WIDTH, HEIGHT));
-    draw(&backend.into_drawing_area(), title, series)?;
-    let mut picture = Vec::new();
-    let mut encoder = png::Encoder::new(&mut picture, WIDTH, HEIGHT);
-    encoder.set_color(png::ColorType::Rgb);
-    let written = encoder
-        .write_header()
-        .and_then(|mut writer| writer.write_image_data(&pixels));
-    written.map_err(drawing)?;
-    Ok(picture)
-}
-
-fn drawing(error: impl std::fmt::Display) -> PlotError {
-    PlotError::Draw(error.to_string())
-}
-
-fn use_own_font() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let registered = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
-        assert!(registered.is_ok(), "the font is part of the program");
-    });
-}
-
-fn draw<D: DrawingBackend>(
-    area: &DrawingArea<D, Shift>,
-    title: &str,
-    series: &[Series],
-) -> Result<(), PlotError> {
-    let depths = range(series, |point| [point.depth, point.depth]).ok_or(PlotError::TooFew)?;
-    if depths.0 >= depths.1 {
-        return Err(PlotError::TooFew);
-    }
-    use_own_font();
-    area.fill(&WHITE).map_err(drawing)?;
-    let area = area.titled(title, (FONT, 18)).map_err(drawing)?;
-    let panels = area.split_evenly((2, 1));
+    let x_label = |depth: f64| format!("{depth:.0}");
     let iops = Panel {
-        depths,
-        unit: "operations per second",
-        solid: |point| point.iops,
-        dashed: None,
+        x: "queue depth",
+        x_label,
+        y: "operations per second",
         logarithmic: false,
+        lines: lines(|point| point.iops, false),
     };
+    let mut latencies = lines(|point| point.p50_us, false);
+    latencies.extend(lines(|point| point.p99_us, true));
     let latency = Panel {
-        depths,
-        unit: "latency in µs: median, and p99 dashed",
-        solid: |point| point.p50_us,
-        dashed: Some(|point| point.p99_us),
+        x: "queue depth",
+        x_label,
+        y: "latency in µs: median, and p99 dashed",
         logarithmic: true,
+        lines: latencies,
     };
-    iops.draw(&panels[0], series)?;
-    latency.draw(&panels[1], series)?;
-    area.present().map_err(drawing)
-}
-
-/// The smallest and the largest.
-fn range(series: &[Series], values: impl Fn(&PlotPoint) -> [f64; 2]) -> Option<(f64, f64)> {
-    let values = series.iter().flat_map(|s| &s.points).flat_map(values);
-    values.fold(None, |range, value| {
-        let (low, high) = range.unwrap_or((value, value));
-        Some((value.min(low), value.max(high)))
-    })
-}
-
-struct Panel {
-    depths: (f64, f64),
-    unit: &'static str,
-    solid: fn(&PlotPoint) -> f64,
-    dashed: Option<fn(&PlotPoint) -> f64>,
-    logarithmic: bool,
-}
-
-impl Panel {
-    fn draw<D: DrawingBackend>(
-        &self,
-        area: &DrawingArea<D, Shift>,
-        series: &[Series],
-    ) -> Result<(), PlotError> {
-        let values = |point: &PlotPoint| {
-            let solid = (self.solid)(point);
-            [solid, self.dashed.map_or(solid, |dashed| dashed(point))]
-        };
-        let (low, high) = range(series, values).ok_or(PlotError::TooFew)?;
-        let mut builder = ChartBuilder::on(area);
-        builder
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(80);
-        let depths = (self.depths.0..self.depths.1).log_scale().base(2.0);
-        if self.logarithmic {
-            let range = (low.max(0.1) / 1.3..high.max(1.0) * 1.3).log_scale();
-            let chart = builder.build_cartesian_2d(depths, range).map_err(drawing)?;
-            self.fill(chart, series)
-        } else {
-            let range = 0.0..high.max(1.0) * 1.1;
-            let chart = builder.build_cartesian_2d(depths, range).map_err(drawing)?;
-            self.fill(chart, series)
-        }
+    Chart {
+        title: title.to_owned(),
+        panels: vec![iops, latency],
     }
-
-    fn fill<'a, D: DrawingBackend + 'a, X, Y>(
-        &self,
-        mut chart: ChartContext<'a, D, Cartesian2d<X, Y>>,
-        series: &[Series],
-    ) -> Result<(), PlotError>
-    where
-        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
-        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-    {
-        chart
-            .configure_mesh()
-            .x_desc("queue depth")
-            .y_desc(self.unit)
-            .x_label_formatter(&|depth| format!("{depth:.0}"))
-            .y_label_formatter(&|value| thousands(*value))
-            .label_style((FONT, 13))
-            .axis_desc_style((FONT, 14))
-            .light_line_style(WHITE.mix(0.0))
-            .draw()
-            .map_err(drawing)?;
-        for (number, line) in series.iter().enumerate() {
-            let colour = Palette99::pick(number).to_rgba();
-            let points = |value: fn(&PlotPoint) -> f64| {
-                line.points
-                    .iter()
-                    .map(move |point| (point.depth, value(point)))
-            };
-            let style = colour.stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(points(self.solid), style))
-                .map_err(drawing)?
-                .label(line.name.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-            let dots = points(self.solid).map(|at| Circle::new(at, 3, colour.filled()));
-            chart.draw_series(dots).map_err(drawing)?;
-            if let Some(dashed) = self.dashed {
-                let dashed = DashedLineSeries::new(points(dashed), 6, 4, colour.into());
-                chart.draw_series(dashed).map_err(drawing)?;
-            }
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()
-            .map_err(drawing)
-    }
-}
-
-/// `1500000` as `1.5 M`.
-fn thousands(value: f64) -> String {
-    let (scaled, unit) = match value {
-        v if v >= 1e6 => (v / 1e6, " M"),
-        v if v >= 1e4 => (v / 1e3, " k"),
-        v => (v, ""),
-    };
-    let digits = if scaled < 10.0 && scaled.fract() > 0.0 {
-        1
-    } else {
-        0
-    };
-    format!("{scaled:.digits$}{unit}")
 }
 
 #[cfg(test)]
@@ -329,32 +122,23 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_needs_no_font_of_the_system() {
+    fn a_sweep_becomes_a_panel_of_iops_and_one_of_latency() {
+        let chart = chart("a sweep", &sweep());
+        assert_eq!(chart.panels.len(), 2);
+        assert_eq!(chart.panels[0].lines.len(), 2);
+        assert_eq!(chart.panels[1].lines.len(), 4);
         let folder = tempfile::tempdir().unwrap();
         let svg = folder.path().join("sweep.svg");
         plot(&svg, "a sweep", &sweep()).unwrap();
-        let text = fs::read_to_string(&svg).unwrap();
-        assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+        let text = std::fs::read_to_string(&svg).unwrap();
         assert!(text.contains("queue depth") && text.contains("randread 4k"));
-        let png = folder.path().join("sweep.png");
-        plot(&png, "a sweep", &sweep()).unwrap();
-        assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
     }
 
     #[test]
-    fn other_formats_and_single_points_are_refused() {
-        let refused = plot(Path::new("sweep.gif"), "", &sweep());
-        assert!(matches!(refused, Err(PlotError::Format(_))));
+    fn one_depth_is_no_sweep() {
+        let folder = tempfile::tempdir().unwrap();
         let one = series("", [&point("read", "4k", 1)]);
-        assert!(matches!(svg("", &one), Err(PlotError::TooFew)));
-        assert!(matches!(svg("", &[]), Err(PlotError::TooFew)));
-    }
-
-    #[test]
-    fn large_numbers_are_short() {
-        assert_eq!(thousands(1_500_000.0), "1.5 M");
-        assert_eq!(thousands(20_000.0), "20 k");
-        assert_eq!(thousands(500.0), "500");
-        assert_eq!(thousands(0.5), "0.5");
+        let refused = plot(&folder.path().join("one.svg"), "", &one);
+        assert!(matches!(refused, Err(PlotError::TooFew)));
     }
 }
