@@ -30,6 +30,10 @@ pub struct Attachment {
 
 /// The part of an attachment beside its queues: keep-alive, news of the peer, questions.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one of them for a path, and it is not moved about"
+)]
 pub enum Control {
     /// Of iSCSI sessions.
     Iscsi(iscsi::Control),

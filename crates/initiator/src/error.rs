@@ -6,246 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_nvme::status::Status as NvmeStatus;
-use longshore_scsi::sense::AdditionalSense;
-use longshore_scsi::status::Status as ScsiStatus;
 use thiserror::Error;
 
 use crate::url::{HostPort, UrlError};
 
-/// Sense data, as far as anybody acts on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sense {
-    /// SENSE KEY.
-    pub key: u8,
-    /// ADDITIONAL SENSE CODE.
-    pub asc: u8,
-    /// ADDITIONAL SENSE CODE QUALIFIER.
-    pub ascq: u8,
-    /// INFORMATION, when it is valid.
-    pub information: Option<u64>,
-}
+mod failure;
 
-/// How one operation failed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Failure {
-    /// A SCSI status other than those below.
-    #[error("the target answers {}{}", ScsiText(*.status), SenseText(*.sense))]
-    Scsi {
-        /// STATUS.
-        status: u8,
-        /// With CHECK CONDITION.
-        sense: Option<Sense>,
-    },
-    /// An NVMe status other than those below.
-    #[error("the controller answers {status:?}")]
-    Nvme {
-        /// The Status Field.
-        status: NvmeStatus,
-        /// The delay that its CRD field names.
-        retry_after: Option<Duration>,
-    },
-    /// A compare and write found something else; nothing was written.
-    #[error("the medium does not hold what was expected")]
-    Miscompare {
-        /// Where the first difference is, in bytes, where the peer says so.
-        offset: Option<u32>,
-    },
-    /// Somebody else has reserved the volume.
-    #[error("somebody else has reserved the volume; `longshore info` shows who")]
-    ReservationConflict,
-    /// The peer has no such operation.
-    #[error("the volume has no such operation")]
-    Unsupported,
-    /// The range does not lie within the volume.
-    #[error("the range lies outside the volume, which may have shrunk")]
-    OutOfRange,
-    /// The volume takes no writes.
-    #[error("the volume is write protected")]
-    ReadOnly,
-    /// No space is left behind the volume.
-    #[error("no space is left behind the volume")]
-    NoSpace,
-    /// The peer said that all went well, but did not move all data.
-    #[error("{moved} of {expected} bytes were moved")]
-    ShortTransfer {
-        /// Bytes of the operation.
-        expected: u64,
-        /// Bytes that were moved.
-        moved: u64,
-    },
-    /// A data digest did not match.
-    #[error("data was damaged on its way: its digest does not match")]
-    DataDigest,
-    /// The memory given is not what the operation needs.
-    #[error("the operation needs {needed} bytes of memory, {given} were given")]
-    WrongDataLength {
-        /// Bytes of the operation.
-        needed: u64,
-        /// Bytes given.
-        given: u64,
-    },
-    /// Offset and length are not whole blocks.
-    #[error("{length} bytes at offset {offset} are not whole blocks of {block_size} bytes")]
-    Misaligned {
-        /// In bytes.
-        offset: u64,
-        /// In bytes.
-        length: u64,
-        /// Bytes of a block.
-        block_size: u32,
-    },
-    /// More than the peer takes in one command.
-    #[error("more than the volume takes at a time")]
-    TooLarge,
-    /// The connection ended before the answer.
-    #[error("the connection was lost: {0}")]
-    ConnectionLost(Lost),
-    /// The connection ended, and nobody knows whether the operation was done. It cannot be repeated
-    /// blindly.
-    #[error(
-        "the connection was lost ({0}) and the operation may have been done; look before repeating it"
-    )]
-    OutcomeUnknown(Lost),
-    /// No answer in time.
-    #[error("no answer in time")]
-    TimedOut,
-    /// It was aborted: by us, or by a task management function of somebody else.
-    #[error("the operation was aborted")]
-    Aborted,
-    /// The volume was closed before.
-    #[error("the volume is closed")]
-    Closed,
-}
-
-/// What may help after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// Nothing: it would fail again.
-    Never,
-    /// The same again, at once.
-    Now,
-    /// The same again, later.
-    After(Duration),
-    /// The same over another path.
-    OtherPath,
-}
-
-/// A peer that is busy gets so much time.
-const BUSY_DELAY: Duration = Duration::from_millis(20);
-
-/// A volume that is getting ready, or a path that changes its state, gets so much time.
-const TRANSITION_DELAY: Duration = Duration::from_millis(500);
-
-impl Failure {
-    /// What may help.
-    #[must_use]
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Scsi { status, sense } => retry_scsi(ScsiStatus(*status), *sense),
-            Self::Nvme {
-                status,
-                retry_after,
-            } => retry_nvme(*status, *retry_after),
-            Self::DataDigest | Self::Aborted => Retry::Now,
-            Self::ConnectionLost(_) | Self::TimedOut => Retry::OtherPath,
-            Self::Miscompare { .. }
-            | Self::ReservationConflict
-            | Self::Unsupported
-            | Self::OutOfRange
-            | Self::ReadOnly
-            | Self::NoSpace
-            | Self::ShortTransfer { .. }
-            | Self::WrongDataLength { .. }
-            | Self::Misaligned { .. }
-            | Self::TooLarge
-            | Self::OutcomeUnknown(_)
-            | Self::Closed => Retry::Never,
-        }
-    }
-
-    /// As an error of the operating system, for those who know only these.
-    #[must_use]
-    pub fn to_io_error(&self) -> io::Error {
-        let kind = match self {
-            Self::Unsupported => io::ErrorKind::Unsupported,
-            Self::OutOfRange
-            | Self::WrongDataLength { .. }
-            | Self::Misaligned { .. }
-            | Self::TooLarge => io::ErrorKind::InvalidInput,
-            Self::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
-            Self::NoSpace => io::ErrorKind::StorageFull,
-            Self::ReservationConflict => io::ErrorKind::PermissionDenied,
-            Self::DataDigest => io::ErrorKind::InvalidData,
-            Self::ConnectionLost(_) | Self::OutcomeUnknown(_) | Self::Closed => {
-                io::ErrorKind::NotConnected
-            }
-            Self::TimedOut => io::ErrorKind::TimedOut,
-            Self::ShortTransfer { .. } => io::ErrorKind::UnexpectedEof,
-            Self::Scsi { .. } | Self::Nvme { .. } | Self::Miscompare { .. } | Self::Aborted => {
-                io::ErrorKind::Other
-            }
-        };
-        io::Error::new(kind, self.clone())
-    }
-}
-
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
-        failure.to_io_error()
-    }
-}
-
-/// Sense keys (SPC-4 §4.5.6) after which another attempt may go well.
-const NOT_READY: u8 = 0x2;
-const UNIT_ATTENTION: u8 = 0x6;
-const ABORTED_COMMAND: u8 = 0xb;
-
-fn retry_scsi(status: ScsiStatus, sense: Option<Sense>) -> Retry {
-    match status {
-        ScsiStatus::BUSY | ScsiStatus::TASK_SET_FULL => Retry::After(BUSY_DELAY),
-        ScsiStatus::TASK_ABORTED => Retry::Now,
-        ScsiStatus::CHECK_CONDITION => {
-            match sense.map(|sense| (sense.key, sense.asc, sense.ascq)) {
-                // The asymmetric access states: transition, standby and unavailable.
-                Some((NOT_READY, 0x04, 0x0a)) => Retry::After(TRANSITION_DELAY),
-                Some((NOT_READY, 0x04, 0x0b | 0x0c)) => Retry::OtherPath,
-                // Becoming ready, and operations in progress.
-                Some((NOT_READY, 0x04, 0x01 | 0x04 | 0x07 | 0x08 | 0x09 | 0x14)) => {
-                    Retry::After(TRANSITION_DELAY)
-                }
-                Some((UNIT_ATTENTION | ABORTED_COMMAND, ..)) => Retry::Now,
-                _ => Retry::Never,
-            }
-        }
-        _ => Retry::Never,
-    }
-}
-
-fn retry_nvme(status: NvmeStatus, retry_after: Option<Duration>) -> Retry {
-    match status.code() {
-        NvmeStatus::ASYMMETRIC_ACCESS_INACCESSIBLE
-        | NvmeStatus::ASYMMETRIC_ACCESS_PERSISTENT_LOSS
-        | NvmeStatus::CONTROLLER_PATHING_ERROR
-        | NvmeStatus::HOST_PATHING_ERROR
-        | NvmeStatus::INTERNAL_PATH_ERROR => Retry::OtherPath,
-        NvmeStatus::ASYMMETRIC_ACCESS_TRANSITION => {
-            Retry::After(retry_after.unwrap_or(TRANSITION_DELAY))
-        }
-        _ if status.is_final() => Retry::Never,
-        NvmeStatus::COMMAND_INTERRUPTED | NvmeStatus::NAMESPACE_NOT_READY => {
-            Retry::After(retry_after.unwrap_or(BUSY_DELAY))
-        }
-        NvmeStatus::TRANSIENT_TRANSPORT_ERROR
-        | NvmeStatus::ABORT_REQUESTED
-        | NvmeStatus::ABORTED_SQ_DELETION
-        | NvmeStatus::ABORTED_PREEMPT_AND_ABORT
-        | NvmeStatus::ABORTED_FAILED_FUSED
-        | NvmeStatus::ABORTED_MISSING_FUSED => retry_after.map_or(Retry::Now, Retry::After),
-        // A delay is named only where another attempt makes sense.
-        _ => retry_after.map_or(Retry::Never, Retry::After),
-    }
-}
+pub use failure::{Failure, Retry, Sense};
 
 /// Why a connection is of no use any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -278,6 +45,19 @@ impl Lost {
             Some(number) => Self::Socket(number),
             None if error.kind() == io::ErrorKind::UnexpectedEof => Self::HungUp,
             None => Self::Socket(rustix::io::Errno::IO.raw_os_error()),
+        }
+    }
+}
+
+impl From<Lost> for io::Error {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Socket(number) => Self::from_raw_os_error(number),
+            Lost::HungUp => Self::new(io::ErrorKind::UnexpectedEof, lost),
+            Lost::Silent => Self::new(io::ErrorKind::TimedOut, lost),
+            Lost::Closed(_) | Lost::Ours | Lost::AnotherVolume(_) => {
+                Self::new(io::ErrorKind::ConnectionAborted, lost)
+            }
         }
     }
 }
@@ -457,52 +237,6 @@ impl Error {
     }
 }
 
-struct ScsiText(u8);
-
-impl fmt::Display for ScsiText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", ScsiStatus(self.0))
-    }
-}
-
-struct SenseText(Option<Sense>);
-
-impl fmt::Display for SenseText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |sense| write!(f, ": {sense}"))
-    }
-}
-
-impl fmt::Display for Sense {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = match self.key {
-            0x0 => "NO SENSE",
-            0x1 => "RECOVERED ERROR",
-            0x2 => "NOT READY",
-            0x3 => "MEDIUM ERROR",
-            0x4 => "HARDWARE ERROR",
-            0x5 => "ILLEGAL REQUEST",
-            0x6 => "UNIT ATTENTION",
-            0x7 => "DATA PROTECT",
-            0x8 => "BLANK CHECK",
-            0x9 => "VENDOR SPECIFIC",
-            0xa => "COPY ABORTED",
-            0xb => "ABORTED COMMAND",
-            0xd => "VOLUME OVERFLOW",
-            0xe => "MISCOMPARE",
-            0xf => "COMPLETED",
-            _ => "RESERVED",
-        };
-        let additional = AdditionalSense {
-            asc: self.asc,
-            ascq: self.ascq,
-        };
-        write!(f, "{key} {additional:?}")?;
-        self.information
-            .map_or(Ok(()), |at| write!(f, " (information {at})"))
-    }
-}
-
 struct Available<'a>(&'a [String]);
 
 impl fmt::Display for Available<'_> {
@@ -532,5 +266,71 @@ impl fmt::Display for Joined<'_> {
             error.fmt(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn portal() -> HostPort {
+        HostPort {
+            host: "::1".to_owned(),
+            port: 3260,
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_what_there_is() {
+        let error = |count: usize| {
+            let available = (0..count).map(|lun| format!("LUN {lun}")).collect();
+            let wanted = "LUN 99".to_owned();
+            let portal = portal();
+            Error::NotFound {
+                portal,
+                wanted,
+                available,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            error(2),
+            "[::1]:3260: there is no LUN 99; there is LUN 0, LUN 1"
+        );
+        assert!(error(20).ends_with("LUN 15 and 4 more"), "{}", error(20));
+        assert!(error(0).contains("`longshore discover`"), "{}", error(0));
+    }
+
+    #[test]
+    fn only_what_may_change_by_itself_is_worth_another_attempt() {
+        let lost = |lost| Error::Lost {
+            portal: portal(),
+            step: "login",
+            lost,
+        };
+        let refused = Error::Refused {
+            portal: portal(),
+            step: "login",
+            reason: "forbidden".to_owned(),
+            advice: "ask for access",
+        };
+        assert!(lost(Lost::HungUp).is_transient());
+        assert!(!refused.is_transient());
+        let all = Error::AllPortals(vec![refused.clone(), lost(Lost::Silent)]);
+        assert!(all.is_transient());
+        assert!(
+            all.to_string().starts_with("none of 2 portals works: "),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn errors_of_sockets_keep_their_number() {
+        let reset = io::Error::from_raw_os_error(104);
+        assert_eq!(Lost::from_io(&reset), Lost::Socket(104));
+        let text = Lost::from_io(&reset).to_string();
+        assert!(text.contains("reset by peer"), "{text}");
+        let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert_eq!(Lost::from_io(&end), Lost::HungUp);
     }
 }

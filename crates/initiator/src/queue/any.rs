@@ -10,6 +10,10 @@ use crate::{iscsi, nvme};
 
 /// A queue of either protocol, for those who do not care which. Every call is one branch more.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there are few of them, and a box would be a step more on every call"
+)]
 pub enum AnyQueue {
     /// An iSCSI session.
     Iscsi(Queue<iscsi::Machine>),

@@ -142,10 +142,12 @@ impl<M: Machine> Queue<M> {
         socket::set_nodelay(&socket, true)?;
         socket::set_buffer_sizes(&socket, paths.socket_send_bytes, paths.socket_receive_bytes)?;
         if let Some(microseconds) = paths.busy_poll_us {
-            socket::set_busy_poll(&socket, microseconds, paths.prefer_busy_poll)?;
+            let result = socket::set_busy_poll(&socket, microseconds, paths.prefer_busy_poll);
+            unless_forbidden("busy polling by the kernel (SO_BUSY_POLL)", result)?;
         }
         if let Some(priority) = paths.socket_priority {
-            socket::set_priority(&socket, priority)?;
+            let result = socket::set_priority(&socket, priority);
+            unless_forbidden("this priority of a socket (SO_PRIORITY)", result)?;
         }
         let block_size = machine.block_size();
         Ok(Self {
@@ -360,6 +362,17 @@ impl<M> fmt::Debug for Queue<M> {
             .field("unsent", &self.transmit.pending_bytes())
             .field("lost", &self.lost)
             .finish_non_exhaustive()
+    }
+}
+
+/// What only makes things faster, and not everybody is allowed to, is gone without.
+fn unless_forbidden(what: &str, result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            tracing::warn!("{what} takes CAP_NET_ADMIN; going on without");
+            Ok(())
+        }
+        other => other,
     }
 }
 

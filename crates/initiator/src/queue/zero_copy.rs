@@ -74,10 +74,15 @@ impl ZeroCopy {
         let how = match paths.send {
             SendPath::Copy | SendPath::Gather => How::Off,
             SendPath::ZeroCopy => {
-                zero_copy::enable(socket)?;
+                zero_copy::enable(socket).map_err(|error| unavailable("MSG_ZEROCOPY", error))?;
                 How::Socket(SocketPins::default())
             }
-            SendPath::Ring => How::Ring(Box::new(SendRing::new(RING_ENTRIES)?)),
+            SendPath::Ring => {
+                let ring = SendRing::new(RING_ENTRIES);
+                How::Ring(Box::new(
+                    ring.map_err(|error| unavailable("io_uring", error))?,
+                ))
+            }
         };
         Ok(Self {
             active: !matches!(how, How::Off),
@@ -148,17 +153,14 @@ impl ZeroCopy {
                 }
             }
             How::Ring(ring) => {
-                let mut found = ring.notifications(|number, was_copied| {
+                let mut seen = |number, was_copied| {
                     unpin(number);
                     count(was_copied, 1);
-                });
+                };
+                let found = ring.notifications(&mut seen);
                 if urgent && found == 0 && ring.wait(RING_WAIT).is_ok() {
-                    found = ring.notifications(|number, was_copied| {
-                        unpin(number);
-                        count(was_copied, 1);
-                    });
+                    ring.notifications(&mut seen);
                 }
-                let _ = found;
             }
         }
         self.notified += notified;
@@ -224,6 +226,14 @@ impl ZeroCopy {
             }
         }
     }
+}
+
+#[cold]
+fn unavailable(what: &str, error: io::Error) -> io::Error {
+    let text = format!(
+        "zero-copy sends by {what} are not to be had here: {error}; choose another way to send"
+    );
+    io::Error::new(error.kind(), text)
 }
 
 impl SocketPins {
