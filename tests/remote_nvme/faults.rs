@@ -358,6 +358,20 @@ fn a_discovery_log_without_end_is_refused() {
 }
 
 #[test]
+fn a_discovery_log_that_comes_slowly_is_not_waited_for_to_its_end() {
+    let somewhere = "192.0.2.1:4420".parse().unwrap();
+    let log = discovery_log(1, 4096, &vec![entry(2, NQN, somewhere); 4096]);
+    let portal = discovery(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        log.clone()
+    });
+    let began = Instant::now();
+    let text = discover(&portal, &options()).unwrap_err().to_string();
+    contains(&text, "no answer to discovery");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
 fn a_discovery_log_that_never_stands_still_is_given_up() {
     let mut generation = 0;
     let portal = discovery(move || {

@@ -612,12 +612,16 @@ impl Admin {
     /// confirms at once, whatever its backends are doing.)
     pub fn shut_down(mut self) -> bool {
         const NORMAL: u64 = 1 << 14;
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const PATIENCE: Duration = Duration::from_secs(1);
         self.options.timeouts.login = self.options.timeouts.login.min(PATIENCE);
         let until = Instant::now() + PATIENCE;
         let enabled = self.capabilities.configuration();
-        let is_shut_down = self.set_property(Property::CC, enabled | NORMAL).is_ok()
-            && self.comes_to(until, ControllerStatus::is_shut_down);
+        let is_shut_down = match self.set_property(Property::CC, enabled | NORMAL) {
+            Ok(()) => self.comes_to(until, ControllerStatus::is_shut_down),
+            // Refused; a reset may not be.
+            Err(Error::Command { .. }) => false,
+            Err(_) => return false,
+        };
         // A reset ends what a shutdown leaves. Some controllers answer no more after it.
         let is_reset = self.set_property(Property::CC, enabled & !1).is_ok()
             && self.comes_to(until, |status| !status.is_ready());

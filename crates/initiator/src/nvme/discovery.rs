@@ -13,6 +13,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use super::admin::Admin;
+use super::link::{DATA_BYTES_MAX, Deadline, LinkError};
 use super::log_page::lid;
 use super::page::Page;
 use crate::error::Error;
@@ -233,6 +234,7 @@ fn log_page(portal: &HostPort, options: &Options) -> Result<Vec<DiscoveryEntry>,
     let mut reader = Reader {
         admin: &mut admin,
         in_parts: controller.log_pages_in_parts,
+        until: Deadline::after(options.timeouts.login * 2),
     };
     let entries = reader.read();
     admin.shut_down();
@@ -245,6 +247,8 @@ const STEP: &str = "discovery";
 struct Reader<'a> {
     admin: &'a mut Admin,
     in_parts: bool,
+    /// A controller that answers slowly is not to hold us for as long as it has entries.
+    until: Deadline,
 }
 
 /// The header of the log page.
@@ -268,18 +272,27 @@ impl Reader<'_> {
     }
 
     fn header(&mut self) -> Result<Header, Error> {
-        let bytes = self.admin.log_page(lid::DISCOVERY, 0, 0, HEADER_BYTES)?;
+        let bytes = self.part(0, HEADER_BYTES)?;
         decode_header(&bytes).map_err(|reason| self.admin.broken(STEP, reason))
+    }
+
+    fn part(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
+        if self.until.left().is_none() {
+            return Err(self
+                .admin
+                .lost(STEP, LinkError::TimedOut(self.until.limit())));
+        }
+        self.admin.log_page(lid::DISCOVERY, 0, offset, length)
     }
 
     fn entries(&mut self, count: u64) -> Result<Vec<DiscoveryEntry>, Error> {
         let mut entries = Vec::new();
         if !self.in_parts {
             // Without offsets, everything is one transfer.
-            let count = count.min(u64::from(super::link::DATA_BYTES_MAX) / RECORD_BYTES as u64 - 1);
+            let count = count.min(u64::from(DATA_BYTES_MAX) / RECORD_BYTES as u64 - 1);
             let length = (count + 1) * RECORD_BYTES as u64;
             let length = u32::try_from(length).expect("bounded");
-            let bytes = self.admin.log_page(lid::DISCOVERY, 0, 0, length)?;
+            let bytes = self.part(0, length)?;
             let records = bytes.chunks_exact(RECORD_BYTES).skip(1);
             entries.extend(records.map(DiscoveryEntry::decode));
             return Ok(entries);
@@ -289,7 +302,7 @@ impl Reader<'_> {
             let part = (count - at).min(PART_ENTRIES);
             let offset = (at + 1) * RECORD_BYTES as u64;
             let length = u32::try_from(part * RECORD_BYTES as u64).expect("few entries");
-            let bytes = self.admin.log_page(lid::DISCOVERY, 0, offset, length)?;
+            let bytes = self.part(offset, length)?;
             let records = bytes.chunks_exact(RECORD_BYTES);
             entries.extend(records.map(DiscoveryEntry::decode));
             at += part;
