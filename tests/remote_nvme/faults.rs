@@ -183,7 +183,7 @@ fn authentication_that_is_asked_for_is_named() {
     let text = refusal(move |a| connect(a).then(|| Answer::success(1 | 1 << 17)));
     contains(&text, "DH-HMAC-CHAP");
     let required = Status::AUTHENTICATION_REQUIRED;
-    let text = refusal(move |a| connect(a).then(|| Answer::End(required, 0)));
+    let text = refusal(move |a| connect(a).then_some(Answer::End(required, 0)));
     contains(&text, "DH-HMAC-CHAP");
 }
 
@@ -192,7 +192,7 @@ fn a_host_that_is_not_allowed_is_told_what_to_do() {
     let invalid = Status::CONNECT_INVALID_HOST.do_not_retry();
     let text = refusal(move |a| {
         a.is_fabrics(fabrics::CONNECT)
-            .then(|| Answer::End(invalid, 0))
+            .then_some(Answer::End(invalid, 0))
     });
     contains(&text, "add its host NQN");
 }
