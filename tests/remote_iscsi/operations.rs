@@ -82,6 +82,37 @@ fn zeros_are_written_and_ranges_deallocated() {
 }
 
 #[test]
+fn zeros_with_force_unit_access_are_followed_by_a_flush() {
+    let scratch = longshore_tests::scratch::Scratch::new("zeroes");
+    let path = scratch.join("disk.img");
+    let server = ServerBuilder::new()
+        .volume(&format!(
+            "disk0,backend=file,size=16M,path={}",
+            path.display()
+        ))
+        .iscsi()
+        .start()
+        .unwrap();
+    let mut rig = Rig::of(&server);
+    assert!(rig.attachment.info.write_cache);
+    let zeroes = |number: u64| Operation::WriteZeroes {
+        extent: extent(number * 32, 16),
+        may_unmap: number % 2 == 0,
+        fua: true,
+    };
+    // More than there are slots.
+    let operations = (0..500)
+        .map(|number| (zeroes(number), Data::None))
+        .collect();
+    let completions = rig.run_all(0, operations).unwrap();
+    assert_eq!(completions.len(), 500);
+    for completion in completions {
+        assert_eq!(completion.result, Ok(Done::Done));
+    }
+    rig.verify(&[4096]);
+}
+
+#[test]
 fn extents_are_told_apart() {
     let server = server();
     let mut rig = Rig::of(&server);

@@ -10,16 +10,21 @@
 //! | flush | SYNCHRONIZE CACHE (10), or (16) where a target has only that |
 //! | extent status | GET LBA STATUS, one descriptor |
 //!
-//! Parameter data of the last two kinds stays in here: callers never see it.
+//! Parameter data of unmap and extent status stays in here: callers never see it. Where the target has a
+//! cache but no FUA, which WRITE SAME never has, a SYNCHRONIZE CACHE follows the command within the same
+//! slot, and the operation ends with that. (COMPARE AND WRITE has to do without: if the flush failed,
+//! nobody could tell whether it had compared equal.)
 
 use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, ExtentState};
 use longshore_iscsi::initiator::{
-    CloseReason, Command, CommandId, Connection, Event, Outcome, R2tRequest, Residual, Transfer,
+    Busy, CloseReason, Command, CommandId, Connection, Event, Outcome, R2tRequest, Residual,
+    Transfer,
 };
 use longshore_iscsi::pdu::{
     AsyncEvent, AsyncMessage, Attribute, Bhs, InitiatorTaskTag, LogoutReason, Lun, Opcode,
 };
+use longshore_scsi::status::Status;
 use longshore_wire::transmit::{Transmit, WriteData};
 use std::time::Duration;
 
@@ -29,6 +34,9 @@ use crate::error::{CloseCause, Failure};
 use crate::info::Notice;
 use crate::operation::{Done, Operation};
 use crate::queue::{self, MachineEvent, PayloadWanted, Refusal};
+
+#[cfg(test)]
+mod tests;
 
 /// Which of the commands that targets need not have this one has, and how it wants them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +86,8 @@ enum Purpose {
 struct Slot {
     purpose: Purpose,
     transfer: Transfer,
+    /// A flush follows, and the operation ends with that.
+    flush: bool,
     /// Parameter data, of the purposes that have any.
     parameters: [u8; LBA_STATUS_LENGTH],
 }
@@ -88,6 +98,7 @@ impl Slot {
     const FREE: Self = Self {
         purpose: Purpose::Transfer,
         transfer: Transfer::None,
+        flush: false,
         parameters: [0; LBA_STATUS_LENGTH],
     };
 }
@@ -140,8 +151,8 @@ impl Machine {
             Operation::Read { extent } => {
                 (Cdb::read(extent), Purpose::Transfer, Transfer::Read(length))
             }
-            Operation::Write { extent, fua } if !fua || self.dialect.fua => (
-                Cdb::write(extent, fua),
+            Operation::Write { extent, fua } => (
+                Cdb::write(extent, fua && self.dialect.fua),
                 Purpose::Transfer,
                 Transfer::Write(length),
             ),
@@ -164,23 +175,21 @@ impl Machine {
         };
         Ok(match *operation {
             Operation::CompareAndWrite { extent, fua }
-                if dialect.compare_and_write_max > 0 && (!fua || dialect.fua) =>
+                if dialect.compare_and_write_max > 0
+                    && (!fua || dialect.fua || !dialect.write_cache) =>
             {
                 if extent.blocks.0 > u64::from(dialect.compare_and_write_max) {
                     return Err(Failure::TooLarge);
                 }
                 (
-                    Cdb::compare_and_write(extent, fua),
+                    Cdb::compare_and_write(extent, fua && dialect.fua),
                     Purpose::Optional,
                     Transfer::Write(length),
                 )
             }
-            // WRITE SAME has no FUA: where there is a cache, somebody else has to flush it.
             Operation::WriteZeroes {
-                extent,
-                may_unmap,
-                fua,
-            } if dialect.write_same && !(fua && dialect.write_cache) => {
+                extent, may_unmap, ..
+            } if dialect.write_same => {
                 let unmap = may_unmap && dialect.write_same_unmap;
                 let without_data = dialect.write_same_without_data;
                 let data = if without_data { 0 } else { dialect.block_size };
@@ -195,14 +204,7 @@ impl Machine {
                 let length = u32::try_from(UNMAP_LIST_LENGTH).expect("a short list");
                 (Cdb::unmap(), Purpose::Unmap, Transfer::Write(length))
             }
-            Operation::Flush => {
-                let cdb = if dialect.synchronize_cache_16 {
-                    Cdb::synchronize_cache_16()
-                } else {
-                    Cdb::synchronize_cache_10()
-                };
-                (cdb, Purpose::Flush, Transfer::None)
-            }
+            Operation::Flush => (self.flush(), Purpose::Flush, Transfer::None),
             Operation::ExtentStatus { extent } if dialect.get_lba_status => {
                 let length = u32::try_from(LBA_STATUS_LENGTH).expect("one descriptor");
                 (
@@ -215,9 +217,76 @@ impl Machine {
         })
     }
 
-    /// A command has ended.
+    const fn flush(&self) -> Cdb {
+        if self.dialect.synchronize_cache_16 {
+            Cdb::synchronize_cache_16()
+        } else {
+            Cdb::synchronize_cache_10()
+        }
+    }
+
+    /// Whether the operation needs a flush of its own to be on the medium.
     #[inline]
-    fn completed(&mut self, command: CommandId, outcome: &Outcome) -> Result<Done, Failure> {
+    const fn needs_flush(&self, operation: &Operation) -> bool {
+        self.dialect.write_cache
+            && match operation {
+                Operation::Write { fua, .. } => *fua && !self.dialect.fua,
+                Operation::WriteZeroes { fua, .. } => *fua,
+                _ => false,
+            }
+    }
+
+    /// A command has ended; `None` when its operation has not.
+    #[inline]
+    fn completed(
+        &mut self,
+        command: CommandId,
+        outcome: &Outcome,
+        transmit: &mut Transmit,
+    ) -> Option<Result<Done, Failure>> {
+        let result = self.result(command, outcome);
+        if result.is_ok() && self.slots[usize::from(command.0)].flush {
+            return self.flush_after(command, transmit);
+        }
+        Some(result)
+    }
+
+    /// The flush behind a command that has ended, in its slot. `None`: it is under way.
+    #[cold]
+    fn flush_after(
+        &mut self,
+        ended: CommandId,
+        transmit: &mut Transmit,
+    ) -> Option<Result<Done, Failure>> {
+        let cdb = self.flush();
+        let command = Command {
+            lun: self.lun,
+            cdb: cdb.as_bytes(),
+            attribute: Attribute::SIMPLE,
+            immediate: false,
+            transfer: Transfer::None,
+        };
+        match self.connection.submit(&command, WriteData::NONE, transmit) {
+            Ok(id) => {
+                // The number that was freed last is given out first.
+                assert_eq!(id, ended, "the slot is the operation's until it ends");
+                self.slots[usize::from(id.0)] = Slot {
+                    purpose: Purpose::Flush,
+                    ..Slot::FREE
+                };
+                None
+            }
+            // The window is closed: all of it again, later.
+            Err(Busy) => Some(Err(Failure::Scsi {
+                status: Status::TASK_SET_FULL.0,
+                sense: None,
+            })),
+        }
+    }
+
+    /// How a command has ended.
+    #[inline]
+    fn result(&mut self, command: CommandId, outcome: &Outcome) -> Result<Done, Failure> {
         let slot = self.slots[usize::from(command.0)];
         let optional = !matches!(slot.purpose, Purpose::Transfer | Purpose::Flush);
         if let Some(failure) = outcome::failure(outcome, optional) {
@@ -412,6 +481,7 @@ impl queue::Machine for Machine {
         self.slots[usize::from(id.0)] = Slot {
             purpose,
             transfer,
+            flush: self.needs_flush(operation),
             parameters,
         };
         Ok(id.0)
@@ -455,10 +525,15 @@ impl queue::Machine for Machine {
                     },
                     None => continue,
                 },
-                Event::Completed { command, outcome } => MachineEvent::Completed {
-                    slot: command.0,
-                    result: self.completed(command, &outcome),
-                },
+                Event::Completed { command, outcome } => {
+                    match self.completed(command, &outcome, transmit) {
+                        Some(result) => MachineEvent::Completed {
+                            slot: command.0,
+                            result,
+                        },
+                        None => continue,
+                    }
+                }
                 Event::Pong { request, .. } => {
                     if self.ping == Some(request) {
                         self.ping = None;
@@ -526,235 +601,5 @@ pub(super) fn cause(reason: &CloseReason) -> CloseCause {
         CloseReason::ProtocolError(problem) => CloseCause::Protocol((*problem).to_owned()),
         CloseReason::HeaderDigestError => CloseCause::Digest("header"),
         CloseReason::DataDigestError => CloseCause::Digest("data"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use longshore_block::media::Lba;
-    use longshore_iscsi::initiator::login::LoginConfig;
-    use longshore_iscsi::name::IscsiName;
-    use longshore_iscsi::pdu::{Isid, RejectReason};
-    use proptest::prelude::*;
-
-    const ALL: Dialect = Dialect {
-        block_size: 512,
-        fua: true,
-        write_cache: true,
-        synchronize_cache_16: false,
-        unmap: true,
-        write_same: true,
-        write_same_unmap: true,
-        write_same_without_data: true,
-        compare_and_write_max: 8,
-        get_lba_status: true,
-    };
-    const NONE: Dialect = Dialect {
-        fua: false,
-        write_cache: false,
-        unmap: false,
-        write_same: false,
-        write_same_unmap: false,
-        write_same_without_data: false,
-        compare_and_write_max: 0,
-        get_lba_status: false,
-        ..ALL
-    };
-
-    fn machine(dialect: Dialect) -> Machine {
-        let name = |text| IscsiName::parse(text).unwrap();
-        let (initiator, target) = (name("iqn.2026-11.test:i"), name("iqn.2026-11.test:t"));
-        let login = LoginConfig::normal(initiator, target, Isid([0x80, 0, 0, 0, 0, 1]));
-        let mut transmit = Transmit::new();
-        let connection = Connection::new(login, 4, &mut |bytes| bytes.fill(1), &mut transmit);
-        Machine::new(connection, Lun::ZERO, dialect)
-    }
-
-    const fn extent(lba: u64, blocks: u64) -> Extent {
-        Extent {
-            lba: Lba(lba),
-            blocks: BlockCount(blocks),
-        }
-    }
-
-    fn zeroes(blocks: u64, may_unmap: bool, fua: bool) -> Operation {
-        Operation::WriteZeroes {
-            extent: extent(1, blocks),
-            may_unmap,
-            fua,
-        }
-    }
-
-    fn outcome(status: u8, residual: Residual) -> Outcome {
-        Outcome {
-            status: Some(status),
-            rejected: None,
-            sense: Vec::new(),
-            residual,
-            data_in_length: 0,
-        }
-    }
-
-    #[test]
-    fn what_a_target_lacks_is_not_sent() {
-        let machine = machine(NONE);
-        let extent = extent(0, 1);
-        for operation in [
-            Operation::Write { extent, fua: true },
-            Operation::CompareAndWrite { extent, fua: false },
-            zeroes(1, false, false),
-            Operation::Unmap { extent },
-            Operation::ExtentStatus { extent },
-        ] {
-            let result = machine.translate(&operation).map(|(cdb, ..)| cdb);
-            assert_eq!(result, Err(Failure::Unsupported), "{operation:?}");
-        }
-        assert!(machine.translate(&Operation::Flush).is_ok());
-    }
-
-    #[test]
-    fn zeros_go_with_or_without_a_block_of_them_and_never_to_the_whole_medium() {
-        let flags = |dialect, may_unmap| {
-            let translated = machine(dialect).translate(&zeroes(9, may_unmap, false));
-            let (cdb, _, transfer) = translated.unwrap();
-            (cdb.as_bytes()[1], transfer)
-        };
-        assert_eq!(flags(ALL, true), (0x09, Transfer::Write(0)));
-        assert_eq!(flags(ALL, false), (0x01, Transfer::Write(0)));
-        let with_data = Dialect {
-            write_same_without_data: false,
-            ..ALL
-        };
-        assert_eq!(flags(with_data, true), (0x08, Transfer::Write(512)));
-        let no_unmap = Dialect {
-            write_same_unmap: false,
-            ..with_data
-        };
-        assert_eq!(flags(no_unmap, true), (0x00, Transfer::Write(512)));
-        let of = |operation| machine(ALL).translate(&operation).map(|_| ()).unwrap_err();
-        assert_eq!(of(zeroes(0, false, false)), Failure::OutOfRange);
-        assert_eq!(of(zeroes(1 << 32, false, false)), Failure::TooLarge);
-        assert_eq!(
-            of(zeroes(1, false, true)),
-            Failure::Unsupported,
-            "there is a cache"
-        );
-    }
-
-    #[test]
-    fn more_than_a_command_can_move_is_refused() {
-        let machine = machine(ALL);
-        let large = extent(0, 1 << 23);
-        for operation in [
-            Operation::Read { extent: large },
-            Operation::Write {
-                extent: large,
-                fua: false,
-            },
-            Operation::CompareAndWrite {
-                extent: extent(0, 9),
-                fua: false,
-            },
-            Operation::Unmap {
-                extent: extent(0, 1 << 32),
-            },
-        ] {
-            let result = machine.translate(&operation).map(|(cdb, ..)| cdb);
-            assert_eq!(result, Err(Failure::TooLarge), "{operation:?}");
-        }
-    }
-
-    #[test]
-    fn a_residual_is_no_success_in_either_direction() {
-        let mut machine = machine(ALL);
-        for transfer in [Transfer::Read(1024), Transfer::Write(1024)] {
-            machine.slots[0].transfer = transfer;
-            let mut of = |residual| machine.completed(CommandId(0), &outcome(0, residual));
-            assert_eq!(of(Residual::None), Ok(Done::Done));
-            let short = |expected, moved| Err(Failure::ShortTransfer { expected, moved });
-            assert_eq!(of(Residual::Underflow(512)), short(1024, 512));
-            assert_eq!(of(Residual::Underflow(5000)), short(1024, 0));
-            assert_eq!(of(Residual::Overflow(512)), short(1536, 1024));
-        }
-    }
-
-    #[test]
-    fn a_flush_that_a_target_without_cache_does_not_know_is_done() {
-        let rejected = Outcome {
-            status: None,
-            rejected: Some(RejectReason::COMMAND_NOT_SUPPORTED),
-            ..outcome(0, Residual::None)
-        };
-        for (dialect, expected) in [(NONE, Ok(Done::Done)), (ALL, Err(Failure::Unsupported))] {
-            let mut machine = machine(dialect);
-            machine.slots[0].purpose = Purpose::Flush;
-            assert_eq!(machine.completed(CommandId(0), &rejected), expected);
-        }
-    }
-
-    #[test]
-    fn a_unit_attention_fails_its_command_and_is_told() {
-        let mut machine = machine(ALL);
-        let attention = Outcome {
-            sense: vec![0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0],
-            ..outcome(2, Residual::Underflow(512))
-        };
-        let failed = machine.completed(CommandId(0), &attention);
-        assert!(matches!(failed, Err(Failure::Scsi { .. })));
-        let (mut input, mut transmit) = (&[][..], Transmit::new());
-        let event = queue::Machine::next(&mut machine, &mut input, &mut transmit);
-        assert!(matches!(
-            event,
-            MachineEvent::Notice(Notice::CapacityChanged)
-        ));
-        let event = queue::Machine::next(&mut machine, &mut input, &mut transmit);
-        assert!(matches!(event, MachineEvent::NeedMore));
-    }
-
-    fn lba_status(lba: u64, blocks: u32, state: u8) -> Vec<u8> {
-        let mut answer = vec![0, 0, 0, 20, 0, 0, 0, 0];
-        answer.extend(lba.to_be_bytes());
-        answer.extend(blocks.to_be_bytes());
-        answer.extend([state, 0, 0, 0]);
-        answer
-    }
-
-    #[test]
-    fn the_run_at_the_start_of_a_range_has_a_state() {
-        let run = |blocks, state| {
-            Some(Done::Extent {
-                blocks: BlockCount(blocks),
-                state,
-            })
-        };
-        for (answer, expected) in [
-            (lba_status(100, 8, 0), run(8, ExtentState::Mapped)),
-            (lba_status(90, 18, 1), run(8, ExtentState::Deallocated)),
-            (lba_status(100, 1000, 2), run(50, ExtentState::Anchored)),
-            (lba_status(100, 8, 0xf4), run(8, ExtentState::Mapped)),
-            (lba_status(101, 8, 1), None),
-            (lba_status(90, 10, 1), None),
-            (lba_status(100, 8, 1)[..20].to_vec(), None),
-            (Vec::new(), None),
-        ] {
-            assert_eq!(parse_lba_status(extent(100, 50), &answer), expected);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_answer_about_extents_makes_it_panic_or_claim_too_much(
-            answer in prop::collection::vec(any::<u8>(), 0..32),
-            lba: u64,
-            blocks in 1..u64::MAX,
-        ) {
-            if let Some(done) = parse_lba_status(extent(lba, blocks), &answer) {
-                let Done::Extent { blocks: run, .. } = done else {
-                    panic!("a state")
-                };
-                prop_assert!(run.0 >= 1 && run.0 <= blocks);
-            }
-        }
     }
 }

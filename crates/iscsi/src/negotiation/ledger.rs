@@ -57,7 +57,8 @@ impl Ledger {
     /// The peer sends `key`: checks who, when, how often and how long.
     ///
     /// libiscsi declares the names and the session type in both stages of the login, in spite of
-    /// §13.4 and §13.5; declaring them again in a later stage, unchanged, is therefore let through.
+    /// §13.4 and §13.5; declaring them again in a later stage, unchanged, is therefore let through. So is
+    /// what a target declares of itself.
     ///
     /// # Errors
     /// Says which rule is broken.
@@ -84,7 +85,11 @@ impl Ledger {
             let in_later_stage =
                 phase == Phase::Operational && self.received_in_security.remove(key);
             return match key {
-                Key::InitiatorName | Key::InitiatorAlias | Key::TargetName | Key::SessionType
+                Key::InitiatorName
+                | Key::InitiatorAlias
+                | Key::TargetName
+                | Key::SessionType
+                | Key::TargetPortalGroupTag
                     if in_later_stage =>
                 {
                     Ok(Admission::Redeclared)
