@@ -209,6 +209,7 @@ fn watch_signals(interrupt: Interrupt) -> std::io::Result<()> {
                     std::process::exit(128 + signal);
                 }
                 interrupt.raise(signal);
+                eprintln!("stopping when what is under way is done; once more ends at once");
             }
         })?;
     Ok(())
@@ -273,7 +274,8 @@ fn print_text(report: &Report) -> ExitCode {
 fn explain(report: &Report, command: &str) {
     let summary = &report.summary;
     if report.journal.is_none() {
-        if summary.size > 0 {
+        // What was refused was said already, and what differs is not made good by going on.
+        if summary.bytes > 0 && summary.verified.is_none() {
             eprintln!("the copy has to be made again from its beginning");
         }
         return;

@@ -324,12 +324,14 @@ impl Opened {
     }
 
     fn remote(url: &Url, options: &Options) -> Result<Self, EndpointError> {
-        let (volume, info) = remote::open(url, options)?;
+        let remote = remote::open(url, options)?;
         let medium = Medium::Remote {
             url: Box::new(url.clone()),
-            info,
+            info: remote.info,
         };
-        Ok(Self::new(volume, medium, false))
+        let mut opened = Self::new(remote.volume, medium, false);
+        opened.side.losses = Some(remote.losses);
+        Ok(opened)
     }
 
     fn new(volume: Arc<dyn Volume>, medium: Medium, blank: bool) -> Self {
@@ -338,7 +340,11 @@ impl Opened {
             Medium::Remote { url, .. } => url.to_string(),
         };
         Self {
-            side: Side { volume, name },
+            side: Side {
+                volume,
+                name,
+                losses: None,
+            },
             medium,
             blank,
         }

@@ -10,11 +10,16 @@ use longshore_volume::Volume;
 
 use crate::endpoint::EndpointError;
 
+/// A volume that is attached.
+pub(crate) struct Remote {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) info: Arc<VolumeInfo>,
+    /// Counts the connections that were lost.
+    pub(crate) losses: Box<dyn Fn() -> u64>,
+}
+
 /// Attaches a volume. Blocks.
-pub(crate) fn open(
-    url: &Url,
-    _options: &Options,
-) -> Result<(Arc<dyn Volume>, Arc<VolumeInfo>), EndpointError> {
+pub(crate) fn open(url: &Url, _options: &Options) -> Result<Remote, EndpointError> {
     Err(EndpointError::Remote {
         url: Box::new(url.clone()),
         source: Box::new(Error::Options(

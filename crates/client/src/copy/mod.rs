@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use longshore_initiator::options::Options;
 use longshore_reactor::EngineChoice;
-use longshore_volume::{Volume, VolumeError};
+use longshore_volume::{Volume, VolumeError, WriteCache};
 use serde::Serialize;
 
 use crate::endpoint::{Endpoint, EndpointError, Opened};
@@ -165,6 +165,15 @@ pub enum CopyError {
         /// What the volume said.
         source: VolumeError,
     },
+    /// The connection is lost again and again.
+    #[error(
+        "{name}: the connection is lost again and again before what was written can be flushed; look at \
+         the network and the server"
+    )]
+    Unsteady {
+        /// The side.
+        name: String,
+    },
     /// The journal the user named cannot be used.
     #[error("{0}; name another file with --journal")]
     Journal(#[from] JournalIoError),
@@ -207,6 +216,20 @@ pub(crate) struct Side {
     pub(crate) volume: Arc<dyn Volume>,
     /// For messages.
     pub(crate) name: String,
+    /// Counts the connections that were lost, where there are any.
+    pub(crate) losses: Option<Box<dyn Fn() -> u64>>,
+}
+
+impl Side {
+    fn losses(&self) -> u64 {
+        self.losses.as_ref().map_or(0, |losses| losses())
+    }
+
+    /// It has a write cache that may be lost without an operation failing: another machine's.
+    fn may_forget(&self) -> bool {
+        let cache = self.volume.characteristics().write_cache;
+        self.losses.is_some() && cache == WriteCache::Volatile
+    }
 }
 
 /// What was done.

@@ -70,7 +70,7 @@ pub struct Progress {
     pub phase: Phase,
     /// Bytes that were done before this run.
     pub start: u64,
-    /// Bytes done in this phase, these included.
+    /// Bytes done in this phase, these included. Goes back when something has to be done again.
     pub done: u64,
     /// Bytes to do in all.
     pub total: u64,
@@ -144,6 +144,12 @@ impl<'a> Monitor<'a> {
     pub(super) fn count_zeros(&mut self, bytes: u64) {
         self.progress.done += bytes;
         self.progress.zeros += bytes;
+    }
+
+    /// What is behind this offset is to be done again.
+    pub(super) fn rewind(&mut self, offset: u64) {
+        self.progress.done = offset;
+        self.tell();
     }
 
     pub(super) fn progress(&self) -> Progress {

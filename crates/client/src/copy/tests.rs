@@ -3,6 +3,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_volume::backend::mem::MemVolume;
 use longshore_volume::layer::fault::{Fault, FaultRule, FaultTarget, FaultVolume};
@@ -530,6 +532,7 @@ fn side(volume: &Arc<dyn Volume>, name: &str) -> Side {
     Side {
         volume: volume.clone(),
         name: name.to_owned(),
+        losses: None,
     }
 }
 
@@ -694,6 +697,146 @@ fn a_failed_flush_is_no_copy() {
     let done = transfer(&source, &destination, 64 * K, true, &settings());
     assert!(matches!(done.result, Err(CopyError::Flush { .. })));
     assert_eq!((done.done, done.recorded), (0, false));
+}
+
+/// A volume of another machine that is switched off, and on again, when its flushes have these numbers: what
+/// was written since the flush before is gone then, and nobody is told.
+struct Forgetful {
+    volume: Arc<dyn Volume>,
+    state: Mutex<ForgetfulState>,
+    losses: Arc<AtomicU64>,
+}
+
+struct ForgetfulState {
+    flushes: u64,
+    off_at: Vec<u64>,
+    kept: Vec<u8>,
+}
+
+impl Forgetful {
+    fn new(volume: Arc<dyn Volume>, off_at: &[u64]) -> Self {
+        let state = ForgetfulState {
+            flushes: 0,
+            off_at: off_at.to_vec(),
+            kept: contents(&*volume),
+        };
+        Self {
+            volume,
+            state: Mutex::new(state),
+            losses: Arc::default(),
+        }
+    }
+
+    fn flush(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.flushes += 1;
+        if state.off_at.contains(&state.flushes) {
+            write(&*self.volume, &state.kept);
+            self.losses.fetch_add(1, Ordering::Relaxed);
+        } else {
+            state.kept = contents(&*self.volume);
+        }
+    }
+}
+
+impl Volume for Forgetful {
+    fn identity(&self) -> &longshore_volume::Identity {
+        self.volume.identity()
+    }
+    fn geometry(&self) -> longshore_volume::Geometry {
+        self.volume.geometry()
+    }
+    fn characteristics(&self) -> longshore_volume::Characteristics {
+        longshore_volume::Characteristics {
+            write_cache: WriteCache::Volatile,
+            ..self.volume.characteristics()
+        }
+    }
+    fn try_read(&self, offset: longshore_volume::ByteOffset, into: &mut [u8]) -> Attempt {
+        self.volume.try_read(offset, into)
+    }
+    fn try_write(
+        &self,
+        offset: longshore_volume::ByteOffset,
+        from: &[u8],
+        durability: longshore_volume::Durability,
+    ) -> Attempt {
+        self.volume.try_write(offset, from, durability)
+    }
+    fn start(
+        &self,
+        request: &mut longshore_volume::Request,
+        storage: &mut dyn longshore_reactor::storage::Storage,
+    ) -> longshore_volume::Progress {
+        if request.operation == longshore_volume::Operation::Flush {
+            self.flush();
+        }
+        self.volume.start(request, storage)
+    }
+    fn resume(
+        &self,
+        request: &mut longshore_volume::Request,
+        completion: longshore_reactor::storage::FileCompletion,
+        storage: &mut dyn longshore_reactor::storage::Storage,
+    ) -> longshore_volume::Progress {
+        self.volume.resume(request, completion, storage)
+    }
+    fn refresh_geometry(&self) -> Result<longshore_volume::Geometry, VolumeError> {
+        self.volume.refresh_geometry()
+    }
+}
+
+fn copy_to_forgetful(off_at: &[u64], checkpoint: Duration) -> (Transferred, Vec<u8>, Vec<u8>) {
+    let data = garbage(512 * K, 3);
+    let source = memory(512 * K, 512, &data);
+    let destination = memory(512 * K, 512, &garbage(512 * K, 9));
+    let forgetful = Forgetful::new(destination.clone(), off_at);
+    let losses = forgetful.losses.clone();
+    let forgetful: Arc<dyn Volume> = Arc::new(forgetful);
+    let mut silent = Silent;
+    let settings = Settings {
+        checkpoint,
+        ..settings()
+    };
+    let done = Transfer::new(Assignment {
+        source: &side(&source, "source"),
+        destination: &Side {
+            losses: Some(Box::new(move || losses.load(Ordering::Relaxed))),
+            ..side(&forgetful, "destination")
+        },
+        size: 512 * K,
+        start: 0,
+        zeros_known: false,
+        journal: None,
+        settings: &settings,
+    })
+    .unwrap()
+    .run(&mut Monitor::new(&mut silent, Interrupt::new()));
+    (done, data, contents(&*destination))
+}
+
+#[test]
+fn what_a_server_has_forgotten_is_copied_again() {
+    for (off_at, checkpoint) in [
+        (&[1][..], Duration::from_secs(60)),
+        (&[1, 2, 3], Duration::from_secs(60)),
+        (&[1], Duration::ZERO),
+        (&[2, 5, 6], Duration::ZERO),
+    ] {
+        let (done, data, copied) = copy_to_forgetful(off_at, checkpoint);
+        done.result.unwrap();
+        assert_eq!(done.done, 512 * K);
+        assert!(copied == data, "{off_at:?}");
+    }
+}
+
+#[test]
+fn a_server_that_forgets_all_the_time_is_given_up() {
+    let always: Vec<u64> = (1..1000).collect();
+    let (done, ..) = copy_to_forgetful(&always, Duration::from_secs(60));
+    let text = done.result.unwrap_err().to_string();
+    assert!(text.contains("again and again"), "{text}");
+    assert_eq!(done.done, 0);
 }
 
 #[test]

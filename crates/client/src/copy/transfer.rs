@@ -12,14 +12,17 @@
 //!
 //! A checkpoint runs beside the copy: everything before some offset is done ─► flush ─► the journal
 //! says so. What is written after the flush began is not in it.
+//!
+//! A server that was away may have been switched off, and what stood in its write cache is gone then, without
+//! any operation having failed. So when a connection was lost since the last flush, the next flush
+//! proves nothing of what was written before: everything behind the last good one is copied again.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
-use longshore_volume::{ByteOffset, Durability, Operation, Outcome, Volume, VolumeError};
+use longshore_volume::{ByteOffset, Durability, Operation, Outcome, VolumeError};
 
 use super::driver::{Driver, Finished};
 use super::journal::{Journal, JournalIoError, Record};
@@ -31,6 +34,9 @@ use super::{CopyError, Settings, Side};
 
 /// Longest sleep: signals and clocks are looked at so often.
 const TURN_MAX: Duration = Duration::from_millis(100);
+
+/// Flushes in a row that may prove nothing before the copy is given up.
+const REPEATS_MAX: u32 = 20;
 
 /// What a transfer is about.
 pub(super) struct Assignment<'a> {
@@ -50,8 +56,7 @@ pub(super) struct Assignment<'a> {
 /// How far a transfer came.
 #[derive(Debug)]
 pub(super) struct Transferred {
-    /// Everything before is at the destination, and flushed if `result` is `Ok` or there is a
-    /// journal that says so.
+    /// Everything before is at the destination, for good.
     pub(super) done: u64,
     /// The journal says so.
     pub(super) recorded: bool,
@@ -105,6 +110,14 @@ pub(super) struct Transfer<'a> {
     /// The destination refused to write zeros that are not sent.
     zeroes_unsupported: bool,
     checkpoint: Checkpoint,
+    /// Everything before is at the destination for good.
+    flushed: u64,
+    /// Connections of the destination that were lost before that.
+    losses: u64,
+    /// What is behind `flushed` is to be copied again, once nothing is under way.
+    rewinding: bool,
+    /// Flushes since `flushed` that proved nothing.
+    repeats: u32,
     /// What the journal says.
     recorded: Option<u64>,
     journal_broken: bool,
@@ -117,9 +130,6 @@ impl<'a> Transfer<'a> {
     pub(super) fn new(task: Assignment<'a>) -> Result<Self, CopyError> {
         let settings = task.settings;
         let parallel = settings.parallel;
-        let block = |side: &Side| u64::from(side.volume.geometry().block_size);
-        let alignment = block(task.source).max(block(task.destination));
-        let telling = !settings.thick && task.source.volume.characteristics().unmapped_reads_zeros;
         let slot = |_| Slot {
             state: State::Idle,
             range: 0..0,
@@ -132,12 +142,16 @@ impl<'a> Transfer<'a> {
         let now = Instant::now();
         Ok(Self {
             driver: Driver::new(settings.engine, parallel + 2)?,
-            plan: Plan::new(task.start..task.size, settings.chunk, alignment, telling),
+            plan: plan(&task, task.start),
             pace: Pace::new(settings.rate, settings.chunk, now),
             slots: (0..parallel).map(slot).collect(),
             idle: (0..parallel).rev().collect(),
             zeroes_unsupported: false,
             checkpoint: Checkpoint::Resting { since: now },
+            flushed: task.start,
+            losses: task.destination.losses(),
+            rewinding: false,
+            repeats: 0,
             recorded: None,
             journal_broken: false,
             stop: None,
@@ -157,10 +171,17 @@ impl<'a> Transfer<'a> {
     /// Copies until the end, a failure or an interruption. Nothing is under way when it returns.
     pub(super) fn run(mut self, monitor: &mut Monitor<'_>) -> Transferred {
         monitor.begin(Phase::Copying, self.task.start, self.task.size);
-        if let Err(error) = self.pump(monitor) {
-            self.fail(0, error);
+        loop {
+            if let Err(error) = self.pump(monitor) {
+                self.fail(0, error);
+            }
+            self.end_checkpoint(monitor);
+            self.flush_all(monitor);
+            if !self.rewinding || self.stop.is_some() {
+                break;
+            }
         }
-        self.finish(monitor)
+        self.end(monitor)
     }
 
     fn pump(&mut self, monitor: &mut Monitor<'_>) -> Result<(), CopyError> {
@@ -180,6 +201,10 @@ impl<'a> Transfer<'a> {
                 timeout = Duration::ZERO;
             }
             let idle = self.idle.len() == self.slots.len() && self.driver.in_flight() == 0;
+            if self.rewinding && idle && self.stop.is_none() {
+                self.rewind(monitor);
+                continue;
+            }
             let over = self.stop.is_some() || self.plan.is_finished();
             if idle && over {
                 return Ok(());
@@ -191,7 +216,7 @@ impl<'a> Transfer<'a> {
 
     /// Gives idle slots something to do. Returns how long the pace has it wait for the next.
     fn start_work(&mut self, now: Instant, monitor: &mut Monitor<'_>) -> Duration {
-        if self.stop.is_some() {
+        if self.stop.is_some() || self.rewinding {
             return TURN_MAX;
         }
         self.ask();
@@ -476,8 +501,13 @@ impl<'a> Transfer<'a> {
 
     /// Has the copy stop. What is at and behind `offset` does not count as done.
     fn fail(&mut self, offset: u64, error: CopyError) {
-        // The lowest offset is the one to look at.
-        if offset < self.failed_at || !matches!(self.stop, Some(ref stop) if stop.is_failure()) {
+        // Of several the one at the lowest offset is the one to look at. What fails after an
+        // interruption is not done, and that is all there is to say of it.
+        let wanted = match &self.stop {
+            None => true,
+            Some(stop) => stop.is_failure() && offset < self.failed_at,
+        };
+        if wanted {
             self.stop = Some(error);
         }
         self.failed_at = self.failed_at.min(offset);
@@ -498,18 +528,24 @@ impl<'a> Transfer<'a> {
         match &self.checkpoint {
             Checkpoint::Resting { since } => {
                 let due = now.duration_since(*since) >= self.task.settings.checkpoint;
-                let wanted = self.task.journal.is_some() && !self.journal_broken;
+                let journal = self.task.journal.is_some() && !self.journal_broken;
+                let wanted = journal || self.task.destination.may_forget();
                 let done = self.done();
-                if due && wanted && self.stop.is_none() && done > self.recorded.unwrap_or(0) {
+                let idle = self.stop.is_none() && !self.rewinding;
+                if due && wanted && idle && done > self.flushed {
                     self.checkpoint = Checkpoint::Flushing { done };
-                    let place = self.flush_place();
-                    let volume = &self.task.destination.volume;
-                    self.driver.start(place, volume, Operation::Flush, None);
+                    self.start_flush();
                 }
             }
             Checkpoint::Storing { thread, .. } if thread.is_finished() => self.stored(monitor),
             Checkpoint::Flushing { .. } | Checkpoint::Storing { .. } => {}
         }
+    }
+
+    fn start_flush(&mut self) {
+        let place = self.flush_place();
+        let volume = &self.task.destination.volume;
+        self.driver.start(place, volume, Operation::Flush, None);
     }
 
     /// The flush of a checkpoint is over; the journal is written by a thread of its own, since other
@@ -521,13 +557,12 @@ impl<'a> Transfer<'a> {
         self.checkpoint = Checkpoint::Resting {
             since: Instant::now(),
         };
-        if let Err(source) = result {
-            let name = self.task.destination.name.clone();
-            // Nothing since the last flush is safe.
-            let safe = self.recorded.unwrap_or(self.task.start);
-            return self.fail(safe, CopyError::Flush { name, source });
+        if !self.take_up_flush(done, result) {
+            return;
         }
-        if let Some((journal, record)) = &self.task.journal {
+        if let Some((journal, record)) = &self.task.journal
+            && !self.journal_broken
+        {
             let (journal, record) = (
                 (*journal).clone(),
                 Record {
@@ -538,6 +573,42 @@ impl<'a> Transfer<'a> {
             let thread = std::thread::spawn(move || journal.store(&record));
             self.checkpoint = Checkpoint::Storing { done, thread };
         }
+    }
+
+    /// A flush that began when everything before `done` was written is over. Tells whether all that is
+    /// there for good.
+    fn take_up_flush(&mut self, done: u64, result: Result<Outcome, VolumeError>) -> bool {
+        if let Err(source) = result {
+            let name = self.task.destination.name.clone();
+            self.fail(self.flushed, CopyError::Flush { name, source });
+            return false;
+        }
+        let losses = self.task.destination.losses();
+        if losses != self.losses && self.task.destination.may_forget() {
+            self.losses = losses;
+            self.repeats += 1;
+            self.rewinding = true;
+            return false;
+        }
+        self.flushed = done;
+        self.repeats = 0;
+        true
+    }
+
+    /// Copies again what may have been forgotten.
+    fn rewind(&mut self, monitor: &mut Monitor<'_>) {
+        self.rewinding = false;
+        if self.repeats > REPEATS_MAX {
+            let name = self.task.destination.name.clone();
+            return self.fail(self.flushed, CopyError::Unsteady { name });
+        }
+        monitor.warn(&format!(
+            "the connection to {} was lost since the last flush; what its write cache may have lost is \
+             copied again, from byte {}",
+            self.task.destination.name, self.flushed
+        ));
+        monitor.rewind(self.flushed);
+        self.plan = plan(&self.task, self.flushed);
     }
 
     fn stored(&mut self, monitor: &mut Monitor<'_>) {
@@ -561,39 +632,47 @@ impl<'a> Transfer<'a> {
         ));
     }
 
-    /// Nothing is read or written any more: flushes, and writes the journal if there is more to do.
-    fn finish(mut self, monitor: &mut Monitor<'_>) -> Transferred {
+    // ---- the end
+
+    fn end_checkpoint(&mut self, monitor: &mut Monitor<'_>) {
         if matches!(self.checkpoint, Checkpoint::Storing { .. }) {
             self.stored(monitor);
         }
-        let done = self.done();
-        let flush_failed = matches!(self.stop, Some(CopyError::Flush { .. }));
-        let wrote = done > self.task.start;
-        if !flush_failed && (self.stop.is_none() || wrote) {
-            match self.flush() {
-                Ok(()) => self.record(done, monitor),
-                Err(error) => {
-                    let safe = self.recorded.unwrap_or(self.task.start);
-                    let first = self.stop.take();
-                    self.stop = first.filter(CopyError::is_failure).or(Some(error));
-                    self.failed_at = self.failed_at.min(safe);
-                }
-            }
-        }
-        let done = self.done();
-        Transferred {
-            done,
-            recorded: self.recorded == Some(done),
-            result: self.stop.map_or(Ok(()), Err),
-        }
     }
 
-    /// Only what a later run needs: a finished copy that is not to be verified has no journal.
-    fn record(&mut self, done: u64, monitor: &mut Monitor<'_>) {
+    /// Nothing is under way any more: the last flush.
+    fn flush_all(&mut self, monitor: &mut Monitor<'_>) {
+        let done = self.done();
+        let flush_failed = matches!(self.stop, Some(CopyError::Flush { .. }));
+        // A copy that stops before it has written anything has nothing to flush.
+        if self.rewinding || flush_failed || (self.stop.is_some() && done <= self.flushed) {
+            return;
+        }
+        self.start_flush();
+        let result = loop {
+            if let Some(finished) = self.driver.finished() {
+                break finished.result;
+            }
+            if let Err(error) = self.driver.wait(TURN_MAX) {
+                return self.fail(self.flushed, CopyError::Wait(error));
+            }
+        };
+        if let Err(error) = &result
+            && self.stop.is_some()
+        {
+            monitor.warn(&format!("the last flush has failed: {error}"));
+        }
+        self.take_up_flush(done, result);
+    }
+
+    /// Writes the journal if there is more to do, now or later.
+    fn end(mut self, monitor: &mut Monitor<'_>) -> Transferred {
+        let done = self.flushed;
         let needed = self.stop.is_some() || self.task.settings.verify;
         if let Some((journal, record)) = &self.task.journal
             && needed
             && done > 0
+            && self.recorded != Some(done)
         {
             let record = Record {
                 done,
@@ -604,25 +683,21 @@ impl<'a> Transfer<'a> {
                 Err(error) => self.journal_failed(&error, monitor),
             }
         }
-    }
-
-    fn flush(&mut self) -> Result<(), CopyError> {
-        let place = self.flush_place();
-        let volume: &Arc<dyn Volume> = &self.task.destination.volume;
-        self.driver.start(place, volume, Operation::Flush, None);
-        loop {
-            if let Some(finished) = self.driver.finished() {
-                return finished
-                    .result
-                    .map(|_| ())
-                    .map_err(|source| CopyError::Flush {
-                        name: self.task.destination.name.clone(),
-                        source,
-                    });
-            }
-            self.driver.wait(TURN_MAX).map_err(CopyError::Wait)?;
+        Transferred {
+            done,
+            recorded: self.recorded == Some(done),
+            result: self.stop.map_or(Ok(()), Err),
         }
     }
+}
+
+/// What is to be copied from `start` on.
+fn plan(task: &Assignment<'_>, start: u64) -> Plan {
+    let block = |side: &Side| u64::from(side.volume.geometry().block_size);
+    let alignment = block(task.source).max(block(task.destination));
+    let telling = task.source.volume.characteristics().unmapped_reads_zeros;
+    let telling = telling && !task.settings.thick;
+    Plan::new(start..task.size, task.settings.chunk, alignment, telling)
 }
 
 /// Bytes of a run that count: not what stands behind the end of the source in its last block.
