@@ -50,8 +50,10 @@ struct Pair {
     /// Streams are handed over in pieces of this many bytes.
     piece: usize,
     sending: Sending,
-    /// Write data goes straight to its place where the machine says where that is.
+    /// Data goes straight to its place where the machine that receives it says where that is.
     placing: bool,
+    /// The initiator sends write data by reference.
+    referring: bool,
     /// A byte of the stream to the target that is flipped, by absolute position.
     damage: Option<usize>,
     sent_to_target: usize,
@@ -122,6 +124,7 @@ impl Setup {
             piece,
             sending: Sending::ByReference,
             placing: false,
+            referring: false,
             damage: None,
             sent_to_target: 0,
             device: (0..1 << 20)
@@ -201,7 +204,10 @@ impl Pair {
             }
             self.feed_target(to_target);
             for mut piece in to_initiator.chunks(self.piece) {
-                while self.initiator_event(&mut piece) {}
+                self.place_at_initiator(&mut piece);
+                while self.initiator_event(&mut piece) {
+                    self.place_at_initiator(&mut piece);
+                }
                 assert!(piece.is_empty() || self.initiator_closed.is_some());
             }
         }
@@ -243,6 +249,45 @@ impl Pair {
             self.target.payload_received(now, 0);
             *piece = later;
         }
+    }
+
+    /// The same for read data.
+    fn place_at_initiator(&mut self, piece: &mut &[u8]) {
+        if !self.placing {
+            return;
+        }
+        if let Some(wanted) = self.initiator.payload_wanted() {
+            let length = piece.len().min(wanted.length as usize);
+            let (now, later) = piece.split_at(length);
+            let start = wanted.buffer_offset as usize;
+            let buffer = self.data_in.get_mut(&wanted.command).unwrap();
+            buffer[start..start + length].copy_from_slice(now);
+            self.initiator.payload_received(now);
+            *piece = later;
+        }
+    }
+
+    /// Hands write data to a call of the initiator, copied or by reference.
+    fn with_data<T>(
+        &mut self,
+        bytes: &[u8],
+        call: impl FnOnce(&mut initiator::Connection, WriteData<'_>, &mut Transmit) -> T,
+    ) -> T {
+        if !self.referring {
+            let data = WriteData::Bytes(bytes);
+            return call(&mut self.initiator, data, &mut self.to_target);
+        }
+        let id = PayloadId(self.next_payload);
+        self.next_payload += 1;
+        let (start, payload) = (5, [b"....." as &[u8], bytes].concat());
+        let due = self.to_target.releases_due();
+        let data = WriteData::Buffer { id, start, bytes };
+        let result = call(&mut self.initiator, data, &mut self.to_target);
+        // What was not referred to is not released.
+        if self.to_target.releases_due() > due {
+            self.payloads.insert(id, payload);
+        }
+        result
     }
 
     fn target_event(&mut self, input: &mut &[u8]) -> bool {
@@ -390,9 +435,10 @@ impl Pair {
             }
             initiator::Event::R2t(r2t) => {
                 let start = r2t.buffer_offset as usize;
-                let data = &self.data_out[&r2t.command][start..start + r2t.length as usize];
-                self.initiator
-                    .send_data_out(&r2t, WriteData::Bytes(data), &mut self.to_target);
+                let data = self.data_out[&r2t.command][start..start + r2t.length as usize].to_vec();
+                self.with_data(&data, |initiator, data, transmit| {
+                    initiator.send_data_out(&r2t, data, transmit);
+                });
             }
             initiator::Event::Completed { command, outcome } => {
                 self.outcomes.insert(command, outcome);
@@ -421,8 +467,9 @@ impl Pair {
             transfer,
         };
         let id = self
-            .initiator
-            .submit(&command, WriteData::Bytes(data), &mut self.to_target)
+            .with_data(data, |initiator, data, transmit| {
+                initiator.submit(&command, data, transmit)
+            })
             .unwrap();
         self.outcomes.remove(&id);
         self.data_out.insert(id, data.to_vec());

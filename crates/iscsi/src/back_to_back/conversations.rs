@@ -13,6 +13,7 @@ fn what_was_written_is_read_back_with_every_digest_and_r2t_setting() {
             let setup = small(bit(0), bit(1), outstanding).digests(bit(2), bit(3));
             let mut pair = setup.log_in(777);
             pair.placing = bit(0) ^ bit(3);
+            pair.referring = bit(1) ^ bit(3);
             for (n, length) in [1, 511, 512, 1024, 3072, 3073, 4096, 20_001]
                 .into_iter()
                 .enumerate()
@@ -41,6 +42,7 @@ fn streams_may_be_cut_at_every_byte() {
         for placing in [false, true] {
             let mut pair = small(false, true, 2).digests(true, true).log_in(piece);
             pair.placing = placing;
+            pair.referring = placing;
             let writes: Vec<_> = lengths
                 .iter()
                 .enumerate()
