@@ -1,9 +1,92 @@
-//! The initiator library against servers: tgt, LIO, nvmet and ours. `cargo xtask peers` starts the
-//! first three and passes their addresses in the environment; without them their tests are
-//! skipped.
+//! The initiator library against servers: Debian's tgt, LIO and nvmet of Linux, and ours.
+//!
+//! Each test is one fact about one peer: `tgt::reads_return_what_was_written`. `cargo xtask peers` starts
+//! tgt, and a guest with LIO and nvmet, and passes their addresses in the environment
+//! ([`peer`]). A peer whose address is missing shows as one test that is skipped; ours is always there.
+//!
+//! Facts of one peer run one after the other, since they share its volumes; those of different peers
+//! at the same time.
 
-use libtest_mimic::Arguments;
+mod ana;
+mod attaching;
+mod commands;
+mod cuts;
+mod data;
+mod discovery;
+mod load;
+mod pattern;
+mod peer;
+mod recovery;
 
-fn main() {
-    libtest_mimic::run(&Arguments::from_args(), Vec::new()).exit()
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+
+use libtest_mimic::{Arguments, Trial};
+use peer::{Absent, Peer};
+
+/// One thing that is to be true of every peer it applies to.
+pub struct Fact {
+    name: &'static str,
+    applies: fn(&Peer) -> bool,
+    check: fn(&Peer),
+}
+
+impl Fact {
+    /// A fact about all peers.
+    const fn of_all(name: &'static str, check: fn(&Peer)) -> Self {
+        Self::of(|_| true, name, check)
+    }
+
+    /// A fact about the peers that have what it needs.
+    const fn of(applies: fn(&Peer) -> bool, name: &'static str, check: fn(&Peer)) -> Self {
+        Self {
+            name,
+            applies,
+            check,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let (peers, absent) = peer::all();
+    // Each peer is busy with one fact at a time.
+    arguments.test_threads.get_or_insert(peers.len());
+    let facts = [
+        attaching::FACTS,
+        discovery::FACTS,
+        data::FACTS,
+        commands::FACTS,
+        recovery::FACTS,
+        ana::FACTS,
+        cuts::FACTS,
+    ];
+    let mut trials: Vec<Trial> = absent.iter().map(skipped).collect();
+    // Neighbours in the list are of different peers, so that threads do not wait for one another.
+    for fact in facts.into_iter().flatten() {
+        trials.extend(peers.iter().filter_map(|peer| trial(fact, peer)));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(fact: &'static Fact, peer: &Arc<Peer>) -> Option<Trial> {
+    (fact.applies)(peer).then(|| {
+        let name = format!("{}::{}", peer.name, fact.name);
+        let peer = Arc::clone(peer);
+        Trial::test(name, move || {
+            // A fact that failed has poisoned it; the others can still be true.
+            let _turn = peer.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            (fact.check)(&peer);
+            Ok(())
+        })
+    })
+}
+
+/// What the run shows for a peer that is not there.
+fn skipped(absent: &Absent) -> Trial {
+    let name = format!(
+        "{}::(no {}; `cargo xtask peers`)",
+        absent.peer, absent.variable
+    );
+    Trial::test(name, || Ok(())).with_ignored_flag(true)
 }

@@ -155,6 +155,11 @@ impl Proxy {
         self.shared.plan().cut = Some(cut);
     }
 
+    /// Breaks nothing any more.
+    pub fn disarm(&self) {
+        self.shared.plan().cut = None;
+    }
+
     /// Whether a cut that was armed is still to come.
     pub fn is_armed(&self) -> bool {
         self.shared.plan().cut.is_some()

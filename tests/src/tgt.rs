@@ -118,6 +118,12 @@ impl Tgt {
         Ok(())
     }
 
+    /// What the first target negotiates about a key.
+    pub fn set(&self, key: &str, value: &str) -> io::Result<()> {
+        let target = ["--op", "update", "--mode", "target", "--tid", "1"];
+        self.admin(&[&target[..], &["--name", key, "--value", value]].concat())
+    }
+
     fn wait_until_up(&self) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.admin(&["--op", "show", "--mode", "target"]).is_err() {

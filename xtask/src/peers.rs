@@ -35,6 +35,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The same when each place of each workload is cut.
 const EXHAUSTIVE_LIMIT: Duration = Duration::from_secs(3600);
 
+/// Building the tests, on a machine that is busy.
+const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+
 /// Bytes of each volume of tgt.
 const VOLUME_SIZE: u64 = 64 << 20;
 
@@ -52,17 +55,16 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         bail!("--only {only}: one of {}", PEERS.join(", "));
     }
     let wanted = |peer: &str| only.as_ref().is_none_or(|only| only == peer);
-    let limit = if exhaustive { EXHAUSTIVE_LIMIT } else { LIMIT };
+    let limit = if exhaustive || stay {
+        EXHAUSTIVE_LIMIT
+    } else {
+        LIMIT
+    };
 
     let program = workspace::server_program()?;
-    let mut command = workspace::cargo();
-    command.args(["test", "--quiet", "--package", "longshore-tests"]);
-    command.args(["--test", "peers", "--no-run"]);
-    let built = run_captured(&mut command, EXHAUSTIVE_LIMIT)?;
-    if !built.is_success() {
-        bail!("the tests do not build:\n{}", built.output);
+    if !stay {
+        build_tests()?;
     }
-
     let mut command = workspace::cargo();
     command.args(["test", "--quiet", "--package", "longshore-tests"]);
     command.args(["--test", "peers", "--", "--format", "pretty"]);
@@ -123,6 +125,17 @@ fn wait_for_enter(command: &Command) -> Result<Counts> {
     Ok(Counts::default())
 }
 
+fn build_tests() -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--quiet", "--package", "longshore-tests"]);
+    command.args(["--test", "peers", "--no-run"]);
+    let built = run_captured(&mut command, BUILD_LIMIT)?;
+    if !built.is_success() {
+        bail!("the tests do not build:\n{}", built.output);
+    }
+    Ok(())
+}
+
 fn is_result(line: &str) -> bool {
     line.starts_with("test ") && line.contains(" ... ")
 }
@@ -133,7 +146,7 @@ fn words(addresses: &[SocketAddr]) -> String {
 }
 
 /// Three targets: open, with CHAP, and with mutual CHAP. The open one has blocks of 512 and 4096
-/// bytes.
+/// bytes, and leaves the initiator a choice where tgt would leave it none.
 fn start_tgt() -> Result<Tgt> {
     let folder = workspace::work_folder("peers")?;
     let volume = |name: &str, block_size| -> Result<TgtVolume> {
@@ -147,6 +160,14 @@ fn start_tgt() -> Result<Tgt> {
     };
     let open = [volume("tgt-open.img", 512)?, volume("tgt-wide.img", 4096)?];
     let tgt = Tgt::start(&[], 2, &open).context("start tgt")?;
+    for (key, value) in [
+        ("HeaderDigest", "CRC32C,None"),
+        ("DataDigest", "CRC32C,None"),
+        ("InitialR2T", "No"),
+        ("MaxRecvDataSegmentLength", "65536"),
+    ] {
+        tgt.set(key, value)?;
+    }
     let alice = Account {
         user: "alice",
         secret: "longshore-secret",

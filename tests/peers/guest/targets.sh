@@ -57,7 +57,8 @@ lio_target() {
     authentication=$2
     shift 2
     mkdir -p "$group"
-    for port in "$@"; do mkdir "$group/np/0.0.0.0:$port"; done
+    # With 0.0.0.0, SendTargets names the portal that was asked once for each.
+    for port in "$@"; do mkdir "$group/np/10.0.2.15:$port"; done
     lun=0
     for store in fileio_0/file iblock_0/block iblock_0/wide; do
         mkdir "$group/lun/lun_$lun"
@@ -131,7 +132,8 @@ set_up_nvmet() {
     echo 1 >"$NVMET/subsystems/$NQN:disks/attr_allow_any_host"
     echo LONGSHOREPEER1 >"$NVMET/subsystems/$NQN:disks/attr_serial"
     nvmet_port 1 "$PORT_NVMET0" 16384 disks closed
-    nvmet_port 2 "$PORT_NVMET1" 0 disks
+    # Connect itself needs 1 KiB.
+    nvmet_port 2 "$PORT_NVMET1" 4096 disks
     # Group 1 is there by itself. The last namespace is in a group whose states tests change.
     nvmet_namespace disks 1 "$(memory_disk nullb2 512)" 1
     nvmet_namespace disks 2 /run/nvmet/file 1
