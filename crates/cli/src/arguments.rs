@@ -12,6 +12,7 @@ use longshore_daemon::config::log::{LogFilter, LogFormat};
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
 use longshore_daemon::config::volume::VolumeArgument;
 
+use crate::bench::BenchArguments;
 use crate::copy::CopyArguments;
 use crate::discover::DiscoverArguments;
 use crate::info::InfoArguments;
@@ -45,6 +46,13 @@ pub enum Command {
     /// done, with exit status 130 or 143; --resume goes on from there, also after a crash.
     #[command(after_long_help = COPY_NOTES)]
     Copy(Box<CopyArguments>),
+    /// Measure a remote volume: operations per second, latency, processor time of both ends
+    ///
+    /// Reads unless --rw says otherwise. A workload that writes DESTROYS what the volume holds.
+    /// Exit status 1 when operations failed, data was wrong or the connection was lost, 130 or 143
+    /// after SIGINT or SIGTERM; what was measured until then is printed.
+    #[command(after_long_help = BENCH_NOTES)]
+    Bench(Box<BenchArguments>),
     /// Print a completion script for a shell
     Completions {
         /// The shell it is for
@@ -140,6 +148,16 @@ one has behind the copy stays as it is.
 Examples:
   longshore copy disk0.img iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --verify
   longshore copy nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 backup.img";
+
+const BENCH_NOTES: &str = "\
+The depth is that of each session. Latency runs from the submission of an operation to the moment its
+answer was taken in; the clock is read once for each batch of answers.
+
+Examples:
+  longshore bench iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --iodepth 1..256 --plot sweep.svg
+  longshore bench nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 --rw randrw --rwmixread 70
+  longshore bench URL --rw randwrite --bs 4k --verify --operations 100000
+  longshore bench URL1 --vs URL2 --rounds 5 --time 5s";
 
 const SERVE_NOTES: &str = "\
 Volume i, counted from 0, is LUN i of target iqn.2026-11.local.longshore:default, unless the file

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bench;
 mod connection;
 mod copy;
 mod discover;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Discover(arguments) => discover::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             let mut command = Longshore::command();
