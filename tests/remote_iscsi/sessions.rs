@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use longshore_initiator::error::Lost;
+use longshore_initiator::info::Notice;
 use longshore_initiator::iscsi::{Session, Transfer, fresh_isid};
 use longshore_initiator::operation::Operation;
 use longshore_initiator::options::{Options, QueueMaps};
 use longshore_iscsi::pdu::{Function, Lun, TaskManagementResponseCode};
 use longshore_tests::server::ServerBuilder;
 
-use crate::rig::{Rig, data, extent, iscsi_url, pattern, server, turn, url};
+use crate::rig::{Rig, data, extent, iscsi_url, pattern, server, turn, url, with_config};
 
 const DONE: TaskManagementResponseCode = TaskManagementResponseCode::FUNCTION_COMPLETE;
 
@@ -92,6 +93,32 @@ fn a_queue_asks_whether_the_target_is_there_and_logs_out() {
         }
     };
     assert_eq!(lost, "logged out");
+}
+
+#[test]
+fn a_server_that_stops_asks_for_a_logout_and_gets_it() {
+    let server = server();
+    let mut rig = Rig::of(&server);
+    rig.verify(&[4096]);
+    let stopping = std::thread::spawn(move || server.stop(Duration::from_secs(10)));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let queue = &mut rig.attachment.queues[0];
+    while !rig.notices.contains(&Notice::LogoutAsked) {
+        turn(queue, &mut Vec::new(), deadline).unwrap();
+        queue.take_notices(&mut rig.notices);
+    }
+    queue.close();
+    while turn(queue, &mut Vec::new(), deadline).is_ok() {}
+    assert!(stopping.join().unwrap().unwrap().success());
+}
+
+#[test]
+fn a_target_that_takes_few_sessions_is_used_with_as_many() {
+    let server = with_config("[limits]\nsessions = 2\n");
+    let mut rig = Rig::attach(&url(server.portal(0), 0), &queues(2, 2, 1)).unwrap();
+    assert_eq!(rig.attachment.queues.len(), 2);
+    assert_eq!(rig.attachment.maps, QueueMaps::plain(2));
+    rig.verify(&[4096]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! unit is.
 
 use super::control::{Control, negotiated};
-use super::identify::{identify, wire_lun};
+use super::identify::{Asking, identify, wire_lun};
 use super::identity::{fresh_isid, later_isid};
 use super::login::log_in_to_target;
 use super::machine::{Dialect, Machine};
@@ -16,7 +16,8 @@ use crate::url::IscsiUrl;
 /// Attaches the unit over the portal with this number in its URL. Blocks, within the time-outs.
 ///
 /// The sessions' ISIDs count from that of the options, or from a fresh one: by queue, and from portal to
-/// portal, since a target may take the same ISID at another portal for the same session.
+/// portal, since a target may take the same ISID at another portal for the same session. A target that
+/// refuses sessions beyond the first gets by with fewer queues.
 ///
 /// # Errors
 /// Says where, why, and what to do next.
@@ -37,18 +38,28 @@ pub fn attach_path(url: &IscsiUrl, portal: usize, options: &Options) -> Result<A
     let mut ready = Vec::with_capacity(queues);
     ready.push(queue(session, url, unit.dialect, options)?);
     for number in 1..queues {
-        let mut session = log_in(number)?;
+        let mut session = match log_in(number) {
+            Ok(session) => session,
+            // The target takes no more sessions: those there are will do.
+            Err(Error::Refused { reason, .. }) => {
+                let sessions = ready.len();
+                tracing::warn!(%reason, sessions, wanted = queues, "fewer sessions than asked for");
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         // Each session begins with unit attentions of its own.
-        super::identify::Asking::new(&mut session, lun).meet_unit_attentions()?;
+        Asking::new(&mut session, lun).meet_unit_attentions()?;
         ready.push(queue(session, url, unit.dialect, options)?);
     }
+    let granted = u16::try_from(ready.len()).unwrap_or(u16::MAX);
     let control = Control::new(url, portal, options, negotiated.clone(), unit.access);
     Ok(Attachment {
         info: unit.info,
         negotiated,
         portal: address,
         queues: ready,
-        maps: options.queues,
+        maps: options.queues.within(granted),
         control: attach::Control::Iscsi(control),
     })
 }

@@ -36,7 +36,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Bytes of a page that are asked for.
 const PAGE_BYTES: u16 = 1024;
 /// Bytes of a list of LUNs that are asked for.
-const LUNS_BYTES: u32 = 64 << 10;
+const LUNS_BYTES: u32 = 8 + 8 * 16_384;
 /// Blocks of a transfer where the 16-byte commands are in doubt.
 const SHORT_TRANSFER_MAX: u32 = 0xffff;
 /// Blocks of a WRITE SAME where the target states no limit.

@@ -1,4 +1,4 @@
-//! iSCSI's side of a [queue](crate::queue): operations become SCSI commands of one logical unit, and what
+//! iSCSI's side of a [`queue`]: operations become SCSI commands of one logical unit, and what
 //! the target answers becomes events.
 //!
 //! | operation | command |
