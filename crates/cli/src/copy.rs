@@ -46,6 +46,10 @@ pub struct CopyArguments {
     #[arg(long)]
     resume: bool,
 
+    /// Copy between remote volumes that have the same names, and are two volumes all the same
+    #[arg(long)]
+    force: bool,
+
     /// Where to keep how far the copy got
     ///
     /// [default: DST.copy-journal beside a file, a file in the state directory for all else]
@@ -148,6 +152,7 @@ impl CopyArguments {
                 checkpoint: self.checkpoint.0,
                 verify: self.verify,
                 resume: self.resume,
+                force: self.force,
                 engine: engine(self.engine.unwrap_or(EngineKind::Auto)),
             },
             journal: self.journal.clone(),

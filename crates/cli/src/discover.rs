@@ -136,8 +136,8 @@ fn write_volume(text: &mut String, protocol: Protocol, volume: &FoundVolume) {
     facts.push(printable(&volume.product));
     facts.retain(|fact| !fact.is_empty());
     let _ = writeln!(text, "    {}", facts.join(", "));
-    if !volume.url.is_empty() {
-        let _ = writeln!(text, "      {}", volume.url);
+    if let Some(url) = &volume.url {
+        let _ = writeln!(text, "      {url}");
     }
     if let Some(problem) = &volume.problem {
         let _ = writeln!(text, "      {}", printable(problem));
@@ -179,7 +179,7 @@ mod tests {
                 size_bytes: Some(1 << 30),
                 block_size: Some(512),
                 product: "LONGSHOR disk".to_owned(),
-                url: "iscsi://192.0.2.7/iqn.2026-11.local:a/0".to_owned(),
+                url: Some("iscsi://192.0.2.7/iqn.2026-11.local:a/0".to_owned()),
                 problem: None,
             }],
             problem: None,

@@ -403,7 +403,9 @@ impl Opened {
             }
             Medium::Device { path, rdev } => format!("device {} {rdev:#x}", path.display()),
             Medium::Remote { url, info } => {
-                let mut text = place(url);
+                // Names alone do not do: some servers give the same ones to different volumes.
+                let portals: Vec<_> = url.portals().iter().map(ToString::to_string).collect();
+                let mut text = format!("{} at {}", place(url), portals.join(","));
                 for identifier in &info.identifiers {
                     text += &format!(" {}={}", identifier.kind, identifier.value);
                 }
@@ -661,12 +663,13 @@ mod tests {
         let path = |opened: &Opened| opened.journal_path(Some(state)).unwrap();
         let one = opened("iscsi://me%secret@host/iqn.2026-11.local:a/0", "1");
         assert!(!one.identity(false).contains("secret"));
-        let same = opened("iscsi://other:3261/iqn.2026-11.local:a/0", "1");
-        assert_eq!(path(&one), path(&same), "a portal is no identity");
+        let same = opened("iscsi://host:3260/iqn.2026-11.local:a/0", "1");
+        assert_eq!(path(&one), path(&same));
         assert!(path(&one).starts_with(state));
         for other in [
             opened("iscsi://host/iqn.2026-11.local:a/1", "1"),
             opened("iscsi://host/iqn.2026-11.local:a/0", "2"),
+            opened("iscsi://other/iqn.2026-11.local:a/0", "1"),
         ] {
             assert_ne!(path(&one), path(&other));
         }

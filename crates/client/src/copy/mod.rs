@@ -74,6 +74,9 @@ pub struct Settings {
     pub verify: bool,
     /// Go on where an earlier run was interrupted.
     pub resume: bool,
+    /// Remote volumes with the same worldwide names are two volumes all the same. Some servers number their volumes
+    /// from 1 on and make names of that.
+    pub force: bool,
     /// How to wait for files.
     pub engine: EngineChoice,
 }
@@ -89,6 +92,7 @@ impl Default for Settings {
             checkpoint: CHECKPOINT_DEFAULT,
             verify: false,
             resume: false,
+            force: false,
             engine: EngineChoice::Auto,
         }
     }
@@ -120,7 +124,18 @@ pub enum CopyError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// The copy would overwrite what it reads.
-    #[error("{source_name} and {destination} are the same volume; nothing was copied")]
+    #[error("{source_name} and {destination} are the same file or device; nothing was copied")]
+    SameFile {
+        /// The source.
+        source_name: String,
+        /// The destination.
+        destination: String,
+    },
+    /// The copy would overwrite what it reads, as far as names tell.
+    #[error(
+        "{source_name} and {destination} are the same volume, by their names; nothing was copied. If they are \
+         two volumes with the same names, say so with --force"
+    )]
     SameVolume {
         /// The source.
         source_name: String,
@@ -301,14 +316,20 @@ impl Ends {
     fn open(job: &Job) -> Result<Self, CopyError> {
         let direct = job.settings.direct;
         if job.source.is_same_file(&job.destination) {
-            return Err(same_volume(job));
+            return Err(CopyError::SameFile {
+                source_name: job.source.to_string(),
+                destination: job.destination.to_string(),
+            });
         }
         let source = Opened::source(&job.source, &job.source_options, direct)?;
         let size = source.size_bytes();
         let options = &job.destination_options;
         let destination = Opened::destination(&job.destination, options, size, direct)?;
-        if source.is_same_volume(&destination) {
-            return Err(same_volume(job));
+        if !job.settings.force && source.is_same_volume(&destination) {
+            return Err(CopyError::SameVolume {
+                source_name: job.source.to_string(),
+                destination: job.destination.to_string(),
+            });
         }
         Ok(Self {
             source,
@@ -360,14 +381,18 @@ impl Ends {
                 "the source was changed while it was copied: the copy may be a mix of old and new",
             );
         }
-        if job.settings.verify {
-            self.verify(job, report, monitor)?;
-        }
-        if let Some(journal) = &journal {
+        let verified = if job.settings.verify {
+            self.verify(job, report, monitor)
+        } else {
+            Ok(())
+        };
+        // What differs is not made good by going on.
+        let over = matches!(verified, Ok(()) | Err(CopyError::Differs { .. }));
+        if over && let Some(journal) = &journal {
+            report.journal = None;
             journal.remove()?;
         }
-        report.journal = None;
-        Ok(())
+        verified
     }
 
     /// What the journal says besides how far the copy got.
@@ -493,13 +518,6 @@ fn usable(
             ));
             Ok(None)
         }
-    }
-}
-
-fn same_volume(job: &Job) -> CopyError {
-    CopyError::SameVolume {
-        source_name: job.source.to_string(),
-        destination: job.destination.to_string(),
     }
 }
 

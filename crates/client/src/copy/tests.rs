@@ -201,7 +201,7 @@ fn a_file_is_not_copied_onto_itself() {
     fs::hard_link(&source, &link).unwrap();
     for destination in [&source, &link] {
         let text = error(&run(&job(&source, destination)));
-        assert!(text.contains("are the same volume"), "{text}");
+        assert!(text.contains("are the same file"), "{text}");
     }
     assert_eq!(fs::metadata(&source).unwrap().len(), 64 * K);
 }
@@ -274,6 +274,39 @@ fn a_difference_is_found_at_its_first_byte() {
         fs::copy(&source, &destination).unwrap();
         compare(&source, &destination).unwrap();
     }
+}
+
+/// Changes a file when the verification begins.
+struct Saboteur(PathBuf);
+
+impl Observer for Saboteur {
+    fn progress(&mut self, progress: &Progress) {
+        if progress.phase == Phase::Verifying && progress.done == 0 {
+            let file = File::options().write(true).open(&self.0).unwrap();
+            file.write_all_at(&[0xfe], 70_000).unwrap();
+        }
+    }
+    fn warn(&mut self, text: &str) {
+        panic!("{text}");
+    }
+}
+
+#[test]
+fn a_copy_that_differs_is_a_failure_and_not_gone_on_with() {
+    let files = Files::new();
+    let source = files.sparse("source", 256 * K, &[(0, &garbage(256 * K, 1))]);
+    let destination = files.path("destination");
+    let job = with(job(&source, &destination), |it| it.verify = true);
+    let report = copy(&job, &Interrupt::new(), &mut Saboteur(destination));
+    assert!(matches!(
+        report.result,
+        Err(CopyError::Differs { offset: 70_000 })
+    ));
+    assert_eq!(
+        (report.summary.verified, report.journal),
+        (Some(false), None)
+    );
+    assert_eq!(files.names(), ["destination", "source"]);
 }
 
 /// Compares two files as `--verify` does.

@@ -113,11 +113,10 @@ struct Unit {
 impl Unit {
     fn found(&self, url: &IscsiUrl) -> FoundVolume {
         let number = self.lun.number();
-        let text = match number {
-            Some(lun) => Url::Iscsi(IscsiUrl { lun, ..url.clone() }).to_string(),
-            None => String::new(),
-        };
         let kind = self.product.as_ref().map_or(0, |(kind, _)| *kind);
+        let url = number
+            .filter(|_| kind == 0)
+            .map(|lun| Url::Iscsi(IscsiUrl { lun, ..url.clone() }).to_string());
         let problem = match (number, kind) {
             (None, _) => Some("its LUN has several levels, which URLs do not express".to_owned()),
             (_, 0) => self.problem.clone(),
@@ -133,7 +132,7 @@ impl Unit {
                 .product
                 .as_ref()
                 .map_or_else(String::new, |(_, product)| product.clone()),
-            url: text,
+            url,
             problem,
         }
     }

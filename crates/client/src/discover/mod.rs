@@ -81,8 +81,8 @@ pub struct FoundVolume {
     pub block_size: Option<u32>,
     /// Who made it, and what it is.
     pub product: String,
-    /// What other verbs take.
-    pub url: String,
+    /// What other verbs take, if they can use it.
+    pub url: Option<String>,
     /// Why it cannot be used as it is.
     pub problem: Option<String>,
 }

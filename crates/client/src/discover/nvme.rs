@@ -138,7 +138,7 @@ fn namespaces(address: &HostPort, nqn: &Nqn, options: &Options) -> Result<Vec<Fo
             size_bytes: capacity.map(|(blocks, size)| blocks.saturating_mul(u64::from(size))),
             block_size: capacity.map(|(_, size)| size),
             product: product.clone(),
-            url: url.to_string(),
+            url: Some(url.to_string()),
             problem,
         });
     }
