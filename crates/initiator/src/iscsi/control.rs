@@ -2,9 +2,13 @@
 //!
 //! Keep-alive is each queue's own (NOP-Out), and news come on the queues as well. What is left are
 //! questions, which are asked over a session made for them, so that no idle session is kept.
+//!
+//! A path whose target port group is not in the best state gets few commands or none, and so would never
+//! hear of a better one: it is to be looked at again from time to time ([`Notice::VolumesChanged`]), and
+//! [`Control::describe`] finds out.
 
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longshore_iscsi::session_parameters::{Digest, SessionParameters, SessionType, TaskReporting};
 
@@ -22,9 +26,16 @@ pub struct Control {
     portal: usize,
     options: Options,
     negotiated: Vec<(String, String)>,
-    /// The access state of the path, until it has been told.
-    news: Option<AccessState>,
+    /// The access state of the path, as it was found last.
+    access: AccessState,
+    /// As it was told last.
+    told: AccessState,
+    look_again_at: Option<Instant>,
 }
+
+/// When to look again after paths that work, but not best, and after others.
+const NON_OPTIMIZED_PAUSE: Duration = Duration::from_secs(60);
+const UNUSABLE_PAUSE: Duration = Duration::from_secs(5);
 
 impl Control {
     pub(super) fn new(
@@ -39,7 +50,9 @@ impl Control {
             portal,
             options: options.clone(),
             negotiated,
-            news: (access != AccessState::Optimized).then_some(access),
+            access,
+            told: AccessState::Optimized,
+            look_again_at: None,
         }
     }
 
@@ -49,23 +62,36 @@ impl Control {
         None
     }
 
-    /// At once, when the path is not the best; never after that.
+    /// At once when the access state has changed; now and then while it is not the best.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.news.map(|_| Instant::now())
+        if self.access == self.told {
+            self.look_again_at
+        } else {
+            Some(Instant::now())
+        }
     }
 
-    /// Tells, once, that the path is not the best.
+    /// Tells of another access state, or that it is time to look at it again.
     ///
     /// # Errors
     /// None so far.
-    pub fn drive(&mut self, _now: Instant) -> Result<Vec<Notice>, Lost> {
-        Ok(self
-            .news
-            .take()
-            .map(Notice::AccessChanged)
-            .into_iter()
-            .collect())
+    pub fn drive(&mut self, now: Instant) -> Result<Vec<Notice>, Lost> {
+        let notice = if self.access != self.told {
+            self.told = self.access;
+            Notice::AccessChanged(self.access)
+        } else if self.look_again_at.is_some_and(|at| at <= now) {
+            Notice::VolumesChanged
+        } else {
+            return Ok(Vec::new());
+        };
+        let pause = match self.access {
+            AccessState::Optimized => None,
+            AccessState::NonOptimized => Some(NON_OPTIMIZED_PAUSE),
+            _ => Some(UNUSABLE_PAUSE),
+        };
+        self.look_again_at = pause.map(|pause| now + pause);
+        Ok(vec![notice])
     }
 
     /// Asks the target all there is to know of the unit, over a session of its own. Blocks.
@@ -76,6 +102,7 @@ impl Control {
         let isid = super::fresh_isid();
         let mut session = login::log_in_to_target(&self.url, self.portal, isid, 1, &self.options)?;
         let unit = identify(&mut session, self.url.lun)?;
+        self.access = unit.access;
         let mut asking = Asking::new(&mut session, wire_lun(self.url.lun));
         let reservation = reservation::report(&mut asking)?;
         session.close();
@@ -165,4 +192,43 @@ fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::url::Url;
+
+    fn control(access: AccessState) -> Control {
+        let url = "iscsi://192.0.2.1/iqn.2026-11.com.example:a/0".parse();
+        let Ok(Url::Iscsi(url)) = url else {
+            panic!("an iSCSI URL")
+        };
+        Control::new(&url, 0, &Options::default(), Vec::new(), access)
+    }
+
+    #[test]
+    fn the_best_path_has_nothing_to_tell() {
+        let mut control = control(AccessState::Optimized);
+        assert_eq!(control.deadline(), None);
+        assert_eq!(control.drive(Instant::now()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn another_access_state_is_told_once_and_looked_at_again() {
+        let mut control = control(AccessState::Inaccessible);
+        let now = Instant::now();
+        assert!(control.deadline().is_some());
+        let told = Notice::AccessChanged(AccessState::Inaccessible);
+        assert_eq!(control.drive(now), Ok(vec![told]));
+        assert_eq!(control.drive(now), Ok(Vec::new()));
+        let later = now + UNUSABLE_PAUSE;
+        assert_eq!(control.deadline(), Some(later));
+        assert_eq!(control.drive(later), Ok(vec![Notice::VolumesChanged]));
+        // What a look at it has found.
+        control.access = AccessState::Optimized;
+        let told = Notice::AccessChanged(AccessState::Optimized);
+        assert_eq!(control.drive(later), Ok(vec![told]));
+        assert_eq!(control.deadline(), None);
+    }
 }

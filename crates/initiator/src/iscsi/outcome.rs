@@ -10,7 +10,7 @@ use longshore_scsi::sense::AdditionalSense;
 use longshore_scsi::status::Status;
 
 use crate::error::{Failure, Sense};
-use crate::info::{AccessState, Notice};
+use crate::info::Notice;
 
 /// Sense keys (SPC-4 §4.5.6).
 pub mod key {
@@ -172,10 +172,9 @@ pub fn news(sense: Sense) -> Option<Notice> {
     Some(match (sense.asc, sense.ascq) {
         // CAPACITY DATA HAS CHANGED; INQUIRY DATA HAS CHANGED; MODE PARAMETERS CHANGED.
         (0x2a, 0x09) | (0x3f, 0x03) | (0x2a, 0x01) => Notice::CapacityChanged,
-        // REPORTED LUNS DATA HAS CHANGED.
-        (0x3f, 0x0e) => Notice::VolumesChanged,
-        // ASYMMETRIC ACCESS STATE CHANGED.
-        (0x2a, 0x06) => Notice::AccessChanged(AccessState::Change),
+        // REPORTED LUNS DATA HAS CHANGED; ASYMMETRIC ACCESS STATE CHANGED, and IMPLICIT ASYMMETRIC ACCESS
+        // STATE TRANSITION FAILED: what it is now takes a question to find out.
+        (0x3f, 0x0e) | (0x2a, 0x06 | 0x07) => Notice::VolumesChanged,
         _ => Notice::Other(format!("the target says: {sense}")),
     })
 }
@@ -303,8 +302,7 @@ mod tests {
         };
         assert_eq!(of(0x2a, 0x09), Some(Notice::CapacityChanged));
         assert_eq!(of(0x3f, 0x0e), Some(Notice::VolumesChanged));
-        let change = Notice::AccessChanged(AccessState::Change);
-        assert_eq!(of(0x2a, 0x06), Some(change));
+        assert_eq!(of(0x2a, 0x06), Some(Notice::VolumesChanged));
         assert!(matches!(of(0x29, 0x00), Some(Notice::Other(_))));
         assert_eq!(notice(&Failure::Aborted), None);
     }

@@ -30,8 +30,12 @@ const RECEIVE_BYTES: usize = 64 << 10;
 /// Longest data of a command over a session of this kind.
 const DATA_BYTES_MAX: u32 = 16 << 20;
 
-/// Asynchronous messages that are kept for whoever asks for them.
+/// Messages of a kind that are kept for whoever waits for them, or asks.
 const NEWS_MAX: usize = 16;
+
+/// Answers to the target's own questions wait behind data at most. A target that asks on and reads
+/// nothing is not to fill our memory.
+const UNSENT_MAX: usize = 8 * DATA_BYTES_MAX as usize + (4 << 20);
 
 /// What a command moves.
 #[derive(Clone, Copy, Debug)]
@@ -530,6 +534,10 @@ impl Session {
 
     /// Takes in what one call brings; whether it brought anything.
     fn receive(&mut self) -> Result<bool, End> {
+        if self.transmit.pending_bytes() > UNSENT_MAX {
+            let problem = "it asks without listening to the answers";
+            return Err(End::Closed(CloseReason::ProtocolError(problem)));
+        }
         let mut buffer = std::mem::take(&mut self.received);
         let result = match self.stream.read(&mut buffer) {
             Ok(0) => Err(End::Lost(Lost::HungUp)),
@@ -578,9 +586,15 @@ impl Session {
                     }
                 }
                 Event::TaskManagementDone { request, response } => {
-                    self.inbox.managed.push((request, response));
+                    if self.inbox.managed.len() < NEWS_MAX {
+                        self.inbox.managed.push((request, response));
+                    }
                 }
-                Event::Pong { request, .. } => self.inbox.pongs.push(request),
+                Event::Pong { request, .. } => {
+                    if self.inbox.pongs.len() < NEWS_MAX {
+                        self.inbox.pongs.push(request);
+                    }
+                }
                 Event::Text(text) => self.inbox.text = Some(text),
                 Event::Rejected { reason, .. } => {
                     self.inbox.rejected = Some(format!("{reason:?}"));
