@@ -69,14 +69,15 @@ impl Future for Pending {
     type Output = Completion;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
-        if let Some(shared) = &self.polls {
-            poll_queues(shared);
-        }
+        let polls = self
+            .polls
+            .as_ref()
+            .is_some_and(|shared| poll_queues(shared).is_some());
         let mut awaited = lock(&self.answer.0);
         if let Some(completion) = awaited.completion.take() {
             return Poll::Ready(completion);
         }
-        if self.polls.is_some() {
+        if polls {
             // Nobody else looks: come back at once.
             context.waker().wake_by_ref();
         } else if !awaited
@@ -95,8 +96,8 @@ thread_local! {
     static OUTCOME: std::cell::Cell<Option<Box<Outcome>>> = const { std::cell::Cell::new(None) };
 }
 
-/// Receives from all poll queues in this thread.
-pub(super) fn poll_queues(shared: &Arc<Shared>) -> usize {
+/// See [`Shared::poll`].
+pub(super) fn poll_queues(shared: &Arc<Shared>) -> Option<usize> {
     let mut outcome = OUTCOME.take().unwrap_or_default();
     let completed = shared.poll(&mut outcome);
     OUTCOME.set(Some(outcome));

@@ -131,6 +131,8 @@ impl TakenDown {
 pub(super) struct LaneLimits {
     pub(super) request_ms: u64,
     pub(super) keep_alive_ms: u64,
+    /// Nothing heard for so long, with an operation unanswered for as long, is the end of a connection.
+    pub(super) silence_ms: u64,
 }
 
 impl Lane {
@@ -518,6 +520,14 @@ impl State {
         };
         if attached.queue.in_flight() > 0 && self.slots.iter().any(late) {
             attached.fail(Loss::TimedOut, outcome);
+            return;
+        }
+        let unanswered = |slot: &Option<Request>| {
+            slot.as_ref()
+                .is_some_and(|request| overdue(request.sent_ms, limits.silence_ms))
+        };
+        if overdue(attached.heard_ms, limits.silence_ms) && self.slots.iter().any(unanswered) {
+            attached.fail(Loss::Silent, outcome);
             return;
         }
         match attached.asked_ms {

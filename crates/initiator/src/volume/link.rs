@@ -3,6 +3,7 @@
 //! [`Dialer`] makes a [`Link`] in a connector thread; its queues go into the lanes of the path, its control
 //! to the driver.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -23,13 +24,16 @@ pub(super) trait Dialer: Send + Sync {
     /// Connects, logs in and identifies, which may take long.
     fn dial(&self, portal: usize) -> Result<Link, Error>;
 
-    /// Whether dialling the same portal again proves that operations of the former link are over.
+    /// Whether a link to the same address, with at least as many queues, proves that operations of the former link
+    /// of the same portal are over.
     fn redial_ends_former(&self) -> bool;
 }
 
 /// A path's connections, just set up.
 pub(super) struct Link {
     pub(super) info: VolumeInfo,
+    /// Where it leads. A portal may send us elsewhere.
+    pub(super) address: SocketAddr,
     /// In the order of `maps`.
     pub(super) queues: Vec<Box<dyn LinkQueue>>,
     pub(super) maps: QueueMaps,

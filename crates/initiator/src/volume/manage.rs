@@ -290,7 +290,7 @@ impl Manager {
         let Some(since) = self.outage_since else {
             return;
         };
-        let give_up = self.shared.settings.timeouts.give_up;
+        let give_up = self.shared.patience();
         let too_long = !give_up.is_zero() && now.saturating_duration_since(since) >= give_up;
         let mut hopeless = true;
         let mut reason = None;
@@ -349,6 +349,12 @@ impl Manager {
             count(&self.shared.counters.reconnects);
         }
         let generation = management.generation;
+        // Each queue has taken the place of its predecessor: the same number of the same peer.
+        let queues = link.queues.len();
+        let replaces_former = management
+            .reach
+            .replace((link.address, queues))
+            .is_none_or(|(address, former)| address == link.address && former <= queues);
         tracing::info!(portal = place.portal(), "connected");
         drop(management);
         place.set_maps(link.maps);
@@ -362,7 +368,7 @@ impl Manager {
         }
         self.watches.push(ControlWatch::Begin { path, generation });
         // What the former link left in doubt is over when the protocol says so; otherwise its time goes on.
-        if self.shared.dialer.redial_ends_former() {
+        if replaces_former && self.shared.dialer.redial_ends_former() {
             self.end_doubt(path);
         }
         self.select_routes(now);
@@ -606,6 +612,10 @@ impl Manager {
                 generation,
                 fate: ControlFate::Ends,
             });
+            // Its successor may have had news meanwhile.
+            if again {
+                self.identify(path);
+            }
             return;
         }
         management.control = Some(control);

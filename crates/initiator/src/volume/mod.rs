@@ -9,10 +9,10 @@
 //!  completer ◄── finished ◄── piece done? next piece ◄─┘ retries               thread
 //! ```
 //!
-//! - **A lane** holds one queue (a connection) under a mutex ([`lane`]). Whoever submits and finds it
+//! - **A lane** holds one queue (a connection) under a mutex (`lane.rs`). Whoever submits and finds it
 //!   free encodes and sends in its own context; no other thread wakes up for that. Whoever finds it
 //!   taken leaves the operation in the inbox, which the holder empties before and after it lets go.
-//! - **A driver** thread ([`driver`]) waits for all sockets of the volume, receives, and completes:
+//! - **A driver** thread (`driver.rs`) waits for all sockets of the volume, receives, and completes:
 //!   never under a lock, and never from within [`RemoteVolume::submit`]. What completers submit meanwhile is
 //!   sent together when they are through ([`Cork`]). Poll queues are received by those who
 //!   poll: [`RemoteVolume::poll`], and the futures of [`RemoteVolume::polled`].
@@ -20,9 +20,9 @@
 //!   parked or finished. So it completes exactly once. Larger ones than the peer takes go as pieces, one after
 //!   the other; COMPARE AND WRITE is never cut. Waiting takes no memory but the caller's buffer and a
 //!   small record, and has no bound of its own: who submits decides how much is under way.
-//! - **A lost path** ([`path`]) gives its operations back. What cannot have reached the peer, and what
+//! - **A lost path** (`path.rs`) gives its operations back. What cannot have reached the peer, and what
 //!   only reads, goes on at once: on another path, or parked until one is there (after
-//!   [`VolumeOptions::give_up`] it fails). A connector thread dials again with growing pauses.
+//!   [`Timeouts::give_up`](crate::options::Timeouts::give_up) it fails). A connector thread dials again with growing pauses.
 //!   Whatever was sent and not answered counts as a resubmission, of which there is a bounded number.
 //! - **COMPARE AND WRITE** that may have reached the peer ends with [`Failure::OutcomeUnknown`].
 //! - **The volume is the same** after a reconnect and on all paths: identifiers and block size are
@@ -36,15 +36,25 @@
 //! writes that may have reached the peer (also zeroing and unmapping) are *in doubt*, and are not submitted anew until one of these:
 //!
 //! 1. The same path is back and its protocol ends what was before: iSCSI sessions log in with their former
-//!    ISIDs, which has the target end the former sessions and their tasks first (RFC 7143 §6.3.5).
-//! 2. The lost path's controller was disabled through its admin queue, which had survived: a disabled NVMe
-//!    controller executes nothing (NVMe base 2.0 §3.6).
+//!    ISIDs, which has the target end the former sessions and their tasks first (RFC 7143 §6.3.5). That is believed
+//!    only if they lead to the same address as before, and are no fewer.
+//! 2. The lost path's controller was shut down through its admin queue, which had survived the I/O queue, and has
+//!    confirmed that (NVMe base 2.0 §3.6): it executes nothing any more.
 //! 3. [`VolumeOptions::settle`] has passed since its connections were closed, with a reset, so that the peer
 //!    knows at once.
 //!
 //! The third is a mitigation and no proof: a peer whose storage stalls for longer than that, or whom the reset does
 //! not reach, can still be late. Reads, flushes and all writes that had not been sent fail over without any delay. Who cannot
 //! bear the risk sets `settle` longer than the peer's own time-outs; who has a single path over iSCSI has none.
+
+//!
+//! # Flush and servers that restart
+//!
+//! A flush vouches for the writes that were acknowledged before it, by a server that has been there all the time. A
+//! server that crashed in between may have lost what it acknowledged and had not brought to the medium, and the flush after
+//! it came back knows nothing of that; no protocol of block storage tells. Who copies data and must be sure compares
+//! [`Counters::losses`] from before the first write with those after the flush, and writes again if they
+//! differ; or writes with FUA.
 
 mod backoff;
 mod cork;
@@ -67,6 +77,7 @@ use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, ExtentState, Lba};
@@ -208,7 +219,7 @@ impl RemoteVolume {
     /// Receives from the poll queues in this thread; completers run here. Returns how many operations
     /// have completed.
     pub fn poll(&self) -> usize {
-        future::poll_queues(&self.handle.shared)
+        future::poll_queues(&self.handle.shared).unwrap_or(0)
     }
 
     /// Submits an operation. Never blocks, and never calls the completer itself (but once the volume is
@@ -323,6 +334,12 @@ impl RemoteVolume {
                 Done::Done => Err(Failure::Unsupported),
             }
         }
+    }
+
+    /// From now on operations wait no longer than this for a path, or for a server that says nothing at all, if they
+    /// would have waited longer: who submits them is about to end.
+    pub fn hurry(&self, within: Duration) {
+        self.handle.shared.hurry(within);
     }
 
     /// Finishes what is under way, logs out and waits for that, at most for

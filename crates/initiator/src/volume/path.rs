@@ -9,6 +9,7 @@
 //!
 //! Everything here is changed by the first driver only ([`manage`](super::manage)); other threads look.
 
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -44,6 +45,8 @@ pub(super) struct Management {
     pub(super) leaves_at: Option<Instant>,
     /// Counts links.
     pub(super) generation: u64,
+    /// Where the last link leads, and how many queues it has.
+    pub(super) reach: Option<(SocketAddr, usize)>,
     /// While it is up, unless a helper has it to identify the volume.
     pub(super) control: Option<Box<dyn LinkControl>>,
     /// A helper identifies the volume.
@@ -96,6 +99,7 @@ impl Path {
                 suspect_until: None,
                 leaves_at: None,
                 generation: 0,
+                reach: None,
                 control: None,
                 is_identifying: false,
                 identify_again: false,

@@ -64,6 +64,8 @@ pub(super) struct Shared {
     opened: Instant,
     /// Milliseconds since then, as of when a driver looked last: at each turn, and each [`tick`](Self::tick).
     clock_ms: AtomicU64,
+    /// See [`Shared::patience`]; the greatest number when nobody hurries.
+    hurry_ms: AtomicU64,
     outstanding: AtomicUsize,
     parked: Mutex<Parked>,
     retries: Mutex<BinaryHeap<Delayed>>,
@@ -196,6 +198,7 @@ impl Shared {
             usable: AtomicU64::new(0),
             opened: Instant::now(),
             clock_ms: AtomicU64::new(0),
+            hurry_ms: AtomicU64::new(u64::MAX),
             outstanding: AtomicUsize::new(0),
             parked: Mutex::default(),
             retries: Mutex::default(),
@@ -254,6 +257,23 @@ impl Shared {
         self.opened + Duration::from_millis(at_ms)
     }
 
+    /// How long operations wait for a path; zero: for ever.
+    pub(super) fn patience(&self) -> Duration {
+        let usual = self.settings.timeouts.give_up;
+        match self.hurry_ms.load(Ordering::Relaxed) {
+            u64::MAX => usual,
+            hurry if usual.is_zero() => Duration::from_millis(hurry),
+            hurry => usual.min(Duration::from_millis(hurry)),
+        }
+    }
+
+    /// Shortens that.
+    pub(super) fn hurry(&self, within: Duration) {
+        self.hurry_ms
+            .fetch_min(millis(within).max(1), Ordering::Relaxed);
+        self.post(0, Mail::LookAround);
+    }
+
     /// How often the first driver looks for operations without an answer: finer than what it looks for, and rare
     /// enough for an idle process.
     pub(super) fn tick(&self) -> Duration {
@@ -279,6 +299,10 @@ impl Shared {
         LaneLimits {
             request_ms: limit(timeouts.request),
             keep_alive_ms: limit(timeouts.keep_alive),
+            silence_ms: match self.hurry_ms.load(Ordering::Relaxed) {
+                u64::MAX => 0,
+                hurry => limit(Duration::from_millis(hurry)),
+            },
         }
     }
 
@@ -500,14 +524,20 @@ impl Shared {
         self.lane(address).flush(self);
     }
 
-    /// Receives from all poll queues in this thread. How many operations completed.
-    pub(super) fn poll(self: &Arc<Self>, outcome: &mut Outcome) -> usize {
+    /// Receives from all poll queues in this thread. How many operations completed; `None`: there are no poll
+    /// queues now, nor is anybody waiting for them to come.
+    pub(super) fn poll(self: &Arc<Self>, outcome: &mut Outcome) -> Option<usize> {
         let usable = self.usable.load(Ordering::Acquire);
-        let mut completed = 0;
+        if usable == 0 {
+            // They may come back any moment, but not for looking.
+            std::thread::yield_now();
+            return Some(0);
+        }
+        let mut completed = None;
         for (index, path) in self.paths.iter().enumerate() {
             if usable >> index & 1 == 1 {
                 for lane in path.poll_lanes() {
-                    completed += lane.poll(self, outcome);
+                    *completed.get_or_insert(0) += lane.poll(self, outcome);
                 }
             }
         }

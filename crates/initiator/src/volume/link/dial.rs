@@ -43,6 +43,7 @@ impl Dialer for UrlDialer {
         Ok(Link {
             access: attachment.control.access(),
             info: attachment.info,
+            address: attachment.portal,
             queues: attachment
                 .queues
                 .into_iter()

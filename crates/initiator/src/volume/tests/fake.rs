@@ -74,6 +74,8 @@ pub(super) struct Portal {
     pub(super) up: bool,
     pub(super) access: AccessState,
     pub(super) maps: QueueMaps,
+    /// Where it leads: a port.
+    pub(super) address: u16,
     /// Another volume than the others', when set.
     pub(super) serial: Option<&'static str>,
 }
@@ -119,6 +121,7 @@ impl Fake {
                     up: true,
                     access: AccessState::Optimized,
                     maps: QueueMaps::plain(1),
+                    address: 1,
                     serial: None,
                 };
                 portals
@@ -451,6 +454,7 @@ impl Dialer for FakeDialer {
         }
         Ok(Link {
             info,
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, place.address)),
             queues: clients,
             maps: place.maps,
             control: Box::new(fake_control),

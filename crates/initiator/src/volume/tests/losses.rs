@@ -208,6 +208,19 @@ fn without_a_path_for_too_long_everything_fails_and_later_works_again() {
 }
 
 #[test]
+fn who_hurries_waits_for_no_server_and_no_silent_one() {
+    let fake = Fake::new(1);
+    let volume = open(&fake);
+    fake.fates([Fate::Hold]);
+    fake.world().answers_pings = false;
+    let held = submit(&volume, write(0, 1), 1);
+    fake.world().portals[0].up = false;
+    volume.hurry(Duration::from_millis(10));
+    assert!(matches!(held.result(), Err(Failure::ConnectionLost(_))));
+    volume.close();
+}
+
+#[test]
 fn a_restarted_server_that_has_another_volume_is_refused_until_it_has_the_right_one() {
     let fake = Fake::new(1);
     let volume = open(&fake);

@@ -226,6 +226,23 @@ fn a_write_in_doubt_goes_on_as_soon_as_its_session_is_reinstated() {
 }
 
 #[test]
+fn a_session_elsewhere_does_not_end_the_former_one() {
+    let fake = Fake::new(1);
+    let mut settings = settings();
+    settings.volume.settle = Duration::from_millis(200);
+    let volume = open_with(&fake, settings);
+    fake.world().portals[0].address = 2;
+    let begun = Instant::now();
+    let stale = stale_write(&fake, &volume);
+    until("the portal has sent us elsewhere", || {
+        volume.state().paths[0].in_use
+    });
+    assert_eq!(stale.result(), Ok(()));
+    assert!(begun.elapsed() >= Duration::from_millis(200), "it waited");
+    volume.close();
+}
+
+#[test]
 fn a_write_in_doubt_goes_on_when_the_peer_confirms_the_end_of_its_link() {
     let fake = Fake::new(2);
     fake.world().reinstates = false;
