@@ -9,11 +9,11 @@
 mod before;
 mod beside_tgt;
 mod instructions;
-mod page;
-mod point;
+pub mod page;
+pub mod point;
 mod protocols;
-mod rounds;
-mod server;
+pub mod rounds;
+pub mod server;
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ use crate::workspace;
 use point::Point;
 
 /// What the command line asks for.
-struct Plan {
+pub struct Plan {
     /// A few points for a moment, to see that everything works.
     quick: bool,
     /// Keep the tables in the document.

@@ -12,12 +12,7 @@ use crate::workspace;
 
 /// Where and how a run was made, as a list; `others` are lines of its own.
 pub fn conditions(plan: &Plan, others: &[(&str, String)]) -> Result<String> {
-    let mut list = format!(
-        "- machine: {}\n- kernel: {}\n- commit: {}\n",
-        machine()?,
-        std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
-        commit(),
-    );
+    let mut list = machine_and_commit()?;
     for (name, value) in others {
         list += &format!("- {name}: {value}\n");
     }
@@ -27,6 +22,16 @@ pub fn conditions(plan: &Plan, others: &[(&str, String)]) -> Result<String> {
         plan.engine, plan.rounds, plan.seconds
     );
     Ok(list)
+}
+
+/// Where a run was made, and of what, as the beginning of a list.
+pub fn machine_and_commit() -> Result<String> {
+    Ok(format!(
+        "- machine: {}\n- kernel: {}\n- commit: {}\n",
+        machine()?,
+        std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
+        commit(),
+    ))
 }
 
 /// Replaces what the document keeps of this section.
@@ -113,7 +118,14 @@ mod tests {
     fn the_document_has_a_place_for_each_section() {
         let path = workspace::root().join("docs/benchmarks.md");
         let text = std::fs::read_to_string(path).unwrap();
-        for section in ["beside tgt", "NVMe beside iSCSI", "before and after"] {
+        for section in [
+            "beside tgt",
+            "NVMe beside iSCSI",
+            "before and after",
+            "clients",
+            "Fujita's comparison",
+            "small readers beside a large writer",
+        ] {
             let page = format!("a page about {section}");
             let with_page = replaced(&text, section, &page).unwrap();
             assert_eq!(with_page.matches(&page).count(), 1);

@@ -136,7 +136,8 @@ impl Point {
     }
 }
 
-fn bytes(count: u32) -> String {
+/// A size as people say it.
+pub fn bytes(count: u32) -> String {
     match count {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),
         b if b >= 1 << 10 => format!("{} KiB", b >> 10),

@@ -1,0 +1,101 @@
+//! Figures of the founding papers on today's kernel, and our load generator beside those of others.
+//!
+//! Each figure is a comparison between ways to do the same: all ways of a point are measured one after the
+//! other, several rounds over, so that whatever else the machine does hits all alike. Server and
+//! client are pinned to a processor each. Tables hold medians.
+
+mod clients;
+mod fujita;
+mod load;
+mod queue_maps;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::arguments::Arguments;
+use crate::bench::page;
+use crate::counts::Counts;
+use crate::workspace;
+
+/// What the command line asks for.
+pub struct Plan {
+    /// A few points for a moment, to see that everything works.
+    quick: bool,
+    /// Keep tables and plots in `docs`.
+    update: bool,
+    rounds: u64,
+    seconds: f64,
+    /// The `longshore` program, server and client.
+    program: PathBuf,
+    /// A `fio` with its libiscsi engine, for the comparison of clients.
+    fio: Option<PathBuf>,
+}
+
+/// `cargo xtask figures`.
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let name = arguments.next_word();
+    let quick = arguments.flag("--quick");
+    let seconds = arguments.value("--seconds")?;
+    let seconds = seconds.map(|text| text.parse().with_context(|| format!("--seconds {text}")));
+    let plan = Plan {
+        quick,
+        update: arguments.flag("--update"),
+        rounds: arguments
+            .number("--rounds")?
+            .unwrap_or(if quick { 1 } else { 5 })
+            .max(1),
+        seconds: seconds
+            .transpose()?
+            .unwrap_or(if quick { 0.1 } else { 0.4 }),
+        fio: arguments.value("--fio")?.map(PathBuf::from),
+        program: PathBuf::new(),
+    };
+    arguments.finish()?;
+    let figure: fn(&Plan) -> Result<usize> = match name.as_deref() {
+        Some("fujita") => fujita::run,
+        Some("queue-maps") => queue_maps::run,
+        Some("clients") => clients::run,
+        Some(other) => bail!("no figure {other:?}: fujita, queue-maps or clients"),
+        None => bail!("which figure? fujita, queue-maps or clients"),
+    };
+    let program = workspace::server_program()?;
+    let passed = figure(&Plan { program, ..plan })?;
+    Ok(Counts {
+        passed,
+        failed: 0,
+        skipped: 0,
+    })
+}
+
+impl Plan {
+    /// Prints a page and keeps it, if that was asked for.
+    fn publish(&self, section: &str, page: &str) -> Result<()> {
+        println!("\n{page}");
+        if self.update {
+            page::update(&workspace::root().join("docs/benchmarks.md"), section, page)?;
+        }
+        Ok(())
+    }
+
+    /// Where a plot goes: into the documentation, or beside what is built.
+    fn plot(&self, name: &str) -> Result<PathBuf> {
+        let folder = if self.update {
+            workspace::root().join("docs/figures")
+        } else {
+            workspace::work_folder("figures")?
+        };
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder.join(name))
+    }
+
+    /// Where and how a run was made.
+    fn conditions(&self) -> Result<String> {
+        Ok(format!(
+            "{}- {} rounds of {} s a point, interleaved; server on processor 0, client on processor 1\n\n",
+            page::machine_and_commit()?,
+            self.rounds,
+            self.seconds
+        ))
+    }
+}
