@@ -182,11 +182,11 @@ impl<'a, 'b> Watched<'a, 'b> {
         let now = self.shared.now_ns();
         let until = |event: u64| Duration::from_nanos(event.saturating_sub(now));
         let mut wait = TICK;
-        if self.server_before.is_none() {
-            wait = wait.min(until(self.measure_from_ns));
-        }
-        if self.server_after.is_none() && self.end_ns > now {
-            wait = wait.min(until(self.end_ns));
+        // What has passed is not waited for again, whether or not a figure came of it.
+        for event in [self.measure_from_ns, self.end_ns] {
+            if event > now {
+                wait = wait.min(until(event));
+            }
         }
         wait
     }
