@@ -13,8 +13,11 @@ use crate::output::{Bytes, OutputFormat, Table, json, printable};
 
 #[derive(Debug, Args)]
 pub struct InfoArguments {
-    /// The volume: iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID
-    #[arg(value_name = "URL")]
+    // Not a doc comment: rustdoc takes brackets for links.
+    #[arg(
+        value_name = "URL",
+        help = "The volume: iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID"
+    )]
     url: Url,
 
     /// How the result is printed

@@ -1,8 +1,8 @@
 //! `longshore copy`: from any volume to any other.
 //!
 //! Both ends are volumes, whatever they are: files, block devices, logical units, namespaces. One
-//! thread and one reactor engine drive a fixed number of chunks at a time ([`transfer`]). What is
-//! known or found to be zeros is not sent ([`plan`], [`zeros`]). How far the copy got is kept in a
+//! thread and one reactor engine drive a fixed number of chunks at a time (`transfer.rs`). What is
+//! known or found to be zeros is not sent (`plan.rs`, `zeros.rs`). How far the copy got is kept in a
 //! journal ([`journal`]), so that it can go on after an interruption or a crash.
 
 mod driver;
