@@ -1,14 +1,18 @@
 //! The command line as a table: parsing, help, completions and the manual page all come from it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
 use longshore_daemon::config::engine::{CoreList, EngineKind, TransmitPolicy};
 use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
+use longshore_daemon::config::masked::Masked;
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
 use longshore_daemon::config::volume::VolumeArgument;
 
@@ -66,11 +70,16 @@ pub enum Command {
 pub struct Serve {
     /// A volume to serve; can be repeated
     ///
-    /// Keys: backend=null|mem|file|block, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
+    /// Keys: backend=null|mem|file|block|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
     /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID,
     /// inline-writes=auto|always|never. A file that does
     /// not exist is created, sparse, when size is given. A comma inside a value is written twice.
-    #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...")]
+    ///
+    /// A volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
+    /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,
+    /// host-nqn=NQN, queues=N (connections), depth=N (commands each carries), give-up=TIME (how long to
+    /// wait for a server that is away).
+    #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...", value_parser = VolumeParser)]
     volumes: Vec<VolumeArgument>,
 
     /// Listen for iSCSI; can be repeated
@@ -139,6 +148,32 @@ pub struct Serve {
     /// Known so that the message can say that it is not available.
     #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
     api: Option<Option<String>>,
+}
+
+/// Reads `--volume`. Like the usual parser, but its message does not repeat the passwords of URLs.
+#[derive(Clone)]
+struct VolumeParser;
+
+impl TypedValueParser for VolumeParser {
+    type Value = VolumeArgument;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<VolumeArgument, clap::Error> {
+        let text = value.to_string_lossy();
+        let parsed = match value.to_str() {
+            Some(text) => text.parse().map_err(|error| format!("{error}")),
+            None => Err("it is not UTF-8".to_owned()),
+        };
+        parsed.map_err(|problem| {
+            let shown = Masked::new(&text).text;
+            let text = format!("invalid value '{shown}' for '--volume': {problem}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
+        })
+    }
 }
 
 const COPY_NOTES: &str = "\
@@ -274,6 +309,10 @@ mod tests {
             text.contains("  d,backend=fil\n            ^^^\n"),
             "{text}"
         );
+        let error = serve(&["--volume", "d,backend=iscsi,url=iscsi://u%pass@h/x/0"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(!text.contains("pass") && text.contains("u%***@h"), "{text}");
         for words in [
             ["--engine", "kqueue"],
             ["--cores", "x"],

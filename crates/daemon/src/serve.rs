@@ -129,6 +129,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     service_manager::ready(&ready);
     let outcome = Running {
         stopper,
+        volumes,
         ready,
         inbox,
     }
@@ -140,6 +141,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
 /// A server that has started.
 struct Running {
     stopper: Stopper,
+    volumes: Vec<Arc<dyn Volume>>,
     /// The `ready` line.
     ready: String,
     inbox: Receiver<Event>,
@@ -167,6 +169,11 @@ impl Running {
                     );
                     service_manager::stopping();
                     self.stopper.shut_down();
+                    for volume in &self.volumes {
+                        // A third of the time to notice that another server is away, a third to wait for it, and
+                        // the rest for what comes after.
+                        volume.hurry(drain_timeout / 3);
+                    }
                     give_up = Some(Instant::now() + drain_timeout + DRAIN_GRACE);
                 }
                 Ok(Event::Stop(signal)) => {
@@ -315,6 +322,8 @@ fn open_volumes(config: &Config) -> Result<(Vec<Arc<dyn Volume>>, NewFiles), Sta
             backend = source.spec.backend.as_str(),
             bytes = size_bytes(volume.as_ref()),
             uuid = %volume.identity().uuid,
+            // Prints no password.
+            url = source.spec.remote.url.as_ref().map(tracing::field::display),
             "volume opened"
         );
         volumes.push(volume);

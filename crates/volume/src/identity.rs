@@ -2,13 +2,11 @@
 //!
 //! Initiators recognise a disk by identifiers that we derive from its UUID, so the UUID must be the
 //! same after every restart. An explicit one is best. Without it, a name-based UUID (RFC 9562 §5.5,
-//! version 5) is made of the machine id, the backend, the canonical path and the volume's name: it
+//! version 5) is made of the machine id, the backend, the canonical path (of a remote volume, its own
+//! worldwide name) and the volume's name: it
 //! stays as long as these stay, and two machines never agree on one. Where there is no machine id
 //! (minimal containers) it is left out; volumes that move between machines or containers should
 //! carry an explicit UUID.
-
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use uuid::Uuid;
 
@@ -21,19 +19,12 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x5c0d_86b4_0d0e_4f0a_9b1e_6c6f_6e67_736
 /// Longest unit serial number.
 pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
 
-/// Identity of a volume; `canonical_path` is that of the backing object, if there is one.
-pub(crate) fn identify(
-    spec: &VolumeSpec,
-    canonical_path: Option<&Path>,
-) -> Result<Identity, OpenError> {
+/// Identity of a volume; `origin` is what its backing object is known by, if there is one: a canonical path, or
+/// the worldwide name of a remote volume.
+pub(crate) fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, OpenError> {
     let uuid = match spec.uuid {
         Some(uuid) => uuid,
-        None => derive_uuid(
-            machine_id().as_deref(),
-            spec.backend,
-            canonical_path,
-            &spec.name,
-        ),
+        None => derive_uuid(machine_id().as_deref(), spec.backend, origin, &spec.name),
     };
     let serial = match &spec.serial {
         Some(serial) => checked_serial(&spec.name, serial)?,
@@ -49,17 +40,14 @@ pub(crate) fn identify(
 fn derive_uuid(
     machine_id: Option<&str>,
     backend: BackendKind,
-    path: Option<&Path>,
+    origin: Option<&[u8]>,
     name: &str,
 ) -> Uuid {
-    let path = path
-        .map(|path| path.as_os_str().as_bytes())
-        .unwrap_or_default();
     let mut unique = Vec::new();
     for part in [
         machine_id.unwrap_or_default().as_bytes(),
         backend.as_str().as_bytes(),
-        path,
+        origin.unwrap_or_default(),
     ] {
         unique.extend_from_slice(part);
         unique.push(0);
@@ -110,7 +98,7 @@ mod tests {
             derive_uuid(
                 Some(machine),
                 BackendKind::File,
-                Some(Path::new(path)),
+                Some(path.as_bytes()),
                 name,
             )
         };
@@ -122,18 +110,15 @@ mod tests {
         assert_ne!(one, file("m", "/a", "o"));
         assert_ne!(
             one,
-            derive_uuid(Some("m"), BackendKind::Block, Some(Path::new("/a")), "n")
+            derive_uuid(Some("m"), BackendKind::Block, Some(b"/a"), "n")
         );
-        assert_ne!(
-            one,
-            derive_uuid(None, BackendKind::File, Some(Path::new("/a")), "n")
-        );
+        assert_ne!(one, derive_uuid(None, BackendKind::File, Some(b"/a"), "n"));
     }
 
     /// Peers find their disks again after an upgrade only if this never changes.
     #[test]
     fn derived_identity_is_the_same_in_every_release() {
-        let uuid = derive_uuid(Some("m"), BackendKind::File, Some(Path::new("/a")), "n");
+        let uuid = derive_uuid(Some("m"), BackendKind::File, Some(b"/a"), "n");
         assert_eq!(uuid.to_string(), "6df3e495-442e-57a3-9030-713a2d7dca3a");
         assert_eq!(derive_serial(uuid), "6df3e495442e57a39030");
     }

@@ -282,6 +282,12 @@ pub trait Volume: Send + Sync {
     /// size stays in force: a volume never shrinks under its users.
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError>;
 
+    /// The server is about to end: what still waits for something that is away (another server) fails after
+    /// `within`, if it would wait longer. Everything else goes on as before. Does not block.
+    fn hurry(&self, within: std::time::Duration) {
+        let _ = within;
+    }
+
     /// Makes the volume `size_bytes` long, growing the backing object where it has one. May block;
     /// called from control threads only. Returns the geometry now in force. A smaller or uneven size
     /// is refused with [`VolumeError::OutOfRange`], a backend that cannot grow with

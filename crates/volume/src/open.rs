@@ -5,13 +5,18 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use longshore_initiator::url::Url;
+use longshore_iscsi::name::IscsiName;
+use longshore_nvme::nqn::Nqn;
 use uuid::Uuid;
 
-use crate::backend::{block, file, mem, null};
+use crate::backend::{block, file, mem, null, remote};
 use crate::identity::SERIAL_LENGTH_MAX;
 use crate::medium::InlineWrites;
 use crate::{Volume, identity};
@@ -27,15 +32,21 @@ pub enum BackendKind {
     File,
     /// A block device node.
     Block,
+    /// A logical unit of an iSCSI target elsewhere.
+    Iscsi,
+    /// A namespace of an NVMe/TCP subsystem elsewhere.
+    NvmeTcp,
 }
 
 impl BackendKind {
     /// All of them, in the order of the documentation.
-    pub const ALL: [BackendKind; 4] = [
+    pub const ALL: [BackendKind; 6] = [
         BackendKind::Null,
         BackendKind::Mem,
         BackendKind::File,
         BackendKind::Block,
+        BackendKind::Iscsi,
+        BackendKind::NvmeTcp,
     ];
 
     /// The name on the command line and in the configuration.
@@ -45,11 +56,26 @@ impl BackendKind {
             BackendKind::Mem => "mem",
             BackendKind::File => "file",
             BackendKind::Block => "block",
+            BackendKind::Iscsi => "iscsi",
+            BackendKind::NvmeTcp => "nvme-tcp",
         }
     }
 
     fn has_path(self) -> bool {
         matches!(self, BackendKind::File | BackendKind::Block)
+    }
+
+    /// Whether it is on another machine.
+    pub fn is_remote(self) -> bool {
+        matches!(self, BackendKind::Iscsi | BackendKind::NvmeTcp)
+    }
+
+    /// The backend for volumes with such URLs.
+    pub fn of_url(url: &Url) -> BackendKind {
+        match url {
+            Url::Iscsi(_) => BackendKind::Iscsi,
+            Url::NvmeTcp(_) => BackendKind::NvmeTcp,
+        }
     }
 }
 
@@ -61,7 +87,7 @@ impl fmt::Display for BackendKind {
 
 /// The name is none of the backends'.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no backend is called {0:?}; there are null, mem, file and block")]
+#[error("no backend is called {0:?}; there are null, mem, file, block, iscsi and nvme-tcp")]
 pub struct UnknownBackend(pub String);
 
 impl FromStr for BackendKind {
@@ -87,7 +113,7 @@ pub struct VolumeSpec {
     /// Bytes. `null` and `mem` need it; a file is created with it, or grown to it; a block device
     /// has its own size.
     pub size: Option<u64>,
-    /// 512 or 4096.
+    /// 512 or 4096. A remote volume has its own: see [`RemoteSpec::block_size`].
     pub block_size: u32,
     /// Writes are refused, and the backing object is opened for reading only.
     pub read_only: bool,
@@ -99,6 +125,56 @@ pub struct VolumeSpec {
     pub uuid: Option<Uuid>,
     /// When buffered writes are made on the reactor itself.
     pub inline_writes: InlineWrites,
+    /// For `iscsi` and `nvme-tcp` only.
+    pub remote: RemoteSpec,
+}
+
+/// What is to be said of a volume on another machine. Everything but the URL can be left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteSpec {
+    /// Where it is.
+    pub url: Option<Url>,
+    /// A file with the secret of the URL's user (CHAP).
+    pub secret_file: Option<PathBuf>,
+    /// The name to log in with over iSCSI; otherwise one of this machine and user.
+    pub initiator_name: Option<IscsiName>,
+    /// The name to connect with over NVMe/TCP; otherwise one of this machine and user.
+    pub host_nqn: Option<Nqn>,
+    /// The block size that it has to have.
+    pub block_size: Option<u32>,
+    /// Connections, each with its own queue of commands.
+    pub queues: Option<u16>,
+    /// Commands that a connection carries at a time.
+    pub depth: Option<u16>,
+    /// How long operations wait for a server that cannot be reached before they fail.
+    pub give_up: Option<Duration>,
+}
+
+impl RemoteSpec {
+    /// The first option that was given, by its name in the configuration.
+    fn first_given(&self) -> Option<&'static str> {
+        let RemoteSpec {
+            url,
+            secret_file,
+            initiator_name,
+            host_nqn,
+            block_size: _,
+            queues,
+            depth,
+            give_up,
+        } = self;
+        [
+            (url.is_some(), "url"),
+            (secret_file.is_some(), "secret-file"),
+            (initiator_name.is_some(), "initiator-name"),
+            (host_nqn.is_some(), "host-nqn"),
+            (queues.is_some(), "queues"),
+            (depth.is_some(), "depth"),
+            (give_up.is_some(), "give-up"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
 }
 
 impl VolumeSpec {
@@ -115,6 +191,7 @@ impl VolumeSpec {
             serial: None,
             uuid: None,
             inline_writes: InlineWrites::default(),
+            remote: RemoteSpec::default(),
         }
     }
 
@@ -152,6 +229,18 @@ impl VolumeSpec {
         }
         if self.direct && !self.backend.has_path() {
             return misplaced("direct");
+        }
+        if self.backend.is_remote() {
+            if self.size.is_some() {
+                return Err(OpenError::RemoteSize {
+                    name: self.name.clone(),
+                });
+            }
+            if self.inline_writes != InlineWrites::default() {
+                return misplaced("inline-writes");
+            }
+        } else if let Some(option) = self.remote.first_given() {
+            return misplaced(option);
         }
         if let Some(serial) = &self.serial {
             identity::checked_serial(&self.name, serial)?;
@@ -214,6 +303,9 @@ pub fn open_or_create(spec: &VolumeSpec) -> Result<Opened, OpenError> {
             }
         }
         BackendKind::Block => existing(Arc::new(block::BlockVolume::open(spec)?)),
+        BackendKind::Iscsi | BackendKind::NvmeTcp => {
+            existing(Arc::new(remote::RemoteBackend::open(spec)?))
+        }
     })
 }
 
@@ -229,7 +321,8 @@ pub(crate) fn identify(
         ),
         None => None,
     };
-    identity::identify(spec, canonical.as_deref())
+    let origin = canonical.as_deref().map(|path| path.as_os_str().as_bytes());
+    identity::identify(spec, origin)
 }
 
 /// Who holds the lock that we wanted, for the message.
@@ -482,6 +575,115 @@ pub enum OpenError {
         /// What was asked for.
         serial: String,
     },
+    /// No URL was given.
+    #[error("volume {name}: backend={backend} needs url=…, for example url={}", example_url(*.backend))]
+    UrlMissing {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendKind,
+    },
+    /// The URL is one of another protocol.
+    #[error("volume {name}: {url} is not for backend={backend}; use backend={}", BackendKind::of_url(.url))]
+    UrlOfOther {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendKind,
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// A remote volume has a size already.
+    #[error("volume {name}: a remote volume has its own size; leave size out")]
+    RemoteSize {
+        /// Volume.
+        name: String,
+    },
+    /// A number of queues, or their depth, that makes no sense.
+    #[error("volume {name}: {option}={found} is out of range; it is 1 to {most}")]
+    RemoteRange {
+        /// Volume.
+        name: String,
+        /// The option.
+        option: &'static str,
+        /// As asked for.
+        found: u16,
+        /// The most that it can be.
+        most: u16,
+    },
+    /// The file with the secret cannot be used.
+    #[error("volume {name}: cannot read the secret file {}: {source}", path.display())]
+    SecretFile {
+        /// Volume.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// A secret of no use.
+    #[error("volume {name}: the secret in {} has {length} bytes; it is 1 to 255", path.display())]
+    SecretLength {
+        /// Volume.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// Bytes found.
+        length: usize,
+    },
+    /// A secret for nobody, or a second one.
+    #[error(
+        "volume {name}: secret-file goes with a URL that names a user and no password: \
+         url=iscsi://USER@HOST/IQN/LUN"
+    )]
+    SecretForNobody {
+        /// Volume.
+        name: String,
+    },
+    /// Half of an account.
+    #[error(
+        "volume {name}: {url} names a user and no password; give secret-file=…, or \
+         LIBISCSI_CHAP_PASSWORD in the environment"
+    )]
+    SecretMissing {
+        /// Volume.
+        name: String,
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// The remote volume cannot be reached or used.
+    #[error("volume {name}: {url}: {source}")]
+    Remote {
+        /// Volume.
+        name: String,
+        /// Where it should be. Prints without its password.
+        url: Box<Url>,
+        /// What is wrong and what to do next.
+        source: Box<longshore_initiator::error::Error>,
+    },
+    /// The remote volume has blocks that we do not serve, or others than asked for.
+    #[error(
+        "volume {name}: {url} has blocks of {found} bytes, {}",
+        block_size_advice(*.found, *.asked)
+    )]
+    RemoteBlockSize {
+        /// Volume.
+        name: String,
+        /// Where it is.
+        url: Box<Url>,
+        /// What it has.
+        found: u32,
+        /// What was asked for.
+        asked: Option<u32>,
+    },
+    /// The remote volume has no blocks.
+    #[error("volume {name}: {url} is empty (no medium, or not set up yet); look at the server")]
+    RemoteEmpty {
+        /// Volume.
+        name: String,
+        /// Where it is.
+        url: Box<Url>,
+    },
     /// Anything else that the operating system said.
     #[error("{operation} {}: {source}", path.display())]
     Io {
@@ -492,6 +694,22 @@ pub enum OpenError {
         /// What it said.
         source: io::Error,
     },
+}
+
+fn example_url(backend: BackendKind) -> &'static str {
+    match backend {
+        BackendKind::NvmeTcp => "nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1",
+        _ => "iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0",
+    }
+}
+
+fn block_size_advice(found: u32, asked: Option<u32>) -> String {
+    match asked {
+        Some(asked) if matches!(found, 512 | 4096) => {
+            format!("not {asked}; leave block-size out, or use block-size={found}")
+        }
+        _ => "which are not served; they must have 512 or 4096".to_owned(),
+    }
 }
 
 fn alignment_advice(required: u32) -> String {

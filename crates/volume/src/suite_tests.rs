@@ -61,7 +61,7 @@ pub(crate) fn file_spec(scratch: &Scratch, size: u64, block_size: u32) -> Volume
     }
 }
 
-fn engine(choice: EngineChoice) -> Option<EngineStorage> {
+pub(crate) fn engine(choice: EngineChoice) -> Option<EngineStorage> {
     let waker = Waker::new().expect("a waker");
     match Engine::new(choice, EngineConfig::default(), waker) {
         Ok(engine) => Some(EngineStorage::new(engine)),
@@ -264,7 +264,7 @@ fn write_and_flush_share(client: &mut VolumeClient<'_>, start: u64, length: u64)
 const MODEL_BLOCKS: u64 = 64;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Write {
         place: u64,
         fill: Vec<u8>,
@@ -299,7 +299,7 @@ enum Step {
     Flush,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let range = || (0..MODEL_BLOCKS).prop_flat_map(|place| (Just(place), 1..=MODEL_BLOCKS - place));
     let fills = || {
         (0..MODEL_BLOCKS).prop_flat_map(|place| {
@@ -461,8 +461,17 @@ impl Model {
 
 fn check_against_model(spec: &VolumeSpec, storage: &mut dyn CompletionSource, steps: &[Step]) {
     let volume = open(spec).expect("open");
-    let mut client = VolumeClient::new(&*volume, storage);
-    let mut model = Model::new(spec.block_size);
+    check_volume_against_model(&*volume, storage, steps);
+}
+
+/// The volume reads as zeros at the beginning.
+pub(crate) fn check_volume_against_model(
+    volume: &dyn Volume,
+    storage: &mut dyn CompletionSource,
+    steps: &[Step],
+) {
+    let mut client = VolumeClient::new(volume, storage);
+    let mut model = Model::new(volume.geometry().block_size);
     for step in steps {
         model.apply(step, &mut client);
     }

@@ -81,7 +81,7 @@ fn parts_of_later_versions_are_refused_and_never_pretended() {
         2,
         &[not_available],
     );
-    for backend in ["pool", "rbd", "iscsi", "nvme-tcp"] {
+    for backend in ["pool", "rbd"] {
         let volume = format!("d,backend={backend}");
         refused(
             Run::serve(&["--volume", &volume]),

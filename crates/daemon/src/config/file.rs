@@ -16,7 +16,8 @@ use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::problem::{Location, Problem, ProblemKind};
-use super::size::Size;
+use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
+use super::size::{Size, Span};
 use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
 
 /// A file that was read.
@@ -87,6 +88,13 @@ pub struct VolumeTable {
     serial: Option<Serial>,
     uuid: Option<Uuid>,
     inline_writes: Option<InlineWriting>,
+    url: Option<RemoteUrl>,
+    secret_file: Option<PathBuf>,
+    initiator_name: Option<InitiatorName>,
+    host_nqn: Option<HostNqn>,
+    queues: Option<Queues>,
+    depth: Option<Depth>,
+    give_up: Option<Span>,
 }
 
 impl VolumeTable {
@@ -103,6 +111,15 @@ impl VolumeTable {
             serial: self.serial.clone(),
             uuid: self.uuid,
             inline_writes: self.inline_writes,
+            remote: RemoteSettings {
+                url: self.url.clone(),
+                secret_file: self.secret_file.clone(),
+                initiator_name: self.initiator_name.clone(),
+                host_nqn: self.host_nqn.clone(),
+                queues: self.queues,
+                depth: self.depth,
+                give_up: self.give_up,
+            },
         }
     }
 }

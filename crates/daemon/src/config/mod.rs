@@ -14,9 +14,11 @@ pub mod file;
 pub mod limits;
 pub mod listener;
 pub mod log;
+pub mod masked;
 pub mod nvme_listener;
 pub mod problem;
 pub mod reach;
+pub mod remote;
 pub mod size;
 pub mod subsystem;
 pub mod suggest;
@@ -29,6 +31,7 @@ mod authentication;
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use longshore_initiator::url::Url;
 use longshore_iscsi::target::directory::Authentication;
 use longshore_volume::open::VolumeSpec;
 
@@ -180,6 +183,8 @@ impl Config {
             }
         }
         warnings.extend(subsystem::seen_twice(&config.subsystems, &names));
+        let arguments = config.volumes.iter().filter(|it| it.location.is_none());
+        warnings.extend(arguments.filter_map(|source| password_in_argument(&source.spec)));
         config.warnings = warnings;
         config.check_listeners()?;
         Ok(config)
@@ -342,6 +347,8 @@ fn volumes(
             }
             let mut settings = table.settings();
             settings.path = settings.path.map(|path| file.resolve(&path));
+            let secret_file = &mut settings.remote.secret_file;
+            *secret_file = secret_file.take().map(|path| file.resolve(&path));
             let spec = settings
                 .specification(name)
                 .ok_or_else(|| at(ProblemKind::NoBackend(name.clone())))?;
@@ -368,6 +375,17 @@ fn volumes(
         return Err(Problem::general(ProblemKind::NoVolume));
     }
     Ok(volumes)
+}
+
+/// Warns of a password on the command line.
+fn password_in_argument(spec: &VolumeSpec) -> Option<Warning> {
+    let Some(Url::Iscsi(url)) = &spec.remote.url else {
+        return None;
+    };
+    let has_password = url.password.is_some() || url.target_password.is_some();
+    has_password.then(|| Warning::PasswordInArgument {
+        volume: spec.name.clone(),
+    })
 }
 
 /// Replaces a value that was given.

@@ -9,6 +9,7 @@ use longshore_iscsi::name::NameError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
 use longshore_volume::open::OpenError;
 
+use super::masked::Masked;
 use super::subsystem::NSID_MAX;
 use super::volume::SettingError;
 
@@ -45,9 +46,14 @@ impl Location {
                 .chars()
                 .count()
                 .max(1),
-            excerpt: (!excerpt.contains("secret")).then(|| excerpt.to_owned()),
+            excerpt: (!holds_secret(excerpt)).then(|| excerpt.to_owned()),
         }
     }
+}
+
+/// Whether a line may hold a secret: one by name, or the password of a URL.
+fn holds_secret(line: &str) -> bool {
+    line.contains("secret") || line.contains("password") || Masked::new(line).has_secrets()
 }
 
 /// The nearest character boundary at or before `at`, within the text.

@@ -42,6 +42,59 @@ fn check(config: &Config) -> Result<Vec<Warning>, String> {
     checked.map_err(|problem| problem.to_string())
 }
 
+/// A file with a remote volume of this URL and `rest` behind it.
+fn remote(url: &str, rest: &str) -> String {
+    format!("[[volume]]\nname = \"r\"\nbackend = \"iscsi\"\nurl = \"{url}\"\n{rest}")
+}
+
+#[test]
+fn a_remote_volume_of_the_file_is_understood() {
+    let keys = "secret-file = \"r.secret\"\nqueues = 2\ndepth = 64\ngive-up = \"30s\"\n\
+                initiator-name = \"iqn.2026-11.x:me\"\n";
+    let config = assemble(&remote("iscsi://ann@h/iqn.2026-11.x:y/3", keys)).unwrap();
+    let remote = &config.volumes[0].spec.remote;
+    assert_eq!(remote.secret_file, Some("/etc/longshore/r.secret".into()));
+    assert_eq!((remote.queues, remote.depth), (Some(2), Some(64)));
+    assert_eq!(remote.give_up, Some(std::time::Duration::from_secs(30)));
+    assert!(remote.url.is_some() && remote.initiator_name.is_some());
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn mistakes_of_a_remote_volume_have_a_place_and_show_no_password() {
+    let bad_lun = assemble(&remote("iscsi://ann%hush-hush@h/iqn.2026-11.x:y/x", "")).unwrap_err();
+    assert!(bad_lun.starts_with("/etc/longshore/x.toml:4:7: LUN \"x\""), "{bad_lun}");
+    assert!(!bad_lun.contains("hush"), "{bad_lun}");
+    let fine = "iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0";
+    let too_many = assemble(&remote(fine, "queues = 65\n")).unwrap_err();
+    assert!(too_many.starts_with("/etc/longshore/x.toml:5:10: `65` is not"), "{too_many}");
+    let misspelt = assemble(&remote(fine, "giveup = 3\n")).unwrap_err();
+    assert!(misspelt.contains("unknown field `giveup`, expected"), "{misspelt}");
+    assert!(!misspelt.contains("hush"), "{misspelt}");
+    // A problem of the same line as the password, and one whose line is the password's own.
+    for line in [
+        "url = \"iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0\" url = 1",
+        "url = \"iscsi://ann%hush-hush@h",
+        "url = iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0",
+    ] {
+        let text = format!("[[volume]]\nname = \"r\"\n{line}\n");
+        let error = file(&text).unwrap_err();
+        assert!(error.contains("x.toml:3:") && !error.contains("hush"), "{error}");
+    }
+}
+
+#[test]
+fn a_password_on_the_command_line_is_worth_a_warning() {
+    let with = |url: &str| {
+        let volume = format!("r,backend=iscsi,url={url}");
+        Config::assemble(None, arguments(&[&volume], &[])).unwrap().warnings
+    };
+    assert_eq!(with("iscsi://ann@h/iqn.2026-11.x:y/0"), []);
+    let warnings = with("iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0");
+    assert!(matches!(&warnings[..], [Warning::PasswordInArgument { volume }] if volume == "r"));
+    assert!(!warnings[0].to_string().contains("hush"));
+}
+
 #[test]
 fn volumes_of_the_command_line_are_luns_of_the_default_target() {
     let given = arguments(&["a,backend=null,size=1T", "b,backend=mem,size=1M"], &[]);
@@ -588,7 +641,7 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 3);
+    assert_eq!(examples.len(), 4);
     for example in examples {
         let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
         check(&config).unwrap_or_else(|e| panic!("{e}"));

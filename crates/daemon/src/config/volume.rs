@@ -3,8 +3,9 @@
 //! ```text
 //! NAME[,key=value]…
 //!
-//!   backend     null | mem | file | block       what stores the data (required)
+//!   backend     null | mem | file | block | iscsi | nvme-tcp   what stores the data (required)
 //!   path        PATH                             file, block
+//!   url         iscsi://… | nvme+tcp://…         iscsi, nvme-tcp: the remote volume
 //!   size        10G                              null, mem: required; file: creates it
 //!   block-size  512 | 4096                       512 when not given
 //!   read-only   [yes|no]                         alone it means yes
@@ -12,6 +13,12 @@
 //!   serial      up to 20 printable characters    unit serial number
 //!   uuid        xxxxxxxx-xxxx-…                  source of the identifiers that peers see
 //!   inline-writes  auto | always | never         may buffered writes run on the event loop
+//!   secret-file PATH                             iscsi: secret of the URL's user (CHAP)
+//!   initiator-name IQN                           iscsi: the name to log in with
+//!   host-nqn    NQN                              nvme-tcp: the name to connect with
+//!   queues      1 to 64                          iscsi, nvme-tcp: connections
+//!   depth       1 to 4096                        iscsi, nvme-tcp: commands a connection carries
+//!   give-up     2m                               iscsi, nvme-tcp: how long to wait for a lost server
 //! ```
 //!
 //! A comma inside a value is written twice.
@@ -25,14 +32,16 @@ use longshore_volume::open::{BackendKind, VolumeSpec};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::size::{Size, SizeError};
+use super::masked::Masked;
+use super::remote::{RemoteSettingError, RemoteSettings};
+use super::size::{Size, SizeError, Span};
 use super::suggest;
 
 /// Backends that are agreed for later versions and refused by this one.
-const LATER_BACKENDS: [&str; 4] = ["pool", "rbd", "iscsi", "nvme-tcp"];
+const LATER_BACKENDS: [&str; 2] = ["pool", "rbd"];
 
 /// Names of the backends of this version, for suggestions.
-const BACKENDS: [&str; 4] = ["null", "mem", "file", "block"];
+const BACKENDS: [&str; 6] = ["null", "mem", "file", "block", "iscsi", "nvme-tcp"];
 
 /// A backend by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +83,8 @@ pub struct VolumeSettings {
     pub uuid: Option<Uuid>,
     /// When buffered writes are made on the event loop itself.
     pub inline_writes: Option<InlineWriting>,
+    /// What is said of a remote volume.
+    pub remote: RemoteSettings,
 }
 
 impl VolumeSettings {
@@ -89,6 +100,8 @@ impl VolumeSettings {
         spec.serial = self.serial.map(|serial| serial.0);
         spec.uuid = self.uuid;
         spec.inline_writes = self.inline_writes.unwrap_or_default().0;
+        let block_size = self.block_size.map(|size| size.0);
+        spec.remote = self.remote.specification(block_size);
         Some(spec)
     }
 }
@@ -100,7 +113,9 @@ pub enum SettingError {
     #[error("`{}` is not a backend{}", .0, suggest::sentence(.0, &BACKENDS))]
     UnknownBackend(String),
     /// A backend of a later version.
-    #[error("backend `{0}` is not available in this version; it has null, mem, file and block")]
+    #[error(
+        "backend `{0}` is not available in this version; it has null, mem, file, block, iscsi and nvme-tcp"
+    )]
     BackendNotBuilt(String),
     /// Not a size.
     #[error(transparent)]
@@ -117,6 +132,9 @@ pub enum SettingError {
     /// Not a way to write.
     #[error("`{0}` is not a way to write; it is auto, always or never")]
     InlineWrites(String),
+    /// A setting of a remote volume.
+    #[error(transparent)]
+    Remote(#[from] RemoteSettingError),
     /// Not a UUID.
     #[error("`{0}` is not a UUID")]
     Uuid(String),
@@ -251,7 +269,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 16] = [
     "backend",
     "path",
     "size",
@@ -261,12 +279,19 @@ const KEYS: [&str; 9] = [
     "serial",
     "uuid",
     "inline-writes",
+    "url",
+    "secret-file",
+    "initiator-name",
+    "host-nqn",
+    "queues",
+    "depth",
+    "give-up",
 ];
 
 /// A `--volume` or `--iscsi` argument that could not be read, and the part at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgumentError<P> {
-    /// The whole argument.
+    /// The whole argument, without passwords.
     pub argument: String,
     /// First byte of the part at fault.
     pub start: usize,
@@ -316,11 +341,14 @@ impl FromStr for VolumeArgument {
     type Err = ArgumentError<VolumeArgumentError>;
 
     fn from_str(argument: &str) -> Result<Self, Self::Err> {
-        let fault = |part: &Part<'_>, problem: VolumeArgumentError| ArgumentError {
-            argument: argument.to_owned(),
-            start: part.start,
-            end: part.start + part.raw.len(),
-            problem,
+        let fault = |part: &Part<'_>, problem: VolumeArgumentError| {
+            let masked = Masked::new(argument);
+            ArgumentError {
+                start: masked.position(part.start),
+                end: masked.position(part.start + part.raw.len()),
+                argument: masked.text,
+                problem,
+            }
         };
         let mut parts = split_parts(argument);
         let name = parts.remove(0);
@@ -387,6 +415,30 @@ impl VolumeSettings {
                 once(key, &mut self.uuid, uuid)
             }
             "inline-writes" => once(key, &mut self.inline_writes, needed(value)?.parse()?),
+            _ => self.remote.take(key, needed(value)?),
+        }
+    }
+}
+
+impl RemoteSettings {
+    /// Takes one `key=value` in.
+    fn take(&mut self, key: &'static str, value: String) -> Result<(), VolumeArgumentError> {
+        let refused =
+            |error: RemoteSettingError| VolumeArgumentError::from(SettingError::from(error));
+        match key {
+            "url" => once(key, &mut self.url, value.parse().map_err(refused)?),
+            "secret-file" => once(key, &mut self.secret_file, PathBuf::from(value)),
+            "initiator-name" => {
+                let name = value.parse().map_err(refused)?;
+                once(key, &mut self.initiator_name, name)
+            }
+            "host-nqn" => once(key, &mut self.host_nqn, value.parse().map_err(refused)?),
+            "queues" => once(key, &mut self.queues, value.parse().map_err(refused)?),
+            "depth" => once(key, &mut self.depth, value.parse().map_err(refused)?),
+            "give-up" => {
+                let span = Span::parse(&value).map_err(|error| refused(error.into()))?;
+                once(key, &mut self.give_up, span)
+            }
             _ => Err(VolumeArgumentError::UnknownKey {
                 key: key.to_owned(),
             }),

@@ -23,6 +23,16 @@ pub enum Warning {
         /// The file.
         path: PathBuf,
     },
+    /// A password that every user can read.
+    #[error(
+        "the password in the URL of volume `{volume}` can be seen by every user of this machine, in the \
+         list of processes; put it into a file of mode 0600 and name that with secret-file, or \
+         write the volume into the file given with --config"
+    )]
+    PasswordInArgument {
+        /// The volume.
+        volume: String,
+    },
     /// A map that initiators may not find.
     #[error("target {target} has a map without LUN 0; many initiators look there first")]
     NoLunZero {

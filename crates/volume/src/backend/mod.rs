@@ -4,3 +4,4 @@ pub mod block;
 pub mod file;
 pub mod mem;
 pub mod null;
+pub mod remote;

@@ -228,6 +228,10 @@ impl Volume for FaultVolume {
         self.inner.resume(request, completion, storage)
     }
 
+    fn hurry(&self, within: std::time::Duration) {
+        self.inner.hurry(within);
+    }
+
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
         self.inner.refresh_geometry()
     }

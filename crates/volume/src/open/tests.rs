@@ -18,7 +18,7 @@ fn backends_are_named_as_on_the_command_line() {
     let unknown = "tape".parse::<BackendKind>().expect_err("no such backend");
     assert_eq!(
         unknown.to_string(),
-        "no backend is called \"tape\"; there are null, mem, file and block"
+        "no backend is called \"tape\"; there are null, mem, file, block, iscsi and nvme-tcp"
     );
 }
 

@@ -88,14 +88,73 @@ fn each_way_to_misspell_has_its_own_message() {
             "d,backend=rbd",
             "backend `rbd` is not available in this version",
         ),
-        (
-            "d,backend=nvme-tcp",
-            "backend `nvme-tcp` is not available in this version",
-        ),
+        ("d,backend=nvmetcp", "did you mean `nvme-tcp`?"),
+        ("d,url=http://h/x/0", "starts with neither iscsi:// nor nvme+tcp://"),
+        ("d,url=iscsi://h/iqn.2026-11.x:y", "number of the volume is missing"),
+        ("d,url=iscsi://h/iqn.2026-11.x:y/16384", "0 to 16383"),
+        ("d,queues=0", "`0` is not a number of connections; it is 1 to 64"),
+        ("d,depth=5000", "`5000` is not a number of commands; it is 1 to 4096"),
+        ("d,give-up=soon", "`soon` is not a duration"),
+        ("d,initiator-name=me", "`me` is not an iSCSI name"),
+        ("d,host-nqn=me", "`me` is not an NVMe qualified name"),
+        ("d,secretfile=x", "did you mean `secret-file`?"),
+        ("d,queue=x", "did you mean `queues`?"),
     ] {
         let message = refusal(argument);
         assert!(message.contains(expected), "{argument}: {message}");
     }
+}
+
+#[test]
+fn a_remote_volume_has_everything_the_initiator_wants_to_know() {
+    let iscsi = volume(
+        "r,backend=iscsi,url=iscsi://ann@h:3261/iqn.2026-11.x:y/3?data_digest=crc32c,\
+         secret-file=/etc/s,initiator-name=iqn.2026-11.x:me,queues=2,depth=64,give-up=30s,\
+         block-size=4096",
+    );
+    assert_eq!(iscsi.backend, BackendKind::Iscsi);
+    let remote = &iscsi.remote;
+    let url = remote.url.as_ref().expect("a URL").to_string();
+    assert_eq!(url, "iscsi://ann@h:3261/iqn.2026-11.x:y/3?data_digest=crc32c");
+    assert_eq!(remote.secret_file, Some("/etc/s".into()));
+    assert_eq!(remote.initiator_name.as_ref().map(|name| name.as_str()), Some("iqn.2026-11.x:me"));
+    assert_eq!((remote.queues, remote.depth), (Some(2), Some(64)));
+    assert_eq!(remote.give_up, Some(std::time::Duration::from_secs(30)));
+    assert_eq!(remote.block_size, Some(4096));
+
+    let nvme = volume("r,backend=nvme-tcp,url=nvme+tcp://h/nqn.2026-11.x:y/1,host-nqn=nqn.2026-11.x:me");
+    assert_eq!(nvme.backend, BackendKind::NvmeTcp);
+    assert!(nvme.remote.host_nqn.is_some() && nvme.remote.block_size.is_none());
+}
+
+#[test]
+fn messages_never_repeat_passwords() {
+    for argument in [
+        "r,backend=iscsi,url=iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0,depht=1",
+        "r,backend=iscsi,url=iscsi://ann%hush-hush@h/iqn.2026-11.x:y/none",
+        "r,backend=iscsi,url=iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0?target_user=t&target_password=hush-hush&x=1",
+        "r,url=iscsi://ann%hush-hush@",
+        "r,url=iscsi://ann%hush-hush@/x/y/z",
+        "r,size=1X,url=iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0",
+    ] {
+        let error = argument.parse::<VolumeArgument>().expect_err("refused");
+        let texts = [error.to_string(), format!("{error:?}")];
+        assert!(texts.iter().all(|text| !text.contains("hush")), "{texts:?}");
+        assert!(texts[0].contains('^'), "{}", texts[0]);
+    }
+    let fine = "r,backend=iscsi,url=iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0";
+    let parsed: VolumeArgument = fine.parse().unwrap();
+    assert!(!format!("{parsed:?}").contains("hush"));
+}
+
+#[test]
+fn marks_stand_under_the_part_at_fault_behind_a_hidden_password() {
+    assert_eq!(
+        refusal("r,url=iscsi://u%pw@h/iqn.2026-11.x:y/0,depht=1"),
+        "unknown key `depht`; did you mean `depth`?\n  \
+         r,url=iscsi://u%***@h/iqn.2026-11.x:y/0,depht=1\n                                          \
+         ^^^^^"
+    );
 }
 
 #[test]

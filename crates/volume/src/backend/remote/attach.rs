@@ -1,0 +1,265 @@
+//! From what the operator wrote to an attached remote volume.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use longshore_initiator::info::{Identifier, VolumeInfo};
+use longshore_initiator::options::{Options, QueueMaps};
+use longshore_initiator::url::Url;
+use longshore_initiator::volume::RemoteVolume;
+use longshore_iscsi::chap::{ChapAccount, Secret};
+use longshore_reactor::buffer::Buffer;
+
+use super::relay::Relay;
+use super::{Abilities, RemoteBackend, ZEROS_PER_WRITE};
+use crate::identity::identify;
+use crate::open::{BackendKind, OpenError, VolumeSpec};
+use crate::outline::Outline;
+
+/// Most connections to one remote volume.
+pub(crate) const QUEUES_MAX: u16 = 64;
+/// Most commands that one connection carries.
+pub(crate) const DEPTH_MAX: u16 = 4096;
+/// Connections when nothing is said: more of them than cores help nobody, and more than this few.
+const QUEUES: usize = 4;
+
+/// The longest secret that a file may hold.
+const SECRET_LENGTH_MAX: u64 = 255;
+
+impl RemoteBackend {
+    /// Attaches the volume. Blocks, within the initiator's time-outs.
+    ///
+    /// # Errors
+    /// The specification makes no sense, or the peer cannot be reached or used.
+    pub fn open(spec: &VolumeSpec) -> Result<RemoteBackend, OpenError> {
+        let url = checked_url(spec)?;
+        let options = options(spec, url)?;
+        let remote = RemoteVolume::open(url, &options).map_err(|source| OpenError::Remote {
+            name: spec.name.clone(),
+            url: Box::new(url.clone()),
+            source: Box::new(source),
+        })?;
+        let info = remote.info();
+        let outline = match outline(spec, url, &info) {
+            Ok(outline) => outline,
+            Err(error) => {
+                remote.close();
+                return Err(error);
+            }
+        };
+        let zeros = usize::try_from(ZEROS_PER_WRITE).expect("256 KiB fit everywhere");
+        Ok(RemoteBackend {
+            outline,
+            remote,
+            relay: Arc::new(Relay::default()),
+            place: url.to_string(),
+            abilities: Abilities::of(spec, &info),
+            zeros: Arc::new(Buffer::allocate(zeros)),
+            poisoned: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Abilities {
+    fn of(spec: &VolumeSpec, info: &VolumeInfo) -> Abilities {
+        let granularity = info.unmap_granularity_blocks.unwrap_or(1).max(1);
+        Abilities {
+            read_only: spec.read_only || info.read_only,
+            write_cache: info.write_cache,
+            fua: info.fua,
+            unmap_granularity: info
+                .unmap
+                .then(|| info.block_size.saturating_mul(granularity)),
+            unmapped_reads_zeros: info.unmapped_reads_zeros,
+            write_zeroes: AtomicBool::new(info.write_zeroes),
+            extent_status: AtomicBool::new(info.extent_status),
+        }
+    }
+}
+
+fn checked_url(spec: &VolumeSpec) -> Result<&Url, OpenError> {
+    let url = spec
+        .remote
+        .url
+        .as_ref()
+        .ok_or_else(|| OpenError::UrlMissing {
+            name: spec.name.clone(),
+            backend: spec.backend,
+        })?;
+    if BackendKind::of_url(url) != spec.backend {
+        return Err(OpenError::UrlOfOther {
+            name: spec.name.clone(),
+            backend: spec.backend,
+            url: Box::new(url.clone()),
+        });
+    }
+    Ok(url)
+}
+
+fn options(spec: &VolumeSpec, url: &Url) -> Result<Options, OpenError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let mut options = Options {
+        initiator_name: spec.remote.initiator_name.clone(),
+        host_nqn: spec.remote.host_nqn.clone(),
+        ..Options::default()
+    };
+    options.chap = account(spec, url, &variable)?;
+    if options.chap.is_some() {
+        options.mutual_chap = account_of(
+            &variable,
+            "LIBISCSI_CHAP_TARGET_USERNAME",
+            "LIBISCSI_CHAP_TARGET_PASSWORD",
+        );
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let queues = u16::try_from(cores.min(QUEUES)).expect("a handful");
+    let checked = |option, given: Option<u16>, usual, most| match given {
+        None => Ok(usual),
+        Some(found) if (1..=most).contains(&found) => Ok(found),
+        Some(found) => Err(OpenError::RemoteRange {
+            name: spec.name.clone(),
+            option,
+            found,
+            most,
+        }),
+    };
+    options.queues = QueueMaps::plain(checked("queues", spec.remote.queues, queues, QUEUES_MAX)?);
+    options.depth = checked("depth", spec.remote.depth, options.depth, DEPTH_MAX)?;
+    if let Some(give_up) = spec.remote.give_up {
+        options.timeouts.give_up = give_up;
+    }
+    Ok(options)
+}
+
+/// Who we are to the target, where the URL leaves something open: the secret comes from the file, or, as with
+/// libiscsi, from the environment. What the URL says in full needs nothing from here.
+fn account(
+    spec: &VolumeSpec,
+    url: &Url,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<ChapAccount>, OpenError> {
+    let name = || spec.name.clone();
+    let (user, has_password) = match url {
+        Url::Iscsi(url) => (url.user.clone(), url.password.is_some()),
+        Url::NvmeTcp(_) => (None, false),
+    };
+    let from_environment = "LIBISCSI_CHAP_PASSWORD";
+    match (user, has_password, &spec.remote.secret_file) {
+        (Some(user), false, Some(path)) => {
+            let secret = read_secret(spec, path)?;
+            Ok(Some(ChapAccount { name: user, secret }))
+        }
+        (_, _, Some(_)) => Err(OpenError::SecretForNobody { name: name() }),
+        (Some(user), false, None) => match variable(from_environment) {
+            Some(text) => Ok(Some(ChapAccount {
+                name: user,
+                secret: Secret::new(text.into_bytes()),
+            })),
+            None => Err(OpenError::SecretMissing {
+                name: name(),
+                url: Box::new(url.clone()),
+            }),
+        },
+        (None, _, None) if spec.backend == BackendKind::Iscsi => Ok(account_of(
+            variable,
+            "LIBISCSI_CHAP_USERNAME",
+            from_environment,
+        )),
+        (_, _, None) => Ok(None),
+    }
+}
+
+fn account_of(
+    variable: &impl Fn(&str) -> Option<String>,
+    user: &str,
+    secret: &str,
+) -> Option<ChapAccount> {
+    Some(ChapAccount {
+        name: variable(user)?,
+        secret: Secret::new(variable(secret)?.into_bytes()),
+    })
+}
+
+/// The line end that editors leave behind is not part of the secret.
+fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, OpenError> {
+    use std::io::Read;
+    let failed = |source: io::Error| OpenError::SecretFile {
+        name: spec.name.clone(),
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    warn_of_readers(spec, path, &file);
+    // A little more than it may have, so that one too long is noticed whatever line end it has.
+    file.take(SECRET_LENGTH_MAX + 3)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    while let Some(b'\n' | b'\r') = bytes.last() {
+        bytes.pop();
+    }
+    let most = usize::try_from(SECRET_LENGTH_MAX).expect("small");
+    if !(1..=most).contains(&bytes.len()) {
+        return Err(OpenError::SecretLength {
+            name: spec.name.clone(),
+            path: path.to_owned(),
+            length: bytes.len(),
+        });
+    }
+    Ok(Secret::new(bytes))
+}
+
+fn warn_of_readers(spec: &VolumeSpec, path: &Path, file: &std::fs::File) {
+    use std::os::unix::fs::MetadataExt;
+    if file
+        .metadata()
+        .is_ok_and(|metadata| metadata.mode() & 0o004 != 0)
+    {
+        tracing::warn!(
+            volume = spec.name,
+            "secret file {} can be read by every user; chmod 600 it",
+            path.display()
+        );
+    }
+}
+
+fn outline(spec: &VolumeSpec, url: &Url, info: &VolumeInfo) -> Result<Outline, OpenError> {
+    let name = || spec.name.clone();
+    let asked = spec.remote.block_size;
+    if !matches!(info.block_size, 512 | 4096) || asked.is_some_and(|asked| asked != info.block_size)
+    {
+        return Err(OpenError::RemoteBlockSize {
+            name: name(),
+            url: Box::new(url.clone()),
+            found: info.block_size,
+            asked,
+        });
+    }
+    if info.block_count == 0 {
+        return Err(OpenError::RemoteEmpty {
+            name: name(),
+            url: Box::new(url.clone()),
+        });
+    }
+    let identity = identify(spec, Some(origin(url, info).as_bytes()))?;
+    let block_size = u64::from(info.block_size);
+    // What no offset in bytes could reach is not there.
+    let blocks = info.block_count.min(u64::MAX / block_size);
+    Ok(Outline::new(identity, info.block_size, blocks * block_size))
+}
+
+/// What the remote volume is known by wherever it is reached: its best worldwide name, or where it is when it has
+/// none.
+fn origin(url: &Url, info: &VolumeInfo) -> String {
+    const BEST_FIRST: [&str; 6] = ["naa", "nguid", "uuid", "eui", "scsi-name", "t10"];
+    let named = |kind| info.identifiers.iter().find(|found| found.kind == kind);
+    match BEST_FIRST.into_iter().find_map(named) {
+        Some(Identifier { kind, value }) => format!("{kind}.{value}"),
+        None => match url {
+            Url::Iscsi(url) => format!("{}/{}", url.target.as_str(), url.lun),
+            Url::NvmeTcp(url) => format!("{}/{}", url.subsystem.as_str(), url.namespace),
+        },
+    }
+}
