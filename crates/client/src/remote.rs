@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use longshore_initiator::error::Error;
 use longshore_initiator::info::VolumeInfo;
 use longshore_initiator::options::Options;
 use longshore_initiator::url::Url;
-use longshore_volume::Volume;
+use longshore_initiator::volume::RemoteVolume;
+use longshore_volume::backend::remote::RemoteBackend;
+use longshore_volume::{BackendKind, Volume, VolumeSpec};
 
 use crate::endpoint::EndpointError;
 
@@ -19,11 +20,20 @@ pub(crate) struct Remote {
 }
 
 /// Attaches a volume. Blocks.
-pub(crate) fn open(url: &Url, _options: &Options) -> Result<Remote, EndpointError> {
-    Err(EndpointError::Remote {
+pub(crate) fn open(url: &Url, options: &Options) -> Result<Remote, EndpointError> {
+    let remote = RemoteVolume::open(url, options).map_err(|source| EndpointError::Remote {
         url: Box::new(url.clone()),
-        source: Box::new(Error::Options(
-            "remote volumes cannot be copied in this version".to_owned(),
-        )),
+        source: Box::new(source),
+    })?;
+    let info = remote.info();
+    let spec = VolumeSpec::new(url.to_string(), BackendKind::of_url(url));
+    let backend = RemoteBackend::over(&spec, url, remote)
+        .map_err(|error| EndpointError::Open(Box::new(error)))?;
+    let backend = Arc::new(backend);
+    let volume = backend.clone();
+    Ok(Remote {
+        volume,
+        info,
+        losses: Box::new(move || backend.remote().state().counters.losses),
     })
 }

@@ -35,6 +35,9 @@ use super::{CopyError, Settings, Side};
 /// Longest sleep: signals and clocks are looked at so often.
 const TURN_MAX: Duration = Duration::from_millis(100);
 
+/// How long operations may still wait for a server that is away once the copy is to stop.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Flushes in a row that may prove nothing before the copy is given up.
 const REPEATS_MAX: u32 = 20;
 
@@ -191,6 +194,9 @@ impl<'a> Transfer<'a> {
                 && self.stop.is_none()
             {
                 self.stop = Some(CopyError::Interrupted { signal });
+                // Who interrupts does not want to wait for a server that is away.
+                self.task.source.volume.hurry(PATIENCE);
+                self.task.destination.volume.hurry(PATIENCE);
             }
             let pause = self.start_work(now, monitor);
             self.drive_checkpoint(now, monitor);

@@ -14,6 +14,7 @@ use longshore_volume::{ByteOffset, ExtentState, Operation, Outcome, Volume};
 use super::driver::{Driver, Finished};
 use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Step};
+use super::transfer::PATIENCE;
 use super::{CopyError, Settings, Side, zeros};
 
 /// Longest sleep.
@@ -104,6 +105,8 @@ impl<'a> Verification<'a> {
                 && self.stop.is_none()
             {
                 self.stop = Some((0, CopyError::Interrupted { signal }));
+                self.task.source.volume.hurry(PATIENCE);
+                self.task.destination.volume.hurry(PATIENCE);
             }
             self.start_work();
             let mut timeout = TURN_MAX;

@@ -41,6 +41,19 @@ impl RemoteBackend {
             url: Box::new(url.clone()),
             source: Box::new(source),
         })?;
+        Self::over(spec, url, remote)
+    }
+
+    /// Makes a volume of a remote one that was attached with options of the caller's own. Of the specification, name,
+    /// serial, UUID, block size and `read-only` matter.
+    ///
+    /// # Errors
+    /// The remote volume cannot be used; it is closed then.
+    pub fn over(
+        spec: &VolumeSpec,
+        url: &Url,
+        remote: RemoteVolume,
+    ) -> Result<RemoteBackend, OpenError> {
         let info = remote.info();
         let outline = match outline(spec, url, &info) {
             Ok(outline) => outline,

@@ -1,0 +1,8 @@
+//! Runs the client verbs of the `longshore` command against servers of its own.
+
+#![forbid(unsafe_code)]
+
+mod copying;
+mod interrupted;
+mod looking;
+mod support;
