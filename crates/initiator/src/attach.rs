@@ -92,7 +92,7 @@ impl Control {
     #[must_use]
     pub fn access(&self) -> AccessState {
         match self {
-            Self::Iscsi(_) => AccessState::Optimized,
+            Self::Iscsi(control) => control.access(),
             Self::NvmeTcp(control) => control.access(),
         }
     }

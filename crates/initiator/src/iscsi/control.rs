@@ -30,6 +30,8 @@ pub struct Control {
     access: AccessState,
     /// As it was told last.
     told: AccessState,
+    /// Since when there has been something to tell.
+    tell_at: Option<Instant>,
     look_again_at: Option<Instant>,
 }
 
@@ -51,9 +53,16 @@ impl Control {
             options: options.clone(),
             negotiated,
             access,
-            told: AccessState::Optimized,
-            look_again_at: None,
+            told: access,
+            tell_at: None,
+            look_again_at: pause(access).map(|pause| Instant::now() + pause),
         }
+    }
+
+    /// The access state of the path, as it was found last.
+    #[must_use]
+    pub const fn access(&self) -> AccessState {
+        self.access
     }
 
     /// There is none: news come on the queues.
@@ -65,11 +74,7 @@ impl Control {
     /// At once when the access state has changed; now and then while it is not the best.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        if self.access == self.told {
-            self.look_again_at
-        } else {
-            Some(Instant::now())
-        }
+        self.tell_at.or(self.look_again_at)
     }
 
     /// Tells of another access state, or that it is time to look at it again.
@@ -77,7 +82,7 @@ impl Control {
     /// # Errors
     /// None so far.
     pub fn drive(&mut self, now: Instant) -> Result<Vec<Notice>, Lost> {
-        let notice = if self.access != self.told {
+        let notice = if self.tell_at.take().is_some() {
             self.told = self.access;
             Notice::AccessChanged(self.access)
         } else if self.look_again_at.is_some_and(|at| at <= now) {
@@ -85,12 +90,7 @@ impl Control {
         } else {
             return Ok(Vec::new());
         };
-        let pause = match self.access {
-            AccessState::Optimized => None,
-            AccessState::NonOptimized => Some(NON_OPTIMIZED_PAUSE),
-            _ => Some(UNUSABLE_PAUSE),
-        };
-        self.look_again_at = pause.map(|pause| now + pause);
+        self.look_again_at = pause(self.access).map(|pause| now + pause);
         Ok(vec![notice])
     }
 
@@ -102,7 +102,7 @@ impl Control {
         let isid = super::fresh_isid();
         let mut session = login::log_in_to_target(&self.url, self.portal, isid, 1, &self.options)?;
         let unit = identify(&mut session, self.url.lun)?;
-        self.access = unit.access;
+        self.found(unit.access);
         let mut asking = Asking::new(&mut session, wire_lun(self.url.lun));
         let reservation = reservation::report(&mut asking)?;
         session.close();
@@ -113,8 +113,23 @@ impl Control {
         })
     }
 
+    fn found(&mut self, access: AccessState) {
+        self.access = access;
+        // A time that has passed when anybody asks what is due: this moment would never have come.
+        self.tell_at = (access != self.told).then(Instant::now);
+    }
+
     /// Nothing is left to end: queues log out by themselves.
     pub fn close(self) {}
+}
+
+/// How long to wait before a look at a path in this state; `None`: there is no need.
+const fn pause(access: AccessState) -> Option<Duration> {
+    match access {
+        AccessState::Optimized => None,
+        AccessState::NonOptimized => Some(NON_OPTIMIZED_PAUSE),
+        _ => Some(UNUSABLE_PAUSE),
+    }
 }
 
 /// The keys of a session, by their names in the standard.
@@ -215,10 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn another_access_state_is_told_once_and_looked_at_again() {
-        let mut control = control(AccessState::Inaccessible);
+    fn the_access_state_is_known_from_the_start_and_not_told_again() {
+        let mut control = control(AccessState::NonOptimized);
+        assert_eq!(control.access(), AccessState::NonOptimized);
+        assert_eq!(control.drive(Instant::now()), Ok(Vec::new()));
+        assert!(control.deadline().is_some(), "it is looked at again");
+        let control = crate::attach::Control::Iscsi(control);
+        assert_eq!(control.access(), AccessState::NonOptimized);
+    }
+
+    #[test]
+    fn another_access_state_is_due_when_it_is_found_told_once_and_looked_at_again() {
+        let mut control = control(AccessState::Optimized);
+        control.found(AccessState::Inaccessible);
         let now = Instant::now();
-        assert!(control.deadline().is_some());
+        assert!(control.deadline().is_some_and(|at| at <= now));
         let told = Notice::AccessChanged(AccessState::Inaccessible);
         assert_eq!(control.drive(now), Ok(vec![told]));
         assert_eq!(control.drive(now), Ok(Vec::new()));
@@ -226,7 +252,7 @@ mod tests {
         assert_eq!(control.deadline(), Some(later));
         assert_eq!(control.drive(later), Ok(vec![Notice::VolumesChanged]));
         // What a look at it has found.
-        control.access = AccessState::Optimized;
+        control.found(AccessState::Optimized);
         let told = Notice::AccessChanged(AccessState::Optimized);
         assert_eq!(control.drive(later), Ok(vec![told]));
         assert_eq!(control.deadline(), None);

@@ -178,6 +178,7 @@ impl Driver {
             for mail in mail.drain(..) {
                 match mail {
                     Mail::Watch(address) => self.watch(address),
+                    Mail::Serve(address) => self.mark_ready(address),
                     Mail::TakeDown(address) => self.take_down(address),
                     Mail::Stop => self.is_stopped = true,
                     mail => {

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use super::cork;
 use super::link::{LinkQueue, Received};
 use super::request::{Limits, Request};
-use super::shared::{LaneAddress, Shared, lock};
+use super::shared::{LaneAddress, Mail, Shared, lock};
 use super::state::count;
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
@@ -32,6 +32,9 @@ use crate::operation::{Completion, Done};
 
 /// Portions received before a driver looks after its other lanes.
 const RECEIVES_PER_TURN: usize = 8;
+
+/// Rounds that somebody who submits makes for others.
+const ATTENTIONS_MAX: usize = 16;
 
 /// See the module documentation.
 pub(super) struct Lane {
@@ -189,9 +192,10 @@ impl Lane {
         self.attend(shared);
     }
 
-    /// Looks after the inbox for as long as somebody has put something into it and the lane is free.
+    /// Looks after the inbox for as long as somebody has put something into it and the lane is free; but not
+    /// for ever, while others submit: then the driver goes on.
     fn attend(&self, shared: &Arc<Shared>) {
-        loop {
+        for _ in 0..ATTENTIONS_MAX {
             // See the module documentation.
             fence(Ordering::SeqCst);
             if !self.attention.load(Ordering::SeqCst) {
@@ -207,6 +211,7 @@ impl Lane {
             drop(state);
             self.leave(shared, &mut outcome);
         }
+        shared.post(shared.driver_of(self.address), Mail::Serve(self.address));
     }
 
     /// Deals with what happened, in a context that must not run completers.
@@ -436,6 +441,11 @@ impl State {
                 self.free.push(slot);
                 request.return_data(rejected.data);
                 match rejected.failure {
+                    // It never left: it goes on with what else is here.
+                    Some(Failure::ConnectionLost(lost)) => {
+                        attached.fail(Loss::Lost(lost), outcome);
+                        Some(request)
+                    }
                     Some(failure) => {
                         outcome.failed.push((request, failure));
                         None

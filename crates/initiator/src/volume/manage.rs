@@ -1,11 +1,11 @@
 //! What the first driver does beside receiving: paths that come, go and change, and all that has its time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::backoff::{self, Jitter};
+use super::identity::difference;
 use super::lane::{Loss, Outcome};
 use super::link::{Link, LinkControl};
 use super::path::{Management, Phase, select};
@@ -20,6 +20,9 @@ const SUSPICION: Duration = Duration::from_secs(1);
 
 /// A peer that asks us to leave gets its operations under way finished, within so long.
 const LEAVING: Duration = Duration::from_secs(1);
+
+/// What is due within this is due.
+const SLACK: Duration = Duration::from_millis(1);
 
 /// How long the peer gets to answer a logout.
 const LOGOUT_WAIT: Duration = Duration::from_millis(500);
@@ -103,7 +106,7 @@ impl Manager {
     pub(super) fn handle(&mut self, mail: Mail, now: Instant) {
         self.next = None;
         match mail {
-            Mail::Watch(_) | Mail::TakeDown(_) | Mail::Stop => {
+            Mail::Watch(_) | Mail::Serve(_) | Mail::TakeDown(_) | Mail::Stop => {
                 debug_assert!(false, "for drivers");
             }
             Mail::TakenDown { path } => self.taken_down(path, now),
@@ -214,7 +217,8 @@ impl Manager {
 
     /// What is due on one path, and when the next thing is.
     fn path_turn(&mut self, path: usize, now: Instant) -> Option<Instant> {
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        // A deadline that says "at once" each time it is asked for is always a little later than `now`.
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now + SLACK);
         let mut management = self.shared.paths[path].management();
         if is_due(management.suspect_until) {
             management.suspect_until = None;
@@ -738,47 +742,4 @@ impl Manager {
     fn any_path(&self, is: impl Fn(&Management) -> bool) -> bool {
         self.shared.paths.iter().any(|path| is(&path.management()))
     }
-}
-
-/// Why this is not the volume that was opened; `None`: it is.
-fn difference(known: &VolumeInfo, found: &VolumeInfo) -> Option<String> {
-    if known.block_size != found.block_size {
-        return Some(format!(
-            "it has blocks of {} bytes, the volume that was opened has {}",
-            found.block_size, known.block_size
-        ));
-    }
-    // A peer that names its volumes in no way at all leaves what it looks like.
-    let is_nameless = |info: &VolumeInfo| info.identifiers.is_empty() && info.serial.is_empty();
-    let look = |info: &VolumeInfo| (info.vendor.clone(), info.product.clone(), info.block_count);
-    let is_same = known.is_same_volume(found)
-        || (is_nameless(known) && is_nameless(found) && look(known) == look(found));
-    (!is_same).then(|| {
-        format!(
-            "it is {}, the volume that was opened is {}",
-            names(found),
-            names(known)
-        )
-    })
-}
-
-/// A volume's names, for people.
-fn names(info: &VolumeInfo) -> String {
-    // By kind, so that two lists can be compared at a glance.
-    let by_kind: BTreeMap<_, _> = info
-        .identifiers
-        .iter()
-        .map(|identifier| (&identifier.kind, &identifier.value))
-        .collect();
-    let mut text: Vec<_> = by_kind
-        .into_iter()
-        .map(|(kind, value)| format!("{kind} {value}"))
-        .collect();
-    if text.is_empty() {
-        text.push(format!(
-            "{} {} serial {:?}",
-            info.vendor, info.product, info.serial
-        ));
-    }
-    text.join(", ")
 }

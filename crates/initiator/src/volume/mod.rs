@@ -60,12 +60,14 @@ mod backoff;
 mod cork;
 mod driver;
 mod future;
+mod identity;
 mod lane;
 mod link;
 mod manage;
 mod options;
 mod path;
 mod request;
+mod retry;
 mod shared;
 mod state;
 

@@ -15,20 +15,12 @@ use super::link::{Dialer, Link, LinkControl};
 use super::options::{PathPolicy, VolumeOptions};
 use super::path::Path;
 use super::request::Request;
+use super::retry::Delayed;
 use super::state::{LiveCounters, VolumeState, count};
-use crate::error::{Failure, Lost, Retry};
+use crate::error::{Failure, Lost};
 use crate::info::{Notice, VolumeInfo};
 use crate::operation::{Data, Done, Operation};
 use crate::options::{QueueMaps, Timeouts};
-
-/// Repetitions in a row that are not delayed; a peer that always says "now" is given time nevertheless.
-const HASTY_RETRIES: u8 = 8;
-
-/// The delay after those.
-const HASTY_DELAY: Duration = Duration::from_millis(100);
-
-/// Where no path can do it, a path's state may be about to change.
-const NO_PATH_DELAY: Duration = Duration::from_millis(250);
 
 /// A queue is left for another of its kind that has so many operations less than half.
 const BUSY_MARGIN: usize = 8;
@@ -60,7 +52,7 @@ pub(super) struct Shared {
     /// Paths that new operations take, one bit each; none: they are parked.
     routes: AtomicU64,
     /// Paths that could be taken if those cannot.
-    usable: AtomicU64,
+    pub(super) usable: AtomicU64,
     opened: Instant,
     /// Milliseconds since then, as of when a driver looked last: at each turn, and each [`tick`](Self::tick).
     clock_ms: AtomicU64,
@@ -68,7 +60,8 @@ pub(super) struct Shared {
     hurry_ms: AtomicU64,
     outstanding: AtomicUsize,
     parked: Mutex<Parked>,
-    retries: Mutex<BinaryHeap<Delayed>>,
+    /// Operations to be repeated later.
+    pub(super) retries: Mutex<BinaryHeap<Delayed>>,
     /// Finished where no completer may run: the first driver does it.
     deferred: Mutex<Vec<(Request, Result<Done, Failure>)>>,
     posts: Vec<Post>,
@@ -98,29 +91,6 @@ struct Parked {
     closed: bool,
 }
 
-/// An operation that the peer wants to have repeated later. The earliest is the greatest.
-struct Delayed {
-    due_ms: u64,
-    request: Request,
-}
-
-impl PartialEq for Delayed {
-    fn eq(&self, other: &Self) -> bool {
-        self.due_ms == other.due_ms
-    }
-}
-impl Eq for Delayed {}
-impl PartialOrd for Delayed {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Delayed {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.due_ms.cmp(&self.due_ms)
-    }
-}
-
 /// A driver's letter box.
 struct Post {
     mail: Mutex<Vec<Mail>>,
@@ -131,6 +101,8 @@ struct Post {
 pub(super) enum Mail {
     /// To the driver of the lane: its queue is to be watched.
     Watch(LaneAddress),
+    /// To the driver of the lane: its inbox is to be looked after.
+    Serve(LaneAddress),
     /// To the driver of the lane: its link is over.
     TakeDown(LaneAddress),
     /// To the first driver, as all that follow: a lane has been taken down.
@@ -438,61 +410,6 @@ impl Shared {
         }
     }
 
-    /// An operation failed on a path. It comes back if that is final.
-    fn judge(
-        self: &Arc<Self>,
-        path: usize,
-        mut request: Request,
-        failure: Failure,
-    ) -> Option<(Request, Failure)> {
-        let operation = request.operation();
-        if !operation.is_idempotent() && may_have_run(&failure) {
-            let failure = match failure {
-                Failure::ConnectionLost(lost) => {
-                    count(&self.counters.unknown_outcomes);
-                    Failure::OutcomeUnknown(lost)
-                }
-                other => other,
-            };
-            return Some((request, failure));
-        }
-        let delay = match failure.retry() {
-            Retry::Never => return Some((request, failure)),
-            Retry::Now if request.hasty_retries < HASTY_RETRIES => {
-                request.hasty_retries += 1;
-                None
-            }
-            Retry::Now => Some(HASTY_DELAY),
-            Retry::After(delay) => Some(delay),
-            Retry::OtherPath => {
-                request.avoid |= 1 << path;
-                self.post(0, Mail::Suspect { path });
-                if self.usable.load(Ordering::SeqCst) & !request.avoid == 0 {
-                    request.avoid = 0;
-                    Some(NO_PATH_DELAY)
-                } else {
-                    None
-                }
-            }
-        };
-        count(&self.counters.retries);
-        let Some(delay) = delay else {
-            self.route(request);
-            return None;
-        };
-        let now_ms = self.now_ms();
-        let since = *request.retried_since_ms.get_or_insert(now_ms);
-        if now_ms.saturating_sub(since) > millis(self.settings.volume.retry_for) {
-            return Some((request, failure));
-        }
-        lock(&self.retries).push(Delayed {
-            due_ms: now_ms + millis(delay),
-            request,
-        });
-        self.post(0, Mail::LookAround);
-        None
-    }
-
     /// Completes an operation here and now.
     pub(super) fn finish(&self, request: Request, result: Result<Done, Failure>) {
         if matches!(result, Err(Failure::OutcomeUnknown(_))) {
@@ -577,22 +494,6 @@ impl Shared {
             }
             for (request, result) in deferred {
                 self.finish(request, result);
-            }
-        }
-    }
-
-    /// Submits what was to wait until now. When the next is due.
-    pub(super) fn submit_due(self: &Arc<Self>, now_ms: u64) -> Option<u64> {
-        loop {
-            let mut retries = lock(&self.retries);
-            let due_ms = retries.peek()?.due_ms;
-            if due_ms > now_ms {
-                return Some(due_ms);
-            }
-            let delayed = retries.pop();
-            drop(retries);
-            if let Some(Delayed { request, .. }) = delayed {
-                self.route(request);
             }
         }
     }
@@ -690,8 +591,8 @@ impl Shared {
             self.finish(request, Err(Failure::Closed));
         }
         let retries = std::mem::take(&mut *lock(&self.retries));
-        for Delayed { request, .. } in retries {
-            self.finish(request, Err(Failure::Closed));
+        for delayed in retries {
+            self.finish(delayed.request, Err(Failure::Closed));
         }
         self.finish_deferred();
     }
@@ -729,33 +630,6 @@ impl Shared {
             outstanding: self.outstanding(),
             parked: lock(&self.parked).requests.len(),
         }
-    }
-}
-
-/// Whether an operation that ended so may have been executed. Those that the peer did not begin are safe
-/// to repeat whatever they are.
-fn may_have_run(failure: &Failure) -> bool {
-    match failure {
-        Failure::ConnectionLost(_) | Failure::TimedOut | Failure::Aborted | Failure::DataDigest => {
-            true
-        }
-        Failure::Scsi { sense, .. } => {
-            // ABORTED COMMAND, and statuses without sense data that end a command in progress.
-            const ABORTED_COMMAND: u8 = 0xb;
-            const TASK_ABORTED: u8 = 0x40;
-            sense.is_some_and(|sense| sense.key == ABORTED_COMMAND)
-                || matches!(
-                    failure,
-                    Failure::Scsi {
-                        status: TASK_ABORTED,
-                        ..
-                    }
-                )
-        }
-        Failure::Nvme { retry_after, .. } => {
-            retry_after.is_none() && !matches!(failure.retry(), Retry::After(_) | Retry::OtherPath)
-        }
-        _ => false,
     }
 }
 

@@ -328,7 +328,7 @@ impl World {
 }
 
 /// What the fake volume is like.
-pub(super) fn info() -> VolumeInfo {
+pub(in super::super) fn info() -> VolumeInfo {
     VolumeInfo {
         protocol: Protocol::Iscsi,
         block_size: BLOCK,

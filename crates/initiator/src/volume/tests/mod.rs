@@ -25,6 +25,8 @@ use crate::operation::{Completion, Data, Operation};
 use crate::options::{QueueMaps, Timeouts};
 use fake::{BLOCK, Fake, words};
 
+pub(super) use fake::info;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Settings that make time pass quickly.
