@@ -338,3 +338,6 @@ fn join(run: &Run, part: impl Fn(&Job) -> String) -> String {
     let parts: Vec<String> = run.jobs.iter().map(part).collect();
     parts.join("+")
 }
+
+#[cfg(test)]
+mod tests;
