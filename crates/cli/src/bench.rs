@@ -29,8 +29,11 @@ use crate::connection::{ConnectionArguments, ConnectionError};
 
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// The volume: iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID
-    #[arg(value_name = "URL")]
+    // Not a doc comment: rustdoc takes brackets for links.
+    #[arg(
+        value_name = "URL",
+        help = "The volume: iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID"
+    )]
     url: Url,
 
     /// A volume to compare with; can be repeated

@@ -361,6 +361,16 @@ impl Opened {
         u64::from(self.side.volume.geometry().block_size)
     }
 
+    /// Bytes of the transfer that suits it best, when it says so.
+    pub(crate) fn optimal_transfer(&self) -> Option<u64> {
+        match &self.medium {
+            Medium::Remote { info, .. } => info
+                .optimal_transfer_blocks
+                .map(|blocks| u64::from(blocks).saturating_mul(u64::from(info.block_size))),
+            Medium::File { .. } | Medium::Device { .. } => None,
+        }
+    }
+
     /// Nothing was ever written to it.
     pub(crate) fn is_blank(&self) -> bool {
         self.blank

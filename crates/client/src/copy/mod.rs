@@ -344,6 +344,15 @@ impl Ends {
         report: &mut Report,
         monitor: &mut Monitor<'_>,
     ) -> Result<(), CopyError> {
+        let alignment = self.source.block_size().max(self.destination.block_size());
+        let settings = &Settings {
+            chunk: chunk_for(
+                job.settings.chunk,
+                alignment,
+                self.destination.optimal_transfer(),
+            ),
+            ..job.settings.clone()
+        };
         report.summary.size = self.size;
         report.summary.left_alone_bytes = self.destination.size_bytes() - self.size;
         let record = self.record();
@@ -367,7 +376,7 @@ impl Ends {
             // What an interrupted run has written behind its last checkpoint is not known.
             zeros_known: self.destination.is_blank() && !found,
             journal: journal.as_ref().map(|journal| (journal, record)),
-            settings: &job.settings,
+            settings,
         })?
         .run(monitor);
         monitor.tell();
@@ -457,6 +466,16 @@ impl Report {
             summary.bytes_per_second = float(summary.bytes) / summary.seconds;
         }
     }
+}
+
+/// Bytes of a chunk: those asked for, rounded up to whole transfers of the size that suits the destination
+/// best (a stripe, say).
+fn chunk_for(asked: u64, alignment: u64, optimal: Option<u64>) -> u64 {
+    optimal
+        .filter(|optimal| *optimal > 0 && optimal.is_multiple_of(alignment))
+        .and_then(|optimal| asked.checked_next_multiple_of(optimal))
+        .filter(|chunk| *chunk <= CHUNK_MAX)
+        .unwrap_or(asked)
 }
 
 /// Where an earlier run got to, and whether there was one.

@@ -349,6 +349,21 @@ fn a_server_that_forgets_all_the_time_is_given_up() {
 }
 
 #[test]
+fn chunks_are_whole_stripes_of_the_destination() {
+    for (optimal, expected) in [
+        (None, 1 << 20),
+        (Some(0), 1 << 20),
+        (Some(256 * K), 1 << 20),
+        (Some(768 * K), 1536 * K),
+        (Some(3 << 20), 3 << 20),
+        (Some(1000), 1 << 20),
+        (Some(u64::MAX - 511), 1 << 20),
+    ] {
+        assert_eq!(chunk_for(1 << 20, 512, optimal), expected, "{optimal:?}");
+    }
+}
+
+#[test]
 fn a_rate_is_kept() {
     let source = memory(512 * K, 512, &garbage(512 * K, 3));
     let destination = memory(512 * K, 512, &[]);
