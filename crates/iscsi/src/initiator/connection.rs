@@ -16,8 +16,8 @@
 //! what is received can go straight to its place ([`Connection::payload_wanted`]). Once warm, nothing is
 //! allocated but for sense data.
 //!
-//! Data and R2Ts may come in any order of offset, as DataPDUInOrder=No and DataSequenceInOrder=No
-//! allow. A target that asks for the negotiation of parameters (§11.9.1) gets it without the driver's
+//! Data and R2Ts may come in any order of offset where DataPDUInOrder=No or DataSequenceInOrder=No was
+//! negotiated; read data that overlaps then goes unnoticed, so that both are better left at Yes. A target that asks for the negotiation of parameters (§11.9.1) gets it without the driver's
 //! doing: an empty text request, whose answer may change its MaxRecvDataSegmentLength. There are no
 //! timers: a driver that has waited too long for anything closes the socket.
 

@@ -31,6 +31,7 @@ impl Connection {
     pub(super) fn data_in_header(&mut self, bhs: &Bhs) -> Result<Incoming, &'static str> {
         let data_in = DataIn::decode(bhs);
         let length = bhs.data_segment_length();
+        let in_order = self.limits.data_pdu_in_order && self.limits.data_sequence_in_order;
         self.learn_window(data_in.window);
         if data_in.has_status {
             self.learn_stat_sn(data_in.stat_sn)?;
@@ -53,6 +54,10 @@ impl Connection {
         }
         if length > expected - slot.received {
             return Err("more read data than expected");
+        }
+        // Otherwise what came twice could pass for what never came.
+        if in_order && length > 0 && data_in.buffer_offset != slot.received {
+            return Err("Data-In out of order");
         }
         slot.data_sn = slot.data_sn.next();
         slot.received += length;

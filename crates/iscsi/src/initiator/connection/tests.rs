@@ -381,9 +381,12 @@ fn status_may_come_with_the_last_data_and_says_what_was_left_out() {
 #[test]
 fn what_a_target_must_not_send_ends_the_connection() {
     type Wrong = fn(&mut Scene, CommandId, CommandId) -> (Bhs, Vec<u8>);
-    let cases: [(&str, Wrong); 13] = [
+    let cases: [(&str, Wrong); 14] = [
         ("a Data-In is missing", |s, read, _| {
             (s.data_in(read, 1, 0).encode(), bytes(4))
+        }),
+        ("out of order", |s, read, _| {
+            (s.data_in(read, 0, 4).encode(), bytes(4))
         }),
         ("beyond the expected length", |s, read, _| {
             (s.data_in(read, 0, 3000).encode(), bytes(1001))
@@ -454,6 +457,17 @@ fn the_same_data_cannot_come_or_be_asked_for_without_end() {
     assert_eq!(scene.say(first.encode(), &[]).len(), 1);
     let events = scene.say(again.encode(), &[]);
     closes_with(&events, "R2Ts for more than there is");
+}
+
+#[test]
+fn the_same_data_twice_does_not_pass_for_all_of_it() {
+    let mut scene = Scene::plain();
+    let read = scene.submit(Transfer::Read(1000), &[]);
+    let first = scene.data_in(read, 0, 0);
+    let again = scene.data_in(read, 1, 0);
+    assert_eq!(scene.say(first.encode(), &bytes(500)).len(), 1);
+    let events = scene.say(again.encode(), &bytes(500));
+    closes_with(&events, "out of order");
 }
 
 #[test]
