@@ -68,6 +68,8 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Serve {
+    // What stands in brackets can be left out; rustdoc takes it for links.
+    #[allow(rustdoc::broken_intra_doc_links)]
     /// A volume to serve; can be repeated
     ///
     /// Keys: backend=null|mem|file|block|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
