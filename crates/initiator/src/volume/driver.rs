@@ -1,7 +1,8 @@
 //! A driver: the thread that waits for sockets, receives and completes. The first one also manages.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use super::lane::Outcome;
 use super::link::LinkControl;
 use super::manage::{ControlFate, ControlWatch, Manager};
 use super::path::Phase;
-use super::shared::{LaneAddress, Mail, Shared};
+use super::shared::{LaneAddress, Mail, Shared, lock};
 use crate::error::Lost;
 
 /// Sockets only, and few of them: the smallest engine there is.
@@ -60,7 +61,15 @@ impl Driver {
                 // epoll: there is no storage whose submissions could ride on a ring, and a ring would take
                 // locked memory that ordinary users have little of.
                 match Engine::new(EngineChoice::Epoll, ENGINE, waker) {
-                    Ok(engine) => Self::new(id, shared, engine).run(&dials, &ready),
+                    Ok(engine) => {
+                        let driver = Self::new(id, shared.clone(), engine);
+                        let run = AssertUnwindSafe(|| driver.run(&dials, &ready));
+                        if let Err(panic) = catch_unwind(run) {
+                            // Somebody's completer, or a mistake of ours: nobody is to wait for ever.
+                            shared.collapse();
+                            resume_unwind(panic);
+                        }
+                    }
                     // Nobody waits for it only if opening has failed already.
                     Err(error) => drop(ready.send(Err(error))),
                 }
@@ -216,7 +225,7 @@ impl Driver {
         if !is_polled {
             let tokens = self.tokens(address);
             let engine = &mut self.engine;
-            let watched = self.shared.lane(address).with_queue(|queue| {
+            let watched = self.shared.lane(address).with_queue(&self.shared, |queue| {
                 engine.register(queue.socket(), tokens[0])?;
                 match queue.notifier() {
                     Some(notifier) => engine.register(notifier, tokens[1]),
@@ -236,14 +245,14 @@ impl Driver {
     fn take_down(&mut self, address: LaneAddress) {
         let tokens = self.tokens(address);
         let engine = &mut self.engine;
-        self.shared.lane(address).with_queue(|queue| {
+        self.shared.lane(address).with_queue(&self.shared, |queue| {
             engine.deregister(queue.socket(), tokens[0]);
             if let Some(notifier) = queue.notifier() {
                 engine.deregister(notifier, tokens[1]);
             }
         });
         self.ready.retain(|ready| *ready != address);
-        let taken = self.shared.lane(address).take_down();
+        let taken = self.shared.lane(address).take_down(&self.shared);
         let path = address.path;
         let lost = self.shared.paths[path].management().lost.clone();
         for (request, answer) in taken.answered {
@@ -259,7 +268,7 @@ impl Driver {
                 continue;
             };
             if writes {
-                self.shared.paths[path].management().in_doubt.push(request);
+                self.shared.paths[path].management().doubt(request);
             } else {
                 self.shared.route(request);
             }
@@ -319,33 +328,41 @@ impl Driver {
         &self,
         path: usize,
         generation: u64,
-        mut control: Box<dyn LinkControl>,
+        control: Box<dyn LinkControl>,
         fate: ControlFate,
     ) {
         let shared = self.shared.clone();
-        let work = move || match fate {
-            ControlFate::Ends => {
-                let confirmed = control.end();
-                shared.post(
-                    0,
-                    Mail::Ended {
-                        path,
-                        generation,
-                        confirmed,
-                    },
-                );
-            }
-            ControlFate::Identifies => {
-                let info = control.identify();
-                shared.post(
-                    0,
-                    Mail::Identified {
-                        path,
-                        generation,
-                        control,
-                        info: info.map(Box::new).map_err(|error| error.to_string()),
-                    },
-                );
+        // Where there is no thread it comes back.
+        let place = Arc::new(Mutex::new(Some(control)));
+        let its_place = place.clone();
+        let work = move || {
+            let Some(mut control) = lock(&its_place).take() else {
+                return;
+            };
+            match fate {
+                ControlFate::Ends => {
+                    let confirmed = control.end();
+                    shared.post(
+                        0,
+                        Mail::Ended {
+                            path,
+                            generation,
+                            confirmed,
+                        },
+                    );
+                }
+                ControlFate::Identifies => {
+                    let info = control.identify();
+                    shared.post(
+                        0,
+                        Mail::Identified {
+                            path,
+                            generation,
+                            control,
+                            info: info.map(Box::new).map_err(|error| error.to_string()),
+                        },
+                    );
+                }
             }
         };
         match thread::Builder::new()
@@ -353,7 +370,21 @@ impl Driver {
             .spawn(work)
         {
             Ok(handle) => self.shared.keep_connector(handle),
-            Err(error) => tracing::error!(%error, "no thread for the control connection"),
+            Err(error) => {
+                tracing::error!(%error, "no thread for the control connection");
+                let control = lock(&place).take();
+                if let (ControlFate::Identifies, Some(control)) = (fate, control) {
+                    self.shared.post(
+                        0,
+                        Mail::Identified {
+                            path,
+                            generation,
+                            control,
+                            info: Err(format!("no thread to ask: {error}")),
+                        },
+                    );
+                }
+            }
         }
     }
 

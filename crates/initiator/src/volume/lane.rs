@@ -66,6 +66,8 @@ struct Attached {
     /// When the peer was last heard, and asked for a sign of life since, in milliseconds of the volume's clock.
     heard_ms: u64,
     asked_ms: Option<u64>,
+    /// Since when it has taken nothing, without having anything to do.
+    closed_since_ms: Option<u64>,
 }
 
 /// What happened while a lane was held, to be dealt with after. The vectors keep their memory.
@@ -316,7 +318,8 @@ impl Lane {
     ) {
         let mut state = lock(&self.state);
         let now = shared.now_ms();
-        state.check_time(now, limits, outcome);
+        let waits = self.waiting.load(Ordering::Acquire) > 0;
+        state.check_time(now, waits, limits, outcome);
         drop(state);
         shared.settle(self.address, outcome, true);
         self.attend(shared);
@@ -339,14 +342,22 @@ impl Lane {
             lost: false,
             heard_ms: now_ms,
             asked_ms: None,
+            closed_since_ms: None,
         });
     }
 
     /// Runs `call` with the queue, if there is one.
-    pub(super) fn with_queue<R>(&self, call: impl FnOnce(&mut dyn LinkQueue) -> R) -> Option<R> {
+    pub(super) fn with_queue<R>(
+        &self,
+        shared: &Arc<Shared>,
+        call: impl FnOnce(&mut dyn LinkQueue) -> R,
+    ) -> Option<R> {
         let mut state = lock(&self.state);
-        let attached = state.queue.as_mut()?;
-        Some(call(&mut *attached.queue))
+        let attached = state.queue.as_mut();
+        let result = attached.map(|attached| call(&mut *attached.queue));
+        drop(state);
+        self.attend(shared);
+        result
     }
 
     /// Its queue cannot be used.
@@ -356,10 +367,18 @@ impl Lane {
             attached.fail(Loss::Lost(lost), &mut outcome);
         }
         shared.settle(self.address, &mut outcome, false);
+        self.attend(shared);
     }
 
-    /// Closes the connection, and gives back whatever waited for it.
-    pub(super) fn take_down(&self) -> TakenDown {
+    /// Closes the connection, and gives back whatever waited for it. What comes to the lane meanwhile is sent on
+    /// elsewhere.
+    pub(super) fn take_down(&self, shared: &Arc<Shared>) -> TakenDown {
+        let taken = self.give_back();
+        self.flush(shared);
+        taken
+    }
+
+    fn give_back(&self) -> TakenDown {
         let mut state = lock(&self.state);
         let mut taken = TakenDown::default();
         if let Some(attached) = state.queue.take() {
@@ -388,6 +407,8 @@ impl Lane {
         self.waiting.store(0, Ordering::Release);
         drop(inbox);
         self.load.fetch_sub(taken.len(), Ordering::Relaxed);
+        #[cfg(test)]
+        super::tests::before_letting_go();
         taken
     }
 
@@ -519,7 +540,8 @@ impl State {
         }
     }
 
-    fn check_time(&mut self, now_ms: u64, limits: LaneLimits, outcome: &mut Outcome) {
+    /// `waits`: there is something in the inbox.
+    fn check_time(&mut self, now_ms: u64, waits: bool, limits: LaneLimits, outcome: &mut Outcome) {
         let Some(attached) = self.queue.as_mut().filter(|attached| !attached.lost) else {
             return;
         };
@@ -531,6 +553,16 @@ impl State {
         if attached.queue.in_flight() > 0 && self.slots.iter().any(late) {
             attached.fail(Loss::TimedOut, outcome);
             return;
+        }
+        // A peer that takes no commands at all answers none of those that wait, either.
+        if waits && attached.queue.in_flight() == 0 && attached.queue.room() == 0 {
+            let since = *attached.closed_since_ms.get_or_insert(now_ms);
+            if overdue(since, limits.request_ms) {
+                attached.fail(Loss::TimedOut, outcome);
+                return;
+            }
+        } else {
+            attached.closed_since_ms = None;
         }
         let unanswered = |slot: &Option<Request>| {
             slot.as_ref()

@@ -8,7 +8,7 @@ use super::backoff::{self, Jitter};
 use super::identity::difference;
 use super::lane::{Loss, Outcome};
 use super::link::{Link, LinkControl};
-use super::path::{Management, Phase, select};
+use super::path::{Doubt, Management, Phase, select};
 use super::request::Limits;
 use super::shared::{LaneAddress, Mail, Shared};
 use super::state::count;
@@ -56,6 +56,7 @@ pub(super) enum ControlWatch {
 }
 
 /// What becomes of a control that is watched no more.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum ControlFate {
     /// It ends, in a thread of its own; that may prove that its link executes nothing any more.
     Ends,
@@ -132,9 +133,12 @@ impl Manager {
             } => {
                 if confirmed {
                     let mut management = self.shared.paths[path].management();
-                    management.ended_generation = generation;
+                    management.ended_generation = management.ended_generation.max(generation);
                     drop(management);
-                    self.end_confirmed_doubt(path);
+                    // Not while its lanes are being taken down; they come to it when they are through.
+                    self.end_doubt(path, |doubt| {
+                        doubt.generation == generation && doubt.ends.is_some()
+                    });
                 }
             }
             Mail::Lost {
@@ -226,9 +230,9 @@ impl Manager {
             self.select_routes(now);
             management = self.shared.paths[path].management();
         }
-        if is_due(management.doubt_ends) {
+        if is_due(management.doubt_ends()) {
             drop(management);
-            self.end_doubt(path);
+            self.end_doubt(path, |doubt| is_due(doubt.ends));
             management = self.shared.paths[path].management();
         }
         if is_due(
@@ -252,7 +256,7 @@ impl Manager {
         }
         [
             management.suspect_until,
-            management.doubt_ends,
+            management.doubt_ends(),
             management.leaves_at.map(|at| at.min(now + LEAVING / 20)),
             management
                 .control
@@ -353,12 +357,8 @@ impl Manager {
             count(&self.shared.counters.reconnects);
         }
         let generation = management.generation;
-        // Each queue has taken the place of its predecessor: the same number of the same peer.
-        let queues = link.queues.len();
-        let replaces_former = management
-            .reach
-            .replace((link.address, queues))
-            .is_none_or(|(address, former)| address == link.address && former <= queues);
+        let (address, queues) = (link.address, link.queues.len());
+        management.reach = Some((address, queues));
         tracing::info!(portal = place.portal(), "connected");
         drop(management);
         place.set_maps(link.maps);
@@ -371,9 +371,14 @@ impl Manager {
                 .post(self.shared.driver_of(address), Mail::Watch(address));
         }
         self.watches.push(ControlWatch::Begin { path, generation });
-        // What the former link left in doubt is over when the protocol says so; otherwise its time goes on.
-        if replaces_former && self.shared.dialer.redial_ends_former() {
-            self.end_doubt(path);
+        // What a former link left in doubt is over when the protocol says so, and each queue has taken the place of
+        // its predecessor: the same number of the same peer. Otherwise its time goes on.
+        if self.shared.dialer.redial_ends_former() {
+            self.end_doubt(path, |doubt| {
+                doubt
+                    .reach
+                    .is_some_and(|(former, count)| former == address && count <= queues)
+            });
         }
         self.select_routes(now);
     }
@@ -467,11 +472,17 @@ impl Manager {
             management.phase = Phase::TakingDown { lanes: lanes - 1 };
             return;
         }
-        management.doubtful_generation = management.generation;
-        management.doubt_ends =
-            (!management.in_doubt.is_empty()).then(|| now + self.shared.settings.volume.settle);
+        let ends = now + self.shared.settings.volume.settle;
+        let generation = management.generation;
+        for doubt in &mut management.in_doubt {
+            doubt.ends.get_or_insert(ends);
+        }
+        // The peer may have confirmed the end of a link before its lanes were taken down.
+        let is_over = management.ended_generation == generation;
         drop(management);
-        self.end_confirmed_doubt(path);
+        if is_over {
+            self.end_doubt(path, |doubt| doubt.generation == generation);
+        }
         let mut management = self.shared.paths[path].management();
         if self.wants_paths() {
             management.phase = Phase::Dialling;
@@ -482,25 +493,16 @@ impl Manager {
         }
     }
 
-    /// The peer may have confirmed the end of a link before or after its lanes were taken down.
-    fn end_confirmed_doubt(&mut self, path: usize) {
-        let management = self.shared.paths[path].management();
-        let is_over = management.doubtful_generation == management.ended_generation
-            && !matches!(management.phase, Phase::TakingDown { lanes } if lanes > 1);
-        drop(management);
-        if is_over {
-            self.end_doubt(path);
-        }
-    }
-
-    /// Writes of the former link cannot be executed any more, as far as anybody can tell: they go on.
-    fn end_doubt(&mut self, path: usize) {
+    /// These writes of former links cannot be executed any more, as far as anybody can tell: they go on.
+    fn end_doubt(&mut self, path: usize, is_over: impl Fn(&Doubt) -> bool) {
         let mut management = self.shared.paths[path].management();
-        management.doubt_ends = None;
-        let requests = std::mem::take(&mut management.in_doubt);
+        let over: Vec<_> = management
+            .in_doubt
+            .extract_if(.., |doubt| is_over(doubt))
+            .collect();
         drop(management);
-        for request in requests {
-            self.shared.route(request);
+        for doubt in over {
+            self.shared.route(doubt.request);
         }
     }
 
@@ -714,9 +716,13 @@ impl Manager {
             && !self.any_path(|management| management.phase != Phase::Ended)
         {
             for path in &self.shared.paths {
-                let requests = std::mem::take(&mut path.management().in_doubt);
-                for request in requests {
-                    self.shared.finish(request, Err(Failure::Closed));
+                let in_doubt = std::mem::take(&mut path.management().in_doubt);
+                for doubt in in_doubt {
+                    self.shared.finish(doubt.request, Err(Failure::Closed));
+                }
+                // Paths that were not up had no lane taken down.
+                for lane in &path.lanes {
+                    lane.flush(&self.shared);
                 }
             }
             self.closing = ClosingStep::Done;
@@ -729,7 +735,7 @@ impl Manager {
         let mut waits = false;
         for path in &self.shared.paths {
             for lane in &path.lanes {
-                let asked = lane.with_queue(|queue| {
+                let asked = lane.with_queue(&self.shared, |queue| {
                     let asked = queue.close();
                     asked && queue.send().is_ok()
                 });

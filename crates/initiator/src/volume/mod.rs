@@ -39,12 +39,14 @@
 //!    ISIDs, which has the target end the former sessions and their tasks first (RFC 7143 §6.3.5). That is believed
 //!    only if they lead to the same address as before, and are no fewer.
 //! 2. The lost path's controller was shut down through its admin queue, which had survived the I/O queue, and has
-//!    confirmed that (NVMe base 2.0 §3.6): it executes nothing any more.
+//!    confirmed that (NVMe base 2.0 §3.6): it executes nothing any more. Linux nvmet confirms without waiting for its
+//!    storage; there that is no proof, and the next applies.
 //! 3. [`VolumeOptions::settle`] has passed since its connections were closed, with a reset, so that the peer
 //!    knows at once.
 //!
 //! The third is a mitigation and no proof: a peer whose storage stalls for longer than that, or whom the reset does
-//! not reach, can still be late. Reads, flushes and all writes that had not been sent fail over without any delay. Who cannot
+//! not reach, can still be late. Each write waits for the end of the very link that it was sent on, whatever links
+//! of its path have come and gone since. Reads, flushes and all writes that had not been sent fail over without any delay. Who cannot
 //! bear the risk sets `settle` longer than the peer's own time-outs; who has a single path over iSCSI has none.
 
 //!
@@ -357,7 +359,7 @@ impl RemoteVolume {
         }
         loop {
             for thread in threads.drain(..) {
-                // A driver that panicked has said so, and its operations have completed as it unwound.
+                // A driver that panicked has said so, and has ended all operations.
                 let _ = thread.join();
             }
             threads = shared.take_connectors();

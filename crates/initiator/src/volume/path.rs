@@ -60,14 +60,20 @@ pub(super) struct Management {
     /// Why it was lost last: what its operations are told.
     pub(super) lost: Lost,
     pub(super) last_error: Option<String>,
-    /// Writes that the former link may still execute.
-    pub(super) in_doubt: Vec<Request>,
-    /// When they are taken to be over.
-    pub(super) doubt_ends: Option<Instant>,
-    /// The link that left them.
-    pub(super) doubtful_generation: u64,
+    /// Writes that former links may still execute.
+    pub(super) in_doubt: Vec<Doubt>,
     /// The last link that the peer has confirmed to execute nothing any more.
     pub(super) ended_generation: u64,
+}
+
+/// A write that a former link may still execute.
+pub(super) struct Doubt {
+    pub(super) request: Request,
+    /// Of that link, as in [`Management`].
+    pub(super) generation: u64,
+    pub(super) reach: Option<(SocketAddr, usize)>,
+    /// When it is taken to be over. `None`: not all lanes have given back what they had.
+    pub(super) ends: Option<Instant>,
 }
 
 /// What is being done about a path.
@@ -109,8 +115,6 @@ impl Path {
                 lost: Lost::Ours,
                 last_error: None,
                 in_doubt: Vec::new(),
-                doubt_ends: None,
-                doubtful_generation: 0,
                 ended_generation: 0,
             }),
         }
@@ -172,6 +176,21 @@ impl Path {
 }
 
 impl Management {
+    /// The link that is being taken down may still execute this.
+    pub(super) fn doubt(&mut self, request: Request) {
+        self.in_doubt.push(Doubt {
+            request,
+            generation: self.generation,
+            reach: self.reach,
+            ends: None,
+        });
+    }
+
+    /// When the next of the writes in doubt is taken to be over.
+    pub(super) fn doubt_ends(&self) -> Option<Instant> {
+        self.in_doubt.iter().filter_map(|doubt| doubt.ends).min()
+    }
+
     fn condition(&self) -> PathCondition {
         match (self.phase, self.access) {
             (Phase::Up, AccessState::Optimized) => PathCondition::Usable,

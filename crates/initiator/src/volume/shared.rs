@@ -597,6 +597,40 @@ impl Shared {
         self.finish_deferred();
     }
 
+    /// A driver has panicked: all of them end, and so does everything that was submitted.
+    pub(super) fn collapse(self: &Arc<Self>) {
+        self.begin_closing(Duration::ZERO);
+        self.set_routes(0, 0);
+        self.end_connectors();
+        for driver in 0..self.drivers() {
+            self.post(driver, Mail::Stop);
+        }
+        self.end();
+        for path in &self.paths {
+            for lane in &path.lanes {
+                let taken = lane.take_down(self);
+                for (request, answer) in taken.answered {
+                    self.finish(request, answer);
+                }
+                for request in taken.sent {
+                    let failure = if request.operation().is_idempotent() {
+                        Failure::Closed
+                    } else {
+                        Failure::OutcomeUnknown(Lost::Ours)
+                    };
+                    self.finish(request, Err(failure));
+                }
+                for request in taken.unsent {
+                    self.finish(request, Err(Failure::Closed));
+                }
+            }
+            let in_doubt = std::mem::take(&mut path.management().in_doubt);
+            for doubt in in_doubt {
+                self.finish(doubt.request, Err(Failure::Closed));
+            }
+        }
+    }
+
     /// Waits before an attempt to connect. False: no more links are wanted.
     pub(super) fn pause(&self, pause: Duration) -> bool {
         let (is_ending, _) = self

@@ -1,5 +1,6 @@
 //! Connections that are cut, silent or slow.
 
+use super::super::shared::LaneAddress;
 use super::fake::Fate;
 use super::*;
 use crate::error::Sense;
@@ -332,4 +333,75 @@ fn a_completer_may_close_the_volume() {
     volume.submit(read(0, 1), data_for(&read(0, 1), 0), closes, 0);
     drop(volume);
     until("it has closed", || shared.strong_count() == 0);
+}
+
+#[test]
+fn a_peer_that_takes_no_commands_costs_the_connection_in_the_end() {
+    let fake = Fake::new(1);
+    let mut settings = settings();
+    settings.timeouts.request = Duration::from_millis(60);
+    fake.world().room = 0;
+    let volume = open_with(&fake, settings);
+    fake.world().room = 32;
+    assert_eq!(run(&volume, write(0, 1), 5), Ok(()));
+    let counters = volume.state().counters;
+    assert_eq!((counters.timeouts, counters.reconnects), (1, 1));
+    volume.close();
+}
+
+#[test]
+fn an_operation_that_comes_while_its_lane_is_taken_down_goes_elsewhere() {
+    let fake = Fake::new(2);
+    let volume = open(&fake);
+    until("all paths are up", || {
+        volume.state().paths.iter().all(|path| path.queues > 0)
+    });
+    let shared = volume.handle.shared.clone();
+    let address = LaneAddress { path: 0, lane: 0 };
+    // It has chosen its lane, meets the one who empties it, and comes too late for that.
+    let late = (volume.clone(), shared.clone());
+    BEFORE_LETTING_GO.set(Some(Box::new(move || {
+        submit(&late.0, write(0, 1), 3);
+        late.1.set_routes(0b10, 0b10);
+    })));
+    drop(shared.lane(address).take_down(&shared));
+    assert!(BEFORE_LETTING_GO.take().is_none(), "it has come");
+    let begun = Instant::now();
+    until("it is done elsewhere", || fake.word(0) == 3);
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "before the next tick"
+    );
+    drop(shared);
+    drop(volume);
+}
+
+#[test]
+fn a_completer_that_panics_ends_the_volume_and_everything_under_way() {
+    struct Panics;
+    impl Completer for Panics {
+        fn complete(&self, _: Completion) {
+            panic!("a completer's mistake");
+        }
+    }
+    for drivers in [1, 2] {
+        let fake = Fake::new(1);
+        fake.world().portals[0].maps = QueueMaps::plain(2);
+        let mut settings = settings();
+        settings.volume.drivers = drivers;
+        settings.queues = QueueMaps::plain(2);
+        let volume = open_with(&fake, settings);
+        fake.fates([Fate::Hold, Fate::Hold]);
+        let held = [
+            submit(&volume, read(0, 1), 1),
+            submit(&volume, compare_and_write(0, 1), 2),
+        ];
+        until("they are there", || fake.held() == 2);
+        let operation = read(1, 1);
+        volume.submit(operation, data_for(&operation, 0), Arc::new(Panics), 0);
+        assert_eq!(held[0].result(), Err(Failure::Closed));
+        assert!(matches!(held[1].result(), Err(Failure::OutcomeUnknown(_))));
+        assert_eq!(run(&volume, read(0, 1), 0), Err(Failure::Closed));
+        volume.close();
+    }
 }

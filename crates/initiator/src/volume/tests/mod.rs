@@ -11,6 +11,7 @@ mod paths;
 mod queues;
 mod schedules;
 
+use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,17 @@ use crate::options::{QueueMaps, Timeouts};
 use fake::{BLOCK, Fake, words};
 
 pub(super) use fake::info;
+
+thread_local! {
+    /// What this thread does when a lane it takes down is empty, and still held.
+    static BEFORE_LETTING_GO: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+pub(super) fn before_letting_go() {
+    if let Some(act) = BEFORE_LETTING_GO.take() {
+        act();
+    }
+}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

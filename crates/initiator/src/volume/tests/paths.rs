@@ -256,6 +256,59 @@ fn a_write_in_doubt_goes_on_when_the_peer_confirms_the_end_of_its_link() {
     volume.close();
 }
 
+/// Cuts the first path, and waits until it is back.
+fn reconnect(fake: &Fake, volume: &RemoteVolume) {
+    let before = volume.state().paths[0].connects;
+    fake.world().cut(0);
+    until("it is back", || {
+        let path = &volume.state().paths[0];
+        path.connects > before && path.in_use
+    });
+    // Whatever goes on because of that is through.
+    assert_eq!(run(volume, read(0, 1), 77), Ok(()));
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+#[test]
+fn fewer_sessions_end_no_writes_of_more_however_often_they_come_back() {
+    let fake = Fake::new(1);
+    let mut settings = settings();
+    settings.volume.settle = Duration::from_secs(100);
+    settings.queues = QueueMaps::plain(4);
+    fake.world().portals[0].maps = QueueMaps::plain(4);
+    let volume = open_with(&fake, settings);
+    fake.world().portals[0].maps = QueueMaps::plain(2);
+    let stale = stale_write(&fake, &volume);
+    reconnect(&fake, &volume);
+    reconnect(&fake, &volume);
+    assert_eq!(stale.count(), 0, "two sessions may still be there");
+    fake.world().portals[0].maps = QueueMaps::plain(4);
+    reconnect(&fake, &volume);
+    assert_eq!(stale.result(), Ok(()));
+    volume.close();
+}
+
+#[test]
+fn the_confirmed_end_of_one_link_ends_no_writes_of_an_earlier_one() {
+    let fake = Fake::new(1);
+    fake.world().reinstates = false;
+    let mut settings = settings();
+    settings.volume.settle = Duration::from_secs(100);
+    settings.volume.close_wait = Duration::from_millis(30);
+    let volume = open_with(&fake, settings);
+    let stale = stale_write(&fake, &volume);
+    until("it is back", || volume.state().paths[0].in_use);
+    fake.world().confirms_end = true;
+    reconnect(&fake, &volume);
+    assert_eq!(
+        stale.count(),
+        0,
+        "nobody has confirmed the end of the first"
+    );
+    volume.close();
+    assert_eq!(stale.result(), Err(Failure::Closed));
+}
+
 #[test]
 fn a_volume_that_grows_is_seen() {
     let fake = Fake::new(1);
