@@ -315,14 +315,14 @@ impl Table {
         unfinished.into_iter().map(|(_, rest)| rest).collect()
     }
 
-    /// Leaves memory to the kernel that will not let go of it: it is never used for anything else again.
-    /// Operations go on with copies.
-    pub(super) fn leak_pinned(&mut self) {
+    /// Takes out all memory that the kernel holds, and says for how many sends. Operations go on with copies.
+    pub(super) fn take_pinned(&mut self) -> (Vec<Data>, usize) {
+        let mut memory = Vec::new();
         for entry in self.entries.iter_mut().filter(|entry| entry.pinned > 0) {
-            std::mem::forget(entry.replace_data());
+            memory.push(entry.replace_data());
             entry.pinned = 0;
         }
-        self.pinned = 0;
+        (memory, std::mem::take(&mut self.pinned))
     }
 }
 

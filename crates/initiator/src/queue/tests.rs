@@ -533,6 +533,52 @@ fn a_queue_that_is_given_up_under_zero_copy_gives_its_memory_back() {
 }
 
 #[test]
+fn memory_that_the_kernel_keeps_is_left_to_it_and_nobody_waits() {
+    let (mut queue, mut peer) = pair(2, &TransferPaths::default());
+    queue.submit(write(512), buffer(&[5; 512]), 1).unwrap();
+    let number = queue.table.next().unwrap();
+    queue.submit(write(512), buffer(&[6; 512]), 2).unwrap();
+    queue.send().unwrap();
+    peer.take();
+    // A send that nobody will ever tell of.
+    queue.table.pin(number);
+    let start = Instant::now();
+    let unfinished = queue.abandon();
+    assert!(start.elapsed() < Duration::from_millis(500));
+    assert_eq!(unfinished[0].data.bytes(), [5; 512]);
+    assert_eq!(unfinished[1].data.bytes(), [6; 512], "a copy");
+}
+
+#[test]
+fn memory_that_the_kernel_lets_go_of_late_is_free_then() {
+    let Some((mut queue, mut peer)) = pair_if_there(1, &paths(SendPath::ZeroCopy)) else {
+        return;
+    };
+    let data: Arc<Buffer> = Arc::new(Buffer::allocate(LARGE));
+    let shared = Data::Shared {
+        buffer: data.clone(),
+        start: 0,
+    };
+    queue.submit(write(LARGE), shared, 1).unwrap();
+    queue.send().unwrap();
+    let slot = peer.take().0.slot;
+    peer.send(b'r', slot, 0, LARGE as u32);
+    while queue.table.pinned() == 0 {
+        queue.receive(&mut Vec::new()).unwrap();
+        queue.send().unwrap();
+    }
+    let socket = queue.socket.try_clone().unwrap();
+    queue.zero_copy.leave_behind(&socket, &mut queue.table);
+    assert_eq!(queue.table.pinned(), 0);
+    let end = Instant::now() + Duration::from_secs(20);
+    drop((queue, peer));
+    while Arc::strong_count(&data) > 1 {
+        assert!(Instant::now() < end, "the memory is free");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn a_quiet_queue_closes_without_a_reset() {
     let (queue, mut peer) = pair(1, &TransferPaths::default());
     drop(queue);

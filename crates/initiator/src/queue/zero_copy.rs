@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::send_ring::SendRing;
@@ -12,6 +14,7 @@ use longshore_reactor::{socket, zero_copy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::table::Table;
+use crate::operation::Data;
 use crate::options::{SendPath, TransferPaths};
 
 /// After so many sends, all of which the kernel has copied, it is asked no more.
@@ -24,8 +27,14 @@ const RING_ENTRIES: u32 = 256;
 /// acknowledged all of the data, so that it is a matter of microseconds.
 const RING_WAIT: Duration = Duration::from_millis(2);
 
-/// A connection that is given up has so long to let go of memory.
-const DISCONNECT_WAIT: Duration = Duration::from_secs(1);
+/// Who gives a connection up waits so long, at most, for the kernel to let go of memory. Usually it does at once.
+const DISCONNECT_WAIT: Duration = Duration::from_millis(20);
+
+/// What it holds then (in a network card that is stuck) is waited for by a thread, for so long.
+const REMAINS_WAIT: Duration = Duration::from_secs(60);
+
+/// How often that thread looks.
+const REMAINS_PAUSE: Duration = Duration::from_millis(20);
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -186,7 +195,7 @@ impl ZeroCopy {
     }
 
     /// Throws away what the socket had to send, and waits until the kernel holds no memory. What it still holds after a
-    /// while (in a network card that is stuck) is left to it for good.
+    /// moment is left behind, and operations go on with copies: nobody's other connections wait for this one.
     pub(super) fn disconnect(&mut self, socket: &OwnedFd, table: &mut Table) {
         // Where it is disconnected already, all is as it should be.
         let _ = socket::disconnect(socket);
@@ -197,14 +206,29 @@ impl ZeroCopy {
                 return;
             }
             if Instant::now() >= give_up {
-                tracing::warn!(
-                    sends = table.pinned(),
-                    "the kernel does not let go of memory that was being sent; it is left alone for good"
-                );
-                table.leak_pinned();
-                return;
+                return self.leave_behind(socket, table);
             }
             self.wait_a_little(socket);
+        }
+    }
+
+    /// A thread waits until the memory is free.
+    pub(super) fn leave_behind(&mut self, socket: &OwnedFd, table: &mut Table) {
+        let (memory, sends) = table.take_pinned();
+        let how = std::mem::replace(&mut self.how, How::Off);
+        self.active = false;
+        let remains = Remains {
+            zero_copy: Self { how, ..*self },
+            memory: ManuallyDrop::new(memory),
+            sends,
+        };
+        let thread = socket.try_clone().and_then(|socket| {
+            thread::Builder::new()
+                .name("sent-memory".to_owned())
+                .spawn(move || remains.wait(&socket))
+        });
+        if let Err(error) = thread {
+            tracing::warn!(%error, sends, "nobody can wait for memory that was being sent; it is lost");
         }
     }
 
@@ -221,10 +245,38 @@ impl ZeroCopy {
                 let fds = &mut [PollFd::new(socket, PollFlags::empty())];
                 if poll(fds, Some(&STEP)).is_err() || !fds[0].revents().is_empty() {
                     // A hang-up is reported without end; do not spin on it.
-                    std::thread::sleep(Duration::from_micros(200));
+                    thread::sleep(Duration::from_micros(200));
                 }
             }
         }
+    }
+}
+
+/// What a connection that was given up has left in the kernel. It is free when the kernel says so, and never used again
+/// if it does not.
+struct Remains {
+    zero_copy: ZeroCopy,
+    memory: ManuallyDrop<Vec<Data>>,
+    sends: usize,
+}
+
+impl Remains {
+    fn wait(mut self, socket: &OwnedFd) {
+        let give_up = Instant::now() + REMAINS_WAIT;
+        while self.sends > 0 {
+            if Instant::now() >= give_up {
+                tracing::warn!(
+                    sends = self.sends,
+                    "the kernel does not let go of memory that was being sent; it is left alone for good"
+                );
+                return;
+            }
+            thread::sleep(REMAINS_PAUSE);
+            let sends = &mut self.sends;
+            let unpin = |_| *sends = sends.saturating_sub(1);
+            self.zero_copy.take_notifications(socket, false, unpin);
+        }
+        drop(ManuallyDrop::into_inner(self.memory));
     }
 }
 
