@@ -97,8 +97,10 @@ fn work_is_spread_over_paths_and_goes_on_with_those_that_are_left() {
             for round in 0..4 {
                 load.wait_for(50);
                 proxies[round % 2].break_all(How::Reset);
-                until("it is back", || {
-                    volume.state().paths.iter().all(|path| path.in_use)
+                until("it was lost and is back", || {
+                    let state = volume.state();
+                    state.counters.losses == round as u64 + 1
+                        && state.paths.iter().all(|path| path.in_use)
                 });
             }
             load.wait_for(50);

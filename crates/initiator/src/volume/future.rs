@@ -17,7 +17,13 @@ pub(super) struct Pending {
     answer: Arc<Answer>,
     /// The volume, when the operation is in a queue that somebody has to poll.
     polls: Option<Arc<Shared>>,
+    /// How often that has brought nothing.
+    fruitless_polls: u32,
 }
+
+/// After so many polls that brought nothing somebody else may have the core in between: on a busy machine it may
+/// be the one who has the answer to give.
+const POLLS_IN_A_ROW: u32 = 50;
 
 /// Where its completion goes.
 #[derive(Default)]
@@ -61,6 +67,7 @@ impl Pending {
         Self {
             answer,
             polls: (polled && shared.settings.queues.poll > 0).then(|| shared.clone()),
+            fruitless_polls: 0,
         }
     }
 }
@@ -68,18 +75,24 @@ impl Pending {
 impl Future for Pending {
     type Output = Completion;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
-        let polls = self
-            .polls
-            .as_ref()
-            .is_some_and(|shared| poll_queues(shared).is_some());
-        let mut awaited = lock(&self.answer.0);
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
+        let found = self.polls.as_ref().and_then(poll_queues);
+        let this = &mut *self;
+        let mut awaited = lock(&this.answer.0);
         if let Some(completion) = awaited.completion.take() {
             return Poll::Ready(completion);
         }
-        if polls {
+        if let Some(completed) = found {
             // Nobody else looks: come back at once.
             context.waker().wake_by_ref();
+            drop(awaited);
+            if completed > 0 {
+                this.fruitless_polls = 0;
+            } else if this.fruitless_polls < POLLS_IN_A_ROW {
+                this.fruitless_polls += 1;
+            } else {
+                thread::yield_now();
+            }
         } else if !awaited
             .waker
             .as_ref()
