@@ -562,7 +562,7 @@ fn memory_that_the_kernel_lets_go_of_late_is_free_then() {
     queue.submit(write(LARGE), shared, 1).unwrap();
     queue.send().unwrap();
     let slot = peer.take().0.slot;
-    peer.send(b'r', slot, 0, LARGE as u32);
+    peer.send(b'r', slot, 0, u32::try_from(LARGE).unwrap());
     while queue.table.pinned() == 0 {
         queue.receive(&mut Vec::new()).unwrap();
         queue.send().unwrap();
