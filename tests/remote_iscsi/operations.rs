@@ -97,7 +97,7 @@ fn zeros_with_force_unit_access_are_followed_by_a_flush() {
     assert!(rig.attachment.info.write_cache);
     let zeroes = |number: u64| Operation::WriteZeroes {
         extent: extent(number * 32, 16),
-        may_unmap: number % 2 == 0,
+        may_unmap: number.is_multiple_of(2),
         fua: true,
     };
     // More than there are slots.

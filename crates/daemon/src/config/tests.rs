@@ -63,13 +63,22 @@ fn a_remote_volume_of_the_file_is_understood() {
 #[test]
 fn mistakes_of_a_remote_volume_have_a_place_and_show_no_password() {
     let bad_lun = assemble(&remote("iscsi://ann%hush-hush@h/iqn.2026-11.x:y/x", "")).unwrap_err();
-    assert!(bad_lun.starts_with("/etc/longshore/x.toml:4:7: LUN \"x\""), "{bad_lun}");
+    assert!(
+        bad_lun.starts_with("/etc/longshore/x.toml:4:7: LUN \"x\""),
+        "{bad_lun}"
+    );
     assert!(!bad_lun.contains("hush"), "{bad_lun}");
     let fine = "iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0";
     let too_many = assemble(&remote(fine, "queues = 65\n")).unwrap_err();
-    assert!(too_many.starts_with("/etc/longshore/x.toml:5:10: `65` is not"), "{too_many}");
+    assert!(
+        too_many.starts_with("/etc/longshore/x.toml:5:10: `65` is not"),
+        "{too_many}"
+    );
     let misspelt = assemble(&remote(fine, "giveup = 3\n")).unwrap_err();
-    assert!(misspelt.contains("unknown field `giveup`, expected"), "{misspelt}");
+    assert!(
+        misspelt.contains("unknown field `giveup`, expected"),
+        "{misspelt}"
+    );
     assert!(!misspelt.contains("hush"), "{misspelt}");
     // A problem of the same line as the password, and one whose line is the password's own.
     for line in [
@@ -79,7 +88,10 @@ fn mistakes_of_a_remote_volume_have_a_place_and_show_no_password() {
     ] {
         let text = format!("[[volume]]\nname = \"r\"\n{line}\n");
         let error = file(&text).unwrap_err();
-        assert!(error.contains("x.toml:3:") && !error.contains("hush"), "{error}");
+        assert!(
+            error.contains("x.toml:3:") && !error.contains("hush"),
+            "{error}"
+        );
     }
 }
 
@@ -87,7 +99,9 @@ fn mistakes_of_a_remote_volume_have_a_place_and_show_no_password() {
 fn a_password_on_the_command_line_is_worth_a_warning() {
     let with = |url: &str| {
         let volume = format!("r,backend=iscsi,url={url}");
-        Config::assemble(None, arguments(&[&volume], &[])).unwrap().warnings
+        Config::assemble(None, arguments(&[&volume], &[]))
+            .unwrap()
+            .warnings
     };
     assert_eq!(with("iscsi://ann@h/iqn.2026-11.x:y/0"), []);
     let warnings = with("iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0");

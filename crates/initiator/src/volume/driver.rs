@@ -153,8 +153,13 @@ impl Driver {
         }
         for event in events.drain(..) {
             match event {
-                Event::Socket { token, .. } => match self.address_of(token) {
-                    Some(TokenOwner::Lane(address)) => self.mark_ready(address),
+                Event::Socket { token, readiness } => match self.address_of(token) {
+                    Some(TokenOwner::Lane(address)) => {
+                        if readiness.is_hang_up() {
+                            self.shared.lane(address).hang_up();
+                        }
+                        self.mark_ready(address);
+                    }
                     Some(TokenOwner::Control(path)) => {
                         if let Some(manager) = &mut self.manager {
                             manager.drive_control(path, now);

@@ -63,6 +63,9 @@ struct Attached {
     generation: u64,
     /// It failed, and waits for the driver to take it down.
     lost: bool,
+    /// The engine has told of a hang-up, which it does once: the end of the stream may lie behind what has come, so that
+    /// a short receive proves nothing.
+    hung_up: bool,
     /// When the peer was last heard, and asked for a sign of life since, in milliseconds of the volume's clock.
     heard_ms: u64,
     asked_ms: Option<u64>,
@@ -340,6 +343,7 @@ impl Lane {
             limits,
             generation,
             lost: false,
+            hung_up: false,
             heard_ms: now_ms,
             asked_ms: None,
             closed_since_ms: None,
@@ -358,6 +362,14 @@ impl Lane {
         drop(state);
         self.attend(shared);
         result
+    }
+
+    /// The engine says that the peer sends no more, or that the connection failed: whoever serves the lane next receives
+    /// until nothing is left.
+    pub(super) fn hang_up(&self) {
+        if let Some(attached) = &mut lock(&self.state).queue {
+            attached.hung_up = true;
+        }
     }
 
     /// Its queue cannot be used.
@@ -499,7 +511,8 @@ impl State {
                         attached.heard_ms = shared.now_ms();
                         attached.asked_ms = None;
                     }
-                    more
+                    attached.hung_up &= heard;
+                    more || attached.hung_up
                 }
                 Err(lost) => {
                     attached.fail(Loss::Lost(lost), outcome);

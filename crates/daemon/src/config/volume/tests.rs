@@ -89,11 +89,23 @@ fn each_way_to_misspell_has_its_own_message() {
             "backend `rbd` is not available in this version",
         ),
         ("d,backend=nvmetcp", "did you mean `nvme-tcp`?"),
-        ("d,url=http://h/x/0", "starts with neither iscsi:// nor nvme+tcp://"),
-        ("d,url=iscsi://h/iqn.2026-11.x:y", "number of the volume is missing"),
+        (
+            "d,url=http://h/x/0",
+            "starts with neither iscsi:// nor nvme+tcp://",
+        ),
+        (
+            "d,url=iscsi://h/iqn.2026-11.x:y",
+            "number of the volume is missing",
+        ),
         ("d,url=iscsi://h/iqn.2026-11.x:y/16384", "0 to 16383"),
-        ("d,queues=0", "`0` is not a number of connections; it is 1 to 64"),
-        ("d,depth=5000", "`5000` is not a number of commands; it is 1 to 4096"),
+        (
+            "d,queues=0",
+            "`0` is not a number of connections; it is 1 to 64",
+        ),
+        (
+            "d,depth=5000",
+            "`5000` is not a number of commands; it is 1 to 4096",
+        ),
         ("d,give-up=soon", "`soon` is not a duration"),
         ("d,initiator-name=me", "`me` is not an iSCSI name"),
         ("d,host-nqn=me", "`me` is not an NVMe qualified name"),
@@ -115,14 +127,21 @@ fn a_remote_volume_has_everything_the_initiator_wants_to_know() {
     assert_eq!(iscsi.backend, BackendKind::Iscsi);
     let remote = &iscsi.remote;
     let url = remote.url.as_ref().expect("a URL").to_string();
-    assert_eq!(url, "iscsi://ann@h:3261/iqn.2026-11.x:y/3?data_digest=crc32c");
+    assert_eq!(
+        url,
+        "iscsi://ann@h:3261/iqn.2026-11.x:y/3?data_digest=crc32c"
+    );
     assert_eq!(remote.secret_file, Some("/etc/s".into()));
-    assert_eq!(remote.initiator_name.as_ref().map(|name| name.as_str()), Some("iqn.2026-11.x:me"));
+    assert_eq!(
+        remote.initiator_name.as_ref().map(|name| name.as_str()),
+        Some("iqn.2026-11.x:me")
+    );
     assert_eq!((remote.queues, remote.depth), (Some(2), Some(64)));
     assert_eq!(remote.give_up, Some(std::time::Duration::from_secs(30)));
     assert_eq!(remote.block_size, Some(4096));
 
-    let nvme = volume("r,backend=nvme-tcp,url=nvme+tcp://h/nqn.2026-11.x:y/1,host-nqn=nqn.2026-11.x:me");
+    let nvme =
+        volume("r,backend=nvme-tcp,url=nvme+tcp://h/nqn.2026-11.x:y/1,host-nqn=nqn.2026-11.x:me");
     assert_eq!(nvme.backend, BackendKind::NvmeTcp);
     assert!(nvme.remote.host_nqn.is_some() && nvme.remote.block_size.is_none());
 }
