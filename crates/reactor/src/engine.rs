@@ -280,6 +280,8 @@ pub enum EngineError {
 pub struct Engine {
     inner: Inner,
     refusal: Option<IoUringRefusal>,
+    /// What is to be called at the next wait.
+    turn_ends: Vec<fn()>,
 }
 
 #[derive(Debug)]
@@ -310,6 +312,7 @@ impl Engine {
             Ok(Self {
                 inner: Inner::Epoll(Box::new(engine)),
                 refusal,
+                turn_ends: Vec::new(),
             })
         };
         if choice == EngineChoice::Epoll {
@@ -319,6 +322,7 @@ impl Engine {
             Ok(engine) => Ok(Self {
                 inner: Inner::IoUring(Box::new(engine)),
                 refusal: None,
+                turn_ends: Vec::new(),
             }),
             Err(refusal) if choice == EngineChoice::Auto => epoll(waker, Some(refusal)),
             Err(refusal) => Err(EngineError::IoUring(refusal)),
@@ -364,8 +368,15 @@ impl Engine {
     /// It may return early without events (a signal came). It does not sleep while [`Waker::wake`]
     /// has been called and not been reported.
     pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        self.end_turn();
         let timeout = timeout.map(|timeout| timeout.min(TIMEOUT_MAX));
         either!(&mut self.inner, engine => engine.wait(timeout, events))
+    }
+
+    fn end_turn(&mut self) {
+        for call in self.turn_ends.drain(..) {
+            call();
+        }
     }
 
     /// File operations submitted, and operations delegated, that are not yet reported as complete.
@@ -388,5 +399,16 @@ impl Storage for Engine {
 
     fn delegate(&mut self, tag: StorageTag) -> Delegated {
         either!(&mut self.inner, engine => engine.delegate(tag))
+    }
+
+    fn at_turn_end(&mut self, call: fn()) {
+        self.turn_ends.push(call);
+    }
+}
+
+impl Drop for Engine {
+    /// There is no next wait, and the last turn ends here.
+    fn drop(&mut self) {
+        self.end_turn();
     }
 }

@@ -130,6 +130,12 @@ pub trait Storage {
     /// Takes note of an operation that somebody else carries out. It counts as in flight until
     /// [`Delegated::complete`] has been called, or the value has been dropped.
     fn delegate(&mut self, tag: StorageTag) -> Delegated;
+
+    /// Has `call` run when the present turn is over, before anybody sleeps: what is delegated piece by piece can then
+    /// be sent as one. Storage that knows no turns calls at once.
+    fn at_turn_end(&mut self, call: fn()) {
+        call();
+    }
 }
 
 /// Takes completions in, on any thread. What stands behind a [`Delegated`].

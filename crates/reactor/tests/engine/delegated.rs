@@ -1,5 +1,6 @@
 //! Operations that somebody else carries out.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;
@@ -128,6 +129,26 @@ on_both_engines! {
         assert!(start.elapsed() < Duration::from_secs(5), "waits no longer than it takes");
         assert_eq!(Arc::strong_count(&buffer), 1, "the operation is still under way");
         other.join().unwrap();
+    }
+
+    fn what_is_to_happen_at_the_end_of_a_turn_happens_once_before_the_next_wait(rig) {
+        thread_local! {
+            static CALLS: Cell<u32> = const { Cell::new(0) };
+        }
+        fn call() {
+            CALLS.set(CALLS.get() + 1);
+        }
+        let mut engine = rig.resized(EngineConfig::default()).engine;
+        engine.at_turn_end(call);
+        engine.at_turn_end(call);
+        assert_eq!(CALLS.get(), 0, "the turn goes on");
+        engine.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        assert_eq!(CALLS.get(), 2);
+        engine.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        assert_eq!(CALLS.get(), 2);
+        engine.at_turn_end(call);
+        drop(engine);
+        assert_eq!(CALLS.get(), 3, "the last turn ends with the engine");
     }
 
     fn idle_engine_with_a_delegated_operation_sleeps(rig) {

@@ -270,6 +270,10 @@ impl Storage for EngineStorage {
     fn delegate(&mut self, tag: StorageTag) -> Delegated {
         self.engine.delegate(tag)
     }
+
+    fn at_turn_end(&mut self, call: fn()) {
+        self.engine.at_turn_end(call);
+    }
 }
 
 impl CompletionSource for EngineStorage {

@@ -99,7 +99,7 @@ impl std::fmt::Debug for RemoteBackend {
 }
 
 impl RemoteBackend {
-    /// Counters and paths, for those who look.
+    /// What is behind it: its paths and counters, for those who look.
     #[must_use]
     pub fn remote(&self) -> &RemoteVolume {
         &self.remote
@@ -170,6 +170,7 @@ impl RemoteBackend {
         request: &Request,
         storage: &mut dyn Storage,
     ) -> Progress {
+        relay::hold_sends(storage);
         let tag = self.relay.enter(storage.delegate(request.tag));
         self.remote.submit(operation, data, self.relay.clone(), tag);
         Progress::Pending

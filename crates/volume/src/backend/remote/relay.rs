@@ -4,7 +4,7 @@
 //! in lanes, one for each of a few reactors, so that a lock is shared by a reactor and the initiator's
 //! threads, for as long as it takes to put something into a vector or out of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use longshore_block::media::{BlockCount, ExtentState};
 use longshore_initiator::error::Failure;
 use longshore_initiator::operation::{Completion, Done};
-use longshore_initiator::volume::Completer;
-use longshore_reactor::storage::Delegated;
+use longshore_initiator::volume::{Completer, Cork};
+use longshore_reactor::storage::{Delegated, Storage};
 
 /// A power of two.
 const LANES: usize = 16;
@@ -81,6 +81,26 @@ impl Completer for Relay {
         };
         delegated.complete(result, completion.data.into_buffer());
     }
+}
+
+/// Holds the sends of this thread back until the turn of `storage` ends, so that what a turn submits leaves with one
+/// system call for each connection.
+pub(super) fn hold_sends(storage: &mut dyn Storage) {
+    CORK.with_borrow_mut(|cork| {
+        if cork.is_none() {
+            *cork = Some(Cork::new());
+        }
+    });
+    // Each time, as it may be the turn of another storage than last time. It costs next to nothing.
+    storage.at_turn_end(release_sends);
+}
+
+thread_local! {
+    static CORK: RefCell<Option<Cork>> = const { RefCell::new(None) };
+}
+
+fn release_sends() {
+    drop(CORK.take());
 }
 
 /// The lane of this thread.
