@@ -1,5 +1,8 @@
 //! What is written through A lies on B.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use longshore_initiator::volume::block_on;
 use longshore_tests::scratch::Scratch;
 
@@ -66,7 +69,7 @@ fn zeroing_unmapping_and_extents_reach_the_remote_volume() {
             client.write(0, &pattern(0, all, 1), false).unwrap();
             let info = client.0.info();
             assert!(info.unmap && info.write_cache, "{info:?}");
-            block_on(client.0.write_zeroes(1 << 20, 1 << 20, false, false)).unwrap();
+            block_on(client.0.write_zeroes(1 << 20, 1 << 20, false, true)).unwrap();
             block_on(client.0.unmap(4 << 20, 2 << 20)).unwrap();
             client.flush().unwrap();
             let mut expected = pattern(0, all, 1);
@@ -122,5 +125,33 @@ fn the_volume_keeps_its_identity_over_a_restart_of_a() {
         let a = over(&b, behind, "").start().unwrap();
         assert_eq!(names(&a), before);
         assert_ne!(before, names(&b), "A's volume is not mistaken for B's");
+    }
+}
+
+#[test]
+fn a_remote_volume_that_grew_is_taken_up_at_sighup() {
+    for behind in BOTH {
+        let scratch = Scratch::new("re-export");
+        let path = scratch.join("disk");
+        let file = format!("f,backend=file,path={},size={SIZE}", path.display());
+        let b = serving(&file).start().unwrap();
+        let a = over(&b, behind, "").start().unwrap();
+        let client = Client::new(&a, behind);
+        client.write(0, &pattern(0, 4096, 1), false).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(2 * SIZE).unwrap();
+        b.reload().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Client::new(&a, behind).size() != 2 * SIZE {
+            assert!(Instant::now() < deadline, "{behind:?}: {}", a.log());
+            // What brings the news over iSCSI is a command.
+            client.read(0, 4096).unwrap();
+            thread::sleep(Duration::from_millis(200));
+            a.reload().unwrap();
+        }
+        let client = Client::new(&a, behind);
+        let bytes = pattern(2 * SIZE - 4096, 4096, 2);
+        client.write(2 * SIZE - 4096, &bytes, true).unwrap();
+        assert!(std::fs::read(&path).unwrap().ends_with(&bytes));
     }
 }

@@ -48,7 +48,7 @@ fn a_volume_of_tgt_is_offered_over_both_protocols() {
             1 << 20,
             1 << 20,
             false,
-            false,
+            true,
         ));
         zeroed.unwrap();
         assert!(
