@@ -1,6 +1,6 @@
 //! From a portal to a session: what is offered, redirections, and refusals with what to do about them.
 
-use longshore_iscsi::chap::{ChapAccount, Secret};
+use longshore_iscsi::chap::{ChapAccount, ChapAlgorithm, Secret};
 use longshore_iscsi::initiator::login::{ChapCredentials, LoginConfig, LoginError, Offer};
 use longshore_iscsi::keys::Key;
 use longshore_iscsi::name::IscsiName;
@@ -125,7 +125,8 @@ fn log_in(
     config.preferences.header_digest = options.header_digest.policy();
     config.preferences.data_digest = options.data_digest.policy();
     let mut portal = portal.clone();
-    for redirections in 0..=options.iscsi.redirections_max {
+    let mut redirections = 0;
+    loop {
         let (stream, address) = connect(&portal, options.timeouts.connect)?;
         let error =
             match Session::log_in(&portal, address, stream, config.clone(), commands, options) {
@@ -137,11 +138,39 @@ fn log_in(
             Some(next) if redirections < options.iscsi.redirections_max => {
                 tracing::debug!(from = %portal, to = %next, "the target has moved");
                 portal = next;
+                redirections += 1;
+            }
+            None if may_mean_another_hash(&error) && offer_less(&mut config) => {
+                tracing::debug!(%portal, "CHAP is tried once more without SHA-256");
             }
             _ => return Err(explain(portal, &error, options, wanted)),
         }
     }
-    unreachable!("the last round ends in any case")
+}
+
+/// Whether the target may have taken the number of a hash for that of another. tgt 1.0.85 chooses 7, means SHA-1 by it, and
+/// calls a response of SHA-256 an error of the initiator's, for it is too long.
+fn may_mean_another_hash(error: &LoginError) -> bool {
+    matches!(error, LoginError::Refused { status, .. } if *status == LoginStatus::INITIATOR_ERROR)
+}
+
+/// Leaves SHA-256 out of what is offered for CHAP; false when there is no CHAP, or that was done already. Who could
+/// force this refusal can choose the weakest hash of the first offer as well.
+fn offer_less(config: &mut LoginConfig) -> bool {
+    let chap = config
+        .security
+        .as_mut()
+        .and_then(|offer| offer.chap.as_mut());
+    match chap {
+        Some(chap) if chap.algorithms.is_empty() => {
+            let others = ChapAlgorithm::ALL.into_iter();
+            chap.algorithms = others
+                .filter(|hash| *hash != ChapAlgorithm::Sha256)
+                .collect();
+            true
+        }
+        _ => false,
+    }
 }
 
 /// Where to instead.
@@ -256,5 +285,52 @@ fn not_found(portal: HostPort, options: &Options, wanted: Option<&Wanted<'_>>) -
             .map(|target| target.name.as_str().to_owned())
             .collect(),
         portal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(own: Option<ChapAccount>) -> LoginConfig {
+        let [initiator, target] = [
+            "iqn.2026-11.local.longshore:a",
+            "iqn.2026-11.local.longshore:b",
+        ]
+        .map(|name| name.parse().expect("a name"));
+        let mut config = LoginConfig::normal(initiator, target, super::super::fresh_isid());
+        let credentials = Credentials { own, target: None };
+        config.security = Some(
+            credentials
+                .offer()
+                .expect("nobody has to prove itself to us"),
+        );
+        config
+    }
+
+    #[test]
+    fn a_target_that_takes_sha256_for_another_hash_is_asked_once_more_without_it() {
+        let mut config = config(Some(ChapAccount {
+            name: "alice".to_owned(),
+            secret: Secret::from("a secret of alice"),
+        }));
+        assert!(offer_less(&mut config));
+        let chap = config
+            .security
+            .as_ref()
+            .and_then(|offer| offer.chap.as_ref());
+        let hashes = &chap.expect("there is CHAP").algorithms;
+        let others = [
+            ChapAlgorithm::Sha3_256,
+            ChapAlgorithm::Sha1,
+            ChapAlgorithm::Md5,
+        ];
+        assert_eq!(hashes[..], others);
+        assert!(!offer_less(&mut config));
+    }
+
+    #[test]
+    fn without_chap_there_is_nothing_to_leave_out() {
+        assert!(!offer_less(&mut config(None)));
     }
 }
