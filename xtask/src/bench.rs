@@ -9,6 +9,7 @@
 mod before;
 mod beside_tgt;
 mod instructions;
+pub mod load;
 pub mod page;
 pub mod point;
 mod protocols;
@@ -35,7 +36,8 @@ pub struct Plan {
     only: Option<String>,
     rounds: u64,
     seconds: String,
-    loadgen: PathBuf,
+    /// What makes the load: this server's program.
+    client: PathBuf,
 }
 
 /// `cargo xtask bench`.
@@ -57,10 +59,10 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             .unwrap_or(if quick { 1 } else { usual_rounds })
             .max(1),
         seconds: seconds.unwrap_or_else(|| if quick { "0.1" } else { "1" }.to_owned()),
-        loadgen: PathBuf::new(),
+        client: PathBuf::new(),
     };
     arguments.finish()?;
-    plan.loadgen = workspace::build_release("longshore-loadgen", "longshore-loadgen")?;
+    plan.client = workspace::server_program()?;
     let measured = match before {
         Some(program) => before::run(&plan, &program, label)?,
         None => beside_tgt::run(&plan)? + protocols::run(&plan)?,

@@ -89,18 +89,13 @@ fn total(plan: &Plan, point: Point, ours: &Ours<'_>, operations: u64) -> Result<
         ..*ours
     };
     let portal = free_port();
-    let count = operations.to_string();
+    let count = format!("--operations {operations}");
     awake(portal, || -> Result<()> {
         let server: Server = counted.builder()?.iscsi_at(portal, "").start()?;
         if point.backend == Backend::Memory {
             fill(plan, &server)?;
         }
-        load(
-            plan,
-            point,
-            &url(&server, point.protocol),
-            &[("--operations", &count)],
-        )?;
+        load(plan, point, &url(&server, point.protocol), &count)?;
         server.stop(END_LIMIT)?;
         Ok(())
     })

@@ -1,15 +1,11 @@
 //! One comparison: the load goes to one side and the other by turns.
 
-use std::collections::BTreeMap;
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 
 use super::Plan;
+use super::load::{Report, bench, words};
 use super::point::Point;
-use super::server::{CLIENT_CORE, SPAN, pinned};
-use crate::command::run_checked;
+use super::server::SPAN;
 
 /// One side of a comparison: a volume of a running server.
 pub struct Side {
@@ -80,53 +76,29 @@ pub fn measure(plan: &Plan, point: Point, sides: [&Side; 2]) -> Result<Row> {
 }
 
 fn sample(plan: &Plan, point: Point, side: &Side) -> Result<Sample> {
-    let seconds = ("--seconds", plan.seconds.as_str());
-    let pid = side.pid.to_string();
-    let output = load(plan, point, &side.url, &[seconds, ("--pid", pid.as_str())])
+    let options = format!("--time {}s --server-pid {}", plan.seconds, side.pid);
+    let report = load(plan, point, &side.url, &options)
         .with_context(|| format!("{} on {}", point.name(), side.name))?;
-    let values = parse(&output)?;
-    let value = |name: &str| {
-        let value = values.get(name).copied();
-        value.with_context(|| format!("the load generator did not report {name}"))
-    };
     Ok(Sample {
-        iops: value("iops")?,
-        cpu_us: value("server_cpu_us_per_operation")?,
-        p99_us: value("p99_us")?,
+        iops: report.number("/iops")?,
+        cpu_us: report.number("/server_cpu_us_per_op")?,
+        p99_us: report.number("/latency_ns/p99")? / 1e3,
     })
 }
 
-/// Runs the load generator; what it printed.
-pub fn load(plan: &Plan, point: Point, url: &str, options: &[(&str, &str)]) -> Result<String> {
-    let mut words = pinned(CLIENT_CORE);
-    words.push(plan.loadgen.display().to_string());
-    let (size, depth) = (point.size.to_string(), point.depth.to_string());
-    let span = SPAN.to_string();
-    let of_point = [
-        ("--url", url),
-        ("--operation", point.operation),
-        ("--size", &size),
-        ("--depth", &depth),
-        ("--span", &span),
-    ];
-    for (name, value) in of_point.iter().chain(options) {
-        words.extend([*name, *value].map(str::to_owned));
-    }
-    let mut command = Command::new(&words[0]);
-    run_checked(command.args(&words[1..]), Duration::from_secs(60))
-}
-
-/// Reads `name=value` pairs.
-fn parse(line: &str) -> Result<BTreeMap<String, f64>> {
-    line.split_whitespace()
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').with_context(|| format!("{pair:?}"))?;
-            Ok((
-                name.to_owned(),
-                value.parse().with_context(|| pair.to_owned())?,
-            ))
-        })
-        .collect()
+/// Runs the load of a point: random places, unless `options` say otherwise.
+pub fn load(plan: &Plan, point: Point, url: &str, options: &str) -> Result<Report> {
+    let order = if options.contains("--rw ") {
+        String::new()
+    } else {
+        format!("--rw rand{}", point.operation)
+    };
+    // Without flow control of NVMe submission queues reads end with their data.
+    let all = format!(
+        "--bs {} --iodepth {} --span {SPAN} --flow-control off {order} {options}",
+        point.size, point.depth
+    );
+    bench(&plan.client, url, &words(&all))
 }
 
 impl Row {
@@ -229,12 +201,5 @@ mod tests {
             last,
             "| null | read 4 KiB | 32 | 300 | 100 | 3.00 | 1.00 | 1.00 | 1.0 | 9 | 9 | 0 % |"
         );
-    }
-
-    #[test]
-    fn the_line_of_the_load_generator_is_taken_apart() {
-        let values = parse("iops=10 p99_us=1.5\n").unwrap();
-        assert_eq!(values["p99_us"].to_string(), "1.5");
-        assert!(parse("nonsense").is_err());
     }
 }

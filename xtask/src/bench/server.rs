@@ -87,8 +87,7 @@ pub fn fill(plan: &Plan, server: &Server) -> Result<()> {
         size: 65_536,
         depth: 8,
     };
-    let count = (SPAN / u64::from(point.size)).to_string();
-    let options = [("--order", "sequential"), ("--operations", &count)];
+    let options = format!("--rw write --size {SPAN}");
     load(plan, point, &url(server, Protocol::Iscsi), &options).map(drop)
 }
 

@@ -1,0 +1,41 @@
+//! Runs of `longshore bench`, and what they report.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::server::{CLIENT_CORE, pinned};
+use crate::command::run_checked;
+
+/// What one run reported.
+pub struct Report(Value);
+
+impl Report {
+    /// A number, by its place, such as `/latency_ns/p99`.
+    pub fn number(&self, place: &str) -> Result<f64> {
+        let value = self.0.pointer(place).and_then(Value::as_f64);
+        value.with_context(|| format!("longshore bench did not report {place}"))
+    }
+}
+
+/// One run against `url`, on the client's processor.
+pub fn bench(program: &Path, url: &str, options: &[String]) -> Result<Report> {
+    let mut words = pinned(CLIENT_CORE);
+    words.extend([program.display().to_string(), "bench".to_owned()]);
+    words.push(url.to_owned());
+    words.extend(["--output", "json"].map(str::to_owned));
+    words.extend_from_slice(options);
+    let mut command = Command::new(&words[0]);
+    let output = run_checked(command.args(&words[1..]), Duration::from_secs(120))?;
+    Ok(Report(
+        serde_json::from_str(&output).context("longshore bench did not print JSON")?,
+    ))
+}
+
+/// `words`, each as a string of its own.
+pub fn words(words: &str) -> Vec<String> {
+    words.split_whitespace().map(str::to_owned).collect()
+}
