@@ -17,6 +17,16 @@ const WIDTH: u32 = 900;
 const PANEL_HEIGHT: u32 = 450;
 const FONT: &str = "sans-serif";
 
+/// Those of Okabe and Ito, which most people can tell apart, without the two that are pale on white.
+const COLOURS: [(u8, u8, u8); 6] = [
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (86, 180, 233),
+    (0, 0, 0),
+];
+
 /// Why there is no picture.
 #[derive(Debug, thiserror::Error)]
 pub enum PlotError {
@@ -228,7 +238,8 @@ impl Panel {
             .draw()
             .map_err(drawing)?;
         for line in &self.lines {
-            let colour = Palette99::pick(line.colour).to_rgba();
+            let (red, green, blue) = COLOURS[line.colour % COLOURS.len()];
+            let colour = RGBColor(red, green, blue).to_rgba();
             let points = || line.points.iter().copied();
             if line.dashed {
                 let dashed = DashedLineSeries::new(points(), 6, 4, colour.into());
