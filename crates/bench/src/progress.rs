@@ -90,7 +90,6 @@ impl Watch for Terminal {
             .is_some_and(|last| last.phase != progress.phase || last.elapsed > progress.elapsed);
         if long_ago || other {
             self.bar.set_message(self.line(&progress));
-            self.bar.tick();
             self.last = Some(progress);
         }
     }

@@ -73,7 +73,11 @@ impl LoadQueue for AnyQueue {
 
     #[inline]
     fn receive(&mut self, completions: &mut Vec<Completion>) -> Result<bool, Lost> {
-        Self::receive(self, completions).map(|received| received.bytes > 0)
+        let received = Self::receive(self, completions)?;
+        if self.has_notices() {
+            forget_notices(self);
+        }
+        Ok(received.bytes > 0)
     }
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
@@ -87,4 +91,10 @@ impl LoadQueue for AnyQueue {
     fn counters(&self) -> QueueCounters {
         *Self::counters(self)
     }
+}
+
+/// What a server tells on its own does not change the load; if it ends the connection, that shows.
+#[cold]
+fn forget_notices(queue: &mut AnyQueue) {
+    queue.take_notices(&mut Vec::new());
 }

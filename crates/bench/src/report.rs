@@ -521,7 +521,7 @@ pub fn problems(result: &PointResult) -> Vec<String> {
     }
     if let Some(lost) = &result.lost {
         lines.push(format!(
-            "the connection was lost: {lost}; {} operations had been done, {} were under way",
+            "the connection was lost: {lost}; {} operations had been measured, {} were under way",
             result.operations, result.unanswered
         ));
     } else if result.unanswered > 0 {

@@ -47,9 +47,9 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
 
-    /// Workload: randread, randwrite, read, write, randrw, rw [default: randread]
+    /// Workload: randread, read; or randwrite, write, randrw, rw, which DESTROY data [default: randread]
     ///
-    /// All but randread and read DESTROY what the volume holds, within --offset and --span.
+    /// What the volume holds within --offset and --span is overwritten, without asking.
     #[arg(
         long,
         visible_alias = "readwrite",

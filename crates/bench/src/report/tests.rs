@@ -191,7 +191,7 @@ fn what_went_wrong_is_told_line_by_line() {
             "and 2 more blocks",
             "write: no space (2 times)",
             "the connection was lost: the server has closed the connection; 200000 operations had \
-             been done, 4 were under way",
+             been measured, 4 were under way",
         ]
     );
     assert!(

@@ -232,7 +232,7 @@ fn a_server_that_goes_away_is_told_with_what_was_done() {
         assert_eq!(run.end(), 1);
         let error = desk.text("stderr");
         assert!(error.contains("the connection was lost"), "{error}");
-        assert!(error.contains("operations had been done"), "{error}");
+        assert!(error.contains("operations had been measured"), "{error}");
         let json: Value = serde_json::from_str(&desk.text("stdout")).unwrap();
         assert!(json["lost"].is_string());
         assert!(number(&json, "/operations") > 0.0);
