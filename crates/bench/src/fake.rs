@@ -38,6 +38,8 @@ pub struct FakeVolume {
     plant: Option<Plant>,
     /// The fault comes when so many operations of its kind have gone well.
     after: u32,
+    /// Reads that came without memory.
+    pub without_memory: u32,
     /// Former contents of the block that goes stale.
     former: Option<(usize, Vec<u8>)>,
 }
@@ -49,6 +51,7 @@ impl FakeVolume {
             block_size,
             plant: None,
             after: 0,
+            without_memory: 0,
             former: None,
         }
     }
@@ -143,6 +146,7 @@ pub struct FakeQueue {
     depth: usize,
     waiting: VecDeque<(Operation, Data, u64)>,
     sent: usize,
+    submits: u32,
     /// Answers come so many at a time.
     batch: usize,
 }
@@ -154,6 +158,7 @@ impl FakeQueue {
             depth,
             waiting: VecDeque::new(),
             sent: 0,
+            submits: 0,
             batch: 3,
         }
     }
@@ -165,7 +170,9 @@ impl LoadQueue for FakeQueue {
     }
 
     fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused> {
-        if self.room() == 0 {
+        self.submits += 1;
+        // Now and then there is no room although there seemed to be.
+        if self.room() == 0 || self.submits.is_multiple_of(7) {
             return Err(Refused::Busy(data));
         }
         self.waiting.push_back((operation, data, tag));
@@ -194,6 +201,8 @@ impl LoadQueue for FakeQueue {
                 Operation::Read { extent } => {
                     if let Data::Buffer { .. } = data {
                         volume.read(extent, data.bytes_mut());
+                    } else {
+                        volume.without_memory += 1;
                     }
                     Ok(Done::Done)
                 }

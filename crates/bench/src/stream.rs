@@ -189,6 +189,17 @@ impl Stream {
         }
     }
 
+    /// Which of its thread's queues takes an operation.
+    #[inline]
+    #[must_use]
+    pub fn queue_for(&self, step: Step) -> usize {
+        if step.write {
+            self.write_queue
+        } else {
+            self.read_queue
+        }
+    }
+
     /// Nothing more to come.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {

@@ -297,25 +297,22 @@ impl<Q: LoadQueue> Worker<Q> {
             if stream.due_ns() > self.now_ns {
                 return false;
             }
-            let queue = if step.write {
-                stream.write_queue
-            } else {
-                stream.read_queue
-            };
+            let queue = stream.queue_for(step);
             if self.queues[queue].room() == 0 {
                 return false;
             }
-            if !self.submit(number, slot, queue, step) {
+            if !self.submit(number, slot, step) {
                 return false;
             }
         }
     }
 
-    fn submit(&mut self, number: usize, slot_number: u32, queue: usize, step: Step) -> bool {
+    fn submit(&mut self, number: usize, slot_number: u32, step: Step) -> bool {
         let index = usize::try_from(slot_number).expect("an index");
         let Some((step, data)) = self.data_for(number, index, step) else {
             return false;
         };
+        let queue = self.streams[number].queue_for(step);
         let operation = if step.write {
             Operation::Write {
                 extent: step.extent,
@@ -366,14 +363,14 @@ impl<Q: LoadQueue> Worker<Q> {
             return Some((step, place));
         };
         let mut buffer = slot.buffer.take().expect("verified operations have memory");
-        let length = |step: Step| usize::try_from(step.bytes).expect("an operation fits");
-        if !step.write {
-            verifier.begin_read(step.extent, &mut slot.low);
-            return Some((step, Data::buffer(buffer)));
-        }
         let mut step = step;
         for _ in 0..CLAIM_TRIES {
-            if verifier.begin_write(step.extent, &mut buffer[..length(step)]) {
+            if !step.write {
+                verifier.begin_read(step.extent, &mut slot.low);
+                return Some((step, Data::buffer(buffer)));
+            }
+            let length = usize::try_from(step.bytes).expect("an operation fits");
+            if verifier.begin_write(step.extent, &mut buffer[..length]) {
                 return Some((step, Data::buffer(buffer)));
             }
             let stream = &mut self.streams[number];
@@ -381,18 +378,17 @@ impl<Q: LoadQueue> Worker<Q> {
                 break;
             }
             stream.skip();
-            match stream.peek() {
-                Some(other) if other.write => step = other,
-                // The next turn reads it.
-                _ => break,
-            }
+            step = stream.peek().unwrap_or(step);
         }
         slot.buffer = Some(buffer);
         None
     }
 
     fn take_back(&mut self, index: usize, step: Step, data: Data) {
-        self.slots[index].buffer = data.into_buffer();
+        // Those that are not verified share what they write, and keep the memory of reads.
+        if let Some(buffer) = data.into_buffer() {
+            self.slots[index].buffer = Some(buffer);
+        }
         if let Some(verifier) = self.settings.verifier.as_ref().filter(|_| step.write) {
             verifier.ledger().release(step.extent);
         }

@@ -137,6 +137,14 @@ fn reads_and_writes_go_to_the_queues_they_are_mapped_to() {
 }
 
 #[test]
+fn reads_keep_their_memory_when_a_queue_takes_a_write_back() {
+    let bench = Bench::new(FakeVolume::new(256, 512));
+    let report = bench.run(vec![Bench::stream("randrw", "512", 16, 2_000)]);
+    assert_eq!(report.jobs[0].total().operations, 2_000);
+    assert_eq!(bench.volume.lock().unwrap().without_memory, 0);
+}
+
+#[test]
 fn a_warm_up_is_not_counted() {
     let bench = Bench::new(FakeVolume::new(256, 512));
     let stream = Bench::stream("randread", "512", 4, u64::MAX);
