@@ -63,7 +63,10 @@ fn stopping_a_is_not_held_up_by_a_b_that_is_gone() {
         for gone in ["killed", "stopped"] {
             let b = serving("m,backend=mem,size=1M").start().unwrap();
             // It would be waited for much longer.
-            let a = over(&b, behind, ",give-up=10m").start().unwrap();
+            let a = over(&b, behind, ",give-up=10m")
+                .config("[limits]\ndrain-timeout = \"4s\"\n")
+                .start()
+                .unwrap();
             let client = Client::new(&a, behind);
             client.write(0, &pattern(0, 4096, 1), false).unwrap();
             let stalled = b.process();

@@ -64,6 +64,8 @@ impl Client {
         let mut options = Options::default();
         // What takes longer at A than this is a failure of A, not of patience.
         options.timeouts.request = Duration::from_secs(60);
+        // Nobody waits for a server that the test has ended.
+        options.volume.close_wait = Duration::from_secs(1);
         Self(RemoteVolume::open(&url, &options).expect("the server is there"))
     }
 

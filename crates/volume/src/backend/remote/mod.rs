@@ -36,7 +36,7 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba};
 use longshore_initiator::error::Failure;
 use longshore_initiator::operation::{Data, Operation as RemoteOperation};
-use longshore_initiator::volume::RemoteVolume;
+use longshore_initiator::volume::{PathCondition, PathState, RemoteVolume};
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{FileCompletion, Storage};
 
@@ -482,6 +482,16 @@ impl Volume for RemoteBackend {
 impl Drop for RemoteBackend {
     /// Logs out. A peer that is away, or a connection that is being made, is not waited for.
     fn drop(&mut self) {
+        let is_up = |path: &PathState| {
+            !matches!(
+                path.condition,
+                PathCondition::Connecting | PathCondition::Down | PathCondition::Refused
+            )
+        };
+        if !self.remote.state().paths.iter().any(is_up) {
+            // There is nobody to say goodbye to.
+            return;
+        }
         let remote = self.remote.clone();
         let (closed, wait) = mpsc::channel::<()>();
         let closing = thread::Builder::new()
