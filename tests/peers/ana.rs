@@ -15,11 +15,10 @@ pub const FACTS: &[Fact] = &[
 ];
 
 /// NSID of the namespace in group 2.
-const NAMESPACE: u32 = 4;
+const NAMESPACE: u32 = 3;
 
 fn has_groups(peer: &Peer) -> bool {
-    // Once for both peers of nvmet, which are one server.
-    peer.maker == Maker::Nvmet && peer.name == "nvmet-block" && peer.control.is_some()
+    peer.maker == Maker::Nvmet && peer.control.is_some()
 }
 
 /// Sets the state of the group at one port; back to `optimized` when it goes away.
@@ -46,9 +45,7 @@ fn open(peer: &Peer) -> (Remote, Load, Model) {
         "nvme+tcp://{}/{}/{NAMESPACE}?portal={}",
         peer.portals[0], peer.target, peer.portals[1]
     );
-    let mut options = peer.options();
-    options.volume.settle = Duration::from_millis(200);
-    let remote = Remote::open(&url.parse().expect("a URL"), &options);
+    let remote = Remote::open(&url.parse().expect("a URL"), &peer.options());
     let mut load = Load::new(peer, 60, 8);
     load.blocks_max = 40;
     let model = Model::new(load.region.clone());

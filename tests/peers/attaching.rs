@@ -14,6 +14,9 @@ use crate::Fact;
 use crate::load::{Load, Queues};
 use crate::peer::{Maker, Peer, SECRET, TARGET_SECRET, TARGET_USER, USER};
 
+/// For a server to see that somebody has gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 pub const FACTS: &[Fact] = &[
     Fact::of_all("says_how_large_it_is_and_who_made_it", information),
     Fact::of_all("has_a_volume_with_blocks_of_4096_bytes", wide_blocks),
@@ -287,11 +290,21 @@ fn closed_subsystem(peer: &Peer) {
 
 fn again_and_again(peer: &Peer) {
     let times = if peer.maker.is_slow() { 20 } else { 100 };
+    let before = peer.holds();
     for time in 0..times {
         // Sometimes in order, sometimes by dropping everything.
         let attachment = attached(&peer.url(), &peer.options());
         if time % 2 == 0 {
             Queues::over(attachment).close();
         }
+    }
+    let begin = Instant::now();
+    while peer.holds() > before {
+        let left = peer.holds();
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "{left:?} where there were {before:?}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,5 +1,6 @@
 //! Data that is written reads back, however it travels.
 
+use longshore_initiator::attach::attach;
 use longshore_initiator::info::Protocol;
 use longshore_initiator::operation::{Data, Operation};
 use longshore_initiator::options::{DigestWish, Options, QueueMaps, ReceivePath, SendPath};
@@ -228,8 +229,12 @@ fn nvme_settings(peer: &Peer) {
     for (flow_control, hpda) in [(false, 0), (true, 3), (false, 31)] {
         let mut options = peer.options();
         options.nvme.flow_control = flow_control;
-        // nvmet refuses connections that want data aligned (6.1: "only hpda 0").
-        options.nvme.hpda = if peer.maker == Maker::Nvmet { 0 } else { hpda };
+        options.nvme.hpda = hpda;
+        if peer.maker == Maker::Nvmet && hpda > 0 {
+            // It has no alignment, and closes the connection.
+            assert!(attach(&peer.url(), &options).is_err());
+            options.nvme.hpda = 0;
+        }
         verified(peer, &options, &Load::new(peer, 150, 16));
     }
 }

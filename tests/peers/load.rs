@@ -236,22 +236,26 @@ pub struct Remote {
 /// Where completions go, each of which comes once.
 struct Inbox {
     sender: Mutex<Sender<Completion>>,
-    /// How often each tag was submitted and not completed yet.
-    open: Mutex<HashMap<u64, usize>>,
+    open: Mutex<Open>,
+}
+
+/// Operations without an end, by a number that none had before them, and the tags they are known by here.
+#[derive(Default)]
+struct Open {
+    tags: HashMap<u64, u64>,
+    last: u64,
 }
 
 impl Completer for Inbox {
-    fn complete(&self, completion: Completion) {
+    fn complete(&self, mut completion: Completion) {
         let mut open = self.open.lock().expect("no panics while it is held");
-        match open.get_mut(&completion.tag) {
-            Some(count) if *count > 0 => *count -= 1,
-            _ => {
-                // A panic here would be in a thread of the library; the test has to see it.
-                eprintln!("operation {} was completed twice", completion.tag);
-                std::process::abort();
-            }
-        }
+        let Some(tag) = open.tags.remove(&completion.tag) else {
+            // A panic here would be in a thread of the library; the test has to see it.
+            eprintln!("operation {} was completed twice", completion.tag);
+            std::process::abort();
+        };
         drop(open);
+        completion.tag = tag;
         // A test that failed does not wait any more.
         let _ = self.sender.lock().expect("no panics").send(completion);
     }
@@ -290,8 +294,8 @@ impl Remote {
     pub fn close(self) {
         self.volume.close();
         let open = self.inbox.open.lock().expect("no panics while it is held");
-        let lost: Vec<_> = open.iter().filter(|(_, count)| **count > 0).collect();
-        assert!(lost.is_empty(), "operations without an end: {lost:?}");
+        let left = &open.tags;
+        assert!(left.is_empty(), "operations without an end: {left:?}");
     }
 }
 
@@ -301,15 +305,13 @@ impl Engine for Remote {
     }
 
     fn submit(&mut self, operation: Operation, data: Data, tag: u64) {
-        *self
-            .inbox
-            .open
-            .lock()
-            .expect("no panics")
-            .entry(tag)
-            .or_default() += 1;
+        let mut open = self.inbox.open.lock().expect("no panics while it is held");
+        open.last += 1;
+        let number = open.last;
+        open.tags.insert(number, tag);
+        drop(open);
         let completer = Arc::clone(&self.inbox);
-        self.volume.submit(operation, data, completer, tag);
+        self.volume.submit(operation, data, completer, number);
     }
 
     fn wait(&mut self) -> Vec<Completion> {

@@ -39,6 +39,8 @@ pub struct Peer {
     pub protocol: Protocol,
     /// Two ways to the same volumes.
     pub portals: [SocketAddr; 2],
+    /// The way to a server of the same volumes that is cut at each PDU.
+    pub cut_portal: SocketAddr,
     /// TargetName or SUBNQN.
     pub target: String,
     /// LUN or NSID of a volume with blocks of 512 bytes.
@@ -52,7 +54,7 @@ pub struct Peer {
     /// Held by the fact that is looked at. Peers that share volumes share it.
     pub turn: Arc<Mutex<()>>,
     /// Keeps ours running.
-    _servers: Vec<Arc<Server>>,
+    servers: Vec<Arc<Server>>,
 }
 
 /// Who wrote a peer.
@@ -171,6 +173,17 @@ impl Peer {
             .to_owned()
     }
 
+    /// How much it holds for its initiators, where that can be seen: files that ours has open, sessions of
+    /// LIO's open target.
+    pub fn holds(&self) -> Option<usize> {
+        if let Some(server) = self.servers.first() {
+            let files = std::fs::read_dir(format!("/proc/{}/fd", server.pid()));
+            return Some(files.expect("the server runs").count());
+        }
+        (self.maker == Maker::Lio && self.control.is_some())
+            .then(|| self.command("sessions").parse().expect("a number"))
+    }
+
     /// Whether it has COMPARE AND WRITE, or Compare and Write as fused commands.
     pub fn has_compare_and_write(&self) -> bool {
         matches!(self.maker, Maker::Lio | Maker::Longshore)
@@ -190,11 +203,7 @@ pub fn all() -> (Vec<Arc<Peer>>, Vec<Absent>) {
         };
     meet(&["tgt"], "LONGSHORE_PEER_TGT", tgt);
     meet(&["lio-file", "lio-block"], "LONGSHORE_PEER_LIO", lio);
-    meet(
-        &["nvmet-block", "nvmet-file"],
-        "LONGSHORE_PEER_NVMET",
-        nvmet,
-    );
+    meet(&["nvmet"], "LONGSHORE_PEER_NVMET", nvmet);
     (peers.into_iter().map(Arc::new).collect(), absent)
 }
 
@@ -220,6 +229,8 @@ fn ours() -> Vec<Peer> {
     };
     let start = |builder: ServerBuilder| Arc::new(builder.start().expect("our server starts"));
     let open = start(volumes().iscsi().nvme().nvme());
+    let core = first_core();
+    let single = start(volumes().nvme().argument("--cores").argument(&core));
     let closed = start(volumes().config(&format!(
         r#"
         [[target]]
@@ -238,28 +249,39 @@ fn ours() -> Vec<Peer> {
         maker: Maker::Longshore,
         protocol: Protocol::Iscsi,
         portals: [open.portal(0), open.portal(1)],
+        cut_portal: open.portal(0),
         target: TARGET.to_owned(),
         volume: 0,
         wide_volume: 1,
         chap: Some(chap),
         control: None,
         turn: Arc::default(),
-        _servers: vec![Arc::clone(&open), closed],
+        servers: vec![Arc::clone(&open), closed],
     };
     let nvme = Peer {
         name: "longshore-nvme",
         maker: Maker::Longshore,
         protocol: Protocol::NvmeTcp,
         portals: [open.nvme(0), open.nvme(1)],
+        cut_portal: single.nvme(0),
         target: SUBSYSTEM.to_owned(),
         volume: 3,
         wide_volume: 4,
         chap: None,
         control: None,
         turn: Arc::default(),
-        _servers: vec![open],
+        servers: vec![open, single],
     };
     vec![iscsi, nvme]
+}
+
+/// A processor this process may use.
+fn first_core() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").expect("there is /proc");
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let first = list.and_then(|list| list.trim().split([',', '-']).next());
+    first.expect("there is a processor").to_owned()
 }
 
 fn tgt(portals: &[SocketAddr]) -> Vec<Peer> {
@@ -269,13 +291,14 @@ fn tgt(portals: &[SocketAddr]) -> Vec<Peer> {
         maker: Maker::Tgt,
         protocol: Protocol::Iscsi,
         portals: [portals[0], portals[1]],
+        cut_portal: portals[0],
         target: TARGET.to_owned(),
         volume: 1,
         wide_volume: 2,
         chap: Some(chap),
         control: None,
         turn: Arc::default(),
-        _servers: Vec::new(),
+        servers: Vec::new(),
     }]
 }
 
@@ -286,6 +309,7 @@ fn lio(portals: &[SocketAddr]) -> Vec<Peer> {
         maker: Maker::Lio,
         protocol: Protocol::Iscsi,
         portals: [portals[0], portals[1]],
+        cut_portal: portals[0],
         target: format!("{PEER_IQN}:open"),
         volume,
         wide_volume: 2,
@@ -295,27 +319,27 @@ fn lio(portals: &[SocketAddr]) -> Vec<Peer> {
         ]),
         control: control(),
         turn: Arc::clone(&turn),
-        _servers: Vec::new(),
+        servers: Vec::new(),
     };
     vec![peer("lio-file", 0), peer("lio-block", 1)]
 }
 
+/// Its second namespace is a file, which nvmet serves in blocks of the file system's size.
 fn nvmet(portals: &[SocketAddr]) -> Vec<Peer> {
-    let turn: Arc<Mutex<()>> = Arc::default();
-    let peer = |name, volume| Peer {
-        name,
+    vec![Peer {
+        name: "nvmet",
         maker: Maker::Nvmet,
         protocol: Protocol::NvmeTcp,
         portals: [portals[0], portals[1]],
+        cut_portal: portals[0],
         target: format!("{PEER_NQN}:disks"),
-        volume,
-        wide_volume: 3,
+        volume: 1,
+        wide_volume: 2,
         chap: None,
         control: control(),
-        turn: Arc::clone(&turn),
-        _servers: Vec::new(),
-    };
-    vec![peer("nvmet-block", 1), peer("nvmet-file", 2)]
+        turn: Arc::default(),
+        servers: Vec::new(),
+    }]
 }
 
 fn control() -> Option<SocketAddr> {

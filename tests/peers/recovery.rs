@@ -59,7 +59,6 @@ fn breaks(peer: &Peer) {
     let proxy = proxy(peer, 0);
     let mut options = peer.options();
     options.queues = QueueMaps::plain(2);
-    options.volume.settle = Duration::from_millis(100);
     options.volume.resubmissions = 100;
     let mut remote = Remote::open(&peer.url_at(proxy.address()), &options);
     let mut load = Load::new(peer, 200, 16);
@@ -85,7 +84,6 @@ fn silence(peer: &Peer) {
     options.timeouts.keep_alive = Duration::from_millis(500);
     options.timeouts.request = Duration::from_secs(3);
     options.nvme.keep_alive = Duration::from_secs(1);
-    options.volume.settle = Duration::from_millis(100);
     let mut remote = Remote::open(&peer.url_at(proxy.address()), &options);
     let load = Load::new(peer, 200, 8);
     let mut model = Model::new(load.region.clone());
@@ -119,8 +117,7 @@ fn wait_for(remote: &Remote, path: usize, condition: PathCondition) {
 
 fn failover(peer: &Peer) {
     let proxies = [proxy(peer, 0), proxy(peer, 1)];
-    let mut options = peer.options();
-    options.volume.settle = Duration::from_millis(200);
+    let options = peer.options();
     let url = peer.url_over([proxies[0].address(), proxies[1].address()]);
     let mut remote = Remote::open(&url, &options);
     wait_for(&remote, 1, PathCondition::Usable);
@@ -160,7 +157,6 @@ fn spread(peer: &Peer) {
     let proxies = [proxy(peer, 0), proxy(peer, 1)];
     let mut options = peer.options();
     options.volume.policy = PathPolicy::Spread;
-    options.volume.settle = Duration::from_millis(200);
     options.volume.resubmissions = 100;
     let url = peer.url_over([proxies[0].address(), proxies[1].address()]);
     let mut remote = Remote::open(&url, &options);

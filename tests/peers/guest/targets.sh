@@ -137,9 +137,8 @@ set_up_nvmet() {
     # Group 1 is there by itself. The last namespace is in a group whose states tests change.
     nvmet_namespace disks 1 "$(memory_disk nullb2 512)" 1
     nvmet_namespace disks 2 /run/nvmet/file 1
-    nvmet_namespace disks 3 "$(memory_disk nullb3 4096)" 1
-    nvmet_namespace disks 4 "$(memory_disk nullb4 512)" 2
-    nvmet_namespace closed 1 "$(memory_disk nullb5 512)" 1
+    nvmet_namespace disks 3 "$(memory_disk nullb3 512)" 2
+    nvmet_namespace closed 1 "$(memory_disk nullb4 512)" 1
 }
 
 set_up_lio
@@ -154,7 +153,7 @@ say "targets are up"
 perform() {
     case $1 in
     ana) echo "$3" >"$NVMET/ports/$2/ana_groups/2/ana_state" ;;
-    sessions) ls "$LIO/iscsi/$IQN:open/tpgt_1/acls" | wc -l ;;
+    sessions) tr '\0' '\n' <"$LIO/iscsi/$IQN:open/tpgt_1/dynamic_sessions" | grep -c . || true ;;
     log) dmesg | tail -n 30 | tr '\n' '|' ;;
     *) echo "no command $1" && false ;;
     esac

@@ -37,7 +37,7 @@ pub struct TargetGuest {
     /// How long it took.
     pub started_in: Duration,
     requests: Sender<Request>,
-    worker: JoinHandle<String>,
+    worker: Option<JoinHandle<String>>,
 }
 
 impl TargetGuest {
@@ -90,18 +90,32 @@ impl TargetGuest {
             control,
             started_in: begin.elapsed(),
             requests,
-            worker,
+            worker: Some(worker),
         })
     }
 
     /// Has the guest end, and gives what is on its console.
-    pub fn stop(self) -> Result<String> {
+    pub fn stop(mut self) -> Result<String> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<String> {
+        let Some(worker) = self.worker.take() else {
+            return Ok(String::new());
+        };
         let (answer, _) = channel();
         // A guest that has died takes nothing any more; its console says why.
         let _ = self.requests.send((END.to_owned(), answer));
-        self.worker
+        worker
             .join()
             .map_err(|_| anyhow!("the thread of the guest panicked"))
+    }
+}
+
+impl Drop for TargetGuest {
+    fn drop(&mut self) {
+        // Where something else has failed, that is the error to report.
+        let _ = self.end();
     }
 }
 
