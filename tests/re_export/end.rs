@@ -119,7 +119,18 @@ fn stopping_a_flushes_b() {
         ))
         .argument("--engine")
         .argument("epoll")
-        .below(&["strace", "-f", "-e", "trace=fdatasync", "-o", calls])
+        // A server that is traced outlives its tracer unless it is told not to.
+        .below(&[
+            "strace",
+            "-f",
+            "-e",
+            "trace=fdatasync",
+            "-o",
+            calls,
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+        ])
         .start();
         let b = match b {
             Ok(b) => b,
