@@ -107,6 +107,12 @@ pub enum BenchError {
     /// Buffers of all operations.
     #[error("the operations under way would need {} of memory; choose a smaller --iodepth or --bs, or --data discard", show_size(*.0))]
     Memory(u64),
+    /// Generations of all blocks.
+    #[error(
+        "--verify would need {} of memory to remember what each block of the region holds; choose a smaller --span",
+        show_size(*.0)
+    )]
+    Ledger(u64),
     /// Verification needs the data.
     #[error("--verify looks at the data, so it cannot go with --data discard")]
     VerifyDiscard,
@@ -114,6 +120,9 @@ pub enum BenchError {
 
 /// Buffers may need so much; beyond it a mistake is more likely than a wish.
 const MEMORY_MAX: u64 = 16 << 30;
+
+/// The generations of 2^29 blocks.
+const LEDGER_MAX: u64 = 4 << 30;
 
 /// Measures one point.
 ///
@@ -235,6 +244,10 @@ fn check(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
         }
     }
     let region = region(run, info)?;
+    let ledger = region.blocks.saturating_mul(8);
+    if run.verify == Verify::On && run.writes() && ledger > LEDGER_MAX {
+        return Err(BenchError::Ledger(ledger));
+    }
     let memory = memory(run);
     if memory > MEMORY_MAX {
         return Err(BenchError::Memory(memory));

@@ -246,6 +246,7 @@ fn what_cannot_be_measured_is_refused_with_advice() {
         MEMORY,
         "r,backend=mem,size=1M,read-only",
         "b,backend=mem,size=1M,block-size=4096",
+        "n,backend=null,size=1T",
     ]);
     let url = unit(&server, 0);
     for words in ["--rw trim", "--iodepth 0", "--vs ftp://a/b", "--plot a.gif"] {
@@ -262,6 +263,7 @@ fn what_cannot_be_measured_is_refused_with_advice() {
         (&url, "--threads 2", "--sessions"),
         (&unit(&server, 1), "--rw randwrite", "write protected"),
         (&namespace(&server, 2), "--bs 512", "multiple of 4096"),
+        (&unit(&server, 3), "--rw write --verify", "smaller --span"),
         (&unit(&server, 9), "", "9"),
     ] {
         let error = desk.bench(url, words).refused(1);
