@@ -9,14 +9,15 @@
 //! a connection of its own; and the counter, of which each step can be taken once, stands at the steps that were
 //! acknowledged, or at one more for each whose outcome is unknown.
 //!
-//! `LONGSHORE_EXHAUSTIVE=1` (`cargo xtask peers --exhaustive`) takes every place in every way with every peer;
-//! otherwise peers of others, and places within PDUs, are sampled.
+//! Our server and tgt are cut before every PDU by close and by reset, ours within every PDU as well; the other places are
+//! sampled. `LONGSHORE_EXHAUSTIVE=1` (`cargo xtask peers --exhaustive`) takes every place in every way with every
+//! peer.
 
 use std::time::{Duration, Instant};
 
 use longshore_initiator::error::Failure;
 use longshore_initiator::operation::{Data, Operation};
-use longshore_initiator::options::{Options, QueueMaps};
+use longshore_initiator::options::{DigestWish, Options, QueueMaps};
 use longshore_initiator::volume::RemoteVolume;
 use longshore_reactor::Buffer;
 use longshore_tests::proxy::{Cut, DIRECTIONS, Direction, How, Proxy};
@@ -55,6 +56,11 @@ fn options(peer: &Peer) -> Options {
     let mut options = peer.options();
     options.queues = QueueMaps::plain(2);
     options.depth = 8;
+    // Larger writes take several R2Ts and Data-Outs, reads several Data-Ins.
+    let keys = &mut options.iscsi.preferences;
+    keys.first_burst_length = 8192;
+    keys.max_burst_length = 32768;
+    keys.max_recv_data_segment_length = 16384;
     // Over NVMe nothing proves that a former connection executes nothing any more, so time has to. Our server
     // needs none: the one that is cut has one thread, which takes connections in the order of what has come.
     options.volume.settle = match peer.maker {
@@ -74,9 +80,8 @@ struct Sample {
 }
 
 fn boundaries(peer: &Peer) {
-    let step = sampled(peer, [1, 3, 9]);
+    let step = sampled(peer, [1, 1, 18]);
     for how in [How::Close, How::Reset] {
-        // Every second place by a close, the others by a reset; exhaustively both at all.
         let sample = Sample {
             step,
             bytes: 0,
@@ -87,13 +92,12 @@ fn boundaries(peer: &Peer) {
 }
 
 fn within(peer: &Peer) {
-    let step = if peer.maker == Maker::Longshore {
-        7
-    } else {
-        23
-    };
+    let step = sampled(peer, [1, 3, 46]);
+    let mut options = options(peer);
+    options.header_digest = DigestWish::Ask;
+    options.data_digest = DigestWish::Ask;
     for (bytes, how) in [(1, How::Reset), (47, How::Close), (500, How::Reset)] {
-        cut_everywhere(peer, Sample { step, bytes, how }, &options(peer));
+        cut_everywhere(peer, Sample { step, bytes, how }, &options);
     }
 }
 
@@ -103,11 +107,7 @@ fn silences(peer: &Peer) {
     options.timeouts.request = Duration::from_millis(800);
     options.timeouts.login = Duration::from_millis(800);
     options.nvme.keep_alive = Duration::from_millis(500);
-    let step = if peer.maker == Maker::Longshore {
-        19
-    } else {
-        61
-    };
+    let step = sampled(peer, [19, 31, 61]);
     let sample = Sample {
         step,
         bytes: 0,
@@ -152,17 +152,17 @@ fn cut_everywhere(peer: &Peer, sample: Sample, options: &Options) {
     );
 }
 
-/// The first place and the distance between places.
+/// The first place and the distance between places. Where these are sampled, each way of breaking has its own.
 fn places(sample: Sample) -> (u64, usize) {
     if is_exhaustive() {
         return (0, 1);
     }
-    match sample.how {
-        // The other half of all places.
-        How::Reset => (1, sample.step * 2),
-        How::Close => (0, sample.step * 2),
-        How::Silence => (3, sample.step),
-    }
+    let first = match sample.how {
+        How::Close => 0,
+        How::Reset => sample.step / 2,
+        How::Silence => sample.step / 3,
+    };
+    (u64::try_from(first).expect("steps are small"), sample.step)
 }
 
 /// One workload with at most one cut.
