@@ -176,6 +176,14 @@ pub struct BenchArguments {
     connection: ConnectionArguments,
 }
 
+/// What a receive call has to be able to bring, and what is more than it ever does.
+const RECEIVE_BUFFER_MIN: u64 = 4 << 10;
+const RECEIVE_BUFFER_MAX: u64 = 64 << 20;
+
+/// So many answers at a time let client and server work side by side: with all of a deep queue in one
+/// batch, each waits while the other works.
+const OPERATIONS_PER_RECEIVE: u64 = 64;
+
 /// How bytes move.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Transfer")]
@@ -213,6 +221,12 @@ struct Transfer {
         hide_possible_values = true
     )]
     receive: Receive,
+
+    /// Bytes that one receive call may bring [default: 64 operations, at least 32k, at most 256k]
+    ///
+    /// Less of it means smaller batches: the server gets its next operations sooner, for more system calls.
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    receive_buffer: Option<u64>,
 
     /// Flow control of NVMe submission queues; without it a read needs no response of its own
     #[arg(
@@ -415,6 +429,8 @@ impl BenchArguments {
             .map_or(Duration::ZERO, |time| {
                 (time / 5).min(Duration::from_secs(2))
             });
+        let mut options = options.clone();
+        options.paths.receive_buffer = self.transfer.receive_buffer(&jobs);
         Run {
             jobs,
             maps: self.maps(),
@@ -432,7 +448,7 @@ impl BenchArguments {
             discard: self.transfer.data == Data::Discard,
             spin: self.transfer.spin,
             continue_on_error: self.continue_on_error,
-            options: options.clone(),
+            options,
         }
     }
 
@@ -573,6 +589,16 @@ fn is_list(text: &str) -> bool {
 }
 
 impl Transfer {
+    fn receive_buffer(&self, jobs: &[Job]) -> usize {
+        let largest = jobs.iter().map(|job| u64::from(job.sizes.largest())).max();
+        let usual = largest.unwrap_or_default() * OPERATIONS_PER_RECEIVE;
+        let bytes = match self.receive_buffer {
+            Some(bytes) => bytes.clamp(RECEIVE_BUFFER_MIN, RECEIVE_BUFFER_MAX),
+            None => usual.clamp(32 << 10, 256 << 10),
+        };
+        usize::try_from(bytes).expect("at most 64 MiB")
+    }
+
     fn apply(&self, mut options: Options) -> Options {
         let paths = &mut options.paths;
         paths.send = match self.send {
@@ -649,6 +675,15 @@ mod tests {
         assert_eq!(plan.runs.len(), 27);
         assert!(plan.is_sweep);
         assert_eq!(plan.runs[9].jobs[0].to_string(), "randread 4k iodepth 1");
+    }
+
+    #[test]
+    fn a_receive_brings_some_dozens_of_small_operations() {
+        let bytes = |words: &[&str]| plan(words).unwrap().runs[0].options.paths.receive_buffer;
+        assert_eq!(bytes(&["--bs", "512"]), 32 << 10);
+        assert_eq!(bytes(&["--bs", "4k"]), 256 << 10);
+        assert_eq!(bytes(&["--bs", "1m"]), 256 << 10);
+        assert_eq!(bytes(&["--bs", "4k", "--receive-buffer", "1m"]), 1 << 20);
     }
 
     #[test]
