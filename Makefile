@@ -25,7 +25,7 @@ run: build ## Build, serve a 1 GiB thin demo volume on loopback, and print how t
 	  --iscsi $(DEMO_ISCSI) --nvme $(DEMO_NVME)
 
 # Without what speeds up later builds: it is more than everything else that is built together.
-test: ## Everything CI runs; installs missing Debian packages; needs 8 GB of disk
+test: ## Everything CI runs; installs missing Debian packages; needs 6 GB of disk
 	CARGO_INCREMENTAL=0 $(XTASK) ci
 
 check: ## The part of the tests that needs neither packages nor minutes

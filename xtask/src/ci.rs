@@ -4,10 +4,12 @@
 //! wrong. A step that cannot run on this machine says why; it counts as skipped if [`ALLOWED`]
 //! lists the reason, and as failed if not.
 
+use std::fs::DirEntry;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::arguments::Arguments;
 use crate::command::{run_captured, run_shown};
@@ -19,10 +21,14 @@ use crate::{
 /// All tests of the workspace, on a machine that is busy.
 const TESTS_LIMIT: Duration = Duration::from_secs(20 * 60);
 
+/// What the builds and guests of all steps leave below the target folder, with some room to spare.
+const DISK_BYTES: u64 = 5 << 30;
+
 /// One step: what it is called, and what it does.
 type Step = (&'static str, fn() -> Result<Counts>);
 
 const STEPS: &[Step] = &[
+    ("room", room),
     ("set-up", || setup::run(Arguments::none())),
     ("format", format),
     ("lints", lints),
@@ -85,6 +91,37 @@ fn without_result(name: &str, error: &anyhow::Error) -> Counts {
             Counts::FAILED
         }
     }
+}
+
+/// A full disk shows late, and as anything but itself. What an earlier run has left counts as room.
+fn room() -> Result<Counts> {
+    let folder = workspace::work_folder("ci")?;
+    let disk = rustix::fs::statvfs(&folder)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let used = folder_bytes(&workspace::target_folder());
+    if free + used < DISK_BYTES {
+        bail!(
+            "{} MiB are free at {}, and a run takes {} MiB: free some, or set CARGO_TARGET_DIR to a \
+             folder on a larger disk",
+            free >> 20,
+            folder.display(),
+            DISK_BYTES >> 20
+        );
+    }
+    Ok(Counts::PASSED)
+}
+
+/// Bytes of all files below a folder; what cannot be looked at counts as nothing.
+fn folder_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return 0;
+    };
+    let of_entry = |entry: DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(of_entry).sum()
 }
 
 fn shown(command: &mut Command) -> Result<Counts> {
