@@ -9,6 +9,7 @@ use slab::Slab;
 
 use crate::core::Core;
 use crate::message::ConnectionAddress;
+use crate::observe::{ConnectionCounts, Counters};
 use crate::platform::Link;
 
 /// While so much waits to be sent, nothing more is received: the peer does not read.
@@ -54,6 +55,8 @@ pub(crate) struct Channel {
     pub reached: SocketAddr,
     /// Index of the listener it came in by.
     pub portal: usize,
+    /// What it has done.
+    pub counts: ConnectionCounts,
     readable: bool,
     /// The end of the stream has been reported, which happens once. Until it is reached, a short
     /// receive does not mean that nothing else is there.
@@ -88,6 +91,7 @@ impl Channel {
             peer,
             reached,
             portal,
+            counts: ConnectionCounts::default(),
             readable: true,
             hang_up: false,
             writable: true,
@@ -137,17 +141,28 @@ impl Channel {
     }
 
     /// Receives into `buffers`, which have `room`.
-    pub(crate) fn receive(&mut self, buffers: &mut [IoSliceMut<'_>], room: usize) -> Received {
+    pub(crate) fn receive(
+        &mut self,
+        buffers: &mut [IoSliceMut<'_>],
+        room: usize,
+        counters: &mut Counters,
+    ) -> Received {
         match self.link.receive(buffers) {
             Ok(0) => {
+                counters.receives_empty += 1;
                 tracing::debug!(peer = %self.peer, "peer closed the connection");
                 Received::End
             }
             Ok(n) => {
+                counters.receives += 1;
+                counters.received_bytes += n as u64;
+                self.counts.receives += 1;
+                self.counts.received_bytes += n as u64;
                 self.readable = self.hang_up || n == room;
                 Received::Bytes(n)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                counters.receives_empty += 1;
                 self.readable = false;
                 Received::Nothing
             }
@@ -219,6 +234,10 @@ impl Channel {
         }
         match self.link.send(&slices[..count]) {
             Ok(sent) => {
+                core.counters.sends += 1;
+                core.counters.sent_bytes += sent as u64;
+                self.counts.sends += 1;
+                self.counts.sent_bytes += sent as u64;
                 self.writable = sent == length;
                 let mut released = std::mem::take(&mut core.released);
                 self.transmit.advance(sent, &mut released);
@@ -227,6 +246,7 @@ impl Channel {
                 Sent::Some
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                core.counters.sends_blocked += 1;
                 self.writable = false;
                 Sent::Nothing
             }

@@ -19,6 +19,7 @@ use crate::channel::{Channel, Fate, Received, Sent};
 use crate::core::Core;
 use crate::life::Life;
 use crate::message::{Note, TaskAddress};
+use crate::observe::{ConnectionStatistics, ProtocolKind};
 use crate::request::{InFlight, Orphan, Owner};
 use crate::task::{Task, TaskState, Tasks};
 
@@ -46,6 +47,8 @@ pub(crate) struct PayloadWanted {
 pub(crate) trait Protocol: Debug + Sized + 'static {
     /// What a task is to the protocol.
     type Work: Debug;
+    /// Its name for statistics.
+    const KIND: ProtocolKind;
 
     /// Where the next bytes from the socket belong, if that is known.
     fn payload_wanted(&self) -> Option<PayloadWanted>;
@@ -134,6 +137,8 @@ pub(crate) trait Driven: Debug {
     fn wants_turn(&self) -> bool;
     /// Nothing of it is in progress.
     fn is_quiet(&self) -> bool;
+    /// What it has done.
+    fn statistics(&self) -> ConnectionStatistics;
     /// Whether that task waits here.
     fn has_task(&self, task: TaskAddress) -> bool;
     /// Receives and acts, for one turn.
@@ -239,12 +244,17 @@ impl<P: Protocol> Connection<P> {
                 let placed_max = place.len();
                 let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(&mut receive_buffer)];
                 let room = placed_max + buffers[1].len();
-                (self.channel.receive(&mut buffers, room), placed_max)
+                let counters = &mut core.counters;
+                (
+                    self.channel.receive(&mut buffers, room, counters),
+                    placed_max,
+                )
             }
             None => {
                 let room = receive_buffer.len();
                 let buffers = &mut [IoSliceMut::new(&mut receive_buffer)];
-                (self.channel.receive(buffers, room), 0)
+                let counters = &mut core.counters;
+                (self.channel.receive(buffers, room, counters), 0)
             }
         };
         let fate = match received {
@@ -260,6 +270,7 @@ impl<P: Protocol> Connection<P> {
             Received::Bytes(n) => {
                 let placed = n.min(placed_max);
                 if placed > 0 {
+                    core.counters.placed_bytes += placed as u64;
                     self.note_placed(placed, core.now_ms);
                 }
                 P::process(self, core, &receive_buffer[..n - placed]);
@@ -289,7 +300,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Puts write data where it belongs.
-    pub(crate) fn place(&mut self, slot: u32, buffer_offset: u32, bytes: &[u8]) {
+    pub(crate) fn place(&mut self, core: &mut Core, slot: u32, buffer_offset: u32, bytes: &[u8]) {
         if !self.is_receiving(slot) {
             // Nobody wants it: the command runs without, or waits for its turn to be refused.
             return;
@@ -304,7 +315,10 @@ impl<P: Protocol> Connection<P> {
                     .get_mut(..bytes.len())
             });
         match place {
-            Some(place) => place.copy_from_slice(bytes),
+            Some(place) => {
+                core.counters.copied_data_out_bytes += bytes.len() as u64;
+                place.copy_from_slice(bytes);
+            }
             None => debug_assert!(false, "the machine delivers what was asked for only"),
         }
     }
@@ -417,6 +431,21 @@ impl<P: Protocol> Driven for Connection<P> {
 
     fn is_quiet(&self) -> bool {
         self.tasks.is_empty() && self.channel.transmit.is_empty() && self.protocol.is_quiet()
+    }
+
+    fn statistics(&self) -> ConnectionStatistics {
+        ConnectionStatistics {
+            shard: self.channel.address.shard,
+            slot: self.channel.address.slot,
+            peer: self.channel.peer,
+            protocol: P::KIND,
+            established: self.is_established(),
+            counts: self.channel.counts,
+            pending_bytes: self.channel.transmit.pending_bytes(),
+            arena_bytes: self.channel.transmit.memory(),
+            reading_bytes: self.reading,
+            writing_bytes: self.writing,
+        }
     }
 
     fn has_task(&self, task: TaskAddress) -> bool {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::storage::StorageTag;
-use longshore_reactor::{BlockingPool, Buffer, BufferPool};
+use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget};
 use longshore_volume::{
     Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
 };
@@ -20,6 +20,8 @@ use crate::mail::Post;
 use crate::message::{AbortedFor, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 use crate::nvme::hosts::Hosts;
+use crate::observe::Counters;
+use crate::observe::collect::Board;
 use crate::platform::{Link, Platform};
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
@@ -44,6 +46,10 @@ pub(crate) struct Shared {
     pub closing: AtomicBool,
     /// Shards that may still write.
     pub shards_busy: AtomicUsize,
+    /// What payload memory of all shards counts against.
+    pub budget: Arc<MemoryBudget>,
+    /// What shards tell of their counters.
+    pub board: Board,
 }
 
 impl Shared {
@@ -114,6 +120,8 @@ pub(crate) struct Core {
     pub released: Vec<PayloadId>,
     /// Tasks that wait for memory.
     pub starved: VecDeque<TaskAddress>,
+    /// What this shard has done.
+    pub counters: Counters,
 }
 
 impl Core {
@@ -133,6 +141,7 @@ impl Core {
             now_ms: 0,
             released: Vec::new(),
             starved: VecDeque::new(),
+            counters: Counters::default(),
         }
     }
 

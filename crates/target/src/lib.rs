@@ -23,6 +23,7 @@ mod mail;
 mod medium;
 mod message;
 mod nvme;
+pub mod observe;
 pub mod platform;
 mod request;
 mod reservation_store;
@@ -32,4 +33,5 @@ mod statistics;
 pub mod stepped;
 mod task;
 
+pub use observe::Statistics;
 pub use server::{Resized, Server, StartError, Stopper};

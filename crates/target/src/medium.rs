@@ -133,7 +133,7 @@ impl<P: Protocol> Connection<P> {
         };
         let mut asleep = false;
         if home == BufferHome::DataIn {
-            match self.short_way(task, unit, operation, range.len()) {
+            match self.short_way(core, task, unit, operation, range.len()) {
                 ShortWay::Done(result) => return Medium::Now(result),
                 ShortWay::WouldSleep => asleep = true,
                 ShortWay::NeedsBuffer => {}
@@ -155,7 +155,10 @@ impl<P: Protocol> Connection<P> {
             attempt(unit, operation, task, home, &range)
         };
         let result = match attempt {
-            Attempt::Done(result) => result.map(|()| Outcome::Done),
+            Attempt::Done(result) => {
+                core.counters.storage_inline += 1;
+                result.map(|()| Outcome::Done)
+            }
             Attempt::WouldSleep => {
                 let entry = core.requests.vacant_entry();
                 let number = entry.key();
@@ -169,6 +172,7 @@ impl<P: Protocol> Connection<P> {
                 };
                 match unit.volume.start(&mut request, &mut *core.platform) {
                     Progress::Pending => {
+                        core.counters.storage_submitted += 1;
                         let owner = Owner::Task(task.address);
                         let unit = wish.unit;
                         entry.insert(InFlight {
@@ -198,6 +202,7 @@ impl<P: Protocol> Connection<P> {
     /// The ways of a read that need no buffer.
     fn short_way(
         &mut self,
+        core: &mut Core,
         task: &mut Task<P::Work>,
         unit: &Unit,
         operation: Operation,
@@ -209,6 +214,7 @@ impl<P: Protocol> Connection<P> {
         };
         let zeros = unit.volume.known_zeros(offset, length as u64);
         if zeros && length > COPY_BYTES_MAX {
+            core.counters.storage_zeros += 1;
             task.data_in = DataIn::Zeros(wire_length);
             return ShortWay::Done(Ok(MediaOutcome::Done));
         }
@@ -228,6 +234,7 @@ impl<P: Protocol> Connection<P> {
             Some(unit.volume.try_read(offset, place))
         };
         if let Some(Attempt::Done(Ok(()))) = attempt {
+            core.counters.storage_inline += 1;
             task.data_in = DataIn::Inline;
             return ShortWay::Done(Ok(MediaOutcome::Done));
         }

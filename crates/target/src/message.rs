@@ -7,6 +7,7 @@ use longshore_iscsi::target::TaskManagementId;
 use longshore_nvme::command::CommandId;
 
 use crate::abort::{AbortOrder, AbortReply};
+use crate::observe::collect::Question;
 use crate::platform::Link;
 
 /// A connection, wherever it lives. The generation keeps a reused slot from being mistaken.
@@ -42,6 +43,8 @@ pub(crate) enum Message {
     Note(ConnectionAddress, Note),
     /// For all connections of the shard.
     NoteForAll(Note),
+    /// Somebody wants to know what the shard has done.
+    Report(Question),
     /// Stop accepting, ask peers to leave, finish, flush, end.
     Shutdown,
     /// Drop everything and end.

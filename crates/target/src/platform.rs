@@ -8,10 +8,10 @@ use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::Storage;
-use longshore_reactor::{Engine, Event, SocketToken, socket};
+use longshore_reactor::{Engine, EngineCounters, Event, SocketToken, socket};
 
 /// A stream of bytes in both directions that never blocks.
 pub trait Link: Debug + Send {
@@ -68,6 +68,21 @@ pub trait Platform: Storage {
     /// # Errors
     /// The operating system's; the shard cannot go on.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
+
+    /// What it has done so far.
+    fn counters(&self) -> EngineCounters {
+        EngineCounters::default()
+    }
+
+    /// The time now, where that may be another than at the beginning of the turn.
+    fn clock(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The processor time of the calling thread, where there is such a thing.
+    fn processor_time(&self) -> Option<ProcessorTime> {
+        None
+    }
 }
 
 impl Platform for Engine {
@@ -82,6 +97,38 @@ impl Platform for Engine {
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         Self::wait(self, timeout, events)
     }
+
+    fn counters(&self) -> EngineCounters {
+        Self::counters(self)
+    }
+
+    fn clock(&self) -> Option<Instant> {
+        Some(Instant::now())
+    }
+
+    fn processor_time(&self) -> Option<ProcessorTime> {
+        processor_time_of_thread()
+    }
+}
+
+/// What the scheduler has given to a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// It ran for so long.
+    pub ran_ns: u64,
+    /// It could have run, but something else had the core, for so long.
+    pub waited_ns: u64,
+}
+
+/// `/proc/thread-self/schedstat`: time on the core, time in the run queue, slices.
+fn processor_time_of_thread() -> Option<ProcessorTime> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut fields = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || fields.next()?.ok();
+    Some(ProcessorTime {
+        ran_ns: next()?,
+        waited_ns: next()?,
+    })
 }
 
 /// A TCP connection.

@@ -24,6 +24,8 @@ use crate::mail::post_box;
 use crate::message::Message;
 use crate::nvme::exports::{NvmeExports, NvmePort};
 use crate::nvme::hosts::Hosts;
+use crate::observe::Statistics;
+use crate::observe::collect::{self, Board};
 use crate::reservation_store::ReservationStore;
 
 use crate::shard::Shard;
@@ -176,9 +178,9 @@ impl Server {
             posts.push(post);
             inboxes.push((waker, inbox));
         }
-        let (choice, memory) = (config.engine, config.limits.memory);
+        let choice = config.engine;
         let shared = Arc::new(share(config, portals, ports, posts)?);
-        let budget = MemoryBudget::new(usize::try_from(memory).unwrap_or(usize::MAX));
+        let budget = Arc::clone(&shared.budget);
         let mut listeners = Some(Listeners::new(sockets, pins.clone()));
         let (started, reports) = mpsc::channel();
         let mut threads = Vec::new();
@@ -326,6 +328,12 @@ impl Stopper {
         units.map(refresh).collect()
     }
 
+    /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        collect::statistics(&self.shared)
+    }
+
     /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
     pub fn shut_down(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
@@ -469,8 +477,11 @@ pub(crate) fn share(
         discovery: config.discovery,
     };
     exports.announce_target_ports();
+    let memory = usize::try_from(config.limits.memory).unwrap_or(usize::MAX);
     Ok(Shared {
         exports,
+        budget: MemoryBudget::new(memory),
+        board: Board::new(shards),
         sessions: Sessions::new(config.limits.sessions),
         hosts: Hosts::default(),
         limits: config.limits,

@@ -27,6 +27,8 @@ use crate::core::{Core, log_flush};
 use crate::listeners::{Accepted, Listeners};
 use crate::mail::Inbox;
 use crate::message::{ConnectionAddress, Message};
+use crate::observe::collect::ShardReport;
+use crate::observe::published::Published;
 use crate::platform::Link;
 use crate::request::Owner;
 use crate::{iscsi, nvme};
@@ -151,6 +153,20 @@ impl Shard {
         !self.inbox.is_empty()
     }
 
+    /// What it has done.
+    fn report(&self) -> ShardReport {
+        let connections = self
+            .slots
+            .iter()
+            .filter_map(|slot| slot.connection.as_ref());
+        let connections: Vec<_> = connections.map(|c| c.statistics()).collect();
+        ShardReport::new(
+            &self.core,
+            self.now.saturating_duration_since(self.started),
+            connections,
+        )
+    }
+
     /// Storage requests that have not ended.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.core.requests.len()
@@ -190,6 +206,11 @@ impl Shard {
         self.now = now;
         let elapsed = now.saturating_duration_since(self.started);
         self.core.now_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        self.core.counters.turns += 1;
+        if Published::is_due(&self.core.counters) {
+            let board = &self.core.shared.board;
+            board.published(self.core.shard).store(&self.core.counters);
+        }
         for event in events.drain(..) {
             self.handle(event);
         }
@@ -199,6 +220,7 @@ impl Shard {
         self.flush_dirty();
         self.watch_memory();
         if self.advance_phase() {
+            self.core.shared.board.leave(self.report());
             Turn::Ended
         } else if self.listed.is_empty() {
             Turn::Wait(self.timers.next_deadline())
@@ -213,6 +235,7 @@ impl Shard {
             Event::File(completion) => self.file_done(completion),
             Event::Woken => {
                 while let Some(message) = self.inbox.receive() {
+                    self.core.counters.messages += 1;
                     self.receive_message(message);
                 }
             }
@@ -339,6 +362,7 @@ impl Shard {
                     }
                 }
             }
+            Message::Report(question) => question.answer(self.report()),
             Message::Shutdown => self.begin_drain(),
             Message::ShutdownNow => self.end_connections(),
         }
@@ -576,7 +600,10 @@ impl Shard {
         let volume = &shared.unit(in_flight.unit).volume;
         match volume.resume(&mut in_flight.request, completion, &mut *self.core.platform) {
             Progress::Pending => {}
-            Progress::Done(result) => self.request_done(number, result),
+            Progress::Done(result) => {
+                self.core.counters.storage_completed += 1;
+                self.request_done(number, result);
+            }
         }
     }
 

@@ -64,8 +64,8 @@ impl SteppedServer {
             posts.push(post);
             inboxes.push(inbox);
         }
-        let budget = MemoryBudget::new(usize::try_from(config.limits.memory).unwrap_or(usize::MAX));
         let shared = Arc::new(share(config, portals, ports, posts)?);
+        let budget = Arc::clone(&shared.budget);
         let kept = kept_bytes_max(&budget, platforms.len());
         let shards = platforms.into_iter().zip(inboxes).enumerate();
         let shards = shards.map(|(index, (platform, inbox))| {

@@ -40,6 +40,8 @@ impl Connection<Iscsi> {
         let ordered = arrived.attribute == TaskAttribute::Ordered;
         self.protocol.ordered += usize::from(ordered);
         self.protocol.sequence += 1;
+        core.counters.operations_iscsi += 1;
+        self.channel.counts.operations += 1;
         let address = self.tasks.begin(self.channel.address, arrived.task.0);
         let unit = lun.and_then(|lun| Some(self.lun_entry(lun)?.unit));
         let work = ScsiWork {

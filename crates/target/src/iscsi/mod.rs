@@ -29,6 +29,7 @@ use crate::channel::Channel;
 use crate::connection::{Connection, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::message::{Note, TaskAddress};
+use crate::observe::ProtocolKind;
 use crate::task::Task;
 
 /// An iSCSI connection's machine and session.
@@ -99,6 +100,7 @@ impl Iscsi {
 
 impl Protocol for Iscsi {
     type Work = ScsiWork;
+    const KIND: ProtocolKind = ProtocolKind::Iscsi;
 
     #[inline]
     fn payload_wanted(&self) -> Option<PayloadWanted> {
@@ -313,7 +315,7 @@ impl Connection<Iscsi> {
                     buffer_offset,
                     bytes,
                 } => {
-                    self.place(task.0, buffer_offset, &bytes);
+                    self.place(core, task.0, buffer_offset, &bytes);
                 }
                 Event::DataOutComplete { task } => self.data_out_complete(core, task),
                 Event::DataOutFailed { task, failure } => self.data_out_failed(core, task, failure),

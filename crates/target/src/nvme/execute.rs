@@ -25,6 +25,8 @@ const NO_LOCATION: u16 = 0xffff;
 impl Connection<Nvme> {
     /// A command arrived.
     pub(super) fn start_command(&mut self, core: &mut Core, arrived: &ArrivedCommand) {
+        core.counters.operations_nvme += 1;
+        self.channel.counts.operations += 1;
         let Queue::Io(queue) = &mut self.protocol.queue else {
             return self.start_admin(core, arrived);
         };

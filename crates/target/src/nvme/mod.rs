@@ -30,6 +30,7 @@ use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::life::Life;
 use crate::message::Note;
+use crate::observe::ProtocolKind;
 use crate::task;
 
 pub(crate) type Task = task::Task<NvmeWork>;
@@ -160,6 +161,7 @@ impl Nvme {
 
 impl Protocol for Nvme {
     type Work = NvmeWork;
+    const KIND: ProtocolKind = ProtocolKind::NvmeTcp;
 
     #[inline]
     fn payload_wanted(&self) -> Option<PayloadWanted> {
@@ -355,7 +357,7 @@ impl Connection<Nvme> {
                     slot,
                     buffer_offset,
                     bytes,
-                } => self.place(slot.0, buffer_offset, bytes),
+                } => self.place(core, slot.0, buffer_offset, bytes),
                 Event::DataOutComplete { slot } => self.data_out_complete(core, slot.0),
                 Event::DataOutFailed { slot } => self.data_out_failed(core, slot.0),
                 Event::Close(reason) => {

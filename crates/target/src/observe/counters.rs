@@ -1,0 +1,106 @@
+//! What a shard counts.
+
+/// Makes [`Counters`] from one list of what there is to count.
+macro_rules! counters {
+    ($($(#[$documentation:meta])* $name:ident,)*) => {
+        /// What one shard has done since it started. Plain integers: only their shard adds to them.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct Counters {
+            $($(#[$documentation])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// How many there are.
+            pub(crate) const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// All of them, in the order of the list.
+            pub(crate) const fn to_array(self) -> [u64; Self::COUNT] {
+                [$(self.$name),*]
+            }
+
+            /// Undoes [`Self::to_array`].
+            pub(crate) const fn from_array(values: [u64; Self::COUNT]) -> Self {
+                let [$($name),*] = values;
+                Self { $($name),* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Turns of the event loop.
+    turns,
+    /// SCSI commands that arrived, and tasks were made for.
+    operations_iscsi,
+    /// NVMe commands of all queues that tasks were made for.
+    operations_nvme,
+    /// Receives that brought bytes.
+    receives,
+    /// Receives that found nothing, or the end of the stream.
+    receives_empty,
+    /// Bytes received.
+    received_bytes,
+    /// Sends that took bytes.
+    sends,
+    /// Sends that found no room.
+    sends_blocked,
+    /// Bytes sent.
+    sent_bytes,
+    /// Reads and writes that the volume did in the turn that asked for them.
+    storage_inline,
+    /// Attempts of that kind that would have had to sleep.
+    storage_declined,
+    /// Requests handed to storage, or to another server.
+    storage_submitted,
+    /// Requests that storage has completed.
+    storage_completed,
+    /// Reads answered with shared zeros, without asking the volume for any.
+    storage_zeros,
+    /// Bytes of write data copied from the receive buffer to where they belong.
+    copied_data_out_bytes,
+    /// Bytes of read data copied from a buffer into the transmit queue.
+    copied_transmit_bytes,
+    /// Bytes that volumes in memory copied, in or out.
+    copied_volume_bytes,
+    /// Bytes of write data received straight to where they belong.
+    placed_bytes,
+    /// Messages from other threads.
+    messages,
+    /// Nanoseconds spent looking for events without sleeping, where that was allowed.
+    spinning_ns,
+}
+
+impl Counters {
+    /// Commands of both protocols.
+    #[must_use]
+    pub const fn operations(&self) -> u64 {
+        self.operations_iscsi + self.operations_nvme
+    }
+
+    /// Adds another shard's.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        let mut sum = self.to_array();
+        for (sum, more) in sum.iter_mut().zip(other.to_array()) {
+            *sum = sum.wrapping_add(more);
+        }
+        Self::from_array(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_survive_the_way_through_an_array() {
+        let mut values = [0; Counters::COUNT];
+        for (value, number) in values.iter_mut().zip(1..) {
+            *value = number;
+        }
+        let counters = Counters::from_array(values);
+        assert_eq!(counters.to_array(), values);
+        assert_eq!((counters.turns, counters.operations()), (1, 5));
+        assert_eq!(counters.plus(&counters).operations(), 10);
+    }
+}

@@ -1,0 +1,265 @@
+//! The report: plain values, with names and units as `docs/operating/statistics.md` has them.
+
+use std::net::SocketAddr;
+
+use longshore_reactor::EngineCounters;
+use serde::Serialize;
+
+use super::{Counters, ProtocolKind};
+
+/// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
+pub const VERSION: u32 = 1;
+
+/// What a server has done since it started.
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// Of the report's form.
+    pub version: u32,
+    /// Milliseconds since the server started.
+    pub uptime_ms: u64,
+    /// All shards together.
+    pub total: Counters,
+    /// Means of all shards together.
+    pub derived: Derived,
+    /// By shard.
+    pub shards: Vec<ShardStatistics>,
+    /// Connections that are open.
+    pub connections: Vec<ConnectionStatistics>,
+    /// By volume.
+    pub volumes: Vec<VolumeCounts>,
+    /// Memory.
+    pub memory: MemoryStatistics,
+}
+
+/// What one shard has done.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShardStatistics {
+    /// Its number.
+    pub shard: usize,
+    /// It answered in time, or told at its end. Otherwise the counters are what it published last,
+    /// and the rest is missing.
+    pub answered: bool,
+    /// See [`Counters`].
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// Means.
+    pub derived: Derived,
+    /// What its engine has done.
+    pub engine: EngineStatistics,
+    /// Where its thread's time went.
+    pub times: ThreadTimes,
+}
+
+/// Means over the whole time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Derived {
+    /// Operations that one turn took in.
+    pub operations_per_turn: f64,
+    /// Operations that came with one receive.
+    pub operations_per_receive: f64,
+    /// Responses that left with one send.
+    pub operations_per_send: f64,
+    /// Receives, sends, calls of the engine, and attempts at files, for an operation.
+    pub system_calls_per_operation: f64,
+    /// Bytes copied by the server itself for an operation.
+    pub copied_bytes_per_operation: f64,
+}
+
+/// What an engine has done. See [`EngineCounters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EngineStatistics {
+    /// Calls of its wait.
+    pub waits: u64,
+    /// Waits that could sleep.
+    pub sleeps: u64,
+    /// System calls: waits, submissions, registrations.
+    pub system_calls: u64,
+    /// Wake-ups by other threads.
+    pub woken: u64,
+    /// Sockets reported ready.
+    pub socket_events: u64,
+    /// Operations on helper threads.
+    pub helper_operations: u64,
+    /// Times the completion queue overflowed.
+    pub completion_overflows: u64,
+}
+
+impl From<EngineCounters> for EngineStatistics {
+    fn from(counters: EngineCounters) -> Self {
+        Self {
+            waits: counters.turns,
+            sleeps: counters.sleeps,
+            system_calls: counters.system_calls,
+            woken: counters.woken,
+            socket_events: counters.socket_events,
+            helper_operations: counters.helper_operations,
+            completion_overflows: counters.completion_overflows,
+        }
+    }
+}
+
+impl EngineStatistics {
+    /// Adds another engine's.
+    fn plus(self, other: &Self) -> Self {
+        Self {
+            waits: self.waits + other.waits,
+            sleeps: self.sleeps + other.sleeps,
+            system_calls: self.system_calls + other.system_calls,
+            woken: self.woken + other.woken,
+            socket_events: self.socket_events + other.socket_events,
+            helper_operations: self.helper_operations + other.helper_operations,
+            completion_overflows: self.completion_overflows + other.completion_overflows,
+        }
+    }
+}
+
+/// Where the time of a shard's thread went, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ThreadTimes {
+    /// Since the shard started.
+    pub elapsed_ns: u64,
+    /// It ran and had something to do.
+    pub working_ns: u64,
+    /// It ran, looking for something to do.
+    pub polling_ns: u64,
+    /// It could have run, but something else had the core.
+    pub waiting_for_core_ns: u64,
+    /// It slept.
+    pub asleep_ns: u64,
+}
+
+/// What a connection that is open has done.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConnectionStatistics {
+    /// The shard it lives on.
+    pub shard: u32,
+    /// Its place there.
+    pub slot: u32,
+    /// Who is at the other end.
+    pub peer: SocketAddr,
+    /// What it speaks.
+    pub protocol: ProtocolKind,
+    /// The login, or Connect, is over.
+    pub established: bool,
+    /// What it did.
+    #[serde(flatten)]
+    pub counts: ConnectionCounts,
+    /// Bytes that wait to be sent.
+    pub pending_bytes: usize,
+    /// Bytes of memory of its transmit queue.
+    pub arena_bytes: usize,
+    /// Bytes of memory its commands read into.
+    pub reading_bytes: usize,
+    /// Bytes of memory its commands hold for write data.
+    pub writing_bytes: usize,
+}
+
+/// What a connection counts for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ConnectionCounts {
+    /// Commands that tasks were made for.
+    pub operations: u64,
+    /// Receives that brought bytes.
+    pub receives: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Sends that took bytes.
+    pub sends: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+}
+
+/// What was done to a volume by commands of peers.
+#[derive(Clone, Debug, Serialize)]
+pub struct VolumeCounts {
+    /// Its name.
+    pub name: String,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Operations that the medium failed.
+    pub errors: u64,
+}
+
+/// Payload memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryStatistics {
+    /// What payload may take.
+    pub budget_bytes: usize,
+    /// What it takes, with what is kept for the next use.
+    pub used_bytes: usize,
+    /// What is kept for the next use.
+    pub kept_bytes: usize,
+    /// Transmit queues.
+    pub arena_bytes: usize,
+    /// Receive buffers of shards.
+    pub receive_buffer_bytes: usize,
+    /// Connections that are open.
+    pub connections: usize,
+    /// Storage requests in progress.
+    pub requests: usize,
+}
+
+impl Derived {
+    /// From what was counted.
+    #[must_use]
+    pub fn of(counters: &Counters, engine: &EngineStatistics) -> Self {
+        let operations = counters.operations();
+        // Attempts at volumes in memory are not system calls.
+        let socket_calls =
+            counters.receives + counters.receives_empty + counters.sends + counters.sends_blocked;
+        let copied = counters.copied_data_out_bytes
+            + counters.copied_transmit_bytes
+            + counters.copied_volume_bytes;
+        Self {
+            operations_per_turn: ratio(operations, counters.turns),
+            operations_per_receive: ratio(operations, counters.receives),
+            operations_per_send: ratio(operations, counters.sends),
+            system_calls_per_operation: ratio(socket_calls + engine.system_calls, operations),
+            copied_bytes_per_operation: ratio(copied, operations),
+        }
+    }
+}
+
+/// A mean; 0 where there is nothing to take it of.
+#[allow(clippy::cast_precision_loss)] // 53 bits are plenty for a mean.
+fn ratio(sum: u64, count: u64) -> f64 {
+    if count == 0 {
+        0.0
+    } else {
+        sum as f64 / count as f64
+    }
+}
+
+impl Statistics {
+    /// From the parts, with sums and means.
+    pub(crate) fn of(
+        uptime_ms: u64,
+        shards: Vec<ShardStatistics>,
+        connections: Vec<ConnectionStatistics>,
+        volumes: Vec<VolumeCounts>,
+        memory: MemoryStatistics,
+    ) -> Self {
+        let mut total = Counters::default();
+        let mut engine = EngineStatistics::default();
+        for shard in &shards {
+            total = total.plus(&shard.counters);
+            engine = engine.plus(&shard.engine);
+        }
+        Self {
+            version: VERSION,
+            uptime_ms,
+            total,
+            derived: Derived::of(&total, &engine),
+            shards,
+            connections,
+            volumes,
+            memory,
+        }
+    }
+}
