@@ -8,6 +8,7 @@
 
 mod before;
 mod beside_tgt;
+pub mod gate;
 mod instructions;
 pub mod load;
 pub mod page;

@@ -35,6 +35,7 @@ const STEPS: &[Step] = &[
     ("documentation", documentation),
     ("dependencies", dependencies::check),
     ("tests", tests),
+    ("instructions", || bench::gate::run(Arguments::none())),
     ("simulation", || sim::run(Arguments::none())),
     ("conformance", || conformance::run(Arguments::none())),
     ("qemu", || qemu::run(Arguments::none())),

@@ -41,6 +41,7 @@ usage: cargo xtask <command> [options]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, and NVMe beside iSCSI [--quick] [--update] [--engine E] [--only POINT]
                 [--rounds N] [--seconds S]; beside an earlier server: --before PROGRAM [--label TEXT]
+  instructions  user-mode instructions per operation against their limits [--update] [--only POINT]
   figures       fujita, queue-maps or clients [--update] [--rounds N] [--seconds S] [--quick] [--fio PROGRAM]
 ";
 
@@ -75,6 +76,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),
+        Some("instructions") => bench::gate::run(arguments),
         Some("figures") => figures::run(arguments),
         Some(other) => anyhow::bail!("no command {other:?}\n{USAGE}"),
         None => anyhow::bail!("a command is needed\n{USAGE}"),

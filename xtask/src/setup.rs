@@ -48,6 +48,7 @@ const PACKAGES: &[Package] = &[
     program("fio", "fio"),
     program("binutils", "strip"),
     program("util-linux", "taskset"),
+    program("valgrind", "valgrind"),
 ];
 
 impl Package {

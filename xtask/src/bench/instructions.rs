@@ -22,9 +22,20 @@ use crate::command::find_program;
 use crate::servers::Backend;
 use crate::workspace;
 
-/// Operations of the short run, and how many more the long one has.
-const FEW: u64 = 2_000;
-const MORE: u64 = 40_000;
+/// How many operations are counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Length {
+    /// Operations of the short run: until everything is warm.
+    pub few: u64,
+    /// How many more the long one has.
+    pub more: u64,
+}
+
+/// Of a table.
+const LENGTH: Length = Length {
+    few: 2_000,
+    more: 40_000,
+};
 
 /// Keeps the C library from copying by a string instruction, of which Valgrind counts each byte.
 const COPY_BY_VECTORS: &str = "GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000";
@@ -51,8 +62,15 @@ pub fn table<'a>(
     );
     for &point in points {
         let [first, second] = servers(point);
-        let first = per_operation(plan, first.0, &first.1)?;
-        let second = per_operation(plan, second.0, &second.1)?;
+        let length = match plan.quick {
+            true => Length {
+                more: LENGTH.more / 10,
+                ..LENGTH
+            },
+            false => LENGTH,
+        };
+        let first = per_operation(plan, first.0, &first.1, length)?;
+        let second = per_operation(plan, second.0, &second.1, length)?;
         let ratio = second / first;
         println!("{:30} {first:>8.0} {second:>8.0} {ratio:.3}", point.name());
         table += &format!(
@@ -63,12 +81,13 @@ pub fn table<'a>(
     Ok(table)
 }
 
-fn per_operation(plan: &Plan, point: Point, ours: &Ours<'_>) -> Result<f64> {
-    let more = if plan.quick { MORE / 10 } else { MORE };
-    let few = total(plan, point, ours, FEW)?;
-    let many = total(plan, point, ours, FEW + more)?;
+/// What one operation takes.
+pub fn per_operation(plan: &Plan, point: Point, ours: &Ours<'_>, length: Length) -> Result<f64> {
+    let Length { few, more } = length;
+    let short = total(plan, point, ours, few)?;
+    let long = total(plan, point, ours, few + more)?;
     #[allow(clippy::cast_precision_loss)] // Totals of a few seconds are far below 2^52.
-    Ok(many.saturating_sub(few) as f64 / more as f64)
+    Ok(long.saturating_sub(short) as f64 / more as f64)
 }
 
 /// Instructions of a server from start to end, with so many operations between.

@@ -60,6 +60,13 @@ const COUNTED: &[Kind] = &[
     (Backend::Null, "write", 65_536),
 ];
 
+/// Where instructions must not become more.
+const GUARDED: &[Kind] = &[
+    (Backend::Null, "read", 512),
+    (Backend::Null, "read", 4_096),
+    (Backend::Null, "write", 4_096),
+];
+
 const QUICK: &[Kind] = &[(Backend::Null, "read", 4_096)];
 
 /// Points of the comparison with `tgt`.
@@ -88,6 +95,12 @@ pub fn before(quick: bool) -> Vec<Point> {
 pub fn counted(protocol: Protocol, quick: bool) -> Vec<Point> {
     let kinds = if quick { QUICK } else { COUNTED };
     points(protocol, kinds, &[1, 32])
+}
+
+/// Points whose instructions have a limit.
+pub fn guarded() -> Vec<Point> {
+    let of = |protocol| points(protocol, GUARDED, &[1, 32]);
+    [of(Protocol::Iscsi), of(Protocol::Nvme)].concat()
 }
 
 fn points(protocol: Protocol, kinds: &[Kind], depths: &[u32]) -> Vec<Point> {

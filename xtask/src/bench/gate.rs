@@ -1,0 +1,326 @@
+//! `cargo xtask instructions`: fails when an operation takes more instructions of the server than
+//! `bench/instructions.toml` allows.
+//!
+//! What is limited is what Valgrind counts in user mode ([`super::instructions`]), which neither a
+//! busy machine nor another clock rate changes. A compiler does, so the file names the one its
+//! values are of.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use toml::{Table, Value};
+
+use super::Plan;
+use super::instructions::{Length, per_operation};
+use super::point::{self, Point};
+use super::server::Ours;
+use crate::arguments::Arguments;
+use crate::command::{find_program, run_checked};
+use crate::counts::{Counts, Skipped};
+use crate::workspace;
+
+/// Where the limits are.
+const FILE: &str = "bench/instructions.toml";
+
+/// Percent by which a count may differ from the value kept. Repeated runs lie within one; what is
+/// left is for libraries of the system, whose routines copy the bytes.
+const TOLERANCE: f64 = 3.0;
+
+/// Operations until everything is warm, and those that are counted.
+const LENGTH: Length = Length {
+    few: 1_000,
+    more: 8_000,
+};
+
+/// What the file holds.
+#[derive(Debug, Clone, PartialEq)]
+struct Limits {
+    /// The compiler, as `rustc --version` says it.
+    rustc: String,
+    tolerance_percent: f64,
+    /// By the name of the point.
+    counts: BTreeMap<String, f64>,
+}
+
+/// How a count compares with what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Within,
+    Above,
+    Below,
+}
+
+/// `cargo xtask instructions`.
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let update = arguments.flag("--update");
+    let only = arguments.value("--only")?;
+    arguments.finish()?;
+    if find_program("valgrind").is_none() {
+        return Err(Skipped("valgrind is not installed".to_owned()).into());
+    }
+    let plan = Plan {
+        quick: false,
+        update,
+        engine: "auto".to_owned(),
+        only,
+        rounds: 1,
+        seconds: String::new(),
+        client: workspace::server_program()?,
+    };
+    let points = plan.chosen(point::guarded());
+    if points.is_empty() {
+        bail!("no point has that in its name; iscsi-null-read-4096-32 is one");
+    }
+    let path = workspace::root().join(FILE);
+    let kept = match std::fs::read_to_string(&path) {
+        Ok(text) => Limits::parse(&text).with_context(|| format!("read {FILE}"))?,
+        Err(_) if update => Limits::none(),
+        Err(error) => return Err(error).context(format!("read {FILE}")),
+    };
+    let mut found = BTreeMap::new();
+    for &point in &points {
+        let count = count(&plan, point)?;
+        println!("{}", kept.line(&point.name(), count));
+        found.insert(point.name(), count);
+    }
+    if update {
+        return kept.updated(found)?.store(&path);
+    }
+    judge(&kept, &found)
+}
+
+fn count(plan: &Plan, point: Point) -> Result<f64> {
+    let ours = Ours {
+        program: &plan.client,
+        backend: point.backend,
+        engine: &plan.engine,
+        nvme: true,
+        wrapper: &[],
+        folder: "instructions",
+    };
+    per_operation(plan, point, &ours, LENGTH)
+}
+
+/// Counts points, and says what to do about those that are not within their limits.
+fn judge(kept: &Limits, found: &BTreeMap<String, f64>) -> Result<Counts> {
+    let with = |verdict: Verdict| {
+        let is = move |(name, count): &(&String, &f64)| kept.verdict(name, **count) == verdict;
+        found.iter().filter(is).count()
+    };
+    let (above, below) = (with(Verdict::Above), with(Verdict::Below));
+    if below > 0 {
+        println!(
+            "{below} of {} points take fewer instructions than {FILE} allows: keep that by \
+             `cargo xtask instructions --update`",
+            found.len()
+        );
+    }
+    if above > 0 {
+        println!("{}", advice(kept, &rustc()?));
+    }
+    Ok(Counts {
+        passed: found.len() - above,
+        failed: above,
+        skipped: 0,
+    })
+}
+
+/// What to do about points above their limits.
+fn advice(kept: &Limits, rustc: &str) -> String {
+    let mut advice = "Where the instructions go:\n  \
+         valgrind --tool=callgrind --callgrind-out-file=callgrind.out target/release/longshore serve \
+         --engine epoll --volume disk0,backend=null,size=1G --iscsi 127.0.0.1:3260 --nvme 127.0.0.1:4420\n  \
+         longshore bench iscsi://127.0.0.1:3260/iqn.2026-11.local.longshore:default/0 --iodepth 32 \
+         --operations 40000\n  \
+         callgrind_annotate callgrind.out | head -60\n\
+         If what they buy is worth it, raise the limits by `cargo xtask instructions --update` and say \
+         in the commit what that is.\n"
+        .to_owned();
+    if rustc != kept.rustc {
+        // The advice is text; writing to it does not fail.
+        let _ = write!(
+            advice,
+            "The limits are of {}, this is {rustc}. If the commit before takes as many with this \
+             compiler, it is the compiler: update the limits in a commit of their own.",
+            kept.rustc
+        );
+    }
+    advice
+}
+
+/// The compiler that Cargo uses.
+fn rustc() -> Result<String> {
+    let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut command = Command::new(program);
+    let text = run_checked(command.arg("--version"), Duration::from_secs(20))?;
+    Ok(text.trim().to_owned())
+}
+
+impl Limits {
+    fn none() -> Self {
+        Self {
+            rustc: String::new(),
+            tolerance_percent: TOLERANCE,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let table: Table = text.parse()?;
+        let value = |name: &str| {
+            table
+                .get(name)
+                .with_context(|| format!("{name} is missing"))
+        };
+        let counts = value("instructions")?.as_table();
+        let counts = counts.context("instructions is not a table")?;
+        let number = |(name, value): (&String, &Value)| {
+            let number = number(value).with_context(|| format!("{name} is not a number"))?;
+            Ok((name.clone(), number))
+        };
+        Ok(Self {
+            rustc: value("rustc")?
+                .as_str()
+                .context("rustc is not a text")?
+                .to_owned(),
+            tolerance_percent: number_of(value("tolerance-percent")?)?,
+            counts: counts.iter().map(number).collect::<Result<_>>()?,
+        })
+    }
+
+    fn verdict(&self, name: &str, count: f64) -> Verdict {
+        let Some(kept) = self.counts.get(name) else {
+            // A new point is as wrong as one that has grown: it needs a limit.
+            return Verdict::Above;
+        };
+        let margin = kept * self.tolerance_percent / 100.0;
+        match count - kept {
+            more if more > margin => Verdict::Above,
+            more if more < -margin => Verdict::Below,
+            _ => Verdict::Within,
+        }
+    }
+
+    /// A point with its verdict, for people.
+    fn line(&self, name: &str, count: f64) -> String {
+        let Some(kept) = self.counts.get(name) else {
+            return format!("{name:28} {count:>7.0}  no limit is kept");
+        };
+        let percent = (count / kept - 1.0) * 100.0;
+        let verdict = match self.verdict(name, count) {
+            Verdict::Within => "ok",
+            Verdict::Above => "FAIL: above the limit",
+            Verdict::Below => "the limit can be lowered",
+        };
+        format!("{name:28} {count:>7.0}  kept {kept:>7.0} {percent:>+6.1} %  {verdict}")
+    }
+
+    /// With what was found in place of what was kept; other points stay.
+    fn updated(&self, found: BTreeMap<String, f64>) -> Result<Self> {
+        let mut limits = self.clone();
+        limits.counts.extend(found);
+        limits.rustc = rustc()?;
+        Ok(limits)
+    }
+
+    fn store(&self, path: &PathBuf) -> Result<Counts> {
+        std::fs::write(path, self.to_text())?;
+        println!("{} values are kept in {FILE}", self.counts.len());
+        Ok(Counts {
+            passed: self.counts.len(),
+            failed: 0,
+            skipped: 0,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!(
+            "# User-mode instructions of the server per operation, counted by Valgrind: volume without\n\
+             # storage, loopback, queue depths 1 and 32. CI fails where a count is above its value by more\n\
+             # than the tolerance. `cargo xtask instructions --update` writes this file.\n\
+             rustc = \"{}\"\n\
+             tolerance-percent = {:.1}\n\n\
+             [instructions]\n",
+            self.rustc, self.tolerance_percent
+        );
+        for (name, count) in &self.counts {
+            // A text takes all that is written to it.
+            let _ = writeln!(text, "{name} = {count:.0}");
+        }
+        text
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    let integer = || value.as_integer().and_then(|n| i32::try_from(n).ok());
+    value.as_float().or_else(|| integer().map(f64::from))
+}
+
+fn number_of(value: &Value) -> Result<f64> {
+    number(value).context("tolerance-percent is not a number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            rustc: "rustc 1.90.0".to_owned(),
+            tolerance_percent: 3.0,
+            counts: BTreeMap::from([("iscsi-null-read-512-1".to_owned(), 1000.0)]),
+        }
+    }
+
+    #[test]
+    fn limits_are_read_as_they_were_written() {
+        let limits = limits();
+        assert_eq!(Limits::parse(&limits.to_text()).unwrap(), limits);
+        assert!(Limits::parse("rustc = \"x\"").is_err());
+    }
+
+    #[test]
+    fn the_limits_of_the_repository_cover_all_points() {
+        let text = std::fs::read_to_string(workspace::root().join(FILE)).unwrap();
+        let limits = Limits::parse(&text).unwrap();
+        for point in point::guarded() {
+            assert!(
+                limits.counts.contains_key(&point.name()),
+                "{}",
+                point.name()
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_is_beyond_the_tolerance_is_above_or_below() {
+        let limits = limits();
+        let verdict = |count| limits.verdict("iscsi-null-read-512-1", count);
+        assert_eq!(verdict(1029.0), Verdict::Within);
+        assert_eq!(verdict(1031.0), Verdict::Above);
+        assert_eq!(verdict(971.0), Verdict::Within);
+        assert_eq!(verdict(969.0), Verdict::Below);
+        assert_eq!(limits.verdict("a new point", 1.0), Verdict::Above);
+    }
+
+    #[test]
+    fn points_above_their_limits_fail_and_those_below_pass() {
+        let judged = |count| {
+            let found = BTreeMap::from([("iscsi-null-read-512-1".to_owned(), count)]);
+            let counts = judge(&limits(), &found).unwrap();
+            (counts.passed, counts.failed)
+        };
+        assert_eq!(judged(2000.0), (0, 1));
+        assert_eq!(judged(500.0), (1, 0));
+    }
+
+    #[test]
+    fn advice_names_another_compiler() {
+        assert!(advice(&limits(), "rustc 1.91.0").contains("rustc 1.91.0"));
+        assert!(!advice(&limits(), "rustc 1.90.0").contains("it is the compiler"));
+    }
+}
