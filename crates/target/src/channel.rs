@@ -9,6 +9,7 @@ use slab::Slab;
 
 use crate::core::Core;
 use crate::message::ConnectionAddress;
+use crate::observe::stages::{Followed, Unsent};
 use crate::observe::{ConnectionCounts, Counters};
 use crate::platform::Link;
 
@@ -57,6 +58,8 @@ pub(crate) struct Channel {
     pub portal: usize,
     /// What it has done.
     pub counts: ConnectionCounts,
+    /// Responses whose sending is to be noted.
+    unsent: Unsent,
     readable: bool,
     /// The end of the stream has been reported, which happens once. Until it is reached, a short
     /// receive does not mean that nothing else is there.
@@ -92,6 +95,7 @@ impl Channel {
             reached,
             portal,
             counts: ConnectionCounts::default(),
+            unsent: Unsent::default(),
             readable: true,
             hang_up: false,
             writable: true,
@@ -243,6 +247,11 @@ impl Channel {
                 self.transmit.advance(sent, &mut released);
                 self.release(core, &mut released);
                 core.released = released;
+                if !self.unsent.is_empty() {
+                    let now = core.clock();
+                    let position = self.counts.sent_bytes;
+                    core.stages.sent(&mut self.unsent, position, now);
+                }
                 Sent::Some
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -255,6 +264,15 @@ impl Channel {
                 Sent::Failed
             }
         }
+    }
+
+    /// An operation's response is the last that was queued: its sending is to be noted.
+    #[cold]
+    pub(crate) fn follow_response(&mut self, core: &mut Core, followed: Followed) {
+        let position = self.counts.sent_bytes + self.transmit.pending_bytes() as u64;
+        let now = core.clock();
+        core.stages
+            .answer(followed, &mut self.unsent, position, now);
     }
 
     /// Goes on with closing after everything that could be sent was sent.
@@ -289,6 +307,7 @@ impl Channel {
 
     /// Gives up what is queued.
     pub(crate) fn tear_down(&mut self, core: &mut Core) {
+        core.stages.forget(&mut self.unsent);
         self.transmit.release_all(&mut Vec::new());
         for (_, buffer) in std::mem::take(&mut self.sending) {
             core.pool.put(buffer);

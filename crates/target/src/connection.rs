@@ -273,6 +273,10 @@ impl<P: Protocol> Connection<P> {
                     core.counters.placed_bytes += placed as u64;
                     self.note_placed(placed, core.now_ms);
                 }
+                if core.stages.wants_time(n - placed) {
+                    let now = core.clock();
+                    core.stages.received(now);
+                }
                 P::process(self, core, &receive_buffer[..n - placed]);
                 Fate::Open
             }
@@ -391,6 +395,9 @@ impl<P: Protocol> Connection<P> {
     /// A task has ended: its memory is free, and others may run.
     #[inline]
     pub(crate) fn let_go(&mut self, core: &mut Core, mut task: Task<P::Work>) {
+        if task.followed.is() {
+            self.channel.follow_response(core, task.followed);
+        }
         self.release_gate(core, &mut task);
         self.reading -= task.reading;
         self.writing -= task.writing;

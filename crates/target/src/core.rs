@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::storage::StorageTag;
@@ -20,8 +21,9 @@ use crate::mail::Post;
 use crate::message::{AbortedFor, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 use crate::nvme::hosts::Hosts;
-use crate::observe::Counters;
 use crate::observe::collect::Board;
+use crate::observe::stages::{self, Followed, Stage, Stages};
+use crate::observe::{Counters, ProtocolKind};
 use crate::platform::{Link, Platform};
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
@@ -122,6 +124,10 @@ pub(crate) struct Core {
     pub starved: VecDeque<TaskAddress>,
     /// What this shard has done.
     pub counters: Counters,
+    /// When some operations got how far.
+    pub stages: Stages,
+    /// The beginning of this turn.
+    pub now: Instant,
 }
 
 impl Core {
@@ -130,6 +136,7 @@ impl Core {
         shared: Arc<Shared>,
         platform: Box<dyn Platform>,
         pool: BufferPool,
+        now: Instant,
     ) -> Self {
         Self {
             shard,
@@ -142,11 +149,38 @@ impl Core {
             released: Vec::new(),
             starved: VecDeque::new(),
             counters: Counters::default(),
+            stages: Stages::new(stages::EVERY, now),
+            now,
         }
     }
 
     pub(crate) fn post(&self) -> &Post {
         &self.shared.posts[self.shard]
+    }
+
+    /// The time now.
+    pub(crate) fn clock(&self) -> Instant {
+        self.platform.clock().unwrap_or(self.now)
+    }
+
+    /// An operation begins, which may be one of those that are followed.
+    #[inline]
+    pub(crate) fn follow(&mut self, protocol: ProtocolKind) -> Followed {
+        if self.stages.is_next() {
+            let now = self.clock();
+            self.stages.follow(protocol, now)
+        } else {
+            Followed::NOT
+        }
+    }
+
+    /// An operation has come to a stage, if it is one of those that are followed.
+    #[inline]
+    pub(crate) fn note_stage(&mut self, followed: Followed, stage: Stage) {
+        if followed.is() {
+            let now = self.clock();
+            self.stages.reach(followed, stage, now);
+        }
     }
 
     /// Gives memory back, if there is any.

@@ -13,7 +13,7 @@ use longshore_iscsi::target::directory::{
 };
 use longshore_nvme::controller::{Namespace, NamespaceParameters};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
-use longshore_volume::{Volume, WriteCache};
+use longshore_volume::{AttemptCost, Volume, WriteCache};
 
 use crate::config::{AccessRule, LunConfig, TargetConfig};
 use crate::gate::WriteGate;
@@ -42,6 +42,8 @@ pub(crate) struct Unit {
     pub gate: WriteGate,
     /// log2 of the block size.
     pub block_shift: u32,
+    /// What its attempts cost.
+    pub attempt_cost: AttemptCost,
 }
 
 impl Unit {
@@ -93,6 +95,7 @@ impl Unit {
         });
         Self {
             block_shift: block_size.trailing_zeros(),
+            attempt_cost: volume.attempt_cost(),
             gate: WriteGate::new(shards),
             logical_unit,
             namespace,

@@ -22,6 +22,7 @@ use crate::core::Core;
 use crate::exports::Unit;
 use crate::gate::Passage;
 use crate::message::TaskAddress;
+use crate::observe::stages::{Direction, Stage};
 use crate::request::{BufferHome, InFlight, Owner};
 use crate::task::{DataIn, MediumWish, Task, TaskState};
 
@@ -59,7 +60,10 @@ impl<P: Protocol> Connection<P> {
             _ => return self.tasks.park(task),
         };
         match self.pass_gate(core, &mut task, wish) {
-            Medium::Now(result) => P::run(self, core, task, CommandEvent::Media(result)),
+            Medium::Now(result) => {
+                core.note_stage(task.followed, Stage::Done);
+                P::run(self, core, task, CommandEvent::Media(result));
+            }
             Medium::Parked => self.tasks.park(task),
         }
     }
@@ -74,7 +78,35 @@ impl<P: Protocol> Connection<P> {
         let unit = core.shared.unit(wish.unit);
         unit.statistics
             .count(core.shard, wish.operation, wish.place);
-        self.pass_gate(core, task, wish)
+        if !task.followed.is() {
+            return self.pass_gate(core, task, wish);
+        }
+        self.followed_medium(core, task, wish)
+    }
+
+    /// The same for an operation that is followed.
+    #[cold]
+    fn followed_medium(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        wish: MediumWish,
+    ) -> Medium {
+        let (direction, bytes) = match (wish.operation, wish.place) {
+            (MediaOperation::Read { .. }, Place::DataIn { length }) => (Direction::Read, length),
+            (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
+                (Direction::Write, length)
+            }
+            _ => (Direction::Other, 0),
+        };
+        let now = core.clock();
+        let stages = &mut core.stages;
+        stages.queue(task.followed, wish.unit, direction, bytes as u64, now);
+        let medium = self.pass_gate(core, task, wish);
+        if let Medium::Now(_) = medium {
+            core.note_stage(task.followed, Stage::Done);
+        }
+        medium
     }
 
     /// Does an operation on the medium if nothing keeps it from there.
@@ -122,6 +154,10 @@ impl<P: Protocol> Connection<P> {
         wish: MediumWish,
         counted: bool,
     ) -> Medium {
+        if task.followed.is() {
+            let now = core.clock();
+            core.stages.submit(task.followed, now);
+        }
         let operation = volume_operation(wish.operation, unit.block_shift);
         let (home, range) = match (wish.operation, wish.place) {
             (MediaOperation::Read { .. }, Place::DataIn { length }) => {
@@ -143,6 +179,7 @@ impl<P: Protocol> Connection<P> {
                 self.reading += range.len();
             }
             let Some(buffer) = core.pool.take(range.len()) else {
+                core.stages.wait_again(task.followed);
                 task.state = TaskState::Medium(wish);
                 core.starved.push_back(task.address);
                 return Medium::Parked;
@@ -156,7 +193,7 @@ impl<P: Protocol> Connection<P> {
         };
         let result = match attempt {
             Attempt::Done(result) => {
-                core.counters.storage_inline += 1;
+                core.counters.attempt_done(unit.attempt_cost, range.len());
                 result.map(|()| Outcome::Done)
             }
             Attempt::WouldSleep => {
@@ -234,7 +271,7 @@ impl<P: Protocol> Connection<P> {
             Some(unit.volume.try_read(offset, place))
         };
         if let Some(Attempt::Done(Ok(()))) = attempt {
-            core.counters.storage_inline += 1;
+            core.counters.attempt_done(unit.attempt_cost, length);
             task.data_in = DataIn::Inline;
             return ShortWay::Done(Ok(MediaOutcome::Done));
         }
@@ -244,7 +281,10 @@ impl<P: Protocol> Connection<P> {
             Some(Attempt::Done(result)) => {
                 ShortWay::Done(media_result(unit, result.map(|()| Outcome::Done)))
             }
-            Some(Attempt::WouldSleep) => ShortWay::WouldSleep,
+            Some(Attempt::WouldSleep) => {
+                core.counters.attempt_declined(unit.attempt_cost);
+                ShortWay::WouldSleep
+            }
             None => ShortWay::NeedsBuffer,
         }
     }
@@ -260,6 +300,7 @@ impl<P: Protocol> Connection<P> {
         let Some(mut task) = self.tasks.take_exact(address) else {
             unreachable!("a task that ends makes orphans of its requests");
         };
+        core.note_stage(task.followed, Stage::Done);
         task.take_back(in_flight.home, in_flight.request.buffer);
         let result = media_result(core.shared.unit(in_flight.unit), result);
         if let Err(MediaError::Poisoned) = result {

@@ -205,7 +205,7 @@ impl Server {
                 };
                 let refusal = engine.refusal().map(ToString::to_string);
                 let kind = engine.kind();
-                let core = Core::new(index, shared, Box::new(engine), pool);
+                let core = Core::new(index, shared, Box::new(engine), pool, Instant::now());
                 let shard = Shard::new(core, inbox, listeners, Instant::now());
                 let _ = started.send(Ok((kind, refusal)));
                 drop(started);

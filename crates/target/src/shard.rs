@@ -204,6 +204,7 @@ impl Shard {
     /// One turn: acts on what has happened by `now`, and sends what came of it.
     pub(crate) fn turn(&mut self, events: &mut Vec<Event>, now: Instant) -> Turn {
         self.now = now;
+        self.core.now = now;
         let elapsed = now.saturating_duration_since(self.started);
         self.core.now_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         self.core.counters.turns += 1;

@@ -70,7 +70,7 @@ impl SteppedServer {
         let shards = platforms.into_iter().zip(inboxes).enumerate();
         let shards = shards.map(|(index, (platform, inbox))| {
             let pool = BufferPool::new(Arc::clone(&budget), kept);
-            let core = Core::new(index, Arc::clone(&shared), platform, pool);
+            let core = Core::new(index, Arc::clone(&shared), platform, pool, now);
             Shard::new(core, inbox, None, now)
         });
         Ok(Self {

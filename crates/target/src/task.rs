@@ -19,6 +19,7 @@ use longshore_reactor::Buffer;
 
 use crate::core::Core;
 use crate::message::{ConnectionAddress, TaskAddress};
+use crate::observe::stages::Followed;
 use crate::request::BufferHome;
 
 /// What a parked task waits for.
@@ -84,6 +85,8 @@ pub(crate) struct Task<W> {
     pub reading: usize,
     /// Its part of what its connection holds for write data.
     pub writing: usize,
+    /// Whether it is noted when it gets how far.
+    pub followed: Followed,
 }
 
 impl<W> Task<W> {
@@ -102,6 +105,7 @@ impl<W> Task<W> {
             data_in: DataIn::None,
             reading: 0,
             writing: 0,
+            followed: Followed::NOT,
         }
     }
 

@@ -244,6 +244,18 @@ pub enum Attempt {
     WouldSleep,
 }
 
+/// What an attempt that succeeds costs, for statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AttemptCost {
+    /// Nothing to speak of, or attempts never succeed.
+    #[default]
+    Nothing,
+    /// The server copies the bytes.
+    Copy,
+    /// A system call.
+    SystemCall,
+}
+
 /// A block volume. See the module documentation.
 pub trait Volume: Send + Sync {
     /// What it is called.
@@ -257,6 +269,11 @@ pub trait Volume: Send + Sync {
     /// sender may use shared zeros in place of a read.
     fn known_zeros(&self, _offset: ByteOffset, _length: u64) -> bool {
         false
+    }
+
+    /// What [`Self::try_read`] and [`Self::try_write`] cost.
+    fn attempt_cost(&self) -> AttemptCost {
+        AttemptCost::Nothing
     }
 
     /// Reads whole blocks if that needs no sleep.

@@ -53,6 +53,7 @@ impl Connection<Iscsi> {
             head_of_queue: arrived.attribute == TaskAttribute::HeadOfQueue,
         };
         let mut task = Task::new(address, work, unit);
+        task.followed = core.follow(Iscsi::KIND);
         let waits_for_data = arrived.read && arrived.expected_data_transfer_length > 0;
         if arrived.read && arrived.write || waits_for_data && takes_data(transfer) {
             // The initiator waits for data where the command wants some. GOOD would tell it that
@@ -240,6 +241,7 @@ impl Connection<Iscsi> {
             DataIn::Zeros(length) if good => (Payload::Zeros(*length), transfer.length),
             DataIn::Buffer(buffer) if good && buffer.len().min(expected) <= COPY_BYTES_MAX => {
                 // Also when nothing is expected: what is sent by reference has at least a byte.
+                core.counters.copied_transmit_bytes += buffer.len() as u64;
                 (Payload::Bytes(buffer), transfer.length)
             }
             DataIn::Buffer(buffer) if good => {

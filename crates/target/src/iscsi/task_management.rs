@@ -254,6 +254,7 @@ impl Connection<Iscsi> {
         let session = self.protocol.session.as_ref();
         let life = session.map(|session| &session.ticket.life);
         self.orphan(core, &mut task, orders, life);
+        core.stages.drop(std::mem::take(&mut task.followed));
         self.let_go(core, task);
     }
 }

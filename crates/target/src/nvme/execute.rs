@@ -13,7 +13,7 @@ use longshore_wire::transmit::PayloadId;
 
 use super::{Kind, Nvme, NvmeWork, Queue, Task};
 use crate::abort::AbortOrder;
-use crate::connection::Connection;
+use crate::connection::{Connection, Protocol};
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{Message, Note};
@@ -81,6 +81,7 @@ impl Connection<Nvme> {
         let transfer = command.transfer();
         let scratch_length = command.scratch_length();
         let mut task = self.task(arrived, Kind::Io(command), unit);
+        task.followed = core.follow(Nvme::KIND);
         if scratch_length > 0 {
             task.scratch = core.pool.take_at_once(scratch_length);
             if task.scratch.is_none() {
@@ -293,6 +294,7 @@ impl Connection<Nvme> {
         let data = match &data_in {
             DataIn::Zeros(length) if success => Payload::Zeros(*length),
             DataIn::Buffer(buffer) if success && buffer.len() <= COPY_BYTES_MAX => {
+                core.counters.copied_transmit_bytes += buffer.len() as u64;
                 Payload::Bytes(buffer)
             }
             DataIn::Buffer(buffer) if success => {

@@ -389,6 +389,7 @@ impl Connection<Nvme> {
                 Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
             };
             self.orphan(core, &mut task, orders, life);
+            core.stages.drop(std::mem::take(&mut task.followed));
             self.let_go(core, task);
         }
     }

@@ -1,17 +1,19 @@
 //! Asking shards for what they know.
 
+use std::collections::HashMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::EngineCounters;
 
-use super::Counters;
 use super::published::Published;
 use super::report::{
-    ConnectionStatistics, Derived, MemoryStatistics, ShardStatistics, Statistics, ThreadTimes,
-    VolumeCounts,
+    ConnectionStatistics, Derived, MemoryStatistics, Sampling, ShardStatistics, StageStatistics,
+    Statistics, ThreadTimes, VolumeCounts,
 };
+use super::stages::{Histograms, Kind};
+use super::{Counters, report};
 use crate::core::{Core, Shared};
 use crate::message::Message;
 
@@ -41,6 +43,8 @@ pub(crate) struct ShardReport {
     pub kept_bytes: usize,
     pub receive_buffer_bytes: usize,
     pub requests: usize,
+    pub stages: HashMap<Kind, Box<Histograms>>,
+    pub sampling: Sampling,
 }
 
 impl ShardReport {
@@ -71,6 +75,11 @@ impl ShardReport {
             kept_bytes: core.pool.kept_bytes(),
             receive_buffer_bytes: core.receive_buffer.len(),
             requests: core.requests.len(),
+            stages: core.stages.histograms(),
+            sampling: Sampling {
+                one_in: core.stages.every(),
+                beyond: core.stages.beyond(),
+            },
         }
     }
 }
@@ -151,6 +160,8 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
         ..MemoryStatistics::default()
     };
     let mut shards = Vec::new();
+    let mut sampling = Sampling::default();
+    let mut stages: HashMap<Kind, Box<Histograms>> = HashMap::new();
     for (shard, report) in reports.into_iter().enumerate() {
         // It may have ended between the question and the answer.
         let report = report.or_else(|| lock(&board.shards[shard].last).as_deref().cloned());
@@ -180,17 +191,38 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
         memory.requests += report.requests;
         memory.connections += report.connections.len();
         connections.extend(report.connections);
+        sampling.one_in = report.sampling.one_in;
+        sampling.beyond += report.sampling.beyond;
+        for (kind, more) in report.stages {
+            let sum = stages.entry(kind).or_default();
+            for (sum, more) in sum.iter_mut().zip(more.iter()) {
+                sum.add(more);
+            }
+        }
     }
     let arenas = connections.iter().map(|connection| connection.arena_bytes);
     memory.arena_bytes = arenas.sum();
     let uptime = board.started.elapsed();
-    Statistics::of(
-        u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+    let name = |unit: usize| shared.unit(unit).volume.identity().name.clone();
+    let stages = stages
+        .iter()
+        .map(|(kind, histograms)| StageStatistics::new(name(kind.unit), kind, histograms));
+    let mut stages: Vec<_> = stages.collect();
+    stages.sort_by(|a, b| a.order().cmp(&b.order()));
+    let mut statistics = Statistics {
+        version: report::VERSION,
+        uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+        total: Counters::default(),
+        derived: Derived::default(),
         shards,
         connections,
-        volumes(shared),
+        volumes: volumes(shared),
+        stages,
+        sampling,
         memory,
-    )
+    };
+    statistics.sum_up();
+    statistics
 }
 
 fn volumes(shared: &Shared) -> Vec<VolumeCounts> {

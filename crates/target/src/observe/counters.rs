@@ -1,5 +1,7 @@
 //! What a shard counts.
 
+use longshore_volume::AttemptCost;
+
 /// Makes [`Counters`] from one list of what there is to count.
 macro_rules! counters {
     ($($(#[$documentation:meta])* $name:ident,)*) => {
@@ -50,6 +52,8 @@ counters! {
     storage_inline,
     /// Attempts of that kind that would have had to sleep.
     storage_declined,
+    /// System calls of such attempts.
+    attempt_calls,
     /// Requests handed to storage, or to another server.
     storage_submitted,
     /// Requests that storage has completed.
@@ -71,6 +75,26 @@ counters! {
 }
 
 impl Counters {
+    /// The volume did so many bytes at once.
+    #[inline]
+    pub(crate) const fn attempt_done(&mut self, cost: AttemptCost, bytes: usize) {
+        self.storage_inline += 1;
+        match cost {
+            AttemptCost::Nothing => {}
+            AttemptCost::Copy => self.copied_volume_bytes += bytes as u64,
+            AttemptCost::SystemCall => self.attempt_calls += 1,
+        }
+    }
+
+    /// The volume could not read at once.
+    #[cold]
+    pub(crate) const fn attempt_declined(&mut self, cost: AttemptCost) {
+        self.storage_declined += 1;
+        if let AttemptCost::SystemCall = cost {
+            self.attempt_calls += 1;
+        }
+    }
+
     /// Commands of both protocols.
     #[must_use]
     pub const fn operations(&self) -> u64 {

@@ -5,14 +5,18 @@
 
 pub(crate) mod collect;
 mod counters;
+mod histogram;
 pub(crate) mod published;
 mod report;
+pub(crate) mod stages;
 
 pub use counters::Counters;
+pub use histogram::Durations;
 pub use report::{
-    ConnectionCounts, ConnectionStatistics, Derived, EngineStatistics, MemoryStatistics,
-    ShardStatistics, Statistics, ThreadTimes, VolumeCounts,
+    ConnectionCounts, ConnectionStatistics, Derived, EngineStatistics, MemoryStatistics, Sampling,
+    ShardStatistics, StageStatistics, Statistics, ThreadTimes, VolumeCounts,
 };
+pub use stages::Direction;
 
 /// Which protocol a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -23,4 +27,15 @@ pub enum ProtocolKind {
     /// NVMe/TCP.
     #[serde(rename = "nvme-tcp")]
     NvmeTcp,
+}
+
+impl ProtocolKind {
+    /// As configuration and reports call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Iscsi => "iscsi",
+            Self::NvmeTcp => "nvme-tcp",
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use longshore_reactor::EngineCounters;
 use serde::Serialize;
 
+use super::histogram::Durations;
+use super::stages::{Direction, Histograms, Kind, TOTAL};
 use super::{Counters, ProtocolKind};
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
@@ -27,6 +29,10 @@ pub struct Statistics {
     pub connections: Vec<ConnectionStatistics>,
     /// By volume.
     pub volumes: Vec<VolumeCounts>,
+    /// Where the time of operations went, by volume, protocol, direction and size.
+    pub stages: Vec<StageStatistics>,
+    /// How these were chosen.
+    pub sampling: Sampling,
     /// Memory.
     pub memory: MemoryStatistics,
 }
@@ -186,6 +192,44 @@ pub struct VolumeCounts {
     pub errors: u64,
 }
 
+/// Where the time went of those operations of a kind that were followed.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageStatistics {
+    /// Name of the volume.
+    pub volume: String,
+    /// Over which protocol.
+    pub protocol: ProtocolKind,
+    /// Which way the data went.
+    pub direction: Direction,
+    /// They moved so many bytes or less, and more than half of that.
+    pub bytes_up_to: u64,
+    /// How many were followed.
+    pub operations: u64,
+    /// From the receive that brought the command until it was understood: behind others that came with it.
+    pub parse: Durations,
+    /// Until it asked for the medium: waiting for write data, for room to answer, for older tasks.
+    pub data: Durations,
+    /// Until the volume was asked: waiting for the write gate, and for memory.
+    pub gate: Durations,
+    /// Until the volume had answered.
+    pub storage: Durations,
+    /// Until the response was in the transmit queue.
+    pub answer: Durations,
+    /// Until the kernel had the last byte of it.
+    pub send: Durations,
+    /// From the receive to the send.
+    pub total: Durations,
+}
+
+/// How operations are chosen that are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sampling {
+    /// One in so many; 0: none.
+    pub one_in: u32,
+    /// Some that were followed and are not in the list, which has no room for more kinds.
+    pub beyond: u64,
+}
+
 /// Payload memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStatistics {
@@ -210,9 +254,9 @@ impl Derived {
     #[must_use]
     pub fn of(counters: &Counters, engine: &EngineStatistics) -> Self {
         let operations = counters.operations();
-        // Attempts at volumes in memory are not system calls.
         let socket_calls =
             counters.receives + counters.receives_empty + counters.sends + counters.sends_blocked;
+        let other_calls = counters.attempt_calls + engine.system_calls + engine.helper_operations;
         let copied = counters.copied_data_out_bytes
             + counters.copied_transmit_bytes
             + counters.copied_volume_bytes;
@@ -220,7 +264,7 @@ impl Derived {
             operations_per_turn: ratio(operations, counters.turns),
             operations_per_receive: ratio(operations, counters.receives),
             operations_per_send: ratio(operations, counters.sends),
-            system_calls_per_operation: ratio(socket_calls + engine.system_calls, operations),
+            system_calls_per_operation: ratio(socket_calls + other_calls, operations),
             copied_bytes_per_operation: ratio(copied, operations),
         }
     }
@@ -237,29 +281,45 @@ fn ratio(sum: u64, count: u64) -> f64 {
 }
 
 impl Statistics {
-    /// From the parts, with sums and means.
-    pub(crate) fn of(
-        uptime_ms: u64,
-        shards: Vec<ShardStatistics>,
-        connections: Vec<ConnectionStatistics>,
-        volumes: Vec<VolumeCounts>,
-        memory: MemoryStatistics,
-    ) -> Self {
-        let mut total = Counters::default();
+    /// Fills in the sums and means.
+    pub(crate) fn sum_up(&mut self) {
         let mut engine = EngineStatistics::default();
-        for shard in &shards {
-            total = total.plus(&shard.counters);
+        self.total = Counters::default();
+        for shard in &self.shards {
+            self.total = self.total.plus(&shard.counters);
             engine = engine.plus(&shard.engine);
         }
+        self.derived = Derived::of(&self.total, &engine);
+    }
+}
+
+impl StageStatistics {
+    pub(crate) fn new(volume: String, kind: &Kind, histograms: &Histograms) -> Self {
+        let [parse, data, gate, storage, answer, send, total] =
+            std::array::from_fn(|index| histograms[index].durations());
         Self {
-            version: VERSION,
-            uptime_ms,
+            volume,
+            protocol: kind.protocol,
+            direction: kind.direction,
+            bytes_up_to: 1 << kind.size_class,
+            operations: histograms[TOTAL].count(),
+            parse,
+            data,
+            gate,
+            storage,
+            answer,
+            send,
             total,
-            derived: Derived::of(&total, &engine),
-            shards,
-            connections,
-            volumes,
-            memory,
         }
+    }
+
+    /// What the list is sorted by.
+    pub(crate) fn order(&self) -> (&str, &'static str, Direction, u64) {
+        (
+            &self.volume,
+            self.protocol.name(),
+            self.direction,
+            self.bytes_up_to,
+        )
     }
 }

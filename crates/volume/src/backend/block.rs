@@ -21,8 +21,8 @@ use crate::open::{OpenError, VolumeSpec, check_size, identify};
 use crate::outline::Outline;
 use crate::sysfs::Queue;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress, Request,
-    Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress,
+    Request, Volume, VolumeError,
 };
 
 /// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
@@ -194,6 +194,10 @@ impl Volume for BlockVolume {
 
     fn characteristics(&self) -> Characteristics {
         self.medium.characteristics()
+    }
+
+    fn attempt_cost(&self) -> AttemptCost {
+        AttemptCost::SystemCall
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {

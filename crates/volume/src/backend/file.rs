@@ -24,8 +24,8 @@ use crate::open::{OpenError, VolumeSpec, check_size, identify};
 use crate::outline::Outline;
 use crate::sysfs;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress, Request,
-    Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress,
+    Request, Volume, VolumeError,
 };
 
 /// Largest file offset that Linux knows.
@@ -385,6 +385,10 @@ impl Volume for FileVolume {
 
     fn characteristics(&self) -> Characteristics {
         self.medium.characteristics()
+    }
+
+    fn attempt_cost(&self) -> AttemptCost {
+        AttemptCost::SystemCall
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {

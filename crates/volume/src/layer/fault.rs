@@ -20,8 +20,8 @@ use rustix::io::Errno;
 
 use crate::outline::length_of;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation, Progress,
-    Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation,
+    Progress, Request, Volume, VolumeError,
 };
 
 /// Operations, as rules name them.
@@ -187,6 +187,10 @@ impl Volume for FaultVolume {
     fn known_zeros(&self, offset: ByteOffset, length: u64) -> bool {
         let range = offset.0..offset.0.saturating_add(length);
         self.rule_for(FaultTarget::Read, &range).is_none() && self.inner.known_zeros(offset, length)
+    }
+
+    fn attempt_cost(&self) -> AttemptCost {
+        self.inner.attempt_cost()
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {

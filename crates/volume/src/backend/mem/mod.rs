@@ -9,8 +9,8 @@ use longshore_reactor::storage::{FileCompletion, Storage};
 use crate::open::{BackendKind, OpenError, VolumeSpec, identify};
 use crate::outline::{Outline, length_of};
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Identity, Operation,
-    Outcome, Progress, Request, Volume, VolumeError, WriteCache,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Identity,
+    Operation, Outcome, Progress, Request, Volume, VolumeError, WriteCache,
 };
 
 /// Unit in which memory is taken and freed.
@@ -165,6 +165,10 @@ impl Volume for MemVolume {
             unmapped_reads_zeros: true,
             rotational: false,
         }
+    }
+
+    fn attempt_cost(&self) -> AttemptCost {
+        AttemptCost::Copy
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
