@@ -9,6 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
+use longshore_daemon::config::copies::ByReference;
 use longshore_daemon::config::engine::{CoreList, EngineKind, TransmitPolicy};
 use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
@@ -124,6 +125,14 @@ pub struct Serve {
     #[arg(long, value_name = "auto|nodelay|nagle")]
     transmit: Option<TransmitPolicy>,
 
+    /// Whether large responses are sent by reference (MSG_ZEROCOPY) [default: auto]
+    #[arg(long, value_name = "auto|off|always")]
+    zero_copy: Option<ByReference>,
+
+    /// Whether read data goes straight from the page cache to the socket; auto: that of read-only volumes [default: auto]
+    #[arg(long, value_name = "auto|off|always")]
+    splice: Option<ByReference>,
+
     /// How the log looks [default: text]
     #[arg(long, value_name = "text|json")]
     log_format: Option<LogFormat>,
@@ -224,6 +233,8 @@ impl Serve {
             engine: self.engine,
             cores: self.cores,
             transmit: self.transmit,
+            zero_copy: self.zero_copy,
+            splice: self.splice,
             log_format: self.log_format,
             log_filter: self.log_level,
             state_dir: self.state_dir,

@@ -10,6 +10,7 @@ use longshore_target::config as target;
 use longshore_volume::Volume;
 
 use crate::config::Config;
+use crate::config::copies::ByReference;
 use crate::config::engine::{EngineKind, TransmitPolicy};
 use crate::config::limits::{Digests, Limits, Negotiation};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
@@ -46,9 +47,21 @@ pub fn server_config(
             TransmitPolicy::Auto | TransmitPolicy::NoDelay => target::TransmitPolicy::NoDelay,
             TransmitPolicy::Nagle => target::TransmitPolicy::Nagle,
         },
+        copies: target::Copies {
+            zero_copy: by_reference(config.engine.zero_copy),
+            splice: by_reference(config.engine.splice),
+        },
         limits: limits(&config.limits),
         state_directory,
     })
+}
+
+const fn by_reference(setting: ByReference) -> target::ByReference {
+    match setting {
+        ByReference::Auto => target::ByReference::Auto,
+        ByReference::Off => target::ByReference::Off,
+        ByReference::Always => target::ByReference::Always,
+    }
 }
 
 /// The portals of each protocol. They listen from here on.

@@ -11,7 +11,7 @@ use longshore_wire::transmit::{Chunk, OpenPdu, Transmit};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Encoder {
     header_digest: bool,
-    data_digest: bool,
+    pub(crate) data_digest: bool,
 }
 
 impl Encoder {
@@ -131,6 +131,13 @@ impl Encoder {
             } => {
                 transmit.push_buffer(id, start, length, last);
                 self.crc(bytes)
+            }
+            Chunk::Unseen {
+                id, start, last, ..
+            } => {
+                assert!(!self.data_digest, "what is not seen has no digest");
+                transmit.push_buffer(id, start, length, last);
+                Crc32c::new()
             }
         };
         self.push_trailer(length, crc, transmit);

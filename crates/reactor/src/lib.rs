@@ -37,6 +37,7 @@ pub mod buffer;
 pub mod engine;
 pub mod mail;
 pub mod memory;
+pub mod page_pipe;
 pub mod send_ring;
 pub mod socket;
 pub mod storage;
@@ -56,5 +57,6 @@ pub use engine::{
 };
 pub use mail::{Mailbox, SendError, Sender, mailbox};
 pub use memory::SharedRegion;
+pub use page_pipe::{PagePipe, PagePipes};
 pub use timer::{TimerId, TimerQueue};
 pub use wake::Waker;

@@ -11,7 +11,7 @@ use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{EngineChoice, Event as ReactorEvent, Readiness};
 use longshore_target::config::{
-    Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, ServerConfig,
+    Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, ServerConfig,
     SubsystemConfig, TargetConfig, TransmitPolicy,
 };
 use longshore_target::platform::Platform;
@@ -231,6 +231,7 @@ impl World {
             engine: EngineChoice::default(),
             cores: Vec::new(),
             transmit: TransmitPolicy::default(),
+            copies: Copies::default(),
             limits: self.limits.clone(),
             state_directory: None,
         }

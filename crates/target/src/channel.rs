@@ -1,9 +1,9 @@
 //! The socket side of a connection, whatever it speaks.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 
-use longshore_reactor::{Buffer, TimerId};
+use longshore_reactor::{Buffer, PagePipe, TimerId};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
@@ -12,6 +12,7 @@ use crate::message::ConnectionAddress;
 use crate::observe::stages::{Followed, Unsent};
 use crate::observe::{ConnectionCounts, Counters};
 use crate::platform::Link;
+use crate::task::DataIn;
 
 /// While so much waits to be sent, nothing more is received: the peer does not read.
 const STOP_RECEIVING_BYTES: usize = 4 << 20;
@@ -44,7 +45,9 @@ pub(crate) struct Channel {
     pub link: Box<dyn Link>,
     pub transmit: Transmit,
     /// Payload that the transmit queue refers to, by [`PayloadId`].
-    pub sending: Slab<Buffer>,
+    pub sending: Slab<Held>,
+    /// How many of it are pages.
+    pages: usize,
     pub timer: Option<(TimerId, u64)>,
     /// It is in the shard's list of connections to be received from.
     pub is_listed: bool,
@@ -88,6 +91,7 @@ impl Channel {
             link,
             transmit: Transmit::new(),
             sending: Slab::new(),
+            pages: 0,
             timer: None,
             is_listed: false,
             is_dirty: false,
@@ -205,6 +209,11 @@ impl Channel {
 
     /// Sends once.
     pub(crate) fn send(&mut self, core: &mut Core) -> Sent {
+        if self.pages > 0
+            && let Some((number, length)) = self.first_pages()
+        {
+            return self.send_pages(core, number, length);
+        }
         let segments = self.transmit.segments().size_hint().0;
         if segments <= FEW_SEGMENTS {
             self.send_up_to::<FEW_SEGMENTS>(core)
@@ -219,6 +228,7 @@ impl Channel {
         let mut slices = [IoSlice::new(&[]); SEGMENTS];
         let mut count = 0;
         let mut length = 0;
+        let mut more = false;
         let arena = self.transmit.arena();
         for (slice, segment) in slices.iter_mut().zip(self.transmit.segments()) {
             let bytes = match segment {
@@ -226,7 +236,13 @@ impl Channel {
                 Segment::Zeros { length } => &ZEROS[..length.min(ZEROS.len())],
                 Segment::Buffer { id, start, length } => {
                     let number = usize::try_from(id.0).expect("we numbered it");
-                    &self.sending[number][start..start + length]
+                    match &self.sending[number] {
+                        Held::Buffer(buffer) => &buffer[start..start + length],
+                        Held::Pages(_) => {
+                            more = true;
+                            break;
+                        }
+                    }
                 }
             };
             *slice = IoSlice::new(bytes);
@@ -236,7 +252,18 @@ impl Channel {
                 break;
             }
         }
-        match self.link.send(&slices[..count]) {
+        let slices = &slices[..count];
+        let sent = if more {
+            self.link.send_more(slices)
+        } else {
+            self.link.send(slices)
+        };
+        self.note_sent(core, sent, length)
+    }
+
+    /// Takes note of a send of `length` bytes.
+    fn note_sent(&mut self, core: &mut Core, sent: io::Result<usize>, length: usize) -> Sent {
+        match sent {
             Ok(sent) => {
                 core.counters.sends += 1;
                 core.counters.sent_bytes += sent as u64;
@@ -275,6 +302,49 @@ impl Channel {
             .answer(followed, &mut self.unsent, position, now);
     }
 
+    /// Number and length of the payload that is first in the queue, if it is pages.
+    fn first_pages(&self) -> Option<(usize, usize)> {
+        let Segment::Buffer { id, length, .. } = self.transmit.segments().next()? else {
+            return None;
+        };
+        let number = usize::try_from(id.0).expect("we numbered it");
+        matches!(self.sending[number], Held::Pages(_)).then_some((number, length))
+    }
+
+    /// Sends pages, which are first in the queue.
+    fn send_pages(&mut self, core: &mut Core, number: usize, length: usize) -> Sent {
+        let more = self.transmit.pending_bytes() > length;
+        let Held::Pages(pages) = &mut self.sending[number] else {
+            unreachable!("looked at by the caller");
+        };
+        let sent = match length {
+            0 => Ok(0),
+            _ => self.link.send_pages(pages, length, more),
+        };
+        // The kernel takes as many pages as fit into one of its lists, room or not: only when it takes
+        // nothing is there none.
+        let length = sent.as_ref().map_or(length, |sent| *sent);
+        self.note_sent(core, sent, length)
+    }
+
+    /// Keeps the data of a task that the transmit queue refers to by the number `sent`, or gives back what it does
+    /// not refer to.
+    #[inline]
+    pub(crate) fn keep(&mut self, core: &mut Core, data_in: DataIn, sent: Option<usize>) {
+        let held = match (data_in, sent) {
+            (DataIn::Buffer(buffer), Some(_)) => Held::Buffer(buffer),
+            (DataIn::Pages(pages), Some(_)) => {
+                self.pages += 1;
+                Held::Pages(pages)
+            }
+            (DataIn::Buffer(buffer), None) => return core.pool.put(buffer),
+            (DataIn::Pages(pages), None) => return core.pipes.put(pages),
+            (DataIn::None | DataIn::Inline | DataIn::Zeros(_), _) => return,
+        };
+        let number = self.sending.insert(held);
+        debug_assert_eq!(Some(number), sent);
+    }
+
     /// Goes on with closing after everything that could be sent was sent.
     pub(crate) fn continue_closing(&mut self, now_ms: u64) -> Fate {
         if !self.closing {
@@ -301,7 +371,13 @@ impl Channel {
     fn release(&mut self, core: &mut Core, released: &mut Vec<PayloadId>) {
         for id in released.drain(..) {
             let number = usize::try_from(id.0).expect("we numbered it");
-            core.pool.put(self.sending.remove(number));
+            match self.sending.remove(number) {
+                Held::Buffer(buffer) => core.pool.put(buffer),
+                Held::Pages(pages) => {
+                    self.pages -= 1;
+                    core.pipes.put(pages);
+                }
+            }
         }
     }
 
@@ -309,10 +385,23 @@ impl Channel {
     pub(crate) fn tear_down(&mut self, core: &mut Core) {
         core.stages.forget(&mut self.unsent);
         self.transmit.release_all(&mut Vec::new());
-        for (_, buffer) in std::mem::take(&mut self.sending) {
-            core.pool.put(buffer);
+        for (_, held) in std::mem::take(&mut self.sending) {
+            match held {
+                Held::Buffer(buffer) => core.pool.put(buffer),
+                Held::Pages(pages) => core.pipes.put(pages),
+            }
         }
+        self.pages = 0;
     }
+}
+
+/// Payload that the transmit queue refers to.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// In memory.
+    Buffer(Buffer),
+    /// In pages of the page cache; what was sent of them is gone.
+    Pages(PagePipe),
 }
 
 /// What came of an attempt to receive.

@@ -11,6 +11,8 @@ use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
 
+pub use crate::copies::{ByReference, Copies};
+
 /// Everything a server needs to know.
 pub struct ServerConfig {
     /// The volumes, by index.
@@ -31,6 +33,8 @@ pub struct ServerConfig {
     pub cores: Vec<usize>,
     /// How long responses may wait for company.
     pub transmit: TransmitPolicy,
+    /// What is sent without copying it.
+    pub copies: Copies,
     /// See [`Limits`].
     pub limits: Limits,
     /// Where reservations that must survive a restart are kept. `None`: they are refused.

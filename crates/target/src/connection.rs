@@ -56,6 +56,8 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
     fn payload_received(&mut self, placed: &[u8], now_ms: u64);
     /// Something was sent.
     fn sent(&mut self, now_ms: u64);
+    /// Whether a digest covers what is read.
+    fn has_data_digest(&self) -> bool;
     /// Place in the transmit queue for what a task reads, behind its header. `None`: it does not fit.
     fn begin_inline_read<'t>(
         &mut self,

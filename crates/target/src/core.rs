@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::storage::StorageTag;
-use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget};
+use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipes};
 use longshore_volume::{
     Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
 };
@@ -113,6 +113,7 @@ pub(crate) struct Core {
     pub shared: Arc<Shared>,
     pub platform: Box<dyn Platform>,
     pub pool: BufferPool,
+    pub pipes: PagePipes,
     pub requests: Requests,
     /// Where bytes from sockets land whose place is not known yet. Empty between turns.
     pub receive_buffer: Box<[u8]>,
@@ -143,6 +144,7 @@ impl Core {
             shared,
             platform,
             pool,
+            pipes: PagePipes::default(),
             requests: Requests::new(),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             now_ms: 0,

@@ -15,7 +15,8 @@ use longshore_nvme::controller::{Namespace, NamespaceParameters};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
 use longshore_volume::{AttemptCost, Volume, WriteCache};
 
-use crate::config::{AccessRule, LunConfig, TargetConfig};
+use crate::config::{AccessRule, Copies, LunConfig, TargetConfig};
+use crate::copies::pages::may_splice;
 use crate::gate::WriteGate;
 use crate::nvme::exports::NvmeExports;
 use crate::statistics::VolumeStatistics;
@@ -44,6 +45,8 @@ pub(crate) struct Unit {
     pub block_shift: u32,
     /// What its attempts cost.
     pub attempt_cost: AttemptCost,
+    /// Its pages may be sent by reference.
+    pub splices: bool,
 }
 
 impl Unit {
@@ -52,6 +55,7 @@ impl Unit {
         shards: usize,
         keeps_reservations: bool,
         memory: u64,
+        copies: Copies,
     ) -> Self {
         let identity = volume.identity();
         let geometry = volume.geometry();
@@ -96,6 +100,7 @@ impl Unit {
         Self {
             block_shift: block_size.trailing_zeros(),
             attempt_cost: volume.attempt_cost(),
+            splices: may_splice(copies.splice, characteristics.read_only),
             gate: WriteGate::new(shards),
             logical_unit,
             namespace,

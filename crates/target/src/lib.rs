@@ -13,6 +13,7 @@ mod abort;
 mod channel;
 pub mod config;
 mod connection;
+mod copies;
 mod core;
 mod exports;
 mod gate;

@@ -18,6 +18,7 @@ use longshore_volume::{
 };
 
 use crate::connection::{Connection, Protocol};
+use crate::copies::pages;
 use crate::core::Core;
 use crate::exports::Unit;
 use crate::gate::Passage;
@@ -253,6 +254,15 @@ impl<P: Protocol> Connection<P> {
         if zeros && length > COPY_BYTES_MAX {
             core.counters.storage_zeros += 1;
             task.data_in = DataIn::Zeros(wire_length);
+            return ShortWay::Done(Ok(MediaOutcome::Done));
+        }
+        if unit.splices
+            && !zeros
+            && self.channel.link.takes_pages()
+            && !self.protocol.has_data_digest()
+            && let Some(pages) = pages::take(core, unit, offset, length)
+        {
+            task.data_in = DataIn::Pages(pages);
             return ShortWay::Done(Ok(MediaOutcome::Done));
         }
         let slot = task.address.slot;

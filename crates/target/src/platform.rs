@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::Storage;
-use longshore_reactor::{Engine, EngineCounters, Event, SocketToken, socket};
+use longshore_reactor::{Engine, EngineCounters, Event, PagePipe, SocketToken, socket};
 
 /// A stream of bytes in both directions that never blocks.
 pub trait Link: Debug + Send {
@@ -26,6 +26,32 @@ pub trait Link: Debug + Send {
     /// # Errors
     /// As those of a TCP socket.
     fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// As [`Self::send`]; further bytes follow at once.
+    ///
+    /// # Errors
+    /// As those of a TCP socket.
+    fn send_more(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send(buffers)
+    }
+
+    /// Whether [`Self::send_pages`] works.
+    fn takes_pages(&self) -> bool {
+        false
+    }
+
+    /// Takes `length` bytes of pages, as far as there is room. `more`: further bytes follow at once.
+    ///
+    /// # Errors
+    /// As those of a TCP socket.
+    fn send_pages(
+        &mut self,
+        _pages: &mut PagePipe,
+        _length: usize,
+        _more: bool,
+    ) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Ends the stream towards the peer, which can still be received from. `false`: the link cannot,
     /// and closing it loses nothing that was sent.
@@ -142,6 +168,18 @@ impl Link for TcpLink {
 
     fn send(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         socket::send(&self.0, buffers, false)
+    }
+
+    fn send_more(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        socket::send(&self.0, buffers, true)
+    }
+
+    fn takes_pages(&self) -> bool {
+        true
+    }
+
+    fn send_pages(&mut self, pages: &mut PagePipe, length: usize, more: bool) -> io::Result<usize> {
+        pages.send(self.0.as_fd(), length, more)
     }
 
     fn finish_sending(&mut self) -> io::Result<bool> {

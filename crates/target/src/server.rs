@@ -463,7 +463,10 @@ pub(crate) fn share(
     let units: Vec<Unit> = config
         .volumes
         .into_iter()
-        .map(|volume| Unit::new(volume, shards, store.is_some(), config.limits.memory))
+        .map(|volume| {
+            let memory = config.limits.memory;
+            Unit::new(volume, shards, store.is_some(), memory, config.copies)
+        })
         .collect();
     if let Some(store) = &store {
         restore_reservations(store, &units)?;

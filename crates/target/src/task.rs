@@ -15,7 +15,7 @@
 //! until the medium has answered (see [`crate::request`]).
 
 use longshore_block::media::{MediaOperation, Place};
-use longshore_reactor::Buffer;
+use longshore_reactor::{Buffer, PagePipe};
 
 use crate::core::Core;
 use crate::message::{ConnectionAddress, TaskAddress};
@@ -63,6 +63,8 @@ pub(crate) enum DataIn {
     Zeros(u32),
     /// In a buffer, its whole length.
     Buffer(Buffer),
+    /// In pages of the page cache, all that the pipe holds.
+    Pages(PagePipe),
 }
 
 /// See the module documentation. `W` is what the task is to its protocol.
@@ -114,8 +116,10 @@ impl<W> Task<W> {
     pub(crate) fn give_back_memory(&mut self, core: &mut Core) {
         core.recycle(self.data_out.take());
         core.recycle(self.scratch.take());
-        if let DataIn::Buffer(buffer) = std::mem::replace(&mut self.data_in, DataIn::None) {
-            core.pool.put(buffer);
+        match std::mem::replace(&mut self.data_in, DataIn::None) {
+            DataIn::Buffer(buffer) => core.pool.put(buffer),
+            DataIn::Pages(pipe) => core.pipes.put(pipe),
+            DataIn::None | DataIn::Inline | DataIn::Zeros(_) => {}
         }
     }
 
@@ -127,7 +131,7 @@ impl<W> Task<W> {
             BufferHome::Scratch => self.scratch.as_mut(),
             BufferHome::DataIn => match &mut self.data_in {
                 DataIn::Buffer(buffer) => Some(buffer),
-                DataIn::None | DataIn::Inline | DataIn::Zeros(_) => None,
+                DataIn::None | DataIn::Inline | DataIn::Zeros(_) | DataIn::Pages(_) => None,
             },
         }
     }
@@ -140,7 +144,7 @@ impl<W> Task<W> {
             BufferHome::Scratch => self.scratch.take(),
             BufferHome::DataIn => match std::mem::replace(&mut self.data_in, DataIn::None) {
                 DataIn::Buffer(buffer) => Some(buffer),
-                DataIn::None | DataIn::Inline | DataIn::Zeros(_) => None,
+                DataIn::None | DataIn::Inline | DataIn::Zeros(_) | DataIn::Pages(_) => None,
             },
         }
     }

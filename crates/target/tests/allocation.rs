@@ -12,7 +12,7 @@ use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
-    Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitPolicy,
+    Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitPolicy,
 };
 use longshore_target::platform::{Link, Platform};
 use longshore_target::stepped::SteppedServer;
@@ -136,6 +136,7 @@ impl Bench {
             engine: EngineChoice::Auto,
             cores: Vec::new(),
             transmit: TransmitPolicy::NoDelay,
+            copies: Copies::default(),
             limits: Limits::default(),
             state_directory: None,
         };

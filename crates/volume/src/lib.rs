@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+use longshore_reactor::PagePipe;
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{FileCompletion, Storage, StorageTag};
 use uuid::Uuid;
@@ -274,6 +275,14 @@ pub trait Volume: Send + Sync {
     /// What [`Self::try_read`] and [`Self::try_write`] cost.
     fn attempt_cost(&self) -> AttemptCost {
         AttemptCost::Nothing
+    }
+
+    /// Takes references to the pages that hold `length` bytes at `offset`, if that needs no sleep. `false`: they are
+    /// not all there, or this volume has none, or the range is not its own; read the ordinary way then.
+    ///
+    /// A later write may change what the pages hold.
+    fn take_pages(&self, _offset: ByteOffset, _length: usize, _into: &mut PagePipe) -> bool {
+        false
     }
 
     /// Reads whole blocks if that needs no sleep.

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use longshore_reactor::PagePipe;
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{
     FileCompletion, FileHandle, FileOperation, FileOperationKind, Storage,
@@ -115,6 +116,8 @@ pub(crate) struct Medium {
     abilities: Abilities,
     poisoned: AtomicBool,
     inline_reads: AtomicU8,
+    /// Its pages are in the page cache, and can be taken as long as that has not failed.
+    has_pages: AtomicBool,
     inline_writes: AtomicU8,
     /// Held while the size of the object is looked at or changed; control threads only.
     pub(crate) resizing: Mutex<()>,
@@ -148,6 +151,7 @@ impl Medium {
             abilities,
             poisoned: AtomicBool::new(false),
             inline_reads: AtomicU8::new(inline_reads),
+            has_pages: AtomicBool::new(buffered),
             inline_writes: AtomicU8::new(inline_writes),
             resizing: Mutex::new(()),
         }
@@ -228,6 +232,32 @@ impl Medium {
             }
             Operation::ExtentStatus { offset, length } | Operation::Prefetch { offset, length } => {
                 self.outline.check(offset, length)
+            }
+        }
+    }
+
+    /// See [`crate::Volume::take_pages`].
+    pub(crate) fn take_pages(
+        &self,
+        offset: ByteOffset,
+        length: usize,
+        into: &mut PagePipe,
+    ) -> bool {
+        if !self.has_pages.load(Ordering::Relaxed)
+            || self.outline.check(offset, length as u64).is_err()
+        {
+            return false;
+        }
+        match into.take(self.file(), offset.0, length) {
+            Ok(taken) => taken,
+            Err(error) => {
+                tracing::info!(
+                    volume = self.outline.name(),
+                    %error,
+                    "read data cannot be sent out of the page cache; it is copied"
+                );
+                self.has_pages.store(false, Ordering::Relaxed);
+                false
             }
         }
     }

@@ -32,6 +32,14 @@ pub enum Payload<'a> {
         /// The bytes that will be sent, from index 0 of the payload.
         bytes: &'a [u8],
     },
+    /// As [`Payload::Buffer`], but what the bytes are is not known here: the driver holds them in another form
+    /// than memory, or they may change yet. So there can be no data digest.
+    Unseen {
+        /// What [`Segment::Buffer`] will name.
+        id: PayloadId,
+        /// Bytes that will be sent.
+        length: u32,
+    },
 }
 
 impl Payload<'_> {
@@ -41,7 +49,7 @@ impl Payload<'_> {
         match self {
             Self::None => 0,
             Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
-            Self::Zeros(length) => *length as usize,
+            Self::Zeros(length) | Self::Unseen { length, .. } => *length as usize,
         }
     }
 
@@ -448,6 +456,17 @@ pub enum Chunk<'a> {
         /// No later chunk refers to the payload.
         last: bool,
     },
+    /// By reference, and without a digest: see [`Payload::Unseen`].
+    Unseen {
+        /// Which payload.
+        id: PayloadId,
+        /// Index of the chunk in it.
+        start: usize,
+        /// Bytes.
+        length: u32,
+        /// No later chunk refers to the payload.
+        last: bool,
+    },
 }
 
 impl Chunk<'_> {
@@ -456,7 +475,7 @@ impl Chunk<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
-            Self::Zeros(length) => *length as usize,
+            Self::Zeros(length) | Self::Unseen { length, .. } => *length as usize,
         }
     }
 

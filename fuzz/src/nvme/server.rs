@@ -18,7 +18,8 @@ use longshore_nvme::sgl::SglDescriptor;
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
-    Limits, NamespaceMapEntry, NvmeListenerConfig, ServerConfig, SubsystemConfig, TransmitPolicy,
+    Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ServerConfig, SubsystemConfig,
+    TransmitPolicy,
 };
 use longshore_target::platform::{Link, Platform};
 use longshore_target::stepped::{Next, SteppedServer};
@@ -165,6 +166,7 @@ fn config() -> ServerConfig {
         engine: EngineChoice::default(),
         cores: Vec::new(),
         transmit: TransmitPolicy::default(),
+        copies: Copies::default(),
         limits: Limits {
             memory: 4 << 20,
             ..Limits::default()

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use super::copies::ByReference;
+
 /// Which kernel interface drives sockets and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
@@ -38,6 +40,10 @@ pub struct EngineConfig {
     pub cores: Option<CoreList>,
     /// When responses are sent.
     pub transmit: TransmitPolicy,
+    /// MSG_ZEROCOPY for large responses.
+    pub zero_copy: ByReference,
+    /// Read data straight out of the page cache.
+    pub splice: ByReference,
 }
 
 /// Why an engine setting is refused.

@@ -10,6 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 use uuid::Uuid;
 
+use super::copies::ByReference;
 use super::engine::{CoreList, EngineKind, TransmitPolicy};
 use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
@@ -305,6 +306,10 @@ pub struct EngineTable {
     pub cores: Option<CoreList>,
     /// `auto`, `nodelay` or `nagle`.
     pub transmit: Option<TransmitPolicy>,
+    /// `auto`, `off` or `always`.
+    pub zero_copy: Option<ByReference>,
+    /// `auto`, `off` or `always`.
+    pub splice: Option<ByReference>,
 }
 
 /// `[log]`

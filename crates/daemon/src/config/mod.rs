@@ -9,6 +9,7 @@
 //! Values from the command line win over those of the file, except that volumes add up: those of
 //! the file come first. Relative paths in the file start at the directory of the file.
 
+pub mod copies;
 pub mod engine;
 pub mod file;
 pub mod limits;
@@ -36,6 +37,7 @@ use longshore_iscsi::target::directory::Authentication;
 use longshore_volume::open::VolumeSpec;
 
 use authentication::Demand;
+use copies::ByReference;
 use engine::{CoreList, EngineConfig, EngineKind, TransmitPolicy};
 use file::ConfigFile;
 use limits::{IN_CAPSULE_UNIT, Limits, Negotiation};
@@ -67,6 +69,10 @@ pub struct Arguments {
     pub cores: Option<CoreList>,
     /// `--transmit`
     pub transmit: Option<TransmitPolicy>,
+    /// `--zero-copy`
+    pub zero_copy: Option<ByReference>,
+    /// `--splice`
+    pub splice: Option<ByReference>,
     /// `--log-format`
     pub log_format: Option<LogFormat>,
     /// `--log-level`
@@ -170,6 +176,8 @@ impl Config {
 
         replace(&mut config.engine.kind, arguments.engine);
         replace(&mut config.engine.transmit, arguments.transmit);
+        replace(&mut config.engine.zero_copy, arguments.zero_copy);
+        replace(&mut config.engine.splice, arguments.splice);
         replace(&mut config.log.format, arguments.log_format);
         replace(&mut config.log.filter, arguments.log_filter);
         config.engine.cores = arguments.cores.or(config.engine.cores);
@@ -260,6 +268,8 @@ impl Config {
         self.engine.cores = document.engine.cores.clone();
         replace(&mut self.engine.kind, document.engine.kind);
         replace(&mut self.engine.transmit, document.engine.transmit);
+        replace(&mut self.engine.zero_copy, document.engine.zero_copy);
+        replace(&mut self.engine.splice, document.engine.splice);
         replace(&mut self.log.format, document.log.format);
         replace(&mut self.log.filter, document.log.level.clone());
         self.state_dir = document.state_dir.as_ref().map(|path| file.resolve(path));

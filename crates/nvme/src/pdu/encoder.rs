@@ -12,7 +12,7 @@ use super::terminate::TermReq;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoder {
     header_digest: bool,
-    data_digest: bool,
+    pub(crate) data_digest: bool,
     /// PDO of capsules with data, and of data PDUs.
     capsule_data_start: usize,
     data_start: usize,
@@ -126,6 +126,7 @@ impl Encoder {
                 return self.close(open, header, transmit);
             }
             _ if !self.data_digest => Crc32c::new(),
+            Chunk::Unseen { .. } => unreachable!("what is not seen has no digest"),
             Chunk::Zeros(_) => longshore_wire::crc32c_of_zeros(length),
             Chunk::Buffer { bytes, .. } => longshore_wire::crc32c(bytes),
         };
@@ -133,6 +134,9 @@ impl Encoder {
         self.write_header(&mut header, length, transmit.arena_bytes_mut(range));
         match chunk {
             Chunk::Buffer {
+                id, start, last, ..
+            }
+            | Chunk::Unseen {
                 id, start, last, ..
             } => transmit.push_buffer(id, start, length, last),
             Chunk::Zeros(_) | Chunk::Bytes(_) => transmit.push_zeros(length),

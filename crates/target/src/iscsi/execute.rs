@@ -13,6 +13,7 @@ use longshore_wire::transmit::PayloadId;
 use super::session::{LunEntry, SessionSiblings};
 use super::{Iscsi, ScsiWork};
 use crate::connection::{Connection, Protocol};
+use crate::copies::pages::held_payload;
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::task::{self, DataIn, MediumWish, TaskState};
@@ -259,6 +260,14 @@ impl Connection<Iscsi> {
                     transfer.length,
                 )
             }
+            DataIn::Pages(pages) if good => {
+                let number = self.channel.sending.vacant_key();
+                sent = Some(number);
+                (
+                    held_payload(number, pages.held().min(expected)),
+                    transfer.length,
+                )
+            }
             _ if parameter_length > 0 => (
                 Payload::Bytes(&task.parameter_data),
                 parameter_length as u64,
@@ -269,7 +278,6 @@ impl Connection<Iscsi> {
                 Direction::ToInitiator | Direction::None => (Payload::None, 0),
             },
         };
-        let by_reference = sent.is_some();
         let status = completion.status.0;
         let completion = Completion {
             status,
@@ -280,14 +288,7 @@ impl Connection<Iscsi> {
         self.protocol
             .machine
             .complete(id, completion, &mut self.channel.transmit);
-        if let DataIn::Buffer(buffer) = data_in {
-            if by_reference {
-                let number = self.channel.sending.insert(buffer);
-                debug_assert_eq!(Some(number), sent);
-            } else {
-                core.pool.put(buffer);
-            }
-        }
+        self.channel.keep(core, data_in, sent);
         self.let_go(core, task);
     }
 

@@ -14,6 +14,7 @@ use longshore_wire::transmit::PayloadId;
 use super::{Kind, Nvme, NvmeWork, Queue, Task};
 use crate::abort::AbortOrder;
 use crate::connection::{Connection, Protocol};
+use crate::copies::pages::held_payload;
 use crate::core::Core;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{Message, Note};
@@ -305,6 +306,11 @@ impl Connection<Nvme> {
                     bytes: buffer,
                 }
             }
+            DataIn::Pages(pages) if success => {
+                let number = self.channel.sending.vacant_key();
+                sent = Some(number);
+                held_payload(number, pages.held())
+            }
             _ if success && !task.parameter_data.is_empty() => Payload::Bytes(&task.parameter_data),
             _ => Payload::None,
         };
@@ -314,14 +320,7 @@ impl Connection<Nvme> {
             data,
         };
         machine.complete(slot, completion, transmit);
-        if let DataIn::Buffer(buffer) = data_in {
-            if sent.is_some() {
-                let number = self.channel.sending.insert(buffer);
-                debug_assert_eq!(Some(number), sent);
-            } else {
-                core.pool.put(buffer);
-            }
-        }
+        self.channel.keep(core, data_in, sent);
         self.let_go(core, task);
     }
 

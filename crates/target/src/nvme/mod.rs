@@ -183,6 +183,10 @@ impl Protocol for Nvme {
     }
 
     #[inline]
+    fn has_data_digest(&self) -> bool {
+        self.machine.has_data_digest()
+    }
+
     fn begin_inline_read<'t>(
         &mut self,
         slot: u32,

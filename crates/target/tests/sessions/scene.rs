@@ -8,7 +8,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_reactor::EngineChoice;
 use longshore_target::config::{
-    AccessRule, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitPolicy,
+    AccessRule, Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig,
+    TransmitPolicy,
 };
 use longshore_target::{Server, Stopper};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
@@ -99,6 +100,7 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
         engine,
         cores: vec![0, 0, 0],
         transmit: TransmitPolicy::NoDelay,
+        copies: Copies::default(),
         limits: Limits {
             drain_timeout: Duration::from_secs(5),
             ..Limits::default()

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use longshore_reactor::PagePipe;
 use longshore_reactor::storage::{FileCompletion, Storage};
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -198,6 +199,10 @@ impl Volume for BlockVolume {
 
     fn attempt_cost(&self) -> AttemptCost {
         AttemptCost::SystemCall
+    }
+
+    fn take_pages(&self, offset: ByteOffset, length: usize, into: &mut PagePipe) -> bool {
+        self.medium.take_pages(offset, length, into)
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {

@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use longshore_reactor::PagePipe;
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{FileCompletion, Storage};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
@@ -389,6 +390,10 @@ impl Volume for FileVolume {
 
     fn attempt_cost(&self) -> AttemptCost {
         AttemptCost::SystemCall
+    }
+
+    fn take_pages(&self, offset: ByteOffset, length: usize, into: &mut PagePipe) -> bool {
+        self.medium.take_pages(offset, length, into)
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {

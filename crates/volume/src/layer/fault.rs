@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use longshore_reactor::PagePipe;
 use longshore_reactor::storage::{FileCompletion, Storage};
 use rustix::io::Errno;
 
@@ -191,6 +192,12 @@ impl Volume for FaultVolume {
 
     fn attempt_cost(&self) -> AttemptCost {
         self.inner.attempt_cost()
+    }
+
+    fn take_pages(&self, offset: ByteOffset, length: usize, into: &mut PagePipe) -> bool {
+        let range = offset.0..offset.0.saturating_add(length as u64);
+        self.rule_for(FaultTarget::Read, &range).is_none()
+            && self.inner.take_pages(offset, length, into)
     }
 
     fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {

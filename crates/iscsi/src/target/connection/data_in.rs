@@ -157,7 +157,7 @@ impl Connection {
         collapsed: bool,
         transmit: &mut Transmit,
     ) -> u32 {
-        if let Payload::Buffer { id, .. } = payload
+        if let Payload::Buffer { id, .. } | Payload::Unseen { id, .. } = payload
             && sent == 0
         {
             // Nothing of it leaves, but it has to be released all the same.
@@ -254,6 +254,13 @@ impl Connection {
         self.end_task(task);
     }
 
+    /// Whether a digest covers the data of reads, so that [`Payload::Unseen`] cannot be sent.
+    #[inline]
+    #[must_use]
+    pub fn has_data_digest(&self) -> bool {
+        self.encoder.data_digest
+    }
+
     /// What [`Self::begin_inline_read`] may place at most, given what was negotiated.
     #[must_use]
     pub fn inline_read_max(&self) -> u32 {
@@ -289,6 +296,12 @@ fn chunk(payload: Payload<'_>, offset: u32, length: u32, last: bool) -> Chunk<'_
             id,
             start,
             bytes: &bytes[start..end],
+            last,
+        },
+        Payload::Unseen { id, .. } => Chunk::Unseen {
+            id,
+            start,
+            length,
             last,
         },
     }

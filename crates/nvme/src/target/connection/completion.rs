@@ -124,7 +124,7 @@ impl Connection {
     fn send_data(&self, data: C2hData, payload: Payload<'_>, transmit: &mut Transmit) {
         let length = data.length as usize;
         let chunk = match payload {
-            Payload::Buffer { id, .. } if length == 0 => {
+            Payload::Buffer { id, .. } | Payload::Unseen { id, .. } if length == 0 => {
                 // Nothing of it leaves, but it has to be released all the same.
                 return transmit.push_buffer(id, 0, 0, true);
             }
@@ -138,8 +138,21 @@ impl Connection {
                 bytes: &bytes[..length],
                 last: true,
             },
+            Payload::Unseen { id, .. } => Chunk::Unseen {
+                id,
+                start: 0,
+                length: data.length,
+                last: true,
+            },
         };
         self.encoder.push_data(data.encode(), chunk, transmit);
+    }
+
+    /// Whether a digest covers the data of reads, so that [`Payload::Unseen`] cannot be sent.
+    #[inline]
+    #[must_use]
+    pub fn has_data_digest(&self) -> bool {
+        self.encoder.data_digest
     }
 
     /// Whether data may say that the command has succeeded.

@@ -1,0 +1,31 @@
+//! How payload comes to be sent without a copy, and when that pays.
+//!
+//! | payload | how | when |
+//! |---|---|---|
+//! | read of a file or device, in the page cache | its pages, by way of a pipe | [`pages`] |
+//! | read into a buffer, or out of memory | the buffer, by MSG_ZEROCOPY | [`zero_copy`] |
+//!
+//! Everything else is copied by the kernel once, out of the buffer that it was read into.
+
+pub(crate) mod pages;
+
+/// Whether something that saves copies is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ByReference {
+    /// Where it is safe, and pays.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Wherever it is possible.
+    Always,
+}
+
+/// What is sent by reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// Buffers, by MSG_ZEROCOPY.
+    pub zero_copy: ByReference,
+    /// Pages of the page cache, by splice(2).
+    pub splice: ByReference,
+}
