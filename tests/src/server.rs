@@ -343,6 +343,7 @@ pub fn signal(pid: u32, name: &str) -> io::Result<()> {
         "KILL" => Signal::KILL,
         "STOP" => Signal::STOP,
         "TERM" => Signal::TERM,
+        "USR1" => Signal::USR1,
         _ => return Err(io::Error::other(format!("no test sends SIG{name}"))),
     };
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);

@@ -141,6 +141,12 @@ pub struct Serve {
     #[arg(long, value_name = "FILTER")]
     log_level: Option<LogFilter>,
 
+    /// Write a report of what the server has done at SIGUSR1, and at the end, to this file (JSON)
+    ///
+    /// Without it, SIGUSR1 logs a summary.
+    #[arg(long, value_name = "FILE")]
+    statistics: Option<PathBuf>,
+
     /// Where to keep what must survive a restart, such as persistent reservations
     ///
     /// [default: $STATE_DIRECTORY, /var/lib/longshore for root, else
@@ -211,7 +217,8 @@ has [[target]] tables, and NSID i+1 of subsystem nqn.2026-11.local.longshore:def
 [[subsystem]] tables.
 
 Signals: SIGTERM and SIGINT stop accepting, finish what was accepted, flush and exit; a second one
-exits at once. SIGHUP looks for volumes whose size has changed.
+exits at once. SIGHUP looks for volumes whose size has changed. SIGUSR1 writes the statistics, or
+logs a summary.
 
 Example:
   longshore serve --volume disk0,backend=file,path=/srv/disk0.img,size=10G \\
@@ -237,6 +244,7 @@ impl Serve {
             splice: self.splice,
             log_format: self.log_format,
             log_filter: self.log_level,
+            statistics: self.statistics,
             state_dir: self.state_dir,
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | SIGTERM, SIGINT | stop: finish what was accepted, flush, end | end at once |
 //! | SIGHUP | look for volumes whose size has changed | the same |
+//! | SIGUSR1 | report what the server has done | the same |
 //!
 //! A signal becomes a message to the thread that waits for the server; nothing runs in a handler.
 
@@ -11,7 +12,7 @@ use std::io;
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::serve::THREAD_STACK_BYTES;
@@ -23,22 +24,24 @@ pub enum Event {
     Stop(i32),
     /// Look for volumes whose size has changed.
     Refresh,
+    /// Report what the server has done.
+    Report,
     /// The server has ended, asked to or not.
     Ended(io::Result<()>),
 }
 
 /// From here on, signals arrive as events instead of ending the process.
 pub fn watch_signals(events: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
     thread::Builder::new()
         .name("signals".to_owned())
         .stack_size(THREAD_STACK_BYTES)
         .spawn(move || {
             for signal in signals.forever() {
-                let event = if signal == SIGHUP {
-                    Event::Refresh
-                } else {
-                    Event::Stop(signal)
+                let event = match signal {
+                    SIGHUP => Event::Refresh,
+                    SIGUSR1 => Event::Report,
+                    _ => Event::Stop(signal),
                 };
                 if events.send(event).is_err() {
                     return;

@@ -22,5 +22,6 @@ pub mod portals;
 pub mod serve;
 pub mod service_manager;
 pub mod state;
+mod statistics;
 
 pub use serve::{Outcome, Output, StartError, serve};

@@ -18,7 +18,7 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::control::{self, Event};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
-use crate::{connect, descriptors, exports, logging, service_manager};
+use crate::{connect, descriptors, exports, logging, service_manager, statistics};
 
 /// What the server gets on top of its own drain time before it is given up at shutdown.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
@@ -127,13 +127,17 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     }
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
-    let outcome = Running {
+    let running = Running {
         stopper,
         volumes,
         ready,
+        statistics: config.log.statistics.clone(),
         inbox,
+    };
+    let outcome = running.until_end(config.limits.drain_timeout);
+    if !matches!(outcome, Outcome::Forced(_)) {
+        running.report(false);
     }
-    .until_end(config.limits.drain_timeout);
     logging::flush();
     Ok(outcome)
 }
@@ -144,6 +148,8 @@ struct Running {
     volumes: Vec<Arc<dyn Volume>>,
     /// The `ready` line.
     ready: String,
+    /// Where reports go.
+    statistics: Option<PathBuf>,
     inbox: Receiver<Event>,
 }
 
@@ -181,6 +187,7 @@ impl Running {
                     return Outcome::Forced(signal);
                 }
                 Ok(Event::Refresh) => self.refresh(),
+                Ok(Event::Report) => self.report(true),
                 Ok(Event::Ended(Err(error))) => {
                     tracing::error!("the server failed: {error}");
                     return Outcome::Failed;
@@ -200,6 +207,22 @@ impl Running {
                     return Outcome::Failed;
                 }
             }
+        }
+    }
+
+    /// Reports what the server has done, into the file that was named for it. `asked`: without one,
+    /// into the log.
+    fn report(&self, asked: bool) {
+        let Some(path) = &self.statistics else {
+            if asked {
+                statistics::log(&self.stopper.statistics());
+            }
+            return;
+        };
+        let path_shown = path.display();
+        match statistics::write(path, &self.stopper.statistics()) {
+            Ok(()) => tracing::debug!("statistics written to {path_shown}"),
+            Err(error) => tracing::error!("cannot write statistics to {path_shown}: {error}"),
         }
     }
 

@@ -320,6 +320,8 @@ pub struct LogTable {
     pub format: Option<LogFormat>,
     /// Such as `"info"` or `"warn,longshore_iscsi=debug"`.
     pub level: Option<LogFilter>,
+    /// Where reports of what the server has done go.
+    pub statistics: Option<PathBuf>,
 }
 
 impl<'de> Deserialize<'de> for PortalEntry {

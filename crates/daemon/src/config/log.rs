@@ -1,5 +1,6 @@
 //! How the log looks and what gets into it.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -81,6 +82,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// What gets in.
     pub filter: LogFilter,
+    /// Where reports of what the server has done go; `None`: a summary goes into the log.
+    pub statistics: Option<PathBuf>,
 }
 
 impl<'de> Deserialize<'de> for LogFormat {

@@ -77,6 +77,8 @@ pub struct Arguments {
     pub log_format: Option<LogFormat>,
     /// `--log-level`
     pub log_filter: Option<LogFilter>,
+    /// `--statistics`
+    pub statistics: Option<PathBuf>,
     /// `--state-dir`
     pub state_dir: Option<PathBuf>,
 }
@@ -181,6 +183,7 @@ impl Config {
         replace(&mut config.log.format, arguments.log_format);
         replace(&mut config.log.filter, arguments.log_filter);
         config.engine.cores = arguments.cores.or(config.engine.cores);
+        config.log.statistics = arguments.statistics.or(config.log.statistics);
         config.state_dir = arguments.state_dir.or(config.state_dir);
 
         let mapped = config.mapped();
@@ -272,6 +275,8 @@ impl Config {
         replace(&mut self.engine.splice, document.engine.splice);
         replace(&mut self.log.format, document.log.format);
         replace(&mut self.log.filter, document.log.level.clone());
+        let statistics = document.log.statistics.as_ref();
+        self.log.statistics = statistics.map(|path| file.resolve(path));
         self.state_dir = document.state_dir.as_ref().map(|path| file.resolve(path));
         Ok(())
     }

@@ -6,7 +6,7 @@ use longshore_reactor::EngineCounters;
 use serde::Serialize;
 
 use super::histogram::Durations;
-use super::stages::{Direction, Histograms, Kind, TOTAL};
+use super::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
 use super::{Counters, ProtocolKind};
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
@@ -311,6 +311,20 @@ impl StageStatistics {
             send,
             total,
         }
+    }
+
+    /// The times between stages in their order, and the whole.
+    #[must_use]
+    pub fn by_name(&self) -> [(&'static str, &Durations); INTERVALS] {
+        [
+            ("parse", &self.parse),
+            ("data", &self.data),
+            ("gate", &self.gate),
+            ("storage", &self.storage),
+            ("answer", &self.answer),
+            ("send", &self.send),
+            ("total", &self.total),
+        ]
     }
 
     /// What the list is sorted by.
