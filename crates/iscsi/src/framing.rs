@@ -194,6 +194,31 @@ impl Framing {
         taken
     }
 
+    /// The payload of a data segment of which nothing has been taken, if `input` has all of it and its
+    /// digest matches. Takes nothing; [`Self::take_whole`] does.
+    #[inline]
+    pub(crate) fn whole_segment<'a>(&self, input: &'a [u8]) -> Option<&'a [u8]> {
+        let (data, rest) = input.split_at_checked(self.remaining as usize)?;
+        if rest.len() < self.trailer_length {
+            return None;
+        }
+        if self.trailer_length > self.padding {
+            let covered = data.len() + self.padding;
+            let digest = &input[covered..covered + DIGEST_LENGTH];
+            if longshore_wire::crc32c(&input[..covered]).to_bytes() != digest {
+                return None;
+            }
+        }
+        Some(data)
+    }
+
+    /// Takes the data segment that [`Self::whole_segment`] showed.
+    #[inline]
+    pub(crate) fn take_whole(&mut self, input: &mut &[u8]) {
+        *input = &input[self.remaining as usize + self.trailer_length..];
+        self.remaining = 0;
+    }
+
     /// Counts payload that arrived by another way than [`Self::take_data`].
     ///
     /// # Panics

@@ -26,6 +26,12 @@ impl Cdb {
         Self(padded)
     }
 
+    /// A CDB that has all 16.
+    #[inline]
+    pub(crate) const fn whole(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

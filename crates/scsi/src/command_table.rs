@@ -108,6 +108,12 @@ impl CommandDescription {
         u8::try_from(self.usage.len()).unwrap_or(16)
     }
 
+    /// Whether a bit is set that should not be.
+    #[inline]
+    pub(crate) fn has_forbidden_bit(&self, cdb: Cdb) -> bool {
+        cdb.to_u128() & self.forbidden != 0
+    }
+
     /// The first bit that is set and should not be: byte and bit number.
     pub(crate) fn forbidden_bit(&self, cdb: Cdb) -> Option<(u16, u8)> {
         let wrong = cdb.to_u128() & self.forbidden;
@@ -132,6 +138,15 @@ impl CommandDescription {
 pub(crate) fn commands(operation_code: u8) -> &'static [CommandDescription] {
     let (first, count) = INDEX[usize::from(operation_code)];
     &TABLE[usize::from(first)..usize::from(first) + usize::from(count)]
+}
+
+/// The command with an operation code that has no service actions.
+#[inline]
+pub(crate) fn without_action(operation_code: u8) -> Option<&'static CommandDescription> {
+    let (first, count) = INDEX[usize::from(operation_code)];
+    TABLE
+        .get(usize::from(first))
+        .filter(|command| count == 1 && command.service_action.is_none())
 }
 
 /// The description of a CDB, if we have such a command at all.

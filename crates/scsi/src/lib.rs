@@ -20,6 +20,7 @@ mod media;
 pub mod mode;
 pub mod nexus;
 mod parameter;
+pub mod plain;
 pub mod reservation;
 pub mod sense;
 pub mod status;

@@ -270,6 +270,14 @@ impl LogicalUnit {
         Self::refuse(nexus, conflict_bits, attention_bits)
     }
 
+    /// Whether a command of this kind may run and has nothing to report. Changes nothing: whoever is
+    /// told `false` asks [`Self::admit`].
+    #[inline]
+    pub(crate) fn admits_at_once(nexus: &Nexus, access: Access) -> bool {
+        let conflict_bits = u32::from(gate_bit(access.reservation)) << GATE_RESERVATION_SHIFT;
+        nexus.gate() & (conflict_bits | UnitAttention::MASK) == 0
+    }
+
     #[cold]
     fn refuse(nexus: &Nexus, conflict_bits: u32, attention_bits: u32) -> Result<(), Completion> {
         loop {

@@ -15,6 +15,7 @@ pub mod config;
 mod connection;
 mod copies;
 mod core;
+mod direct;
 mod exports;
 mod gate;
 mod iscsi;

@@ -11,6 +11,7 @@ use longshore_block::media::Place;
 use longshore_block::media::{
     BlockCount, CommandEvent, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
+use longshore_reactor::PagePipe;
 use longshore_reactor::storage::StorageTag;
 use longshore_volume::{
     Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
@@ -39,9 +40,13 @@ pub(crate) enum Medium {
 }
 
 /// How far a read for the peer came on the short ways.
-enum ShortWay {
-    /// It is over.
-    Done(Result<MediaOutcome, MediaError>),
+pub(crate) enum ShortWay {
+    /// The data are in the transmit queue, behind room for their header.
+    Inline,
+    /// They are so many zeros.
+    Zeros(u32),
+    /// The volume could not.
+    Failed(VolumeError),
     /// The volume would have to sleep.
     WouldSleep,
     /// It needs memory of its own.
@@ -168,12 +173,28 @@ impl<P: Protocol> Connection<P> {
             (_, Place::Scratch { start, length }) => (BufferHome::Scratch, start..start + length),
             (_, Place::None | Place::DataIn { .. }) => (BufferHome::None, 0..0),
         };
-        let mut asleep = false;
+        let mut asleep = std::mem::take(&mut task.sleeps);
         if home == BufferHome::DataIn {
-            match self.short_way(core, task, unit, operation, range.len()) {
-                ShortWay::Done(result) => return Medium::Now(result),
-                ShortWay::WouldSleep => asleep = true,
-                ShortWay::NeedsBuffer => {}
+            if let Some(pages) = self.pages(core, unit, operation, range.len()) {
+                task.data_in = DataIn::Pages(pages);
+                return Medium::Now(Ok(MediaOutcome::Done));
+            }
+            if !asleep {
+                match self.short_way(core, task.address.slot, unit, operation, range.len()) {
+                    ShortWay::Inline => {
+                        task.data_in = DataIn::Inline;
+                        return Medium::Now(Ok(MediaOutcome::Done));
+                    }
+                    ShortWay::Zeros(length) => {
+                        task.data_in = DataIn::Zeros(length);
+                        return Medium::Now(Ok(MediaOutcome::Done));
+                    }
+                    ShortWay::Failed(error) => {
+                        return Medium::Now(media_result(unit, Err(error)));
+                    }
+                    ShortWay::WouldSleep => asleep = true,
+                    ShortWay::NeedsBuffer => {}
+                }
             }
             if task.reading == 0 {
                 task.reading = range.len();
@@ -237,11 +258,29 @@ impl<P: Protocol> Connection<P> {
         Medium::Now(result)
     }
 
-    /// The ways of a read that need no buffer.
-    fn short_way(
+    /// The pages of a read that may be sent by reference.
+    #[inline]
+    fn pages(
+        &self,
+        core: &mut Core,
+        unit: &Unit,
+        operation: Operation,
+        length: usize,
+    ) -> Option<PagePipe> {
+        let Operation::Read { offset } = operation else {
+            return None;
+        };
+        if !unit.splices || !self.channel.link.takes_pages() || self.protocol.has_data_digest() {
+            return None;
+        }
+        pages::take(core, unit, offset, length)
+    }
+
+    /// The ways of a read that need no buffer, and no task but its number.
+    pub(crate) fn short_way(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        slot: u32,
         unit: &Unit,
         operation: Operation,
         length: usize,
@@ -253,19 +292,8 @@ impl<P: Protocol> Connection<P> {
         let zeros = unit.volume.known_zeros(offset, length as u64);
         if zeros && length > COPY_BYTES_MAX {
             core.counters.storage_zeros += 1;
-            task.data_in = DataIn::Zeros(wire_length);
-            return ShortWay::Done(Ok(MediaOutcome::Done));
+            return ShortWay::Zeros(wire_length);
         }
-        if unit.splices
-            && !zeros
-            && self.channel.link.takes_pages()
-            && !self.protocol.has_data_digest()
-            && let Some(pages) = pages::take(core, unit, offset, length)
-        {
-            task.data_in = DataIn::Pages(pages);
-            return ShortWay::Done(Ok(MediaOutcome::Done));
-        }
-        let slot = task.address.slot;
         let transmit = &mut self.channel.transmit;
         let place = self.protocol.begin_inline_read(slot, wire_length, transmit);
         let Some(place) = place else {
@@ -282,20 +310,17 @@ impl<P: Protocol> Connection<P> {
         };
         if let Some(Attempt::Done(Ok(()))) = attempt {
             core.counters.attempt_done(unit.attempt_cost, length);
-            task.data_in = DataIn::Inline;
-            return ShortWay::Done(Ok(MediaOutcome::Done));
+            return ShortWay::Inline;
         }
         self.protocol
             .rollback_inline_read(slot, &mut self.channel.transmit);
         match attempt {
-            Some(Attempt::Done(result)) => {
-                ShortWay::Done(media_result(unit, result.map(|()| Outcome::Done)))
-            }
+            Some(Attempt::Done(Err(error))) => ShortWay::Failed(error),
             Some(Attempt::WouldSleep) => {
                 core.counters.attempt_declined(unit.attempt_cost);
                 ShortWay::WouldSleep
             }
-            None => ShortWay::NeedsBuffer,
+            Some(Attempt::Done(Ok(()))) | None => ShortWay::NeedsBuffer,
         }
     }
 
@@ -395,7 +420,7 @@ fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
 }
 
 /// Bytes to blocks, and the volume's errors to those of the protocols' machines.
-fn media_result(
+pub(crate) fn media_result(
     unit: &Unit,
     result: Result<Outcome, VolumeError>,
 ) -> Result<MediaOutcome, MediaError> {

@@ -77,6 +77,8 @@ pub(crate) struct Task<W> {
     pub state: TaskState,
     /// Holds, or waits for, the write gate of its own unit.
     pub exclusive: bool,
+    /// Its medium was tried already, and would have to sleep.
+    pub sleeps: bool,
     /// Memory for the write data; its length is what is wanted.
     pub data_out: Option<Buffer>,
     pub scratch: Option<Buffer>,
@@ -101,6 +103,7 @@ impl<W> Task<W> {
             unit,
             state: TaskState::Receiving,
             exclusive: false,
+            sleeps: false,
             data_out: None,
             scratch: None,
             parameter_data: Vec::new(),

@@ -71,6 +71,13 @@ pub enum Next<T> {
 }
 
 impl<T> Fusing<T> {
+    /// No half waits for its partner: an ordinary command that arrives is alone.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// A command has arrived; `fuse` is its FUSE field.
     #[inline]
     pub fn arrive(&mut self, fuse: Fuse, command: T) -> Arrival<T> {

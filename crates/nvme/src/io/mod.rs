@@ -22,6 +22,7 @@ mod flush;
 mod fused;
 pub mod limits;
 mod namespace;
+pub mod plain;
 mod reservation;
 mod status;
 mod verify;

@@ -263,6 +263,28 @@ impl Framing {
         taken
     }
 
+    /// The data of a PDU of which none have been taken, if `input` has all of them and their digest
+    /// matches. Takes nothing; [`Self::take_whole`] does.
+    #[inline]
+    pub(crate) fn whole_data<'a>(&self, input: &'a [u8]) -> Option<&'a [u8]> {
+        let input = input.get(self.padding as usize..)?;
+        let (data, rest) = input.split_at_checked(self.remaining as usize)?;
+        if self.trailer_length > 0
+            && longshore_wire::crc32c(data).to_bytes() != *rest.first_chunk::<DIGEST_LENGTH>()?
+        {
+            return None;
+        }
+        Some(data)
+    }
+
+    /// Takes the data that [`Self::whole_data`] showed.
+    #[inline]
+    pub(crate) fn take_whole(&mut self, input: &mut &[u8]) {
+        *input = &input[self.padding as usize + self.remaining as usize + self.trailer_length..];
+        self.padding = 0;
+        self.remaining = 0;
+    }
+
     /// Counts payload that arrived by another way than [`Self::take_data`].
     ///
     /// # Panics

@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::exports::Unit;
 
 /// Reads from this length on go by reference. Below, two more system calls cost as much as the copies.
-const LENGTH_MIN: usize = 16 << 10;
+pub(crate) const LENGTH_MIN: usize = 16 << 10;
 
 /// The pages of a read, if they may be sent by reference and are there.
 #[inline]

@@ -15,6 +15,7 @@ use super::{Iscsi, ScsiWork};
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages::held_payload;
 use crate::core::Core;
+use crate::direct::Begun;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::task::{self, DataIn, MediumWish, TaskState};
 
@@ -22,7 +23,7 @@ type Task = task::Task<ScsiWork>;
 
 impl Connection<Iscsi> {
     /// A command whose turn it is.
-    pub(crate) fn start_command(&mut self, core: &mut Core, arrived: &ScsiCommand) {
+    pub(crate) fn start_command(&mut self, core: &mut Core, arrived: &ScsiCommand, begun: Begun) {
         let session = self.protocol.session.as_ref();
         let lun = session.and_then(|session| session.find_lun(Lun(arrived.lun.0)));
         let cdb = arrived.cdb.as_bytes();
@@ -54,7 +55,8 @@ impl Connection<Iscsi> {
             head_of_queue: arrived.attribute == TaskAttribute::HeadOfQueue,
         };
         let mut task = Task::new(address, work, unit);
-        task.followed = core.follow(Iscsi::KIND);
+        task.sleeps = begun.sleeps;
+        task.followed = begun.followed.unwrap_or_else(|| core.follow(Iscsi::KIND));
         let waits_for_data = arrived.read && arrived.expected_data_transfer_length > 0;
         if arrived.read && arrived.write || waits_for_data && takes_data(transfer) {
             // The initiator waits for data where the command wants some. GOOD would tell it that

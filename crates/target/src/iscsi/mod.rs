@@ -1,5 +1,6 @@
 //! iSCSI connections: the login, and what the iSCSI machine says happened.
 
+mod direct;
 mod directory;
 mod execute;
 mod session;
@@ -28,6 +29,7 @@ use crate::abort::AbortOrder;
 use crate::channel::Channel;
 use crate::connection::{Connection, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
+use crate::direct::Directly;
 use crate::message::{Note, TaskAddress};
 use crate::observe::ProtocolKind;
 use crate::task::Task;
@@ -286,25 +288,25 @@ impl Connection<Iscsi> {
         let reached: SocketAddr = self.channel.reached;
         let portal = self.channel.portal;
         let mut established = None;
+        let mut directory = ConnectionDirectory {
+            exports: &shared.exports,
+            sessions: &shared.sessions,
+            connection: self.channel.address,
+            post: &shared.posts[core.shard],
+            reached,
+            portal,
+            portal_group_tag: shared.exports.portals[portal].portal_group_tag,
+            closing: shared.closing.load(Ordering::Relaxed),
+            established: &mut established,
+        };
         loop {
-            let mut directory = ConnectionDirectory {
-                exports: &shared.exports,
-                sessions: &shared.sessions,
-                connection: self.channel.address,
-                post: &shared.posts[core.shard],
-                reached,
-                portal,
-                portal_group_tag: shared.exports.portals[portal].portal_group_tag,
-                closing: shared.closing.load(Ordering::Relaxed),
-                established: &mut established,
-            };
             let transmit = &mut self.channel.transmit;
             let machine = &mut self.protocol.machine;
             let event = machine.next(&mut input, &mut directory, transmit, core.now_ms);
             match event {
                 Event::NeedMore => break,
                 Event::Established => {
-                    self.established(core, established.take());
+                    self.established(core, directory.established.take());
                     if self.protocol.held && !input.is_empty() {
                         // It could not know yet that it is logged in, and what it sent must not run
                         // before the session it takes the place of has ended.
@@ -313,7 +315,12 @@ impl Connection<Iscsi> {
                         break;
                     }
                 }
-                Event::Command(command) => self.start_command(core, &command),
+                Event::Command(command) => {
+                    match self.run_directly(core, &shared, &command, &mut input) {
+                        Directly::Done => {}
+                        Directly::Task(begun) => self.start_command(core, &command, begun),
+                    }
+                }
                 Event::DataOut {
                     task,
                     buffer_offset,

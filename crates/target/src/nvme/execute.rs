@@ -16,6 +16,7 @@ use crate::abort::AbortOrder;
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages::held_payload;
 use crate::core::Core;
+use crate::direct::Begun;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{Message, Note};
 use crate::task::{DataIn, MediumWish, TaskState};
@@ -25,7 +26,12 @@ const NO_LOCATION: u16 = 0xffff;
 
 impl Connection<Nvme> {
     /// A command arrived.
-    pub(super) fn start_command(&mut self, core: &mut Core, arrived: &ArrivedCommand) {
+    pub(super) fn start_command(
+        &mut self,
+        core: &mut Core,
+        arrived: &ArrivedCommand,
+        begun: Begun,
+    ) {
         core.counters.operations_nvme += 1;
         self.channel.counts.operations += 1;
         let Queue::Io(queue) = &mut self.protocol.queue else {
@@ -45,7 +51,7 @@ impl Connection<Nvme> {
                 if let Some(orphan) = arrival.orphan {
                     self.end_lone_half(core, orphan);
                 }
-                self.start_io(core, arrived, command);
+                self.start_io(core, arrived, command, begun);
             }
             Next::Wait | Next::Pair { .. } => self.start_half(core, arrived, command, &arrival),
         }
@@ -77,12 +83,19 @@ impl Connection<Nvme> {
     }
 
     #[inline(always)]
-    fn start_io(&mut self, core: &mut Core, arrived: &ArrivedCommand, command: Command) {
+    fn start_io(
+        &mut self,
+        core: &mut Core,
+        arrived: &ArrivedCommand,
+        command: Command,
+        begun: Begun,
+    ) {
         let unit = self.unit_of(command.namespace());
         let transfer = command.transfer();
         let scratch_length = command.scratch_length();
         let mut task = self.task(arrived, Kind::Io(command), unit);
-        task.followed = core.follow(Nvme::KIND);
+        task.sleeps = begun.sleeps;
+        task.followed = begun.followed.unwrap_or_else(|| core.follow(Nvme::KIND));
         if scratch_length > 0 {
             task.scratch = core.pool.take_at_once(scratch_length);
             if task.scratch.is_none() {
@@ -279,7 +292,8 @@ impl Connection<Nvme> {
         let slot = CommandSlot(task.address.slot);
         let success = outcome.status.is_success();
         if !success {
-            outcome.status = self.log_error(&task, outcome.status);
+            let work = &task.work;
+            outcome.status = self.log_error(task.unit, work.id, work.first_block, outcome.status);
         }
         let transmit = &mut self.channel.transmit;
         let machine = &mut self.protocol.machine;
@@ -333,7 +347,13 @@ impl Connection<Nvme> {
 
     /// Notes a failure of the medium in the error information log. The status to answer with.
     #[cold]
-    fn log_error(&self, task: &Task, status: Status) -> Status {
+    pub(super) fn log_error(
+        &self,
+        unit: Option<usize>,
+        command: CommandId,
+        lba: u64,
+        status: Status,
+    ) -> Status {
         let Queue::Io(queue) = &self.protocol.queue else {
             return status;
         };
@@ -344,15 +364,15 @@ impl Connection<Nvme> {
             Status::CAPACITY_EXCEEDED,
         ];
         let mut namespaces = queue.namespaces.iter();
-        let namespace = namespaces.find(|namespace| Some(namespace.index) == task.unit);
+        let namespace = namespaces.find(|namespace| Some(namespace.index) == unit);
         match namespace {
             Some(namespace) if logged.contains(&code) => {
                 queue.controller.record_error(&ErrorRecord {
                     queue_id: queue.id,
-                    command: task.work.id,
+                    command,
                     status,
                     location: NO_LOCATION,
-                    lba: task.work.first_block,
+                    lba,
                     namespace: namespace.id,
                 })
             }

@@ -5,6 +5,7 @@
 //! (`execute`). Queues of a controller share nothing on the way of a read or write.
 
 pub(crate) mod admin;
+mod direct;
 mod execute;
 pub(crate) mod exports;
 mod fused;
@@ -28,6 +29,7 @@ use crate::abort::AbortOrder;
 use crate::channel::Channel;
 use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
+use crate::direct::Directly;
 use crate::life::Life;
 use crate::message::Note;
 use crate::observe::ProtocolKind;
@@ -338,6 +340,7 @@ impl Connection<Nvme> {
         if let Queue::Io(queue) = &self.protocol.queue {
             queue.controller.note_activity(queue.id);
         }
+        let shared = Arc::clone(&core.shared);
         loop {
             if self.protocol.held && !input.is_empty() {
                 // It could not know yet that it is connected, and what it sent must not run before
@@ -352,7 +355,10 @@ impl Connection<Nvme> {
             match machine.next(&mut input, transmit, core.now_ms) {
                 Event::NeedMore => break,
                 Event::Command(arrived) => {
-                    self.start_command(core, &arrived);
+                    match self.run_directly(core, &shared, &arrived, &mut input) {
+                        Directly::Done => continue,
+                        Directly::Task(begun) => self.start_command(core, &arrived, begun),
+                    }
                     if self.channel.is_closing() {
                         break;
                     }

@@ -102,6 +102,40 @@ impl Connection {
         self.tasks.get_mut(incoming.task).data_out.received += length;
     }
 
+    /// All data of a write command that has just been reported, if they are immediate and `input` begins
+    /// with them. A driver that can use them where they are calls [`Self::take_immediate`] and then
+    /// [`Self::complete`]; otherwise it goes on as if it had not asked.
+    #[inline]
+    #[must_use]
+    pub fn whole_immediate<'a>(&self, task: TaskId, input: &'a [u8]) -> Option<&'a [u8]> {
+        let Receiving::WriteData(incoming) = &self.receiving else {
+            return None;
+        };
+        if incoming.task != task
+            || incoming.sequence != Sequence::Immediate
+            || incoming.offset > 0
+            || self.replay.is_some()
+            || !self.ready.is_empty()
+        {
+            return None;
+        }
+        let slot = self.tasks.get(task);
+        if slot.expected_data_transfer_length != self.framing.remaining()
+            || slot.data_out.failure.is_some()
+            || slot.data_out.owed()
+        {
+            return None;
+        }
+        self.framing.whole_segment(input)
+    }
+
+    /// Takes the data that [`Self::whole_immediate`] showed off the front of the same input.
+    #[inline]
+    pub fn take_immediate(&mut self, input: &mut &[u8]) {
+        self.framing.take_whole(input);
+        self.receiving = Receiving::Header;
+    }
+
     /// The header of a Data-Out.
     pub(super) fn data_out_header(&mut self, bhs: &Bhs, transmit: &mut Transmit) {
         let data_out = pdu::DataOut::decode(bhs);

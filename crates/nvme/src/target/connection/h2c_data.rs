@@ -111,6 +111,32 @@ impl Connection {
         !matches!(self.phase, Phase::Closed(_)) && self.commands.get(slot).r2ts > 0
     }
 
+    /// All data of a command that has just been reported, if they are in the capsule and `input` begins
+    /// with them. A driver that can use them where they are calls [`Self::take_in_capsule`] and then
+    /// [`Self::complete`]; otherwise it goes on as if it had not asked.
+    #[inline]
+    #[must_use]
+    pub fn whole_in_capsule<'a>(&self, slot: CommandSlot, input: &'a [u8]) -> Option<&'a [u8]> {
+        let Receiving::Data(incoming) = &self.receiving else {
+            return None;
+        };
+        let whole = incoming.slot == slot
+            && incoming.source == Source::Capsule
+            && incoming.lead == 0
+            && incoming.offset == 0
+            && incoming.end == self.framing.remaining()
+            && self.ready.is_empty();
+        whole.then(|| self.framing.whole_data(input)).flatten()
+    }
+
+    /// Takes the data that [`Self::whole_in_capsule`] showed off the front of the same input.
+    #[inline]
+    pub fn take_in_capsule(&mut self, slot: CommandSlot, input: &mut &[u8]) {
+        self.framing.take_whole(input);
+        self.receiving = Receiving::Header;
+        self.commands.get_mut(slot).in_capsule = false;
+    }
+
     /// The header of an H2CData.
     pub(super) fn h2c_data_header(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
         let data = H2cData::decode(self.framing.header());

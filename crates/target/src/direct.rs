@@ -1,0 +1,211 @@
+//! The direct way of a read or write that its volume carries out at once.
+//!
+//! Nearly all commands under load are such. They need nothing of what makes a [`crate::task::Task`]:
+//! no state to wait in, no memory of their own, nothing that another command could refer to. They
+//! begin and end while their header lies in the receive buffer; data are written from there, too.
+//! Each protocol decides which commands may go this way (`iscsi/direct.rs`, `nvme/direct.rs`); all
+//! others become tasks, and so does a command whose volume would have to sleep.
+
+use std::time::Instant;
+
+use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
+use longshore_volume::{Attempt, ByteOffset, Durability, Operation, VolumeError};
+
+use crate::connection::{Connection, Protocol};
+use crate::copies::pages;
+use crate::core::{Core, Shared};
+use crate::medium::{ShortWay, media_result};
+use crate::observe::stages::{Direction, Followed, Stage};
+
+/// Whether a command went the direct way.
+#[derive(Debug)]
+pub(crate) enum Directly {
+    /// It has been answered.
+    Done,
+    /// It becomes a task.
+    Task(Begun),
+}
+
+/// What is known already of a command that becomes a task.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    /// Its volume was tried, and would have to sleep.
+    pub sleeps: bool,
+    /// Whether its stages are noted, if that has been decided.
+    pub followed: Option<Followed>,
+}
+
+impl Directly {
+    /// Nothing is known of it.
+    pub(crate) const NO: Self = Self::Task(Begun {
+        sleeps: false,
+        followed: None,
+    });
+}
+
+/// A command on the direct way: where it goes, and whether its stages are noted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// Index of the unit.
+    pub unit: usize,
+    pub lba: Lba,
+    pub followed: Followed,
+}
+
+impl Way {
+    /// It becomes a task all the same.
+    pub(crate) const fn task(self, sleeps: bool) -> Directly {
+        Directly::Task(Begun {
+            sleeps,
+            followed: Some(self.followed),
+        })
+    }
+}
+
+/// What became of a read.
+pub(crate) enum DirectRead {
+    /// The data are in the transmit queue, behind room for their header.
+    Inline,
+    /// They are so many zeros.
+    Zeros(u32),
+    /// The medium failed.
+    Failed(MediaError),
+    /// It has to be a task.
+    Task {
+        /// The volume was tried, and would have to sleep.
+        sleeps: bool,
+    },
+}
+
+/// What became of a write.
+pub(crate) enum DirectWrite {
+    /// It is written.
+    Done,
+    /// The medium failed.
+    Failed(MediaError),
+    /// It has to be a task.
+    Task {
+        /// The volume was tried, and would have to sleep.
+        sleeps: bool,
+    },
+}
+
+impl<P: Protocol> Connection<P> {
+    /// Reads for the command of that number.
+    #[inline]
+    pub(crate) fn read_directly(
+        &mut self,
+        core: &mut Core,
+        shared: &Shared,
+        way: Way,
+        slot: u32,
+        length: u32,
+    ) -> DirectRead {
+        let began = began(core, way);
+        let unit = shared.unit(way.unit);
+        let operation = Operation::Read {
+            offset: ByteOffset(way.lba.0 << unit.block_shift),
+        };
+        let length = length as usize;
+        if unit.splices && length >= pages::LENGTH_MIN {
+            return DirectRead::Task { sleeps: false };
+        }
+        let outcome = match self.short_way(core, slot, unit, operation, length) {
+            ShortWay::Inline => DirectRead::Inline,
+            ShortWay::Zeros(length) => DirectRead::Zeros(length),
+            ShortWay::Failed(error) => DirectRead::Failed(failure(core, way, error)),
+            ShortWay::WouldSleep => return DirectRead::Task { sleeps: true },
+            ShortWay::NeedsBuffer => return DirectRead::Task { sleeps: false },
+        };
+        // What becomes a task counts then.
+        let operation = MediaOperation::Read {
+            lba: way.lba,
+            blocks: BlockCount(0),
+        };
+        let place = Place::DataIn { length };
+        unit.statistics.count(core.shard, operation, place);
+        note(core, way, Direction::Read, length, began);
+        outcome
+    }
+
+    /// A command on the direct way has its answer.
+    #[inline]
+    pub(crate) fn answered_directly(&mut self, core: &mut Core, way: Way) {
+        self.channel.counts.operations += 1;
+        if way.followed.is() {
+            self.channel.follow_response(core, way.followed);
+        }
+    }
+}
+
+/// Writes bytes that lie in the receive buffer.
+#[inline]
+pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> DirectWrite {
+    let began = began(core, way);
+    let unit = core.shared.unit(way.unit);
+    if !unit.gate.try_enter(core.shard) {
+        return DirectWrite::Task { sleeps: false };
+    }
+    let offset = ByteOffset(way.lba.0 << unit.block_shift);
+    let durability = if fua {
+        Durability::Durable
+    } else {
+        Durability::Cached
+    };
+    let attempt = unit.volume.try_write(offset, bytes, durability);
+    let cost = unit.attempt_cost;
+    core.leave_gate(way.unit);
+    let outcome = match attempt {
+        Attempt::Done(Ok(())) => {
+            core.counters.attempt_done(cost, bytes.len());
+            DirectWrite::Done
+        }
+        Attempt::Done(Err(error)) => DirectWrite::Failed(failure(core, way, error)),
+        Attempt::WouldSleep => {
+            core.counters.attempt_declined(cost);
+            return DirectWrite::Task { sleeps: true };
+        }
+    };
+    // What becomes a task counts then.
+    let operation = MediaOperation::Write {
+        lba: way.lba,
+        blocks: BlockCount(0),
+        fua,
+    };
+    let place = Place::DataOut {
+        start: 0,
+        length: bytes.len(),
+    };
+    let statistics = &core.shared.unit(way.unit).statistics;
+    statistics.count(core.shard, operation, place);
+    note(core, way, Direction::Write, bytes.len(), began);
+    outcome
+}
+
+/// When a command that is followed came to its volume.
+#[inline]
+fn began(core: &Core, way: Way) -> Option<Instant> {
+    way.followed.is().then(|| core.clock())
+}
+
+/// Notes the stages of a command that is followed and will not become a task.
+#[inline]
+fn note(core: &mut Core, way: Way, direction: Direction, length: usize, began: Option<Instant>) {
+    if let Some(began) = began {
+        let bytes = length as u64;
+        let stages = &mut core.stages;
+        stages.queue(way.followed, way.unit, direction, bytes, began);
+        stages.submit(way.followed, began);
+        core.note_stage(way.followed, Stage::Done);
+    }
+}
+
+#[cold]
+fn failure(core: &Core, way: Way, error: VolumeError) -> MediaError {
+    let error = media_result(core.shared.unit(way.unit), Err(error))
+        .expect_err("a failure stays a failure");
+    if error == MediaError::Poisoned {
+        core.shared.tell_of_failure(way.unit);
+    }
+    error
+}
