@@ -7,6 +7,7 @@ use longshore_reactor::{Buffer, PagePipe, TimerId};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
+use crate::copies::zero_copy::{self, Remains, ZeroCopy};
 use crate::core::Core;
 use crate::message::ConnectionAddress;
 use crate::observe::stages::{Followed, Unsent};
@@ -46,8 +47,8 @@ pub(crate) struct Channel {
     pub transmit: Transmit,
     /// Payload that the transmit queue refers to, by [`PayloadId`].
     pub sending: Slab<Held>,
-    /// How many of it are pages.
-    pages: usize,
+    /// Buffers that the kernel sends from where they are.
+    zero_copy: ZeroCopy,
     pub timer: Option<(TimerId, u64)>,
     /// It is in the shard's list of connections to be received from.
     pub is_listed: bool,
@@ -91,7 +92,7 @@ impl Channel {
             link,
             transmit: Transmit::new(),
             sending: Slab::new(),
-            pages: 0,
+            zero_copy: ZeroCopy::default(),
             timer: None,
             is_listed: false,
             is_dirty: false,
@@ -209,10 +210,10 @@ impl Channel {
 
     /// Sends once.
     pub(crate) fn send(&mut self, core: &mut Core) -> Sent {
-        if self.pages > 0
-            && let Some((number, length)) = self.first_pages()
+        if !self.sending.is_empty()
+            && let Some(sent) = self.send_by_reference(core)
         {
-            return self.send_pages(core, number, length);
+            return sent;
         }
         let segments = self.transmit.segments().size_hint().0;
         if segments <= FEW_SEGMENTS {
@@ -237,11 +238,14 @@ impl Channel {
                 Segment::Buffer { id, start, length } => {
                     let number = usize::try_from(id.0).expect("we numbered it");
                     match &self.sending[number] {
-                        Held::Buffer(buffer) => &buffer[start..start + length],
-                        Held::Pages(_) => {
+                        Held::Buffer(buffer) if !self.zero_copy.suits(length) => {
+                            &buffer[start..start + length]
+                        }
+                        Held::Buffer(_) | Held::Pages(_) => {
                             more = true;
                             break;
                         }
+                        Held::Sent(_) => unreachable!("all of it has been sent"),
                     }
                 }
             };
@@ -302,29 +306,72 @@ impl Channel {
             .answer(followed, &mut self.unsent, position, now);
     }
 
-    /// Number and length of the payload that is first in the queue, if it is pages.
-    fn first_pages(&self) -> Option<(usize, usize)> {
-        let Segment::Buffer { id, length, .. } = self.transmit.segments().next()? else {
+    /// Sends what is first in the queue, if it goes by reference.
+    fn send_by_reference(&mut self, core: &mut Core) -> Option<Sent> {
+        let Segment::Buffer { id, start, length } = self.transmit.segments().next()? else {
             return None;
         };
         let number = usize::try_from(id.0).expect("we numbered it");
-        matches!(self.sending[number], Held::Pages(_)).then_some((number, length))
+        let more = self.transmit.pending_bytes() > length;
+        let sent = match &mut self.sending[number] {
+            Held::Pages(_) if length == 0 => Ok(0),
+            Held::Pages(pages) => self.link.send_pages(pages, length, more),
+            Held::Buffer(buffer) if self.zero_copy.suits(length) => {
+                let socket = self.link.socket()?;
+                let bytes = &buffer[start..start + length];
+                let sent = longshore_reactor::zero_copy::send(socket, bytes, more);
+                match &sent {
+                    Ok(sent) => {
+                        core.counters.zero_copy_sends += 1;
+                        core.counters.zero_copy_bytes += *sent as u64;
+                        self.zero_copy.sent(number);
+                    }
+                    Err(error) if zero_copy::lacks_memory(error) => {
+                        core.counters.zero_copy_refused += 1;
+                        self.zero_copy.found_no_memory();
+                        return None;
+                    }
+                    Err(_) => {}
+                }
+                sent
+            }
+            Held::Buffer(_) => return None,
+            Held::Sent(_) => unreachable!("all of it has been sent"),
+        };
+        if let (Ok(sent), Held::Pages(_)) = (&sent, &self.sending[number]) {
+            core.counters.spliced_bytes += *sent as u64;
+        }
+        // The kernel takes no more than one of its lists of pages holds, room or not: there is none only when it takes
+        // nothing.
+        let length = sent.as_ref().map_or(length, |sent| *sent);
+        Some(self.note_sent(core, sent, length))
     }
 
-    /// Sends pages, which are first in the queue.
-    fn send_pages(&mut self, core: &mut Core, number: usize, length: usize) -> Sent {
-        let more = self.transmit.pending_bytes() > length;
-        let Held::Pages(pages) = &mut self.sending[number] else {
-            unreachable!("looked at by the caller");
+    /// Takes back buffers that the kernel holds no more.
+    #[inline]
+    pub(crate) fn settle(&mut self, core: &mut Core) {
+        if self.zero_copy.holds_any() {
+            self.settle_pins(core);
+        }
+    }
+
+    #[cold]
+    fn settle_pins(&mut self, core: &mut Core) {
+        let Some(socket) = self.link.socket() else {
+            return;
         };
-        let sent = match length {
-            0 => Ok(0),
-            _ => self.link.send_pages(pages, length, more),
-        };
-        // The kernel takes as many pages as fit into one of its lists, room or not: only when it takes
-        // nothing is there none.
-        let length = sent.as_ref().map_or(length, |sent| *sent);
-        self.note_sent(core, sent, length)
+        let mut free = Vec::new();
+        let told = self.zero_copy.settle(socket, &mut free);
+        core.counters.zero_copy_told += told.sends;
+        core.counters.zero_copy_copied += told.copied;
+        for number in free {
+            // The rest of a buffer that is not all sent is still needed.
+            if let Held::Sent(_) = self.sending[number]
+                && let Held::Sent(buffer) = self.sending.remove(number)
+            {
+                core.pool.put(buffer);
+            }
+        }
     }
 
     /// Keeps the data of a task that the transmit queue refers to by the number `sent`, or gives back what it does
@@ -332,11 +379,14 @@ impl Channel {
     #[inline]
     pub(crate) fn keep(&mut self, core: &mut Core, data_in: DataIn, sent: Option<usize>) {
         let held = match (data_in, sent) {
-            (DataIn::Buffer(buffer), Some(_)) => Held::Buffer(buffer),
-            (DataIn::Pages(pages), Some(_)) => {
-                self.pages += 1;
-                Held::Pages(pages)
+            (DataIn::Buffer(buffer), Some(_)) => {
+                if buffer.len() >= zero_copy::LENGTH_MIN {
+                    let policy = core.shared.copies.zero_copy;
+                    self.zero_copy.decide(policy, self.link.socket());
+                }
+                Held::Buffer(buffer)
             }
+            (DataIn::Pages(pages), Some(_)) => Held::Pages(pages),
             (DataIn::Buffer(buffer), None) => return core.pool.put(buffer),
             (DataIn::Pages(pages), None) => return core.pipes.put(pages),
             (DataIn::None | DataIn::Inline | DataIn::Zeros(_), _) => return,
@@ -371,11 +421,19 @@ impl Channel {
     fn release(&mut self, core: &mut Core, released: &mut Vec<PayloadId>) {
         for id in released.drain(..) {
             let number = usize::try_from(id.0).expect("we numbered it");
+            let is_held = self.zero_copy.holds_any() && self.zero_copy.holds(number);
             match self.sending.remove(number) {
-                Held::Buffer(buffer) => core.pool.put(buffer),
-                Held::Pages(pages) => {
-                    self.pages -= 1;
-                    core.pipes.put(pages);
+                Held::Pages(pages) => core.pipes.put(pages),
+                Held::Buffer(buffer) if is_held => {
+                    // Nothing was inserted in between: it gets the same number.
+                    let same = self.sending.insert(Held::Sent(buffer));
+                    debug_assert_eq!(same, number);
+                }
+                Held::Buffer(buffer) | Held::Sent(buffer) => {
+                    if buffer.len() >= zero_copy::LENGTH_MIN {
+                        self.zero_copy.copied_one();
+                    }
+                    core.pool.put(buffer);
                 }
             }
         }
@@ -385,13 +443,27 @@ impl Channel {
     pub(crate) fn tear_down(&mut self, core: &mut Core) {
         core.stages.forget(&mut self.unsent);
         self.transmit.release_all(&mut Vec::new());
-        for (_, held) in std::mem::take(&mut self.sending) {
+        self.settle(core);
+        let mut pinned = Vec::new();
+        for (number, held) in std::mem::take(&mut self.sending) {
             match held {
-                Held::Buffer(buffer) => core.pool.put(buffer),
                 Held::Pages(pages) => core.pipes.put(pages),
+                Held::Buffer(buffer) | Held::Sent(buffer) => {
+                    if self.zero_copy.holds_any() && self.zero_copy.holds(number) {
+                        pinned.push(buffer);
+                    } else {
+                        core.pool.put(buffer);
+                    }
+                }
             }
         }
-        self.pages = 0;
+        if let (false, Some(socket)) = (pinned.is_empty(), self.link.socket()) {
+            let zero_copy = std::mem::take(&mut self.zero_copy);
+            match Remains::new(zero_copy, socket, pinned, core.now_ms) {
+                Ok(remains) => core.remains.push(remains),
+                Err(buffers) => zero_copy::leak(buffers),
+            }
+        }
     }
 }
 
@@ -402,6 +474,8 @@ pub(crate) enum Held {
     Buffer(Buffer),
     /// In pages of the page cache; what was sent of them is gone.
     Pages(PagePipe),
+    /// In memory, all sent, and the kernel still sends from there.
+    Sent(Buffer),
 }
 
 /// What came of an attempt to receive.

@@ -14,7 +14,8 @@ use longshore_volume::{
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
-use crate::config::{Limits, TransmitPolicy};
+use crate::config::{Copies, Limits, TransmitPolicy};
+use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
 use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub hosts: Hosts,
     pub limits: Limits,
     pub transmit: TransmitPolicy,
+    pub copies: Copies,
     pub posts: Vec<Post>,
     /// Connections of each shard that count as load.
     pub connections: Vec<AtomicUsize>,
@@ -114,6 +116,8 @@ pub(crate) struct Core {
     pub platform: Box<dyn Platform>,
     pub pool: BufferPool,
     pub pipes: PagePipes,
+    /// What connections that are over have left to the kernel.
+    pub remains: Vec<Remains>,
     pub requests: Requests,
     /// Where bytes from sockets land whose place is not known yet. Empty between turns.
     pub receive_buffer: Box<[u8]>,
@@ -145,6 +149,7 @@ impl Core {
             platform,
             pool,
             pipes: PagePipes::default(),
+            remains: Vec::new(),
             requests: Requests::new(),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             now_ms: 0,
@@ -183,6 +188,18 @@ impl Core {
             let now = self.clock();
             self.stages.reach(followed, stage, now);
         }
+    }
+
+    /// Takes back buffers of connections that are over, as far as the kernel has let go of them.
+    pub(crate) fn take_back_remains(&mut self) {
+        let (now_ms, pool) = (self.now_ms, &mut self.pool);
+        self.remains.retain_mut(|remains| {
+            let Some(buffers) = remains.look(now_ms) else {
+                return true;
+            };
+            buffers.into_iter().for_each(|buffer| pool.put(buffer));
+            false
+        });
     }
 
     /// Gives memory back, if there is any.

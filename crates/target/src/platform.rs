@@ -35,6 +35,11 @@ pub trait Link: Debug + Send {
         self.send(buffers)
     }
 
+    /// The socket behind it, if there is one.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether [`Self::send_pages`] works.
     fn takes_pages(&self) -> bool {
         false
@@ -172,6 +177,10 @@ impl Link for TcpLink {
 
     fn send_more(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         socket::send(&self.0, buffers, true)
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 
     fn takes_pages(&self) -> bool {

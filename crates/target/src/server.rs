@@ -489,6 +489,7 @@ pub(crate) fn share(
         hosts: Hosts::default(),
         limits: config.limits,
         transmit: config.transmit,
+        copies: config.copies,
         posts,
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),

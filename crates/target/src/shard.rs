@@ -46,6 +46,8 @@ pub(crate) enum Timer {
     DrainQuiet,
     /// All sessions have had their time to end.
     Drain,
+    /// What connections have left to the kernel is looked after.
+    Remains,
 }
 
 /// How long tasks without memory wait before they look again.
@@ -59,6 +61,9 @@ const ACCEPT_SOON: Duration = Duration::from_micros(1);
 /// for these then.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// How often is looked for what connections have left to the kernel, while there is something.
+const REMAINS_LOOK: Duration = Duration::from_millis(20);
 
 /// The list of pending logins is tidied when it is this many times as long as they may be many.
 const PENDING_NOTES_PER_LOGIN: usize = 4;
@@ -112,6 +117,7 @@ pub(crate) struct Shard {
     memory_timer: bool,
     /// Listeners pause until [`Timer::Accept`].
     accept_timer: bool,
+    remains_timer: bool,
 }
 
 impl std::fmt::Debug for Shard {
@@ -145,6 +151,7 @@ impl Shard {
             phase: Phase::Serving,
             memory_timer: false,
             accept_timer: false,
+            remains_timer: false,
         }
     }
 
@@ -569,6 +576,7 @@ impl Shard {
                 Timer::Memory => self.memory_timer = false,
                 Timer::DrainQuiet => self.close_quiet(),
                 Timer::Drain => self.end_connections(),
+                Timer::Remains => self.look_after_remains(),
             }
         }
     }
@@ -661,6 +669,21 @@ impl Shard {
         self.free.push(slot);
         if is_load {
             self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
+        }
+        self.await_remains();
+    }
+
+    /// Takes back what the kernel has let go of since its connection ended.
+    fn look_after_remains(&mut self) {
+        self.remains_timer = false;
+        self.core.take_back_remains();
+        self.await_remains();
+    }
+
+    fn await_remains(&mut self) {
+        if !self.core.remains.is_empty() && !self.remains_timer {
+            self.remains_timer = true;
+            self.timers.insert(self.now + REMAINS_LOOK, Timer::Remains);
         }
     }
 

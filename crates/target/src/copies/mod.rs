@@ -8,6 +8,7 @@
 //! Everything else is copied by the kernel once, out of the buffer that it was read into.
 
 pub(crate) mod pages;
+pub(crate) mod zero_copy;
 
 /// Whether something that saves copies is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,8 +18,9 @@ use super::ByReference;
 use crate::core::Core;
 use crate::exports::Unit;
 
-/// Reads from this length on go by reference. Below, two more system calls cost as much as the copies.
-pub(crate) const LENGTH_MIN: usize = 16 << 10;
+/// Reads from this length on go by reference. Below, reads that leave in one send with others cost less than system
+/// calls of their own.
+pub(crate) const LENGTH_MIN: usize = 32 << 10;
 
 /// The pages of a read, if they may be sent by reference and are there.
 #[inline]

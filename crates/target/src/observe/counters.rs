@@ -66,6 +66,18 @@ counters! {
     copied_transmit_bytes,
     /// Bytes that volumes in memory copied, in or out.
     copied_volume_bytes,
+    /// Bytes of read data sent as pages of the page cache.
+    spliced_bytes,
+    /// Sends that asked the kernel to take memory rather than copy it (MSG_ZEROCOPY).
+    zero_copy_sends,
+    /// Their bytes.
+    zero_copy_bytes,
+    /// Those of them that are over.
+    zero_copy_told,
+    /// Those of them whose bytes the kernel has copied nevertheless.
+    zero_copy_copied,
+    /// Sends of that kind that were refused for want of memory, and made again the ordinary way.
+    zero_copy_refused,
     /// Bytes of write data received straight to where they belong.
     placed_bytes,
     /// Messages from other threads.
