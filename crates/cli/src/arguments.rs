@@ -10,11 +10,14 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
 use longshore_daemon::config::copies::ByReference;
-use longshore_daemon::config::engine::{CoreList, EngineKind, TransmitPolicy};
+use longshore_daemon::config::engine::{CoreList, EngineKind};
 use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
 use longshore_daemon::config::masked::Masked;
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
+use longshore_daemon::config::transmit::{
+    NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
+};
 use longshore_daemon::config::volume::VolumeArgument;
 
 use crate::bench::BenchArguments;
@@ -122,8 +125,28 @@ pub struct Serve {
     cores: Option<CoreList>,
 
     /// When responses are sent [default: auto]
-    #[arg(long, value_name = "auto|nodelay|nagle")]
+    ///
+    /// `auto` sends all responses of a turn of the event loop at once. The others send each by itself and leave it to the kernel
+    /// to put them together, or not.
+    #[arg(long, value_name = "auto|nodelay|nagle|adaptive-nagle")]
     transmit: Option<TransmitPolicy>,
+
+    /// adaptive-nagle: requests without a pause that make a connection a busy one [default: 96]
+    #[arg(long, value_name = "REQUESTS|infinite")]
+    nagle_threshold: Option<NagleThreshold>,
+
+    /// adaptive-nagle: requests beyond the threshold that keep it one [default: 40]
+    #[arg(long, value_name = "REQUESTS")]
+    nagle_margin: Option<u32>,
+
+    /// adaptive-nagle: what a busy period that began as one must have to count: threshold and
+    /// margin, or the margin alone [default: paper]
+    #[arg(long, value_name = "paper|corrected")]
+    nagle_cycles: Option<NagleCycles>,
+
+    /// What leaves with one send, but for --transmit auto [default: response]
+    #[arg(long, value_name = "response|turn")]
+    send: Option<SendUnit>,
 
     /// Whether large responses are sent by reference (MSG_ZEROCOPY) [default: auto]
     #[arg(long, value_name = "auto|off|always")]
@@ -217,8 +240,8 @@ has [[target]] tables, and NSID i+1 of subsystem nqn.2026-11.local.longshore:def
 [[subsystem]] tables.
 
 Signals: SIGTERM and SIGINT stop accepting, finish what was accepted, flush and exit; a second one
-exits at once. SIGHUP looks for volumes whose size has changed. SIGUSR1 writes the statistics, or
-logs a summary.
+exits at once. SIGHUP reads again when responses are sent ([engine] transmit, send and nagle-* of the
+file) and looks for volumes whose size has changed. SIGUSR1 writes the statistics, or logs a summary.
 
 Example:
   longshore serve --volume disk0,backend=file,path=/srv/disk0.img,size=10G \\
@@ -239,7 +262,13 @@ impl Serve {
             nvme_discovery: self.nvme_discovery,
             engine: self.engine,
             cores: self.cores,
-            transmit: self.transmit,
+            transmit: TransmitKeys {
+                policy: self.transmit,
+                nagle_threshold: self.nagle_threshold,
+                nagle_margin: self.nagle_margin,
+                nagle_cycles: self.nagle_cycles,
+                send: self.send,
+            },
             zero_copy: self.zero_copy,
             splice: self.splice,
             log_format: self.log_format,
@@ -313,7 +342,7 @@ mod tests {
         assert_eq!(arguments.nvme_discovery, [DiscoveryArgument::Nowhere]);
         assert_eq!(arguments.engine, Some(EngineKind::Epoll));
         assert_eq!(arguments.cores, Some(CoreList(vec![0, 2, 3])));
-        assert_eq!(arguments.transmit, Some(TransmitPolicy::NoDelay));
+        assert_eq!(arguments.transmit.policy, Some(TransmitPolicy::NoDelay));
         assert_eq!(arguments.log_format, Some(LogFormat::Json));
     }
 
@@ -337,7 +366,7 @@ mod tests {
         for words in [
             ["--engine", "kqueue"],
             ["--cores", "x"],
-            ["--transmit", "adaptive-nagle"],
+            ["--transmit", "fast"],
         ] {
             assert_eq!(serve(&words).unwrap_err().exit_code(), 2, "{words:?}");
         }

@@ -3,7 +3,7 @@
 //! | signal | first | again |
 //! |---|---|---|
 //! | SIGTERM, SIGINT | stop: finish what was accepted, flush, end | end at once |
-//! | SIGHUP | look for volumes whose size has changed | the same |
+//! | SIGHUP | read again when responses are sent, look for volumes whose size has changed | the same |
 //! | SIGUSR1 | report what the server has done | the same |
 //!
 //! A signal becomes a message to the thread that waits for the server; nothing runs in a handler.
@@ -22,7 +22,7 @@ use crate::serve::THREAD_STACK_BYTES;
 pub enum Event {
     /// Stop, or stop at once when it is not the first; the signal's number.
     Stop(i32),
-    /// Look for volumes whose size has changed.
+    /// Read the settings again that can change, and look for volumes whose size has changed.
     Refresh,
     /// Report what the server has done.
     Report,

@@ -11,7 +11,7 @@ use longshore_volume::Volume;
 
 use crate::config::Config;
 use crate::config::copies::ByReference;
-use crate::config::engine::{EngineKind, TransmitPolicy};
+use crate::config::engine::EngineKind;
 use crate::config::limits::{Digests, Limits, Negotiation};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
 use crate::config::target::{LunConfig, TargetConfig};
@@ -43,10 +43,7 @@ pub fn server_config(
             .as_ref()
             .map(|cores| cores.0.clone())
             .unwrap_or_default(),
-        transmit: match config.engine.transmit {
-            TransmitPolicy::Auto | TransmitPolicy::NoDelay => target::TransmitPolicy::NoDelay,
-            TransmitPolicy::Nagle => target::TransmitPolicy::Nagle,
-        },
+        transmit: config.engine.transmit,
         copies: target::Copies {
             zero_copy: by_reference(config.engine.zero_copy),
             splice: by_reference(config.engine.splice),

@@ -14,6 +14,7 @@ use longshore_volume::{Geometry, Volume};
 
 use crate::config::Config;
 use crate::config::engine::CoreList;
+use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::config::problem::{Problem, ProblemKind};
 use crate::control::{self, Event};
 use crate::portals::{self, Kind, Portal, PortalError};
@@ -127,12 +128,13 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     }
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
-    let running = Running {
+    let mut running = Running {
         stopper,
         volumes,
         ready,
         statistics: config.log.statistics.clone(),
         inbox,
+        transmit: (config.transmit.clone(), config.engine.transmit),
     };
     let outcome = running.until_end(config.limits.drain_timeout);
     if !matches!(outcome, Outcome::Forced(_)) {
@@ -151,11 +153,13 @@ struct Running {
     /// Where reports go.
     statistics: Option<PathBuf>,
     inbox: Receiver<Event>,
+    /// Where it is said when responses leave, and what was said last.
+    transmit: (TransmitSources, TransmitConfig),
 }
 
 impl Running {
     /// Does what signals ask for until the server has ended.
-    fn until_end(&self, drain_timeout: Duration) -> Outcome {
+    fn until_end(&mut self, drain_timeout: Duration) -> Outcome {
         let mut give_up: Option<Instant> = None;
         loop {
             let event = match give_up {
@@ -226,9 +230,10 @@ impl Running {
         }
     }
 
-    /// Takes up new sizes of volumes.
-    fn refresh(&self) {
+    /// Takes up settings that can change, and new sizes of volumes.
+    fn refresh(&mut self) {
         service_manager::reloading();
+        self.refresh_transmit();
         let mut changed = 0_u32;
         for (volume, outcome) in self.stopper.refresh_volumes() {
             match outcome {
@@ -246,6 +251,22 @@ impl Running {
         }
         tracing::info!(changed, "SIGHUP: looked at the sizes of all volumes");
         service_manager::ready(&self.ready);
+    }
+
+    /// Has responses leave as the configuration says now.
+    fn refresh_transmit(&mut self) {
+        let (sources, before) = &mut self.transmit;
+        match sources.read() {
+            Ok(now) if now == *before => {}
+            Ok(now) => {
+                tracing::info!(%before, %now, "SIGHUP: responses leave under another policy");
+                self.stopper.set_transmit(now);
+                *before = now;
+            }
+            Err(problem) => {
+                tracing::error!("SIGHUP: all settings stay as they are: {problem}");
+            }
+        }
     }
 }
 

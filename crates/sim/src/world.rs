@@ -12,7 +12,7 @@ use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{EngineChoice, Event as ReactorEvent, Readiness};
 use longshore_target::config::{
     Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, ServerConfig,
-    SubsystemConfig, TargetConfig, TransmitPolicy,
+    SubsystemConfig, TargetConfig, TransmitConfig,
 };
 use longshore_target::platform::Platform;
 use longshore_target::stepped::{Next, SteppedServer};
@@ -230,7 +230,7 @@ impl World {
             }],
             engine: EngineChoice::default(),
             cores: Vec::new(),
-            transmit: TransmitPolicy::default(),
+            transmit: TransmitConfig::default(),
             copies: Copies::default(),
             limits: self.limits.clone(),
             state_directory: None,

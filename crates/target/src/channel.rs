@@ -14,6 +14,8 @@ use crate::observe::stages::{Followed, Unsent};
 use crate::observe::{ConnectionCounts, Counters};
 use crate::platform::Link;
 use crate::task::DataIn;
+use crate::transmit_policy::config::TransmitConfig;
+use crate::transmit_policy::{PolicyState, Switch};
 
 /// While so much waits to be sent, nothing more is received: the peer does not read.
 const STOP_RECEIVING_BYTES: usize = 4 << 20;
@@ -54,6 +56,10 @@ pub(crate) struct Channel {
     pub is_listed: bool,
     /// It is in the shard's list of connections with something to send.
     pub is_dirty: bool,
+    /// It is in the shard's list of connections that may go idle.
+    pub may_go_idle: bool,
+    /// When its responses leave.
+    pub policy: PolicyState,
     /// Who is at the other end.
     pub peer: SocketAddr,
     /// Our address, as the peer reached it.
@@ -85,9 +91,11 @@ impl Channel {
         address: ConnectionAddress,
         link: Box<dyn Link>,
         portal: usize,
+        transmit: &TransmitConfig,
     ) -> std::io::Result<Self> {
         let (peer, reached) = link.addresses()?;
-        Ok(Self {
+        let policy = PolicyState::new(transmit);
+        let mut channel = Self {
             address,
             link,
             transmit: Transmit::new(),
@@ -96,6 +104,8 @@ impl Channel {
             timer: None,
             is_listed: false,
             is_dirty: false,
+            may_go_idle: false,
+            policy,
             peer,
             reached,
             portal,
@@ -108,7 +118,11 @@ impl Channel {
             close_by_ms: None,
             explains: false,
             discarded: None,
-        })
+        };
+        if channel.policy.nodelay() {
+            channel.switch_nodelay(Switch::NoDelay);
+        }
+        Ok(channel)
     }
 
     pub(crate) fn set_readable(&mut self, hang_up: bool) {
@@ -126,6 +140,46 @@ impl Channel {
         self.readable
             && (self.discarded.is_some() || wanted && !self.closing)
             && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
+    }
+
+    /// A complete request was read.
+    #[inline]
+    pub(crate) fn request_read(&mut self) {
+        let switch = self.policy.request_read();
+        self.switch_nodelay(switch);
+    }
+
+    /// Goes idle, if nothing has come since its receive buffer was found empty.
+    pub(crate) fn look_for_idle(&mut self) {
+        self.may_go_idle = false;
+        if !self.readable {
+            let switch = self.policy.idle();
+            self.switch_nodelay(switch);
+        }
+    }
+
+    /// Has its responses leave like this from now on.
+    pub(crate) fn set_transmit(&mut self, config: &TransmitConfig) {
+        let switch = self.policy.configure(config);
+        self.switch_nodelay(switch);
+    }
+
+    /// Sends a partial segment that waited for a turn which brought nothing.
+    pub(crate) fn release_held(&mut self) {
+        if self.policy.holds() && !self.is_listed && self.transmit.is_empty() {
+            self.policy.sent(false);
+            self.switch_nodelay(Switch::NoDelay);
+        }
+    }
+
+    #[inline]
+    fn switch_nodelay(&mut self, switch: Switch) {
+        for on in switch.settings() {
+            if let Err(error) = self.link.set_nodelay(on) {
+                // What is held back leaves with an acknowledgement, later.
+                tracing::debug!(peer = %self.peer, %error, "TCP_NODELAY not set");
+            }
+        }
     }
 
     /// Whether it closes once everything is sent.
@@ -229,7 +283,6 @@ impl Channel {
         let mut slices = [IoSlice::new(&[]); SEGMENTS];
         let mut count = 0;
         let mut length = 0;
-        let mut more = false;
         let arena = self.transmit.arena();
         for (slice, segment) in slices.iter_mut().zip(self.transmit.segments()) {
             let bytes = match segment {
@@ -241,10 +294,7 @@ impl Channel {
                         Held::Buffer(buffer) if !self.zero_copy.suits(length) => {
                             &buffer[start..start + length]
                         }
-                        Held::Buffer(_) | Held::Pages(_) => {
-                            more = true;
-                            break;
-                        }
+                        Held::Buffer(_) | Held::Pages(_) => break,
                         Held::Sent(_) => unreachable!("all of it has been sent"),
                     }
                 }
@@ -257,12 +307,21 @@ impl Channel {
             }
         }
         let slices = &slices[..count];
+        let more = self.more_follows(length);
         let sent = if more {
             self.link.send_more(slices)
         } else {
             self.link.send(slices)
         };
+        self.policy.sent(more);
         self.note_sent(core, sent, length)
+    }
+
+    /// Whether a send of `length` bytes has others behind it for sure: what does not fit into it, or what the
+    /// connection's next turn adds, which is at once.
+    #[inline]
+    fn more_follows(&self, length: usize) -> bool {
+        length < self.transmit.pending_bytes() || self.is_listed && self.policy.may_hold()
     }
 
     /// Takes note of a send of `length` bytes.
@@ -312,7 +371,8 @@ impl Channel {
             return None;
         };
         let number = usize::try_from(id.0).expect("we numbered it");
-        let more = self.transmit.pending_bytes() > length;
+        let more = self.more_follows(length);
+        self.policy.sent(more);
         let sent = match &mut self.sending[number] {
             Held::Pages(_) if length == 0 => Ok(0),
             Held::Pages(pages) => self.link.send_pages(pages, length, more),

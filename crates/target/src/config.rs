@@ -12,6 +12,9 @@ use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
 
 pub use crate::copies::{ByReference, Copies};
+pub use crate::transmit_policy::config::{
+    NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy, UnknownWord,
+};
 
 /// Everything a server needs to know.
 pub struct ServerConfig {
@@ -31,8 +34,8 @@ pub struct ServerConfig {
     pub engine: EngineChoice,
     /// One reactor per entry, pinned to that core. Empty: one for every core this process may use.
     pub cores: Vec<usize>,
-    /// How long responses may wait for company.
-    pub transmit: TransmitPolicy,
+    /// When responses leave.
+    pub transmit: TransmitConfig,
     /// What is sent without copying it.
     pub copies: Copies,
     /// See [`Limits`].
@@ -153,16 +156,6 @@ pub struct NvmeListenerConfig {
     pub advertise: Option<String>,
     /// Only discovery controllers can be reached here.
     pub discovery_only: bool,
-}
-
-/// How long a response may wait for company.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransmitPolicy {
-    /// What is ready at the end of a turn leaves in one send, at once.
-    #[default]
-    NoDelay,
-    /// The kernel holds back a partial segment while sent data is unacknowledged (RFC 896).
-    Nagle,
 }
 
 /// Bounds on everything a peer can make grow.

@@ -140,7 +140,7 @@ pub(crate) trait Driven: Debug {
     /// Nothing of it is in progress.
     fn is_quiet(&self) -> bool;
     /// What it has done.
-    fn statistics(&self) -> ConnectionStatistics;
+    fn statistics(&mut self) -> ConnectionStatistics;
     /// Whether that task waits here.
     fn has_task(&self, task: TaskAddress) -> bool;
     /// Receives and acts, for one turn.
@@ -346,6 +346,15 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
+    /// A response may be ready: sends it by itself, if that is the policy.
+    #[inline]
+    pub(crate) fn respond(&mut self, core: &mut Core) {
+        if self.channel.policy.sends_each_response() && self.channel.may_send() {
+            // A broken connection fails again when the turn ends, and is closed then.
+            let _ = self.send(core);
+        }
+    }
+
     /// Runs tasks that waited for room. Returns whether any ran.
     fn run_deferred(&mut self, core: &mut Core) -> bool {
         let mut ran = false;
@@ -356,6 +365,7 @@ impl<P: Protocol> Connection<P> {
             if let Some(task) = self.tasks.take_exact(address) {
                 debug_assert!(matches!(task.state, TaskState::Deferred));
                 P::begin(self, core, task);
+                self.respond(core);
                 ran = true;
             }
         }
@@ -442,7 +452,7 @@ impl<P: Protocol> Driven for Connection<P> {
         self.tasks.is_empty() && self.channel.transmit.is_empty() && self.protocol.is_quiet()
     }
 
-    fn statistics(&self) -> ConnectionStatistics {
+    fn statistics(&mut self) -> ConnectionStatistics {
         ConnectionStatistics {
             shard: self.channel.address.shard,
             slot: self.channel.address.slot,
@@ -450,6 +460,7 @@ impl<P: Protocol> Driven for Connection<P> {
             protocol: P::KIND,
             established: self.is_established(),
             counts: self.channel.counts,
+            transmit: self.channel.policy.take_statistics(),
             pending_bytes: self.channel.transmit.pending_bytes(),
             arena_bytes: self.channel.transmit.memory(),
             reading_bytes: self.reading,
@@ -485,11 +496,13 @@ impl<P: Protocol> Driven for Connection<P> {
                 break;
             }
         }
+        self.channel.release_held();
         self.channel.continue_closing(core.now_ms)
     }
 
     fn retry(&mut self, core: &mut Core, task: TaskAddress) {
         self.retry_medium(core, task);
+        self.respond(core);
     }
 
     fn storage_done(
@@ -500,6 +513,7 @@ impl<P: Protocol> Driven for Connection<P> {
         result: Result<Outcome, VolumeError>,
     ) {
         self.medium_done(core, task, in_flight, result);
+        self.respond(core);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -14,7 +14,7 @@ use longshore_volume::{
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
-use crate::config::{Copies, Limits, TransmitPolicy};
+use crate::config::{Copies, Limits, TransmitConfig};
 use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
 use crate::iscsi::sessions::Sessions;
@@ -38,7 +38,8 @@ pub(crate) struct Shared {
     pub sessions: Sessions,
     pub hosts: Hosts,
     pub limits: Limits,
-    pub transmit: TransmitPolicy,
+    /// As the server was started; each [`Core`] has what holds now.
+    pub transmit: TransmitConfig,
     pub copies: Copies,
     pub posts: Vec<Post>,
     /// Connections of each shard that count as load.
@@ -133,6 +134,8 @@ pub(crate) struct Core {
     pub stages: Stages,
     /// The beginning of this turn.
     pub now: Instant,
+    /// When responses leave; new connections begin with it.
+    pub transmit: TransmitConfig,
 }
 
 impl Core {
@@ -145,6 +148,7 @@ impl Core {
     ) -> Self {
         Self {
             shard,
+            transmit: shared.transmit,
             shared,
             platform,
             pool,

@@ -34,6 +34,8 @@ mod shard;
 mod statistics;
 pub mod stepped;
 mod task;
+mod transmit_policy;
 
 pub use observe::Statistics;
 pub use server::{Resized, Server, StartError, Stopper};
+pub use transmit_policy::TransmitStatistics;

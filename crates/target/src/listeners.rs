@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use longshore_reactor::{SocketToken, socket};
 
-use crate::config::TransmitPolicy;
 use crate::core::{Core, Shared};
 use crate::platform::{Platform, TcpLink};
 
@@ -101,11 +100,6 @@ impl Listeners {
                         continue;
                     }
                     let stream = TcpStream::from(stream);
-                    // Without it small responses would wait for acknowledgements; nothing else breaks.
-                    let nodelay = core.shared.transmit == TransmitPolicy::NoDelay;
-                    if let Err(error) = socket::set_nodelay(&stream, nodelay) {
-                        tracing::debug!(%peer, %error, "TCP_NODELAY not set");
-                    }
                     // Pings can be turned off, and discovery sessions get none.
                     let (idle, interval) = KEEPALIVE;
                     if let Err(error) =

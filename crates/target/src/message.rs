@@ -8,6 +8,7 @@ use longshore_nvme::command::CommandId;
 
 use crate::abort::{AbortOrder, AbortReply};
 use crate::observe::collect::Question;
+use crate::config::TransmitConfig;
 use crate::platform::Link;
 
 /// A connection, wherever it lives. The generation keeps a reused slot from being mistaken.
@@ -45,6 +46,8 @@ pub(crate) enum Message {
     NoteForAll(Note),
     /// Somebody wants to know what the shard has done.
     Report(Question),
+    /// From now on, responses leave like this.
+    Transmit(TransmitConfig),
     /// Stop accepting, ask peers to leave, finish, flush, end.
     Shutdown,
     /// Drop everything and end.

@@ -58,6 +58,15 @@ pub trait Link: Debug + Send {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Whether partial segments leave at once, or wait while sent data is unacknowledged. When it is set,
+    /// what has waited leaves.
+    ///
+    /// # Errors
+    /// As those of a TCP socket.
+    fn set_nodelay(&mut self, _on: bool) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Ends the stream towards the peer, which can still be received from. `false`: the link cannot,
     /// and closing it loses nothing that was sent.
     ///
@@ -189,6 +198,10 @@ impl Link for TcpLink {
 
     fn send_pages(&mut self, pages: &mut PagePipe, length: usize, more: bool) -> io::Result<usize> {
         pages.send(self.0.as_fd(), length, more)
+    }
+
+    fn set_nodelay(&mut self, on: bool) -> io::Result<()> {
+        socket::set_nodelay(&self.0, on)
     }
 
     fn finish_sending(&mut self) -> io::Result<bool> {

@@ -15,7 +15,7 @@ use longshore_reactor::{
 };
 use longshore_volume::{Geometry, VolumeError};
 
-use crate::config::{LunConfig, ServerConfig};
+use crate::config::{LunConfig, ServerConfig, TransmitConfig};
 use crate::core::{Core, Shared};
 use crate::exports::{Exports, Portal, Unit};
 use crate::iscsi::sessions::Sessions;
@@ -332,6 +332,11 @@ impl Stopper {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         collect::statistics(&self.shared)
+    }
+
+    /// Has responses leave like this from now on, on all connections.
+    pub fn set_transmit(&self, config: TransmitConfig) {
+        self.shared.broadcast(|| Message::Transmit(config));
     }
 
     /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.

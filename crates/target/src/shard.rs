@@ -110,6 +110,8 @@ pub(crate) struct Shard {
     listing: Vec<u32>,
     /// Connections with something to send, or that ended.
     dirty: Vec<u32>,
+    /// Connections that are idle unless something has come for them by the next turn.
+    quiet: Vec<u32>,
     started: Instant,
     /// Time of this turn.
     now: Instant,
@@ -146,6 +148,7 @@ impl Shard {
             listed: Vec::new(),
             listing: Vec::new(),
             dirty: Vec::new(),
+            quiet: Vec::new(),
             started: now,
             now,
             phase: Phase::Serving,
@@ -161,11 +164,11 @@ impl Shard {
     }
 
     /// What it has done.
-    fn report(&self) -> ShardReport {
+    fn report(&mut self) -> ShardReport {
         let connections = self
             .slots
-            .iter()
-            .filter_map(|slot| slot.connection.as_ref());
+            .iter_mut()
+            .filter_map(|slot| slot.connection.as_mut());
         let connections: Vec<_> = connections.map(|c| c.statistics()).collect();
         ShardReport::new(
             &self.core,
@@ -222,6 +225,7 @@ impl Shard {
         for event in events.drain(..) {
             self.handle(event);
         }
+        self.look_for_idle();
         self.run_timers();
         self.receive_listed();
         self.retry_starved();
@@ -230,7 +234,7 @@ impl Shard {
         if self.advance_phase() {
             self.core.shared.board.leave(self.report());
             Turn::Ended
-        } else if self.listed.is_empty() {
+        } else if self.listed.is_empty() && self.quiet.is_empty() {
             Turn::Wait(self.timers.next_deadline())
         } else {
             Turn::Wait(Some(now))
@@ -371,6 +375,14 @@ impl Shard {
                 }
             }
             Message::Report(question) => question.answer(self.report()),
+            Message::Transmit(config) => {
+                self.core.transmit = config;
+                for entry in &mut self.slots {
+                    if let Some(connection) = &mut entry.connection {
+                        connection.channel_mut().set_transmit(&config);
+                    }
+                }
+            }
             Message::Shutdown => self.begin_drain(),
             Message::ShutdownNow => self.end_connections(),
         }
@@ -484,7 +496,7 @@ impl Shard {
     ) -> io::Result<Box<dyn Driven>> {
         let token = SocketToken::new(address.slot, address.generation);
         let shared = Arc::clone(&self.core.shared);
-        let mut channel = Channel::new(address, link, portal)?;
+        let mut channel = Channel::new(address, link, portal, &self.core.transmit)?;
         channel.link.watch(&mut *self.core.platform, token)?;
         let now_ms = self.core.now_ms;
         if shared.exports.is_nvme(portal) {
@@ -525,8 +537,31 @@ impl Shard {
                 Fate::Open => {
                     self.arm(slot);
                     self.list(slot);
+                    self.expect_idle(slot);
                 }
                 Fate::Over => self.close(slot),
+            }
+        }
+    }
+
+    /// Has a connection looked at in the next turn, whose policy goes by whether it is idle.
+    fn expect_idle(&mut self, slot: u32) {
+        let Some(connection) = &mut self.slots[slot as usize].connection else {
+            return;
+        };
+        let channel = connection.channel_mut();
+        if channel.policy.awaits_idle() && !channel.may_go_idle {
+            channel.may_go_idle = true;
+            self.quiet.push(slot);
+        }
+    }
+
+    /// Tells connections that are idle so. Nothing slept since their receive buffers were found empty, and what has
+    /// come meanwhile is known.
+    fn look_for_idle(&mut self) {
+        for slot in self.quiet.drain(..) {
+            if let Some(connection) = &mut self.slots[slot as usize].connection {
+                connection.channel_mut().look_for_idle();
             }
         }
     }

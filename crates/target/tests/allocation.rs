@@ -12,7 +12,7 @@ use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
-    Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitPolicy,
+    Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitConfig,
 };
 use longshore_target::platform::{Link, Platform};
 use longshore_target::stepped::SteppedServer;
@@ -135,7 +135,7 @@ impl Bench {
             nvme_listeners: Vec::new(),
             engine: EngineChoice::Auto,
             cores: Vec::new(),
-            transmit: TransmitPolicy::NoDelay,
+            transmit: TransmitConfig::default(),
             copies: Copies::default(),
             limits: Limits::default(),
             state_directory: None,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use longshore_target::config::TransmitConfig;
 use serde::Deserialize;
 
 use super::copies::ByReference;
@@ -19,18 +20,6 @@ pub enum EngineKind {
     Epoll,
 }
 
-/// When finished responses leave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransmitPolicy {
-    /// The server decides.
-    #[default]
-    Auto,
-    /// At the end of the turn that made them.
-    NoDelay,
-    /// The kernel waits for company while data is unacknowledged (Nagle's algorithm).
-    Nagle,
-}
-
 /// Engine settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -39,7 +28,7 @@ pub struct EngineConfig {
     /// Cores to run on, one event loop each; `None` lets the server choose.
     pub cores: Option<CoreList>,
     /// When responses are sent.
-    pub transmit: TransmitPolicy,
+    pub transmit: TransmitConfig,
     /// MSG_ZEROCOPY for large responses.
     pub zero_copy: ByReference,
     /// Read data straight out of the page cache.
@@ -52,14 +41,6 @@ pub enum EngineError {
     /// No such engine.
     #[error("`{0}` is not an engine; it is auto, io_uring or epoll")]
     UnknownEngine(String),
-    /// No such policy.
-    #[error("`{0}` is not a transmit policy; it is auto, nodelay or nagle")]
-    UnknownPolicy(String),
-    /// A policy of a later version.
-    #[error(
-        "transmit policy `{0}` is not available in this version; it has auto, nodelay and nagle"
-    )]
-    PolicyNotBuilt(String),
     /// Not a list of cores.
     #[error("`{0}` is not a list of cores; write for example 0,2-3")]
     Cores(String),
@@ -80,20 +61,6 @@ impl FromStr for EngineKind {
             "io_uring" | "io-uring" => Ok(Self::IoUring),
             "epoll" => Ok(Self::Epoll),
             _ => Err(EngineError::UnknownEngine(text.to_owned())),
-        }
-    }
-}
-
-impl FromStr for TransmitPolicy {
-    type Err = EngineError;
-
-    fn from_str(text: &str) -> Result<Self, EngineError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "nodelay" => Ok(Self::NoDelay),
-            "nagle" => Ok(Self::Nagle),
-            "adaptive-nagle" => Err(EngineError::PolicyNotBuilt(text.to_owned())),
-            _ => Err(EngineError::UnknownPolicy(text.to_owned())),
         }
     }
 }
@@ -163,7 +130,7 @@ macro_rules! deserialize_from_str {
     )*};
 }
 
-deserialize_from_str!(EngineKind, TransmitPolicy, CoreList);
+deserialize_from_str!(EngineKind, CoreList);
 
 #[cfg(test)]
 mod tests {
@@ -190,18 +157,6 @@ mod tests {
         assert_eq!(
             "0-9999999".parse::<CoreList>(),
             Err(EngineError::CoreTooLarge(9_999_999))
-        );
-    }
-
-    #[test]
-    fn a_policy_of_a_later_version_is_refused_as_such() {
-        let message = "adaptive-nagle"
-            .parse::<TransmitPolicy>()
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("not available in this version"),
-            "{message}"
         );
     }
 }

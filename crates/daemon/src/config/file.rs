@@ -11,7 +11,7 @@ use toml::Spanned;
 use uuid::Uuid;
 
 use super::copies::ByReference;
-use super::engine::{CoreList, EngineKind, TransmitPolicy};
+use super::engine::{CoreList, EngineKind};
 use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
@@ -19,6 +19,7 @@ use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::problem::{Location, Problem, ProblemKind};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
+use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
 use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
 
 /// A file that was read.
@@ -304,12 +305,33 @@ pub struct EngineTable {
     pub kind: Option<EngineKind>,
     /// Such as `"0,2-3"`.
     pub cores: Option<CoreList>,
-    /// `auto`, `nodelay` or `nagle`.
-    pub transmit: Option<TransmitPolicy>,
+    #[serde(default, deserialize_with = "transmit::word")]
+    transmit: Option<TransmitPolicy>,
+    #[serde(default, deserialize_with = "transmit::threshold")]
+    nagle_threshold: Option<NagleThreshold>,
+    nagle_margin: Option<u32>,
+    #[serde(default, deserialize_with = "transmit::word")]
+    nagle_cycles: Option<NagleCycles>,
+    #[serde(default, deserialize_with = "transmit::word")]
+    send: Option<SendUnit>,
     /// `auto`, `off` or `always`.
     pub zero_copy: Option<ByReference>,
     /// `auto`, `off` or `always`.
     pub splice: Option<ByReference>,
+}
+
+impl EngineTable {
+    /// What it says about when responses leave.
+    #[must_use]
+    pub fn transmit_keys(&self) -> TransmitKeys {
+        TransmitKeys {
+            policy: self.transmit,
+            nagle_threshold: self.nagle_threshold,
+            nagle_margin: self.nagle_margin,
+            nagle_cycles: self.nagle_cycles,
+            send: self.send,
+        }
+    }
 }
 
 /// `[log]`

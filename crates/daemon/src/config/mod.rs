@@ -24,6 +24,7 @@ pub mod size;
 pub mod subsystem;
 pub mod suggest;
 pub mod target;
+pub mod transmit;
 pub mod volume;
 pub mod warning;
 
@@ -38,7 +39,7 @@ use longshore_volume::open::VolumeSpec;
 
 use authentication::Demand;
 use copies::ByReference;
-use engine::{CoreList, EngineConfig, EngineKind, TransmitPolicy};
+use engine::{CoreList, EngineConfig, EngineKind};
 use file::ConfigFile;
 use limits::{IN_CAPSULE_UNIT, Limits, Negotiation};
 use listener::{DEFAULT_LISTENER, ListenerConfig};
@@ -49,6 +50,7 @@ use nvme_listener::{
 use problem::{Location, Problem, ProblemKind};
 use subsystem::{SubsystemConfig, SubsystemReader};
 use target::{TargetConfig, TargetReader};
+use transmit::{TransmitKeys, TransmitSources};
 use volume::VolumeArgument;
 use warning::Warning;
 
@@ -67,8 +69,8 @@ pub struct Arguments {
     pub engine: Option<EngineKind>,
     /// `--cores`
     pub cores: Option<CoreList>,
-    /// `--transmit`
-    pub transmit: Option<TransmitPolicy>,
+    /// `--transmit`, `--send` and `--nagle-…`
+    pub transmit: TransmitKeys,
     /// `--zero-copy`
     pub zero_copy: Option<ByReference>,
     /// `--splice`
@@ -110,6 +112,8 @@ pub struct Config {
     pub allow_open: bool,
     /// How the event loops run.
     pub engine: EngineConfig,
+    /// Where it is said when responses leave, to be read again.
+    pub transmit: TransmitSources,
     /// Bounds on what peers can make grow.
     pub limits: Limits,
     /// How the log looks.
@@ -161,6 +165,10 @@ impl Config {
             listeners_by_default: false,
             allow_open: false,
             engine: EngineConfig::default(),
+            transmit: TransmitSources {
+                file: file.map(|file| file.path.clone()),
+                arguments: arguments.transmit,
+            },
             limits: Limits::default(),
             log: LogConfig::default(),
             state_dir: None,
@@ -177,7 +185,7 @@ impl Config {
         config.fill_in()?;
 
         replace(&mut config.engine.kind, arguments.engine);
-        replace(&mut config.engine.transmit, arguments.transmit);
+        config.engine.transmit = config.transmit.settle(file)?;
         replace(&mut config.engine.zero_copy, arguments.zero_copy);
         replace(&mut config.engine.splice, arguments.splice);
         replace(&mut config.log.format, arguments.log_format);
@@ -270,7 +278,6 @@ impl Config {
         self.allow_open = document.listen.allow_open;
         self.engine.cores = document.engine.cores.clone();
         replace(&mut self.engine.kind, document.engine.kind);
-        replace(&mut self.engine.transmit, document.engine.transmit);
         replace(&mut self.engine.zero_copy, document.engine.zero_copy);
         replace(&mut self.engine.splice, document.engine.splice);
         replace(&mut self.log.format, document.log.format);

@@ -125,6 +125,14 @@ pub enum ProblemKind {
         /// What the system said.
         source: io::Error,
     },
+    /// A variable of the environment.
+    #[error("environment variable {name}: `{text}` is not a number of requests; correct or unset it")]
+    Environment {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        text: String,
+    },
     /// Not TOML, an unknown key, or a value of the wrong kind.
     #[error("{0}")]
     Syntax(String),

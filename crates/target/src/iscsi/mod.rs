@@ -316,10 +316,12 @@ impl Connection<Iscsi> {
                     }
                 }
                 Event::Command(command) => {
+                    self.channel.request_read();
                     match self.run_directly(core, &shared, &command, &mut input) {
                         Directly::Done => {}
                         Directly::Task(begun) => self.start_command(core, &command, begun),
                     }
+                    self.respond(core);
                 }
                 Event::DataOut {
                     task,
@@ -328,7 +330,10 @@ impl Connection<Iscsi> {
                 } => {
                     self.place(core, task.0, buffer_offset, &bytes);
                 }
-                Event::DataOutComplete { task } => self.data_out_complete(core, task),
+                Event::DataOutComplete { task } => {
+                    self.data_out_complete(core, task);
+                    self.respond(core);
+                }
                 Event::DataOutFailed { task, failure } => self.data_out_failed(core, task, failure),
                 Event::TaskManagement(request) => self.task_management(core, request),
                 Event::Close(reason) => {

@@ -355,10 +355,15 @@ impl Connection<Nvme> {
             match machine.next(&mut input, transmit, core.now_ms) {
                 Event::NeedMore => break,
                 Event::Command(arrived) => {
+                    self.channel.request_read();
                     match self.run_directly(core, &shared, &arrived, &mut input) {
-                        Directly::Done => continue,
+                        Directly::Done => {
+                            self.respond(core);
+                            continue;
+                        }
                         Directly::Task(begun) => self.start_command(core, &arrived, begun),
                     }
+                    self.respond(core);
                     if self.channel.is_closing() {
                         break;
                     }
@@ -368,7 +373,10 @@ impl Connection<Nvme> {
                     buffer_offset,
                     bytes,
                 } => self.place(core, slot.0, buffer_offset, bytes),
-                Event::DataOutComplete { slot } => self.data_out_complete(core, slot.0),
+                Event::DataOutComplete { slot } => {
+                    self.data_out_complete(core, slot.0);
+                    self.respond(core);
+                }
                 Event::DataOutFailed { slot } => self.data_out_failed(core, slot.0),
                 Event::Close(reason) => {
                     self.begin_close(reason);

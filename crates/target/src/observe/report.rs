@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::histogram::Durations;
 use super::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
 use super::{Counters, ProtocolKind};
+use crate::transmit_policy::TransmitStatistics;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
 pub const VERSION: u32 = 1;
@@ -158,6 +159,8 @@ pub struct ConnectionStatistics {
     pub reading_bytes: usize,
     /// Bytes of memory its commands hold for write data.
     pub writing_bytes: usize,
+    /// What its transmit policy did since the last report.
+    pub transmit: TransmitStatistics,
 }
 
 /// What a connection counts for itself.

@@ -9,7 +9,7 @@ use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_reactor::EngineChoice;
 use longshore_target::config::{
     AccessRule, Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig,
-    TransmitPolicy,
+    TransmitConfig,
 };
 use longshore_target::{Server, Stopper};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
@@ -99,7 +99,7 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
         nvme_listeners: Vec::new(),
         engine,
         cores: vec![0, 0, 0],
-        transmit: TransmitPolicy::NoDelay,
+        transmit: TransmitConfig::default(),
         copies: Copies::default(),
         limits: Limits {
             drain_timeout: Duration::from_secs(5),

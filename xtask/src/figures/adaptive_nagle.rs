@@ -1,0 +1,382 @@
+//! The experiment of Adaptive Nagle (P-090 … P-104): reads per second by queue depth, under each transmit
+//! policy, on loopback and over a wire of 1 Gb/s.
+//!
+//! Four servers run at a time, one for each policy, all on one processor and asleep but for the one that has the load.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use anyhow::{Result, bail};
+use longshore_bench::chart::{Chart, Line, Panel, draw};
+use longshore_tests::server::{Server, ServerBuilder};
+
+use super::Plan;
+use super::load::{by_turns, words};
+use super::network::{Network, RATE, Wire};
+use crate::bench::load::{Report, bench_below};
+use crate::bench::point::{Protocol, bytes};
+use crate::bench::rounds::Figure;
+use crate::bench::server::{CLIENT_CORE, SERVER_CORE, SPAN, VOLUME_SIZE, pinned, url};
+use crate::workspace;
+
+/// The policies, in the order of the paper; ours is the last.
+const POLICIES: [&str; 4] = ["nodelay", "nagle", "adaptive-nagle", "auto"];
+const OURS: usize = 3;
+
+const SIZES: &[u32] = &[512, 1024, 1536, 2048, 4096];
+const DEPTHS: &[u32] = &[
+    1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256,
+];
+const WIRES: &[Wire] = &[Wire::Loopback, Wire::Veth(1500), Wire::Veth(9000)];
+
+/// Before a run counts: connections find their windows.
+const WARMUP: &str = "50ms";
+
+/// The first of four ports.
+const PORT: u16 = 3260;
+
+/// What is measured.
+#[derive(Default)]
+pub struct Selection {
+    /// This network alone.
+    pub wire: Option<String>,
+    /// This size alone.
+    pub size: Option<u32>,
+}
+
+/// A point under all policies.
+struct Point {
+    depth: u32,
+    iops: [Figure; 4],
+    cpu_us: [f64; 4],
+    /// Ours by the best of the others, in each round.
+    ratio: Figure,
+}
+
+/// All depths of a size.
+struct Curve {
+    size: u32,
+    points: Vec<Point>,
+}
+
+/// Measures and shows everything; how many points there were.
+pub fn run(plan: &Plan) -> Result<usize> {
+    let selection = &plan.selection;
+    let wires: Vec<Wire> = WIRES
+        .iter()
+        .copied()
+        .filter(|wire| selection.wire.as_ref().is_none_or(|it| *it == wire.name()))
+        .collect();
+    if wires.is_empty() {
+        bail!("--network is loopback, mtu-1500 or mtu-9000");
+    }
+    let wires = if plan.quick { &wires[..1] } else { &wires[..] };
+    let mut points = 0;
+    for wire in wires {
+        points += measure(plan, *wire)?;
+    }
+    Ok(points)
+}
+
+fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
+    // The script that runs this takes down what a killed run has left, by this name.
+    let name = std::env::var("LONGSHORE_NETWORK")
+        .unwrap_or_else(|_| format!("longshore{}", std::process::id()));
+    let network = Network::new(&name, wire)?;
+    let servers = POLICIES
+        .iter()
+        .zip(PORT..)
+        .map(|(policy, port)| server(plan, &network, policy, port))
+        .collect::<Result<Vec<_>>>()?;
+    let sizes: Vec<u32> = match (plan.selection.size, plan.quick) {
+        (Some(size), _) => vec![size],
+        (None, true) => vec![512],
+        (None, false) => SIZES.to_vec(),
+    };
+    let mut curves = Vec::new();
+    for size in sizes {
+        curves.push(curve(plan, &network, &servers, size)?);
+    }
+    let mut text = plan.conditions()?;
+    let _ = writeln!(text, "{}", conditions(wire));
+    text += &table(&curves);
+    if plan.selection.size.is_none() && !plan.quick {
+        let file = format!("adaptive-nagle-{}.svg", wire.name());
+        let chart = Chart {
+            title: format!("Random reads over iSCSI, {}", heading(wire)),
+            panels: curves.iter().map(panel).collect(),
+        };
+        draw(&plan.plot(&file)?, &chart)?;
+        let _ = writeln!(
+            text,
+            "\n![reads per second by queue depth, {}](figures/{file})",
+            heading(wire)
+        );
+        plan.publish(&format!("transmit policies, {}", wire.name()), &text)?;
+    } else {
+        println!("\n{text}");
+    }
+    drop(servers);
+    Ok(curves.iter().map(|curve| curve.points.len()).sum())
+}
+
+fn server(plan: &Plan, network: &Network, policy: &str, port: u16) -> Result<Server> {
+    let mut below = network.on_server();
+    below.extend(pinned(SERVER_CORE));
+    let below: Vec<&str> = below.iter().map(String::as_str).collect();
+    let folder = workspace::work_folder("bench/adaptive-nagle")?;
+    let server = ServerBuilder::with_program(plan.program.clone())
+        .below(&below)
+        // Nobody else can reach the namespace.
+        .config("[listen]\nallow-open = true\n")
+        .volume(&format!("disk0,backend=null,size={VOLUME_SIZE}"))
+        .argument("--transmit")
+        .argument(policy)
+        .argument("--state-dir")
+        .argument(&folder.join(policy).display().to_string())
+        .iscsi_at(SocketAddr::new(network.server(), port), "");
+    Ok(server.start()?)
+}
+
+/// All depths of a size, under all policies.
+fn curve(plan: &Plan, network: &Network, servers: &[Server], size: u32) -> Result<Curve> {
+    let depths = if plan.quick { &[1, 32][..] } else { DEPTHS };
+    let mut points = Vec::new();
+    for depth in depths {
+        let all = by_turns(plan, servers.len(), |way| {
+            load(plan, network, &servers[way], size, *depth)
+        })?;
+        let point = Point::new(*depth, &all)?;
+        println!("{}", point.in_one_line(size));
+        points.push(point);
+    }
+    Ok(Curve { size, points })
+}
+
+fn load(plan: &Plan, network: &Network, server: &Server, size: u32, depth: u32) -> Result<Report> {
+    let mut below = network.on_client();
+    below.extend(pinned(CLIENT_CORE));
+    let options = format!(
+        "--rw randread --bs {size} --iodepth {depth} --span {SPAN} --time {}s --warmup {WARMUP} \
+         --server-pid {}",
+        plan.seconds,
+        server.pid()
+    );
+    let url = url(server, Protocol::Iscsi);
+    bench_below(&below, &plan.program, &url, &words(&options))
+}
+
+impl Point {
+    fn new(depth: u32, all: &[Vec<Report>]) -> Result<Self> {
+        let of = |place: &str, way: usize| -> Result<Vec<f64>> {
+            all[way].iter().map(|report| report.number(place)).collect()
+        };
+        let mut iops = Vec::new();
+        let mut cpu_us = [0.0; 4];
+        for (way, cpu_us) in cpu_us.iter_mut().enumerate() {
+            iops.push(of("/iops", way)?);
+            *cpu_us = Figure::of(of("/server_cpu_us_per_op", way)?).median;
+        }
+        let rounds = 0..iops[OURS].len();
+        let ratio = rounds.map(|round| {
+            let others = iops[..OURS].iter().map(|values| values[round]);
+            iops[OURS][round] / others.fold(0.0, f64::max)
+        });
+        let ratio = Figure::of(ratio.collect());
+        let figures: Vec<Figure> = iops.into_iter().map(Figure::of).collect();
+        Ok(Self {
+            depth,
+            iops: std::array::from_fn(|way| figures[way]),
+            cpu_us,
+            ratio,
+        })
+    }
+
+    /// The best of the others.
+    fn best(&self) -> &Figure {
+        let others = self.iops[..OURS].iter();
+        others
+            .max_by(|a, b| a.median.total_cmp(&b.median))
+            .expect("there are others")
+    }
+
+    /// Ours is at or above the best of the others, or their rounds overlap.
+    fn is_at_the_top(&self) -> bool {
+        let (ours, best) = (&self.iops[OURS], self.best());
+        ours.median >= best.median || ours.largest >= best.smallest
+    }
+
+    /// For watching a run.
+    fn in_one_line(&self, size: u32) -> String {
+        let mut line = format!("{:>7} QD {:3}", bytes(size), self.depth);
+        for (way, policy) in POLICIES.iter().enumerate() {
+            let _ = write!(
+                line,
+                "  {policy} {:>8.0} @ {:>5.2} µs",
+                self.iops[way].median, self.cpu_us[way]
+            );
+        }
+        let _ = write!(line, "  {:.2}", self.ratio.median);
+        if !self.is_at_the_top() {
+            line += " BELOW";
+        }
+        line
+    }
+}
+
+fn heading(wire: Wire) -> String {
+    match wire {
+        Wire::Loopback => "loopback".to_owned(),
+        Wire::Veth(mtu) => format!("veth at 1 Gb/s, MTU {mtu}"),
+    }
+}
+
+fn conditions(wire: Wire) -> String {
+    let wire = match wire {
+        Wire::Loopback => "loopback of a network namespace".to_owned(),
+        Wire::Veth(mtu) => {
+            format!(
+                "veth between two network namespaces, MTU {mtu}, `tc tbf rate {RATE}` both ways"
+            )
+        }
+    };
+    format!("Network: {wire}; `net.ipv4.tcp_autocorking` = 0 on both sides.\n")
+}
+
+/// For each size: the peaks, where Nagle overtakes, and how ours does.
+fn table(curves: &[Curve]) -> String {
+    let mut text = "| size | peak IOPS, nodelay | nagle | adaptive-nagle | auto | nagle ahead of nodelay from QD | \
+         CPU µs/op at QD 64, nodelay | nagle | adaptive-nagle | auto | auto / best of the others: least, at QD | median | \
+         below it, beyond the spread | worst spread |\n"
+        .to_owned();
+    text += &format!("|{}\n", "---|".repeat(14));
+    for curve in curves {
+        let points = &curve.points;
+        let peak = |way: usize| {
+            let medians = points.iter().map(|point| point.iops[way].median);
+            medians.fold(0.0, f64::max)
+        };
+        let _ = write!(text, "| {} |", bytes(curve.size));
+        for way in 0..POLICIES.len() {
+            let _ = write!(text, " {:.0} |", peak(way));
+        }
+        match curve.crossover() {
+            Some(depth) => text += &format!(" {depth} |"),
+            None => text += " never |",
+        }
+        let deep = points.iter().find(|point| point.depth >= 64);
+        for way in 0..POLICIES.len() {
+            match deep {
+                Some(point) => text += &format!(" {:.2} |", point.cpu_us[way]),
+                None => text += " |",
+            }
+        }
+        let least = points
+            .iter()
+            .min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))
+            .expect("there are points");
+        let ratios = points.iter().map(|point| point.ratio.median).collect();
+        let below = points.iter().filter(|point| !point.is_at_the_top()).count();
+        let spreads = points
+            .iter()
+            .flat_map(|point| point.iops.iter().map(Figure::spread));
+        let _ = writeln!(
+            text,
+            " {:.2}, at {} | {:.2} | {below} of {} | {:.0} % |",
+            least.ratio.median,
+            least.depth,
+            Figure::of(ratios).median,
+            points.len(),
+            spreads.fold(0.0, f64::max) * 100.0
+        );
+    }
+    text
+}
+
+impl Curve {
+    /// The depth from which on Nagle is ahead of TCP_NODELAY at all further depths.
+    fn crossover(&self) -> Option<u32> {
+        let ahead = |point: &&Point| point.iops[1].median > point.iops[0].median;
+        let last = self.points.iter().rev().take_while(ahead).last();
+        last.map(|point| point.depth)
+    }
+}
+
+fn panel(curve: &Curve) -> Panel {
+    let lines = POLICIES.iter().enumerate().map(|(way, policy)| Line {
+        name: format!("{policy}, {}", bytes(curve.size)),
+        colour: way,
+        dashed: false,
+        points: curve
+            .points
+            .iter()
+            .map(|point| (f64::from(point.depth), point.iops[way].median))
+            .collect(),
+    });
+    Panel {
+        x: "queue depth",
+        x_label: |depth| format!("{depth:.0}"),
+        y: "reads per second",
+        logarithmic: false,
+        lines: lines.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(median: f64) -> Figure {
+        Figure::of(vec![median * 0.95, median, median * 1.05])
+    }
+
+    fn point(depth: u32, iops: [f64; 4]) -> Point {
+        Point {
+            depth,
+            iops: iops.map(figure),
+            cpu_us: [1.0; 4],
+            ratio: figure(iops[OURS] / iops[..OURS].iter().copied().fold(0.0, f64::max)),
+        }
+    }
+
+    #[test]
+    fn nagle_overtakes_where_it_stays_ahead() {
+        let mut curve = Curve {
+            size: 512,
+            points: vec![
+                point(1, [10.0, 11.0, 10.0, 12.0]),
+                point(2, [20.0, 10.0, 20.0, 20.0]),
+                point(4, [20.0, 25.0, 20.0, 30.0]),
+                point(8, [20.0, 30.0, 30.0, 40.0]),
+            ],
+        };
+        assert_eq!(curve.crossover(), Some(4));
+        curve.points.push(point(16, [20.0, 19.0, 19.0, 20.0]));
+        assert_eq!(curve.crossover(), None);
+    }
+
+    #[test]
+    fn below_the_best_is_what_no_round_reached() {
+        assert!(point(1, [100.0, 90.0, 90.0, 100.0]).is_at_the_top());
+        assert!(point(1, [100.0, 90.0, 90.0, 92.0]).is_at_the_top());
+        assert!(!point(1, [100.0, 90.0, 90.0, 80.0]).is_at_the_top());
+    }
+
+    #[test]
+    fn the_table_tells_peaks_and_the_worst_ratio() {
+        let curves = [Curve {
+            size: 1536,
+            points: vec![
+                point(1, [10.0, 5.0, 10.0, 10.0]),
+                point(64, [20.0, 40.0, 30.0, 80.0]),
+            ],
+        }];
+        let table = table(&curves);
+        let last = table.lines().last().unwrap();
+        assert!(
+            last.starts_with("| 1.5 KiB | 20 | 40 | 30 | 80 | 64 | 1.00 |"),
+            "{last}"
+        );
+        assert!(last.contains("| 1.00, at 1 | 2.00 | 0 of 2 |"), "{last}");
+    }
+}
