@@ -14,8 +14,8 @@ use longshore_volume::{Geometry, Volume};
 
 use crate::config::Config;
 use crate::config::engine::CoreList;
-use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::config::problem::{Problem, ProblemKind};
+use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::control::{self, Event};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};

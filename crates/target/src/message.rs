@@ -7,8 +7,8 @@ use longshore_iscsi::target::TaskManagementId;
 use longshore_nvme::command::CommandId;
 
 use crate::abort::{AbortOrder, AbortReply};
-use crate::observe::collect::Question;
 use crate::config::TransmitConfig;
+use crate::observe::collect::Question;
 use crate::platform::Link;
 
 /// A connection, wherever it lives. The generation keeps a reused slot from being mistaken.

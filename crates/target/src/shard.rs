@@ -232,7 +232,8 @@ impl Shard {
         self.flush_dirty();
         self.watch_memory();
         if self.advance_phase() {
-            self.core.shared.board.leave(self.report());
+            let report = self.report();
+            self.core.shared.board.leave(report);
             Turn::Ended
         } else if self.listed.is_empty() && self.quiet.is_empty() {
             Turn::Wait(self.timers.next_deadline())

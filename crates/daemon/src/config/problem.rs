@@ -126,7 +126,9 @@ pub enum ProblemKind {
         source: io::Error,
     },
     /// A variable of the environment.
-    #[error("environment variable {name}: `{text}` is not a number of requests; correct or unset it")]
+    #[error(
+        "environment variable {name}: `{text}` is not a number of requests; correct or unset it"
+    )]
     Environment {
         /// Its name.
         name: &'static str,

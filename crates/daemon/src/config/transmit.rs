@@ -175,13 +175,21 @@ mod tests {
     #[test]
     fn a_mistake_is_pointed_at() {
         for (line, complaint) in [
-            ("transmit = \"fast\"", "it is auto, nodelay, nagle or adaptive-nagle"),
+            (
+                "transmit = \"fast\"",
+                "it is auto, nodelay, nagle or adaptive-nagle",
+            ),
             ("nagle-threshold = -1", "`-1` is not a threshold"),
-            ("nagle-threshold = true", "a number of requests, or \"infinite\""),
+            (
+                "nagle-threshold = true",
+                "a number of requests, or \"infinite\"",
+            ),
             ("nagle-cycles = \"some\"", "it is paper or corrected"),
             ("send = 3", "string"),
         ] {
-            let message = file(&format!("[engine]\n{line}\n")).unwrap_err().to_string();
+            let message = file(&format!("[engine]\n{line}\n"))
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(complaint), "{message}");
             assert!(message.contains("longshore.toml:2:"), "{message}");
         }
