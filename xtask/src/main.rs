@@ -42,7 +42,8 @@ usage: cargo xtask <command> [options]
   bench         beside tgt, and NVMe beside iSCSI [--quick] [--update] [--engine E] [--only POINT]
                 [--rounds N] [--seconds S]; beside an earlier server: --before PROGRAM [--label TEXT]
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT]
-  figures       fujita, queue-maps or clients [--update] [--rounds N] [--seconds S] [--quick] [--fio PROGRAM]
+  figures       fujita, queue-maps, clients or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
+                [--fio PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]
 ";
 
 fn main() -> ExitCode {

@@ -23,7 +23,17 @@ impl Report {
 
 /// One run against `url`, on the client's processor.
 pub fn bench(program: &Path, url: &str, options: &[String]) -> Result<Report> {
-    let mut words = pinned(CLIENT_CORE);
+    bench_below(&pinned(CLIENT_CORE), program, url, options)
+}
+
+/// The same below another program, which says where it runs.
+pub fn bench_below(
+    below: &[String],
+    program: &Path,
+    url: &str,
+    options: &[String],
+) -> Result<Report> {
+    let mut words = below.to_vec();
     words.extend([program.display().to_string(), "bench".to_owned()]);
     words.push(url.to_owned());
     words.extend(["--output", "json"].map(str::to_owned));

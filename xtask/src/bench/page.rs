@@ -125,6 +125,9 @@ mod tests {
             "clients",
             "Fujita's comparison",
             "small readers beside a large writer",
+            "transmit policies, loopback",
+            "transmit policies, mtu-1500",
+            "transmit policies, mtu-9000",
         ] {
             let page = format!("a page about {section}");
             let with_page = replaced(&text, section, &page).unwrap();

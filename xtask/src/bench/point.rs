@@ -153,7 +153,8 @@ impl Point {
 pub fn bytes(count: u32) -> String {
     match count {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),
-        b if b >= 1 << 10 => format!("{} KiB", b >> 10),
+        b if b >= 1 << 10 && b % 1024 == 0 => format!("{} KiB", b >> 10),
+        b if b >= 1 << 10 => format!("{:.1} KiB", f64::from(b) / 1024.0),
         b => format!("{b} B"),
     }
 }

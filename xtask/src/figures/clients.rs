@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Plan;
+use super::adaptive_nagle::Selection;
 use super::load::{bench, by_turns, words};
 use crate::bench::point::{Protocol, bytes};
 use crate::bench::rounds::Figure;
@@ -123,6 +124,7 @@ fn longshore(plan: &Plan, url: &str, size: u32, depth: u32) -> Result<(f64, f64)
         seconds,
         program: plan.program.clone(),
         fio: None,
+        selection: Selection::default(),
         ..*plan
     };
     let report = bench(&plan, url, &words(&options))?;

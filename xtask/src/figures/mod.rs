@@ -4,9 +4,11 @@
 //! other, several rounds over, so that whatever else the machine does hits all alike. Server and
 //! client are pinned to a processor each. Tables hold medians.
 
+mod adaptive_nagle;
 mod clients;
 mod fujita;
 mod load;
+mod network;
 mod queue_maps;
 
 use std::path::PathBuf;
@@ -30,6 +32,8 @@ pub struct Plan {
     program: PathBuf,
     /// A `fio` with its libiscsi engine, for the comparison of clients.
     fio: Option<PathBuf>,
+    /// What of the transmit policies is measured.
+    selection: adaptive_nagle::Selection,
 }
 
 /// `cargo xtask figures`.
@@ -49,6 +53,10 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             .transpose()?
             .unwrap_or(if quick { 0.1 } else { 0.4 }),
         fio: arguments.value("--fio")?.map(PathBuf::from),
+        selection: adaptive_nagle::Selection {
+            wire: arguments.value("--network")?,
+            size: arguments.number("--size")?.map(u32::try_from).transpose()?,
+        },
         program: PathBuf::new(),
     };
     arguments.finish()?;
@@ -56,8 +64,9 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("fujita") => fujita::run,
         Some("queue-maps") => queue_maps::run,
         Some("clients") => clients::run,
-        Some(other) => bail!("no figure {other:?}: fujita, queue-maps or clients"),
-        None => bail!("which figure? fujita, queue-maps or clients"),
+        Some("adaptive-nagle") => adaptive_nagle::run,
+        Some(other) => bail!("no figure {other:?}: fujita, queue-maps, clients or adaptive-nagle"),
+        None => bail!("which figure? fujita, queue-maps, clients or adaptive-nagle"),
     };
     let program = workspace::server_program()?;
     let passed = figure(&Plan { program, ..plan })?;

@@ -5,6 +5,7 @@ use anyhow::Result;
 use longshore_tests::server::Server;
 
 use super::Plan;
+use super::adaptive_nagle::Selection;
 use super::load::{bench, by_turns, figure, words};
 use crate::bench::point::Protocol;
 use crate::bench::server::{Ours, url};
@@ -38,6 +39,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         seconds: plan.seconds.max(2.0),
         program: plan.program.clone(),
         fio: None,
+        selection: Selection::default(),
         ..*plan
     };
     let ours = Ours {
