@@ -142,6 +142,18 @@ pub enum SpecError {
     },
 }
 
+/// So many answers at a time let client and server work side by side: with all of a deep queue in one
+/// batch, each waits while the other works.
+const OPERATIONS_PER_RECEIVE: u64 = 64;
+
+/// What one receive call had better bring, in bytes, if nobody says otherwise.
+#[must_use]
+pub fn receive_bytes(jobs: &[Job]) -> u64 {
+    let largest = jobs.iter().map(|job| u64::from(job.sizes.largest())).max();
+    let usual = largest.unwrap_or_default() * OPERATIONS_PER_RECEIVE;
+    usual.clamp(32 << 10, 256 << 10)
+}
+
 /// Depths to measure: `32`, `1,8,32` or `1..256` (powers of two).
 pub fn depths(text: &str) -> Result<Vec<u16>, SpecError> {
     let bad = || SpecError::Depth(text.to_owned());

@@ -180,10 +180,6 @@ pub struct BenchArguments {
 const RECEIVE_BUFFER_MIN: u64 = 4 << 10;
 const RECEIVE_BUFFER_MAX: u64 = 64 << 20;
 
-/// So many answers at a time let client and server work side by side: with all of a deep queue in one
-/// batch, each waits while the other works.
-const OPERATIONS_PER_RECEIVE: u64 = 64;
-
 /// How bytes move.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Transfer")]
@@ -590,11 +586,9 @@ fn is_list(text: &str) -> bool {
 
 impl Transfer {
     fn receive_buffer(&self, jobs: &[Job]) -> usize {
-        let largest = jobs.iter().map(|job| u64::from(job.sizes.largest())).max();
-        let usual = largest.unwrap_or_default() * OPERATIONS_PER_RECEIVE;
         let bytes = match self.receive_buffer {
             Some(bytes) => bytes.clamp(RECEIVE_BUFFER_MIN, RECEIVE_BUFFER_MAX),
-            None => usual.clamp(32 << 10, 256 << 10),
+            None => spec::receive_bytes(jobs),
         };
         usize::try_from(bytes).expect("at most 64 MiB")
     }
