@@ -31,7 +31,7 @@ test: ## Everything CI runs; installs missing Debian packages; needs 6 GB of dis
 check: ## The part of the tests that needs neither packages nor minutes
 	$(CARGO) test --workspace
 
-bench: ## Side by side with tgt: IOPS and CPU per operation
+bench: ## Side by side with tgt, and the numbers to reach: IOPS and CPU per operation
 	$(XTASK) bench
 
 fmt: ## Format all code

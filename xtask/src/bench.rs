@@ -1,5 +1,5 @@
 //! Operations per second and what each costs the server's processor: ours beside Debian's `tgt`,
-//! NVMe beside iSCSI, and, with `--before`, this server beside an earlier one.
+//! NVMe beside iSCSI, the numbers to reach, and, with `--before`, this server beside an earlier one.
 //!
 //! Server and client are pinned to a processor each. Both sides of a comparison run all the time
 //! and the load goes to one after the other, several rounds over, so that whatever else the machine
@@ -16,6 +16,7 @@ pub mod point;
 mod protocols;
 pub mod rounds;
 pub mod server;
+mod targets;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ use crate::workspace;
 use point::Point;
 
 /// What the command line asks for.
+#[derive(Clone)]
 pub struct Plan {
     /// A few points for a moment, to see that everything works.
     quick: bool,
@@ -45,9 +47,8 @@ pub struct Plan {
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let before = arguments.value("--before")?.map(PathBuf::from);
     let label = arguments.value("--label")?;
+    let only_targets = arguments.flag("--targets");
     let quick = arguments.flag("--quick");
-    // Small changes need more rounds to be seen.
-    let usual_rounds = if before.is_some() { 5 } else { 3 };
     let engine = arguments.value("--engine")?;
     let seconds = arguments.value("--seconds")?;
     let rounds = arguments.number("--rounds")?;
@@ -56,17 +57,33 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         update: arguments.flag("--update"),
         engine: engine.unwrap_or_else(|| "auto".to_owned()),
         only: arguments.value("--only")?,
-        rounds: rounds
-            .unwrap_or(if quick { 1 } else { usual_rounds })
-            .max(1),
-        seconds: seconds.unwrap_or_else(|| if quick { "0.1" } else { "1" }.to_owned()),
+        rounds: 0,
+        seconds: String::new(),
         client: PathBuf::new(),
     };
     arguments.finish()?;
     plan.client = workspace::server_program()?;
+    // As often and as long as was asked for, or else as the comparison needs.
+    let with = |usual_rounds, usual_seconds: &str| {
+        let (usual_rounds, usual_seconds) = match quick {
+            true => (1, "0.1"),
+            false => (usual_rounds, usual_seconds),
+        };
+        Plan {
+            rounds: rounds.unwrap_or(usual_rounds).max(1),
+            seconds: seconds.clone().unwrap_or_else(|| usual_seconds.to_owned()),
+            ..plan.clone()
+        }
+    };
     let measured = match before {
-        Some(program) => before::run(&plan, &program, label)?,
-        None => beside_tgt::run(&plan)? + protocols::run(&plan)?,
+        // Small changes need more rounds to be seen.
+        Some(program) => before::run(&with(5, "1"), &program, label)?,
+        None if only_targets => targets::run(&with(5, "0.4"))?,
+        None => {
+            let plan = with(3, "1");
+            let beside = beside_tgt::run(&plan)? + protocols::run(&plan)?;
+            beside + targets::run(&with(5, "0.4"))?
+        }
     };
     Ok(Counts {
         passed: measured,
@@ -78,11 +95,13 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 impl Plan {
     /// Those of the points that were asked for.
     fn chosen(&self, points: Vec<Point>) -> Vec<Point> {
-        let is_chosen = |point: &Point| {
-            let mut only = self.only.iter();
-            only.all(|only| point.name().contains(only.as_str()))
-        };
+        let is_chosen = |point: &Point| self.is_chosen(&point.name());
         points.into_iter().filter(is_chosen).collect()
+    }
+
+    /// Whether something of this name was asked for.
+    fn is_chosen(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
     }
 
     /// Prints a page and keeps it, if that was asked for.

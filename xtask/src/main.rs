@@ -39,8 +39,9 @@ usage: cargo xtask <command> [options]
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
-  bench         beside tgt, and NVMe beside iSCSI [--quick] [--update] [--engine E] [--only POINT]
-                [--rounds N] [--seconds S]; beside an earlier server: --before PROGRAM [--label TEXT]
+  bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets)
+                [--quick] [--update] [--engine E] [--only POINT] [--rounds N] [--seconds S];
+                beside an earlier server: --before PROGRAM [--label TEXT]
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT]
   figures       fujita, queue-maps, clients or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
                 [--fio PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]

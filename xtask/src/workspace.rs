@@ -49,3 +49,11 @@ pub fn server_program() -> Result<PathBuf> {
         None => build_release("longshore-cli", "longshore"),
     }
 }
+
+/// The floor that servers are measured against: `LONGSHORE_FLOOR_BIN` when set, else built with optimisation.
+pub fn floor_program() -> Result<PathBuf> {
+    match std::env::var_os("LONGSHORE_FLOOR_BIN") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => build_release("longshore-floor", "longshore-floor"),
+    }
+}

@@ -14,6 +14,12 @@ use crate::command::run_checked;
 pub struct Report(Value);
 
 impl Report {
+    /// What a client printed.
+    pub fn parse(output: &str) -> Result<Self> {
+        let value = serde_json::from_str(output).context("the client did not print JSON")?;
+        Ok(Self(value))
+    }
+
     /// A number, by its place, such as `/latency_ns/p99`.
     pub fn number(&self, place: &str) -> Result<f64> {
         let value = self.0.pointer(place).and_then(Value::as_f64);
@@ -40,9 +46,7 @@ pub fn bench_below(
     words.extend_from_slice(options);
     let mut command = Command::new(&words[0]);
     let output = run_checked(command.args(&words[1..]), Duration::from_secs(120))?;
-    Ok(Report(
-        serde_json::from_str(&output).context("longshore bench did not print JSON")?,
-    ))
+    Report::parse(&output)
 }
 
 /// `words`, each as a string of its own.

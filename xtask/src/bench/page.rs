@@ -128,6 +128,7 @@ mod tests {
             "transmit policies, loopback",
             "transmit policies, mtu-1500",
             "transmit policies, mtu-9000",
+            "numbers to reach",
         ] {
             let page = format!("a page about {section}");
             let with_page = replaced(&text, section, &page).unwrap();

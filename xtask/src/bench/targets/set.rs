@@ -1,0 +1,139 @@
+//! A load that goes to some servers by turns.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::judge::{Judged, Test};
+use super::neighbour::Neighbour;
+use crate::bench::Plan;
+use crate::bench::load::Report;
+use crate::bench::server::{CLIENT_CORE, pinned};
+use crate::command::run_checked;
+
+/// How a load gets to a server.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// What the table calls it.
+    pub name: &'static str,
+    /// The client with its arguments, but for the time.
+    pub words: Vec<String>,
+    /// The server's process.
+    pub pid: u32,
+    /// A process that never sleeps shares the server's processor.
+    pub disturbed: bool,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Set {
+    pub name: String,
+    pub ways: Vec<Way>,
+    pub tests: Vec<Test>,
+    /// Bytes of an operation.
+    pub size: u32,
+    /// A run takes so many times as long as others.
+    pub longer: f64,
+}
+
+/// What one run saw.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    pub iops: f64,
+    /// Processor time of the server for one operation.
+    pub cpu_us: f64,
+    /// The same of the client.
+    pub client_us: f64,
+    pub p99_us: f64,
+}
+
+impl Sample {
+    /// How much of its processor the server used.
+    pub fn busy(&self) -> f64 {
+        self.iops * self.cpu_us / 1e6
+    }
+
+    /// How much of its processor the client used.
+    pub fn client_busy(&self) -> f64 {
+        self.iops * self.client_us / 1e6
+    }
+}
+
+/// The server's processor cannot be used for more than this: the rest is the kernel's own.
+pub const SATURATED: f64 = 0.95;
+
+impl Sample {
+    /// Operations per second of a server that has its whole processor to use: what was measured, or what
+    /// its processor time allows if the client kept it waiting.
+    pub fn capacity(&self) -> f64 {
+        if self.busy() < SATURATED {
+            1e6 / self.cpu_us
+        } else {
+            self.iops
+        }
+    }
+}
+
+impl Set {
+    /// Every way once. Who is second finds the machine as the first has left it, so they change places.
+    pub fn measure(&self, plan: &Plan, round: u64) -> Result<Vec<Sample>> {
+        let mut samples = vec![Sample::default(); self.ways.len()];
+        let mut order: Vec<usize> = (0..self.ways.len()).collect();
+        if !round.is_multiple_of(2) {
+            order.reverse();
+        }
+        for index in order {
+            let way = &self.ways[index];
+            samples[index] = self
+                .sample(plan, way)
+                .with_context(|| format!("{} of {}", self.name, way.name))?;
+        }
+        Ok(samples)
+    }
+
+    fn sample(&self, plan: &Plan, way: &Way) -> Result<Sample> {
+        let seconds: f64 = plan.seconds.parse().context("--seconds")?;
+        let seconds = seconds * self.longer;
+        let mut words = pinned(CLIENT_CORE);
+        words.extend_from_slice(&way.words);
+        let is_floor = way.words.iter().any(|word| word == "drive");
+        let unit = if is_floor { "" } else { "s" };
+        words.extend(["--time".to_owned(), format!("{seconds:.3}{unit}")]);
+        words.extend(["--server-pid".to_owned(), way.pid.to_string()]);
+        let neighbour = way.disturbed.then(Neighbour::start).transpose()?;
+        let mut command = Command::new(&words[0]);
+        let output = run_checked(command.args(&words[1..]), Duration::from_secs(120))?;
+        drop(neighbour);
+        let report = Report::parse(&output)?;
+        Ok(Sample {
+            iops: report.number("/iops")?,
+            cpu_us: report.number("/server_cpu_us_per_op")?,
+            client_us: report.number("/client_cpu_us_per_op")?,
+            p99_us: report.number("/latency_ns/p99")? / 1e3,
+        })
+    }
+
+    /// For watching a run.
+    pub fn line(&self, samples: &[Sample]) -> String {
+        let mut line = format!("{:30}", self.name);
+        for (way, sample) in self.ways.iter().zip(samples) {
+            line += &format!(
+                " {} {:>8.0} @ {:>7.3} µs p99 {:.0}, busy {:.2} client {:.2} ",
+                way.name,
+                sample.iops,
+                sample.cpu_us,
+                sample.p99_us,
+                sample.busy(),
+                sample.client_busy(),
+            );
+        }
+        line
+    }
+
+    /// What came of all rounds.
+    pub fn judge(&self, rounds: &[Vec<Sample>]) -> Vec<Judged> {
+        let tests = self.tests.iter();
+        tests.map(|test| test.judge(self, rounds)).collect()
+    }
+}
