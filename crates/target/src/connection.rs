@@ -31,6 +31,12 @@ const READING_PART: usize = 16;
 const WRITING_PART: usize = 2;
 /// Payload from this length on is received straight into the buffer it belongs to.
 const DIRECT_RECEIVE_BYTES: u32 = 4096;
+/// While the peer sends pieces from this length on that it was asked for, little is received behind the
+/// piece under way: what arrives there has to be copied, up to the next piece that can be placed.
+const PLACED_BYTES: u32 = 16 << 10;
+const BEHIND_PLACED_BYTES: usize = 8 << 10;
+/// For so many receives after such a piece it is taken that more of them come.
+const PLACED_REMEMBERED: u8 = 4;
 /// Receives of one connection in one turn; others come next.
 const RECEIVES_PER_TURN: usize = 4;
 
@@ -41,6 +47,8 @@ pub(crate) struct PayloadWanted {
     pub slot: u32,
     pub buffer_offset: u32,
     pub length: u32,
+    /// The peer was asked for them.
+    pub solicited: bool,
 }
 
 /// What a protocol adds to a connection: its machine, and what its commands are.
@@ -65,6 +73,14 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
         length: u32,
         transmit: &'t mut Transmit,
     ) -> Option<&'t mut [u8]>;
+    /// The same in one go, answer included: see the machines' functions of that name.
+    fn read_inline(
+        &mut self,
+        slot: u32,
+        length: u32,
+        transmit: &mut Transmit,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<bool>;
     /// The place is not needed after all.
     fn rollback_inline_read(&mut self, slot: u32, transmit: &mut Transmit);
     /// Whether it takes input now.
@@ -123,6 +139,8 @@ pub(crate) struct Connection<P: Protocol> {
     pub reading: usize,
     /// Bytes of memory that tasks hold for write data.
     pub writing: usize,
+    /// Large pieces of write data come, and are received to where they belong, for so many receives yet.
+    placing: u8,
 }
 
 /// A connection as its shard sees it.
@@ -182,6 +200,7 @@ impl<P: Protocol> Connection<P> {
             deferred: VecDeque::new(),
             reading: 0,
             writing: 0,
+            placing: 0,
         }
     }
 
@@ -240,11 +259,21 @@ impl<P: Protocol> Connection<P> {
             .protocol
             .payload_wanted()
             .filter(|w| w.length >= DIRECT_RECEIVE_BYTES);
+        if direct.is_some_and(|wanted| wanted.solicited && wanted.length >= PLACED_BYTES) {
+            self.placing = PLACED_REMEMBERED;
+        }
+        let behind = if self.placing > 0 {
+            self.placing -= 1;
+            BEHIND_PLACED_BYTES
+        } else {
+            receive_buffer.len()
+        };
         let place = direct.and_then(|wanted| place_of(&mut self.tasks, wanted));
         let (received, placed_max) = match place {
             Some(place) => {
                 let placed_max = place.len();
-                let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(&mut receive_buffer)];
+                let behind = &mut receive_buffer[..behind];
+                let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(behind)];
                 let room = placed_max + buffers[1].len();
                 let counters = &mut core.counters;
                 (
@@ -253,8 +282,8 @@ impl<P: Protocol> Connection<P> {
                 )
             }
             None => {
-                let room = receive_buffer.len();
-                let buffers = &mut [IoSliceMut::new(&mut receive_buffer)];
+                let room = behind;
+                let buffers = &mut [IoSliceMut::new(&mut receive_buffer[..behind])];
                 let counters = &mut core.counters;
                 (self.channel.receive(buffers, room, counters), 0)
             }

@@ -9,12 +9,13 @@
 use std::time::Instant;
 
 use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
-use longshore_volume::{Attempt, ByteOffset, Durability, Operation, VolumeError};
+use longshore_volume::{Attempt, ByteOffset, Durability, VolumeError};
 
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages;
 use crate::core::{Core, Shared};
-use crate::medium::{ShortWay, media_result};
+use crate::exports::Unit;
+use crate::medium::{COPY_BYTES_MAX, media_result};
 use crate::observe::stages::{Direction, Followed, Stage};
 
 /// Whether a command went the direct way.
@@ -64,10 +65,10 @@ impl Way {
 
 /// What became of a read.
 pub(crate) enum DirectRead {
-    /// The data are in the transmit queue, behind room for their header.
-    Inline,
-    /// They are so many zeros.
-    Zeros(u32),
+    /// It has been answered, with the data.
+    Done,
+    /// The data are all zeros.
+    Zeros,
     /// The medium failed.
     Failed(MediaError),
     /// It has to be a task.
@@ -103,19 +104,29 @@ impl<P: Protocol> Connection<P> {
     ) -> DirectRead {
         let began = began(core, way);
         let unit = shared.unit(way.unit);
-        let operation = Operation::Read {
-            offset: ByteOffset(way.lba.0 << unit.block_shift),
-        };
-        let length = length as usize;
+        let (offset, length) = (ByteOffset(way.lba.0 << unit.block_shift), length as usize);
         if unit.splices && length >= pages::LENGTH_MIN {
             return DirectRead::Task { sleeps: false };
         }
-        let outcome = match self.short_way(core, slot, unit, operation, length) {
-            ShortWay::Inline => DirectRead::Inline,
-            ShortWay::Zeros(length) => DirectRead::Zeros(length),
-            ShortWay::Failed(error) => DirectRead::Failed(failure(core, way, error)),
-            ShortWay::WouldSleep => return DirectRead::Task { sleeps: true },
-            ShortWay::NeedsBuffer => return DirectRead::Task { sleeps: false },
+        let zeros = unit.volume.known_zeros(offset, length as u64);
+        let outcome = if zeros && length > COPY_BYTES_MAX {
+            core.counters.storage_zeros += 1;
+            DirectRead::Zeros
+        } else {
+            match self.fill(unit, slot, offset, length, zeros) {
+                Ok(()) => {
+                    core.counters.attempt_done(unit.attempt_cost, length);
+                    DirectRead::Done
+                }
+                Err(Some(Attempt::Done(Err(error)))) => {
+                    DirectRead::Failed(failure(core, way, error))
+                }
+                Err(Some(_)) => {
+                    core.counters.attempt_declined(unit.attempt_cost);
+                    return DirectRead::Task { sleeps: true };
+                }
+                Err(None) => return DirectRead::Task { sleeps: false },
+            }
         };
         // What becomes a task counts then.
         let operation = MediaOperation::Read {
@@ -126,6 +137,47 @@ impl<P: Protocol> Connection<P> {
         unit.statistics.count(core.shard, operation, place);
         note(core, way, Direction::Read, length, began);
         outcome
+    }
+
+    /// Reads to behind the header of the answer, and sends that. Otherwise what the volume said, if it was
+    /// asked.
+    #[inline]
+    fn fill(
+        &mut self,
+        unit: &Unit,
+        slot: u32,
+        offset: ByteOffset,
+        length: usize,
+        zeros: bool,
+    ) -> Result<(), Option<Attempt>> {
+        let mut refused = None;
+        let Ok(wire_length) = u32::try_from(length) else {
+            return Err(None);
+        };
+        let transmit = &mut self.channel.transmit;
+        let filled = self
+            .protocol
+            .read_inline(slot, wire_length, transmit, |place| {
+                if place.len() != length {
+                    // The peer expects less than whole blocks.
+                    return false;
+                }
+                if zeros {
+                    place.fill(0);
+                    return true;
+                }
+                match unit.volume.try_read(offset, place) {
+                    Attempt::Done(Ok(())) => true,
+                    attempt => {
+                        refused = Some(attempt);
+                        false
+                    }
+                }
+            });
+        match filled {
+            Some(true) => Ok(()),
+            _ => Err(refused),
+        }
     }
 
     /// A command on the direct way has its answer.

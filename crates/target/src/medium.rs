@@ -40,7 +40,7 @@ pub(crate) enum Medium {
 }
 
 /// How far a read for the peer came on the short ways.
-pub(crate) enum ShortWay {
+enum ShortWay {
     /// The data are in the transmit queue, behind room for their header.
     Inline,
     /// They are so many zeros.
@@ -276,8 +276,8 @@ impl<P: Protocol> Connection<P> {
         pages::take(core, unit, offset, length)
     }
 
-    /// The ways of a read that need no buffer, and no task but its number.
-    pub(crate) fn short_way(
+    /// The ways of a read that need no buffer.
+    fn short_way(
         &mut self,
         core: &mut Core,
         slot: u32,

@@ -119,6 +119,8 @@ pub struct PayloadWanted {
     pub buffer_offset: u32,
     /// and at most so many bytes.
     pub length: u32,
+    /// They answer an R2T.
+    pub solicited: bool,
 }
 
 /// Why write data is unusable: complete the task with CHECK CONDITION, ABORTED COMMAND and this

@@ -98,6 +98,8 @@ pub struct PayloadWanted {
     pub buffer_offset: u32,
     /// and at most so many bytes.
     pub length: u32,
+    /// They answer an R2T.
+    pub solicited: bool,
 }
 
 /// What Connect settled about the queue.

@@ -13,6 +13,7 @@ use longshore_scsi::command::{
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};
+use longshore_scsi::plain::{Plain, plain};
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
 use longshore_scsi::status::Status;
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
@@ -84,6 +85,19 @@ impl Outcome {
     }
 }
 
+/// A CDB of the length that its operation code has, as transports pad it.
+fn padded(cdb: &[u8]) -> Option<[u8; 16]> {
+    let length = match cdb.first()? >> 5 {
+        0 => 6,
+        1 | 2 => 10,
+        5 => 12,
+        _ => 16,
+    };
+    let mut padded = [0; 16];
+    padded.get_mut(..cdb.len())?.copy_from_slice(cdb);
+    (cdb.len() >= length).then_some(padded)
+}
+
 /// A logical unit, one nexus with it, and a medium.
 #[derive(Debug)]
 pub struct Device {
@@ -147,9 +161,42 @@ impl Device {
 
     pub fn send_as(&mut self, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) -> Outcome {
         let unit = Arc::clone(&self.unit);
+        // Asked first: it must change nothing for the command.
+        let plain = padded(cdb).and_then(|cdb| plain(&unit, nexus, &cdb));
         let mut command = Command::begin(&unit, nexus, cdb);
         command.expect_data_out(offered.len() as u64);
-        self.drive(command, Some(&unit), offered)
+        let outcome = self.drive(command, Some(&unit), offered);
+        if let Some(plain) = plain
+            && (!plain.writes || plain.length as usize == offered.len())
+        {
+            self.assert_did(plain, &outcome);
+        }
+        outcome
+    }
+
+    /// What is plain is what the command does.
+    fn assert_did(&self, plain: Plain, outcome: &Outcome) {
+        let blocks = BlockCount(u64::from(plain.length) / self.block_size() as u64);
+        let (lba, fua) = (plain.lba, plain.fua);
+        let (operation, direction) = if plain.writes {
+            let write = MediaOperation::Write { lba, blocks, fua };
+            (write, Direction::FromInitiator)
+        } else {
+            let read = MediaOperation::Read { lba, blocks };
+            (read, Direction::ToInitiator)
+        };
+        let length = u64::from(plain.length);
+        assert_eq!(outcome.operations, [operation], "{outcome:?}");
+        assert_eq!(outcome.transfer, Transfer { direction, length });
+        if let Some(error) = (self.fault)(&operation) {
+            let failed = plain.failed(&self.unit, error);
+            assert_eq!(
+                (failed.status, failed.sense),
+                (outcome.status, outcome.sense)
+            );
+            let bytes = failed.sense_bytes().map_or(Vec::new(), |b| b.to_vec());
+            assert_eq!(bytes, outcome.sense_bytes);
+        }
     }
 
     pub fn without_unit(&mut self, cdb: &[u8]) -> Outcome {

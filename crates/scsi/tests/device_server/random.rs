@@ -40,6 +40,27 @@ proptest! {
         device.without_unit(&cdb);
     }
 
+    /// The driver compares what is plain with what the command does.
+    #[test]
+    fn any_read_or_write_is_plain_or_refused(
+        opcode in prop::sample::select(vec![0x08_u8, 0x0a, 0x28, 0x2a, 0x88, 0x8a, 0xa8, 0xaa]),
+        flags in prop_oneof![Just(0_u8), Just(0x08), any::<u8>()],
+        rest in prop::collection::vec(prop_oneof![9 => Just(0_u8), 1 => 0..8_u8], 14),
+        ending in prop_oneof![9 => Just(0_u8), 1 => any::<u8>()],
+    ) {
+        let mut device = Device::with(config(512, 5000));
+        let mut cdb = vec![opcode, flags];
+        cdb.extend(rest);
+        cdb[match opcode >> 5 { 0 => 5, 1 | 2 => 9, 5 => 11, _ => 15 }] = ending;
+        let plain = longshore_scsi::plain::plain(&device.unit, &device.nexus, &cdb);
+        let data = vec![0x5a; plain.map_or(0, |plain| plain.length as usize)];
+        let outcome = device.send(&cdb, &data);
+        let reads = outcome.status == Status::GOOD && !outcome.data_in.is_empty();
+        // In 6 bytes, no length means 256 blocks, which is not plain.
+        let is_special = opcode == 0x08 && cdb[4] == 0;
+        prop_assert!(plain.is_some() || !reads || is_special, "{cdb:02x?}");
+    }
+
     #[test]
     fn any_mode_select_list_is_answered(list in prop::collection::vec(any::<u8>(), 0..64)) {
         let mut device = Device::new(1000);

@@ -71,11 +71,8 @@ impl Connection<Iscsi> {
         task: TaskId,
     ) -> Directly {
         match self.read_directly(core, shared, way, task.0, plain.length) {
-            DirectRead::Inline => {
-                let transmit = &mut self.channel.transmit;
-                self.protocol.machine.commit_inline_read(task, transmit);
-            }
-            DirectRead::Zeros(length) => self.complete_plain(task, plain, Payload::Zeros(length)),
+            DirectRead::Done => {}
+            DirectRead::Zeros => self.complete_plain(task, plain, Payload::Zeros(plain.length)),
             DirectRead::Failed(error) => self.fail_plain(core, way, plain, task, error),
             DirectRead::Task { sleeps } => return way.task(sleeps),
         }

@@ -111,6 +111,7 @@ impl Protocol for Iscsi {
             slot: wanted.task.0,
             buffer_offset: wanted.buffer_offset,
             length: wanted.length,
+            solicited: wanted.solicited,
         })
     }
 
@@ -136,6 +137,18 @@ impl Protocol for Iscsi {
     ) -> Option<&'t mut [u8]> {
         self.machine
             .begin_inline_read(TaskId(slot), length, transmit)
+    }
+
+    #[inline]
+    fn read_inline(
+        &mut self,
+        slot: u32,
+        length: u32,
+        transmit: &mut Transmit,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<bool> {
+        self.machine
+            .read_inline(TaskId(slot), length, transmit, fill)
     }
 
     fn rollback_inline_read(&mut self, slot: u32, transmit: &mut Transmit) {

@@ -59,11 +59,8 @@ impl Connection<Nvme> {
     ) -> Directly {
         let slot = arrived.slot;
         match self.read_directly(core, shared, way, slot.0, plain.length) {
-            DirectRead::Inline => {
-                let transmit = &mut self.channel.transmit;
-                self.protocol.machine.commit_inline_read(slot, transmit);
-            }
-            DirectRead::Zeros(length) => self.complete_plain(slot, Payload::Zeros(length)),
+            DirectRead::Done => {}
+            DirectRead::Zeros => self.complete_plain(slot, Payload::Zeros(plain.length)),
             DirectRead::Failed(error) => self.fail_plain(way, plain, arrived, error),
             DirectRead::Task { sleeps } => return way.task(sleeps),
         }

@@ -172,6 +172,7 @@ impl Protocol for Nvme {
             slot: wanted.slot.0,
             buffer_offset: wanted.buffer_offset,
             length: wanted.length,
+            solicited: wanted.solicited,
         })
     }
 
@@ -197,6 +198,18 @@ impl Protocol for Nvme {
     ) -> Option<&'t mut [u8]> {
         self.machine
             .begin_inline_read(CommandSlot(slot), length, transmit)
+    }
+
+    #[inline]
+    fn read_inline(
+        &mut self,
+        slot: u32,
+        length: u32,
+        transmit: &mut Transmit,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<bool> {
+        self.machine
+            .read_inline(CommandSlot(slot), length, transmit, fill)
     }
 
     fn rollback_inline_read(&mut self, slot: u32, transmit: &mut Transmit) {

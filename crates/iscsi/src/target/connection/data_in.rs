@@ -85,12 +85,57 @@ impl Connection {
         let open = self.inline_read.take().expect("an inline read is open");
         assert_eq!(open.task, task, "the inline read is another task's");
         let tag = self.tasks.get(task).initiator_task_tag;
+        self.send_inline(task, tag, open.pdu, open.residual, transmit);
+    }
+
+    /// Answers a small read in one go: `fill` puts all of the data, `scsi_length` or fewer bytes, in the
+    /// place it is given, where stale bytes are, and says whether it could. If so, the task ends with
+    /// status GOOD. `Some(false)`: it could not, and the task lives on. `None`: the read does not fit one
+    /// Data-In PDU, or there is nothing to send.
+    ///
+    /// # Panics
+    /// When the task is not live.
+    #[inline]
+    pub fn read_inline(
+        &mut self,
+        task: TaskId,
+        scsi_length: u32,
+        transmit: &mut Transmit,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<bool> {
+        let slot = self.tasks.get(task);
+        let expected = slot.expected_data_transfer_length;
+        let tag = slot.initiator_task_tag;
+        let length = scsi_length.min(expected);
+        if !slot.read || length == 0 || length > self.limits.inline_read_max {
+            return None;
+        }
+        let pdu = self.encoder.open(length as usize, transmit);
+        if !fill(pdu.payload_mut(transmit)) {
+            pdu.cancel(transmit);
+            return Some(false);
+        }
+        let residual = Residual::new(expected, u64::from(scsi_length));
+        self.send_inline(task, tag, pdu, residual, transmit);
+        Some(true)
+    }
+
+    /// Ends a task by the Data-In PDU that its data are in.
+    #[inline]
+    fn send_inline(
+        &mut self,
+        task: TaskId,
+        tag: InitiatorTaskTag,
+        pdu: OpenPdu,
+        residual: Residual,
+        transmit: &mut Transmit,
+    ) {
         self.end_task(task);
         let data_in = DataIn {
             is_final: true,
             acknowledge: false,
-            overflow: open.residual.overflow,
-            underflow: open.residual.underflow,
+            overflow: residual.overflow,
+            underflow: residual.underflow,
             has_status: true,
             status: 0,
             lun: Lun::ZERO,
@@ -100,10 +145,9 @@ impl Connection {
             window: self.window.announced(),
             data_sn: DataSn(0),
             buffer_offset: 0,
-            residual_count: open.residual.count,
+            residual_count: residual.count,
         };
-        self.encoder
-            .close(open.pdu, &mut data_in.encode(), transmit);
+        self.encoder.close(pdu, &mut data_in.encode(), transmit);
     }
 
     /// Forgets the read begun; the task lives on.

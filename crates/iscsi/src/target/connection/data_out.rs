@@ -83,6 +83,7 @@ impl Connection {
             task: incoming.task,
             buffer_offset: incoming.offset,
             length,
+            solicited: matches!(incoming.sequence, Sequence::Solicited(_)),
         })
     }
 

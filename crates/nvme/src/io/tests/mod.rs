@@ -13,8 +13,10 @@ mod reservation;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
+use longshore_block::media::{BlockCount, MediaError, MediaOperation, MediaOutcome, Place};
 
+use super::command::State;
+use super::plain::{self as shown, Plain};
 use super::{
     Attached, Buffers, Command, CommandEvent, FusedOutcome, FusedPair, FusedStep, Outcome, Step,
 };
@@ -76,6 +78,30 @@ fn join(reservations: &Reservations, id: u32, host: u8) -> Arc<HostRegistrant> {
         NamespaceId(id),
         NotificationLog::new(),
     )
+}
+
+/// What is plain is what the command is about to do. A Read that flushes first is not.
+fn assert_agree(command: &Command, plain: Option<Plain>) {
+    let single = match command.state {
+        State::Single {
+            operation: MediaOperation::Read { lba, blocks },
+            ..
+        } => Some((lba, blocks, false, false)),
+        State::Single {
+            operation: MediaOperation::Write { lba, blocks, fua },
+            ..
+        } => Some((lba, blocks, true, fua)),
+        _ => None,
+    };
+    let Some(plain) = plain else {
+        return;
+    };
+    let blocks = BlockCount(u64::from(plain.length) / BLOCK as u64);
+    let shown = (plain.lba, blocks, plain.writes, plain.fua);
+    assert_eq!(single, Some(shown), "{command:?}");
+    assert_eq!(command.transfer().length, plain.length);
+    assert_eq!(command.namespace(), Some(plain.namespace));
+    assert_eq!(command.scratch_length(), 0);
 }
 
 impl Attached for TestNamespace {
@@ -188,6 +214,8 @@ impl World {
         let mut command = Command::begin(&self.namespaces, entry, data_length);
         let transfer = command.transfer();
         assert!(transfer.length <= data_length.max(transfer.length));
+        let plain = shown::plain(&self.namespaces, entry, data_length);
+        assert_agree(&command, plain);
         if command.decided() {
             assert_eq!(transfer.length, 0, "a decided command moves no data");
         }

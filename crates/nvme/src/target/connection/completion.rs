@@ -56,18 +56,60 @@ impl Connection {
     pub fn commit_inline_read(&mut self, slot: CommandSlot, transmit: &mut Transmit) {
         let open = self.inline_read.take().expect("an inline read is open");
         assert_eq!(open.slot, slot, "the inline read is another command's");
+        self.send_inline(slot, open.pdu, open.length, transmit);
+    }
+
+    /// Answers a small read in one go: `fill` puts all of the data, `length` or fewer bytes, in the place
+    /// it is given, where stale bytes are, and says whether it could. If so, the command ends with
+    /// success. `Some(false)`: it could not, and the command lives on. `None`: the read is too long for
+    /// this way, or there is nothing to send.
+    ///
+    /// # Panics
+    /// When the command is not live.
+    #[inline]
+    pub fn read_inline(
+        &mut self,
+        slot: CommandSlot,
+        length: u32,
+        transmit: &mut Transmit,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<bool> {
+        let length = length.min(self.commands.get(slot).to_host);
+        if length == 0 || length > self.config.inline_read_max || self.closed().is_some() {
+            return None;
+        }
+        let pdu = self
+            .encoder
+            .open::<{ C2hData::LENGTH }>(length as usize, transmit);
+        if !fill(pdu.payload_mut(transmit)) {
+            pdu.cancel(transmit);
+            return Some(false);
+        }
+        self.send_inline(slot, pdu, length, transmit);
+        Some(true)
+    }
+
+    /// Ends a command by the C2HData that its data are in.
+    #[inline]
+    fn send_inline(
+        &mut self,
+        slot: CommandSlot,
+        pdu: OpenPdu,
+        length: u32,
+        transmit: &mut Transmit,
+    ) {
         let command = self.commands.get(slot);
         let (id, connects) = (command.id, command.connects);
-        let success = self.may_collapse() && open.length == command.to_host;
+        let success = self.may_collapse() && length == command.to_host;
         self.end_command(slot);
         let data = C2hData {
             last: true,
             success,
             command: id,
             offset: 0,
-            length: open.length,
+            length,
         };
-        self.encoder.close(open.pdu, data.encode(), transmit);
+        self.encoder.close(pdu, data.encode(), transmit);
         if !success {
             self.send_response(id, Status::SUCCESS, 0, connects, transmit);
         }

@@ -84,6 +84,7 @@ impl Connection {
             slot: incoming.slot,
             buffer_offset: incoming.offset,
             length,
+            solicited: matches!(incoming.source, Source::R2t(_)),
         })
     }
 

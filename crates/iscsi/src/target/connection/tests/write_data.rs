@@ -19,6 +19,50 @@ fn failed(task: TaskId, failure: DataOutFailure) -> Event<'static> {
     Event::DataOutFailed { task, failure }
 }
 
+/// A command whose event has come: its task, and what follows its header.
+fn reported<'a>(wire: &mut Wire, mut bytes: &'a [u8]) -> (TaskId, &'a [u8]) {
+    let (directory, transmit) = (&mut wire.directory, &mut wire.transmit);
+    match wire.target.next(&mut bytes, directory, transmit, 0) {
+        Event::Command(command) => (command.task, bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn immediate_data_that_are_all_there_can_be_used_where_they_are() {
+    let mut wire = Wire::logged_in();
+    let mut bytes = pdu_bytes(wire.command(1, Transfer::Write(1001)).encode(), &[7; 1001]);
+    bytes.extend(pdu_bytes(wire.command(2, Transfer::None).encode(), &[]));
+    let (task, mut rest) = reported(&mut wire, &bytes);
+    assert_eq!(
+        wire.target.whole_immediate(task, rest),
+        Some(&[7; 1001][..])
+    );
+    wire.target.take_immediate(&mut rest);
+    wire.good(task);
+    assert_eq!(wire.response().initiator_task_tag, InitiatorTaskTag(1));
+    let second = only_command(&wire.feed(rest)).task;
+    wire.good(second);
+    assert_eq!(wire.response().initiator_task_tag, InitiatorTaskTag(2));
+}
+
+#[test]
+fn immediate_data_that_are_cut_or_a_part_are_not_whole() {
+    let mut wire = Wire::logged_in();
+    let bytes = pdu_bytes(wire.command(1, Transfer::Write(1001)).encode(), &[7; 1001]);
+    let (task, rest) = reported(&mut wire, &bytes);
+    // Padding counts.
+    let cut = &rest[..rest.len() - 1];
+    assert_eq!(wire.target.whole_immediate(task, cut), None);
+    assert!(wire.target.whole_immediate(task, rest).is_some());
+    assert_eq!(wire.target.whole_immediate(TaskId(5), rest), None);
+
+    let mut wire = Wire::logged_in();
+    let bytes = pdu_bytes(wire.command(1, Transfer::Write(2000)).encode(), &[7; 1000]);
+    let (task, rest) = reported(&mut wire, &bytes);
+    assert_eq!(wire.target.whole_immediate(task, rest), None);
+}
+
 #[test]
 fn bursts_are_asked_for_in_order_as_many_at_a_time_as_was_negotiated() {
     let mut wire = Wire::logged_in();

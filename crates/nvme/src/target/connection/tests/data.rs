@@ -39,6 +39,72 @@ fn in_capsule_data_are_written() {
     }
 }
 
+/// A Write with its data in the capsule, up to the event that tells of it: its slot, and what follows.
+fn reported<'a>(wire: &mut Wire, mut bytes: &'a [u8]) -> (CommandSlot, &'a [u8]) {
+    match wire.target.next(&mut bytes, &mut wire.transmit, 0) {
+        Event::Command(command) => (command.slot, bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn in_capsule_data_that_are_all_there_can_be_used_where_they_are() {
+    for digests in all_digests() {
+        let setup = Setup {
+            digests,
+            ..Setup::default()
+        };
+        let data = pattern(4096);
+        let mut wire = Wire::connected(&setup);
+        let mut bytes = wire.capsule(write_in_capsule(3, 0, 4096), &data);
+        bytes.extend(wire.capsule(flush(4), &[]));
+        let (slot, mut rest) = reported(&mut wire, &bytes);
+        assert_eq!(wire.target.whole_in_capsule(slot, rest), Some(&data[..]));
+        wire.target.take_in_capsule(slot, &mut rest);
+        wire.complete(slot, Completion::status(Status::SUCCESS));
+        wire.hear(rest);
+        let id = |said: &Said| match said {
+            Said::Response(entry) => entry.id,
+            other => panic!("{other:?}"),
+        };
+        let ids: Vec<_> = wire.said().iter().map(id).collect();
+        assert_eq!(ids, [CommandId(3), CommandId(4)]);
+        assert!(!wire.target.is_inside_pdu());
+    }
+}
+
+#[test]
+fn in_capsule_data_that_are_cut_or_corrupt_are_not_whole() {
+    let setup = Setup {
+        digests: Digests {
+            header: true,
+            data: true,
+        },
+        ..Setup::default()
+    };
+    let data = pattern(4096);
+    for corrupt in [false, true] {
+        let mut wire = Wire::connected(&setup);
+        let mut bytes = wire.capsule(write_in_capsule(3, 0, 4096), &data);
+        let last = bytes.len() - 1;
+        bytes[last] ^= u8::from(corrupt);
+        let (slot, rest) = reported(&mut wire, &bytes);
+        let shown = if corrupt {
+            rest
+        } else {
+            &rest[..rest.len() - 1]
+        };
+        assert_eq!(wire.target.whole_in_capsule(slot, shown), None);
+    }
+    // Bytes before those of the command, or behind them.
+    for (offset, length) in [(4, 4092), (0, 4092)] {
+        let mut wire = Wire::connected(&setup);
+        let bytes = wire.capsule(write_in_capsule(3, offset, length), &data);
+        let (slot, rest) = reported(&mut wire, &bytes);
+        assert_eq!(wire.target.whole_in_capsule(slot, rest), None);
+    }
+}
+
 #[test]
 fn data_answer_an_r2t_in_as_many_pieces_as_the_host_likes() {
     for digests in all_digests() {
