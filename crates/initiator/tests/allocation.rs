@@ -62,7 +62,7 @@ impl Machine for InOrder {
             Chunk::Buffer {
                 id, start, bytes, ..
             } => transmit.push_buffer(id, start, bytes.len(), true),
-            Chunk::Zeros(_) => unreachable!("there are none"),
+            Chunk::Zeros(_) | Chunk::Unseen { .. } => unreachable!("there are none"),
         }
         Ok(slot)
     }

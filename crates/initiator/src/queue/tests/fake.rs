@@ -85,7 +85,7 @@ fn push(data: WriteData<'_>, transmit: &mut Transmit) {
             bytes,
             last,
         } => transmit.push_buffer(id, start, bytes.len(), last),
-        Chunk::Zeros(_) => unreachable!("there are none"),
+        Chunk::Zeros(_) | Chunk::Unseen { .. } => unreachable!("there are none"),
     }
 }
 
