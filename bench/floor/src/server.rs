@@ -15,8 +15,8 @@ use crate::source::Source;
 /// Bytes that one receive brings at most, as in `crates/target/src/core.rs`.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// The listener's token; connections have slots below.
-const LISTENER: SocketToken = SocketToken(u64::MAX);
+/// The listener's token. Generations of connections start at 1.
+const LISTENER: SocketToken = SocketToken(0);
 
 struct Server {
     engine: Engine,
@@ -128,7 +128,7 @@ impl Server {
                 self.peers.len() - 1
             });
             let slot = u32::try_from(index).expect("fewer connections than descriptors");
-            self.connections = self.connections.wrapping_add(1);
+            self.connections = self.connections.wrapping_add(1).max(1);
             let token = SocketToken::new(slot, self.connections);
             self.engine.register(socket.as_fd(), token)?;
             self.peers[index] = Some((self.connections, Peer::new(socket)));
