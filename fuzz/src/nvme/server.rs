@@ -19,7 +19,7 @@ use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
     Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ServerConfig, SubsystemConfig,
-    TransmitPolicy,
+    TransmitConfig,
 };
 use longshore_target::platform::{Link, Platform};
 use longshore_target::stepped::{Next, SteppedServer};
@@ -165,7 +165,7 @@ fn config() -> ServerConfig {
         }],
         engine: EngineChoice::default(),
         cores: Vec::new(),
-        transmit: TransmitPolicy::default(),
+        transmit: TransmitConfig::default(),
         copies: Copies::default(),
         limits: Limits {
             memory: 4 << 20,
