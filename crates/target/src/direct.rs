@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
-use longshore_volume::{Attempt, ByteOffset, Durability, VolumeError};
+use longshore_volume::{Attempt, AttemptCost, ByteOffset, Durability, VolumeError};
 
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages;
@@ -195,7 +195,13 @@ impl<P: Protocol> Connection<P> {
 pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> DirectWrite {
     let began = began(core, way);
     let unit = core.shared.unit(way.unit);
+    if unit.attempt_cost == AttemptCost::SystemCall {
+        // It may write a part and decline. What is then written again must not have left the gate.
+        return DirectWrite::Task { sleeps: false };
+    }
     if !unit.gate.try_enter(core.shard) {
+        unit.gate
+            .visited_in_vain(|holder| core.shared.retry(holder));
         return DirectWrite::Task { sleeps: false };
     }
     let offset = ByteOffset(way.lba.0 << unit.block_shift);

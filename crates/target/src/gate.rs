@@ -78,6 +78,15 @@ impl WriteGate {
         true
     }
 
+    /// After a [`Self::try_enter`] in vain that nothing follows: its short visit to the counter may have
+    /// hidden a zero from the holder. `wake` is called with that.
+    pub(crate) fn visited_in_vain(&self, wake: impl FnOnce(TaskAddress)) {
+        let holder = self.lock().holder;
+        if let Some(holder) = holder {
+            wake(holder);
+        }
+    }
+
     /// An ordinary write wants to begin. `wake` is called with tasks that should try again.
     pub(crate) fn enter(
         &self,
@@ -226,6 +235,16 @@ mod tests {
         gate.leave_exclusive(task(9), |task| woken.push(task));
         assert_eq!(woken, [task(1), task(2)]);
         assert!(gate.try_enter(0));
+    }
+
+    #[test]
+    fn a_visit_in_vain_has_the_holder_look_again() {
+        let gate = WriteGate::new(2);
+        assert_eq!(gate.enter_exclusive(task(9)), Passage::Open);
+        assert!(!gate.try_enter(0));
+        let mut woken = None;
+        gate.visited_in_vain(|task| woken = Some(task));
+        assert_eq!(woken, Some(task(9)));
     }
 
     #[test]
