@@ -170,6 +170,10 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     statistics: Option<PathBuf>,
 
+    /// Follow one operation in N through its stages, for the statistics; 0 follows none [default: 64]
+    #[arg(long, value_name = "N")]
+    sample: Option<u32>,
+
     /// Where to keep what must survive a restart, such as persistent reservations
     ///
     /// [default: $STATE_DIRECTORY, /var/lib/longshore for root, else
@@ -274,6 +278,7 @@ impl Serve {
             log_format: self.log_format,
             log_filter: self.log_level,
             statistics: self.statistics,
+            sample: self.sample,
             state_dir: self.state_dir,
         }
     }

@@ -7,6 +7,7 @@ use longshore_iscsi::negotiation::DigestPolicy;
 use longshore_iscsi::target::directory::LoginConfig;
 use longshore_reactor::engine::EngineChoice;
 use longshore_target::config as target;
+use longshore_target::observe::SAMPLE;
 use longshore_volume::Volume;
 
 use crate::config::Config;
@@ -50,6 +51,7 @@ pub fn server_config(
         },
         limits: limits(&config.limits),
         state_directory,
+        sample: config.engine.sample.unwrap_or(SAMPLE),
     })
 }
 

@@ -40,7 +40,7 @@ pub fn log(statistics: &Statistics) {
         memory.used_bytes >> 10,
         memory.budget_bytes >> 10,
         memory.kept_bytes >> 10,
-        memory.arena_bytes >> 10,
+        memory.transmit_bytes >> 10,
         memory.connections
     );
     for stages in &statistics.stages {

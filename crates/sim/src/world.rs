@@ -234,6 +234,7 @@ impl World {
             copies: Copies::default(),
             limits: self.limits.clone(),
             state_directory: None,
+            sample: 1,
         }
     }
 

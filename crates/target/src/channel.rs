@@ -140,6 +140,7 @@ impl Channel {
         self.readable
             && (self.discarded.is_some() || wanted && !self.closing)
             && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
+            && self.transmit.arena_used() < 2 * self.transmit.arena_kept()
     }
 
     /// A complete request was read.

@@ -42,6 +42,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Where reservations that must survive a restart are kept. `None`: they are refused.
     pub state_directory: Option<PathBuf>,
+    /// One operation in so many is followed through its stages, for statistics; 0: none.
+    pub sample: u32,
 }
 
 /// A listening socket, bound already.

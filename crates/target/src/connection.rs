@@ -15,6 +15,7 @@ use longshore_volume::{Outcome, VolumeError};
 use longshore_wire::transmit::Transmit;
 
 use crate::abort::AbortOrder;
+use crate::budget::READ_ROOM;
 use crate::channel::{Channel, Fate, Received, Sent};
 use crate::core::Core;
 use crate::life::Life;
@@ -213,7 +214,9 @@ impl<P: Protocol> Connection<P> {
     /// all the memory there is.
     fn has_room(&self, core: &Core) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
-        self.channel.transmit.pending_bytes() < BACKED_UP_BYTES
+        let transmit = &self.channel.transmit;
+        transmit.pending_bytes() < BACKED_UP_BYTES
+            && transmit.arena_used() + READ_ROOM <= transmit.arena_kept()
             && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
     }
 
@@ -254,6 +257,7 @@ impl<P: Protocol> Connection<P> {
         if self.channel.discards() {
             return self.channel.discard(&mut core.receive_buffer);
         }
+        self.channel.transmit.keep(core.transmit_share);
         let mut receive_buffer = std::mem::take(&mut core.receive_buffer);
         let direct = self
             .protocol
@@ -491,7 +495,8 @@ impl<P: Protocol> Driven for Connection<P> {
             counts: self.channel.counts,
             transmit: self.channel.policy.take_statistics(),
             pending_bytes: self.channel.transmit.pending_bytes(),
-            arena_bytes: self.channel.transmit.memory(),
+            transmit_bytes: self.channel.transmit.memory() + self.channel.transmit.list_memory(),
+            task_bytes: self.tasks.memory(),
             reading_bytes: self.reading,
             writing_bytes: self.writing,
         }

@@ -14,6 +14,7 @@ use longshore_volume::{
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
+use crate::budget;
 use crate::config::{Copies, Limits, TransmitConfig};
 use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
@@ -23,7 +24,7 @@ use crate::message::{AbortedFor, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 use crate::nvme::hosts::Hosts;
 use crate::observe::collect::Board;
-use crate::observe::stages::{self, Followed, Stage, Stages};
+use crate::observe::stages::{Followed, Stage, Stages};
 use crate::observe::{Counters, ProtocolKind};
 use crate::platform::{Link, Platform};
 use crate::request::{BufferHome, InFlight, Owner, Requests};
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub budget: Arc<MemoryBudget>,
     /// What shards tell of their counters.
     pub board: Board,
+    /// One operation in so many is followed.
+    pub sample: u32,
 }
 
 impl Shared {
@@ -136,6 +139,8 @@ pub(crate) struct Core {
     pub now: Instant,
     /// When responses leave; new connections begin with it.
     pub transmit: TransmitConfig,
+    /// What one connection may have of the memory for transmit queues.
+    pub transmit_share: usize,
 }
 
 impl Core {
@@ -149,6 +154,7 @@ impl Core {
         Self {
             shard,
             transmit: shared.transmit,
+            stages: Stages::new(shared.sample, now),
             shared,
             platform,
             pool,
@@ -160,8 +166,8 @@ impl Core {
             released: Vec::new(),
             starved: VecDeque::new(),
             counters: Counters::default(),
-            stages: Stages::new(stages::EVERY, now),
             now,
+            transmit_share: budget::SHARE_MAX,
         }
     }
 

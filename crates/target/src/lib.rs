@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod abort;
+mod budget;
 mod channel;
 pub mod config;
 mod connection;

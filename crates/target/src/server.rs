@@ -490,6 +490,7 @@ pub(crate) fn share(
         exports,
         budget: MemoryBudget::new(memory),
         board: Board::new(shards),
+        sample: config.sample,
         sessions: Sessions::new(config.limits.sessions),
         hosts: Hosts::default(),
         limits: config.limits,

@@ -21,6 +21,7 @@ use longshore_reactor::storage::FileCompletion;
 use longshore_reactor::{Event, Readiness, SocketToken, TimerQueue};
 use longshore_volume::{Outcome, Progress, VolumeError};
 
+use crate::budget;
 use crate::channel::{Channel, Fate};
 use crate::connection::Driven;
 use crate::core::{Core, log_flush};
@@ -465,6 +466,7 @@ impl Shard {
             Ok(connection) if self.phase == Phase::Serving => {
                 tracing::debug!(peer = %connection.channel().peer, "connection accepted");
                 self.slots[slot as usize].connection = Some(connection);
+                self.share_memory();
                 self.note_pending(address);
                 self.arm(slot);
                 self.list(slot);
@@ -505,6 +507,14 @@ impl Shard {
         } else {
             Ok(Box::new(iscsi::connection(&shared, channel, now_ms)?))
         }
+    }
+
+    /// A connection came or went: what each gets changes.
+    fn share_memory(&mut self) {
+        let connections = self.slots.len() - self.free.len();
+        let shared = &self.core.shared;
+        let (memory, shards) = (shared.limits.memory, shared.posts.len());
+        self.core.transmit_share = budget::share(memory, shards, connections);
     }
 
     fn receive_listed(&mut self) {
@@ -703,6 +713,7 @@ impl Shard {
         }
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(slot);
+        self.share_memory();
         if is_load {
             self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
         }

@@ -201,6 +201,11 @@ impl<W> Tasks<W> {
         self.parked == 0
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot<W>>()
+    }
+
     /// The address of a new task with number `slot`.
     #[inline]
     pub(crate) fn begin(&mut self, connection: ConnectionAddress, slot: u32) -> TaskAddress {

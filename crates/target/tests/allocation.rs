@@ -139,6 +139,7 @@ impl Bench {
             copies: Copies::default(),
             limits: Limits::default(),
             state_directory: None,
+            sample: 2,
         };
         let platforms: Vec<Box<dyn Platform>> = vec![Box::new(Idle)];
         let server = SteppedServer::new(config, platforms, Instant::now()).unwrap();

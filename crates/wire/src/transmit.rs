@@ -183,7 +183,7 @@ pub struct Transmit {
 }
 
 /// The arena is compacted when this much of it has been sent.
-const COMPACT_AT: usize = 64 << 10;
+const COMPACT_AT: usize = 16 << 10;
 
 /// See [`Transmit::keep`].
 const ARENA_KEPT: usize = 1 << 20;
@@ -294,6 +294,26 @@ impl Transmit {
     #[must_use]
     pub fn memory(&self) -> usize {
         self.arena.capacity()
+    }
+
+    /// Bytes of the arena in use, with what has been sent of it and is not reclaimed yet.
+    #[inline]
+    #[must_use]
+    pub const fn arena_used(&self) -> usize {
+        self.arena_used
+    }
+
+    /// See [`Self::keep`].
+    #[inline]
+    #[must_use]
+    pub const fn arena_kept(&self) -> usize {
+        self.arena_kept
+    }
+
+    /// Bytes of memory for the list of what is queued.
+    #[must_use]
+    pub fn list_memory(&self) -> usize {
+        self.segments.capacity() * size_of::<Queued>()
     }
 
     /// Gives back the memory of a queue that is empty. It grows again with the next use.

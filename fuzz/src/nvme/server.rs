@@ -172,6 +172,7 @@ fn config() -> ServerConfig {
             ..Limits::default()
         },
         state_directory: None,
+        sample: 1,
     }
 }
 

@@ -33,6 +33,8 @@ pub struct EngineConfig {
     pub zero_copy: ByReference,
     /// Read data straight out of the page cache.
     pub splice: ByReference,
+    /// One operation in so many is followed through its stages; 0: none. `None`: as the server likes.
+    pub sample: Option<u32>,
 }
 
 /// Why an engine setting is refused.

@@ -318,6 +318,8 @@ pub struct EngineTable {
     pub zero_copy: Option<ByReference>,
     /// `auto`, `off` or `always`.
     pub splice: Option<ByReference>,
+    /// One operation in so many is followed through its stages, for statistics; 0: none.
+    pub sample: Option<u32>,
 }
 
 impl EngineTable {

@@ -79,6 +79,8 @@ pub struct Arguments {
     pub log_format: Option<LogFormat>,
     /// `--log-level`
     pub log_filter: Option<LogFilter>,
+    /// `--sample`
+    pub sample: Option<u32>,
     /// `--statistics`
     pub statistics: Option<PathBuf>,
     /// `--state-dir`
@@ -191,6 +193,7 @@ impl Config {
         replace(&mut config.log.format, arguments.log_format);
         replace(&mut config.log.filter, arguments.log_filter);
         config.engine.cores = arguments.cores.or(config.engine.cores);
+        config.engine.sample = arguments.sample.or(config.engine.sample);
         config.log.statistics = arguments.statistics.or(config.log.statistics);
         config.state_dir = arguments.state_dir.or(config.state_dir);
 
@@ -280,6 +283,7 @@ impl Config {
         replace(&mut self.engine.kind, document.engine.kind);
         replace(&mut self.engine.zero_copy, document.engine.zero_copy);
         replace(&mut self.engine.splice, document.engine.splice);
+        self.engine.sample = document.engine.sample;
         replace(&mut self.log.format, document.log.format);
         replace(&mut self.log.filter, document.log.level.clone());
         let statistics = document.log.statistics.as_ref();

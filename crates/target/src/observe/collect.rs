@@ -14,6 +14,7 @@ use super::report::{
 };
 use super::stages::{Histograms, Kind};
 use super::{Counters, report};
+use crate::budget;
 use crate::core::{Core, Shared};
 use crate::message::Message;
 
@@ -157,6 +158,7 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
     let mut memory = MemoryStatistics {
         budget_bytes: shared.budget.limit_bytes(),
         used_bytes: shared.budget.used_bytes(),
+        transmit_budget_bytes: budget::total(shared.limits.memory),
         ..MemoryStatistics::default()
     };
     let mut shards = Vec::new();
@@ -200,8 +202,8 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
             }
         }
     }
-    let arenas = connections.iter().map(|connection| connection.arena_bytes);
-    memory.arena_bytes = arenas.sum();
+    memory.transmit_bytes = connections.iter().map(|it| it.transmit_bytes).sum();
+    memory.task_bytes = connections.iter().map(|it| it.task_bytes).sum();
     let uptime = board.started.elapsed();
     let name = |unit: usize| shared.unit(unit).volume.identity().name.clone();
     let stages = stages

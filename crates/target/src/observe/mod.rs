@@ -18,6 +18,9 @@ pub use report::{
 };
 pub use stages::Direction;
 
+/// One operation in so many is followed through its stages where nothing else is said.
+pub const SAMPLE: u32 = 64;
+
 /// Which protocol a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub enum ProtocolKind {

@@ -154,7 +154,9 @@ pub struct ConnectionStatistics {
     /// Bytes that wait to be sent.
     pub pending_bytes: usize,
     /// Bytes of memory of its transmit queue.
-    pub arena_bytes: usize,
+    pub transmit_bytes: usize,
+    /// Bytes of memory of its table of tasks.
+    pub task_bytes: usize,
     /// Bytes of memory its commands read into.
     pub reading_bytes: usize,
     /// Bytes of memory its commands hold for write data.
@@ -242,8 +244,13 @@ pub struct MemoryStatistics {
     pub used_bytes: usize,
     /// What is kept for the next use.
     pub kept_bytes: usize,
-    /// Transmit queues.
-    pub arena_bytes: usize,
+    /// What transmit queues may take, beyond the budget of payload; where there are so many connections
+    /// that each gets the least, 32 KiB a connection.
+    pub transmit_budget_bytes: usize,
+    /// What transmit queues take.
+    pub transmit_bytes: usize,
+    /// Tables of tasks.
+    pub task_bytes: usize,
     /// Receive buffers of shards.
     pub receive_buffer_bytes: usize,
     /// Connections that are open.

@@ -20,8 +20,6 @@ const FOLLOWED_MAX: usize = 256;
 /// Kinds of operations (by volume, protocol, direction and size) that have histograms. What is
 /// beyond is counted only.
 const KINDS_MAX: usize = 512;
-/// One in so many is followed where nothing else is said.
-pub(crate) const EVERY: u32 = 64;
 /// Fewest bytes of a command.
 const COMMAND_BYTES_SHIFT: u32 = 5;
 

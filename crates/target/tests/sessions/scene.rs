@@ -106,6 +106,7 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
             ..Limits::default()
         },
         state_directory: None,
+        sample: 1,
     }
 }
 

@@ -1,0 +1,444 @@
+//! What the server says of itself: counts match what peers did, and the times of stages add up.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use longshore_block::media::Lba;
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::commands::{self, Blocks};
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::scratch::Scratch;
+use longshore_tests::server::{Server, ServerBuilder, signal};
+use serde_json::Value;
+
+const ENGINES: [&str; 2] = ["io_uring", "epoll"];
+const REPORT_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+const STAGES: [&str; 6] = ["parse", "data", "gate", "storage", "answer", "send"];
+
+/// A server on one core that follows every operation, and the file of its reports.
+struct Watched {
+    server: Server,
+    scratch: Scratch,
+}
+
+impl Watched {
+    fn start(volume: &str, engine: &str) -> Self {
+        let scratch = Scratch::new("statistics");
+        let volume = volume.replace("DIR", &scratch.path().display().to_string());
+        let server = ServerBuilder::new()
+            .volume(&volume)
+            .iscsi()
+            .nvme()
+            .argument("--engine")
+            .argument(engine)
+            .argument("--cores")
+            .argument("0")
+            .argument("--sample")
+            .argument("1")
+            .argument("--statistics")
+            .argument(&scratch.join("report.json").display().to_string())
+            .start()
+            .unwrap();
+        Self { server, scratch }
+    }
+
+    /// A new report.
+    fn report(&self) -> Value {
+        let path = self.scratch.join("report.json");
+        let _ = std::fs::remove_file(&path);
+        signal(self.server.pid(), "USR1").unwrap();
+        wait_for_report(&path)
+    }
+
+    /// The last report.
+    fn stop(self) -> Value {
+        let path = self.scratch.join("report.json");
+        let _ = std::fs::remove_file(&path);
+        assert!(self.server.stop(STOP_LIMIT).unwrap().success());
+        read(&path).expect("a report at the end")
+    }
+}
+
+fn read(path: &Path) -> Option<Value> {
+    let text = std::fs::read(path).ok()?;
+    Some(serde_json::from_slice(&text).expect("reports are whole"))
+}
+
+fn wait_for_report(path: &Path) -> Value {
+    let deadline = Instant::now() + REPORT_LIMIT;
+    loop {
+        if let Some(report) = read(path) {
+            return report;
+        }
+        assert!(Instant::now() < deadline, "no report");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn number(report: &Value, path: &str) -> u64 {
+    report
+        .pointer(path)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("no {path} in {report:#}"))
+}
+
+/// How much a number has grown.
+fn growth(before: &Value, after: &Value, path: &str) -> u64 {
+    number(after, path) - number(before, path)
+}
+
+fn blocks(first: u64, count: u32) -> Blocks {
+    Blocks {
+        namespace: NamespaceId(1),
+        lba: Lba(first),
+        count,
+        block_bytes: 512,
+    }
+}
+
+#[test]
+fn counts_are_those_of_what_peers_did() {
+    for engine in ENGINES {
+        let watched = Watched::start("disk0,backend=mem,size=16M", engine);
+        let mut initiator = Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+        let mut host = Host::connect(watched.server.nvme(0), &HostOptions::default()).unwrap();
+        let before = watched.report();
+        for number in 0..10 {
+            let read = cdb::read_16(number * 8, 8);
+            let answer = initiator.command(0, &read, Data::In(4096)).unwrap();
+            assert!(answer.is_good());
+            let write = cdb::write_16(number * 16, 16, false);
+            let answer = initiator.command(0, &write, Data::Out(&[7; 8192])).unwrap();
+            assert!(answer.is_good());
+        }
+        for number in 0..7 {
+            host.read(blocks(number, 1)).unwrap().expect_success();
+        }
+        let after = watched.report();
+        assert_eq!(growth(&before, &after, "/total/operations_iscsi"), 20);
+        assert_eq!(growth(&before, &after, "/total/operations_nvme"), 7);
+        assert_eq!(growth(&before, &after, "/volumes/0/reads"), 17);
+        assert_eq!(
+            growth(&before, &after, "/volumes/0/read_bytes"),
+            10 * 4096 + 7 * 512
+        );
+        assert_eq!(growth(&before, &after, "/volumes/0/writes"), 10);
+        assert_eq!(growth(&before, &after, "/volumes/0/written_bytes"), 81_920);
+        let sent = growth(&before, &after, "/total/sent_bytes");
+        // Data, and a header for each of 20 iSCSI and 7 NVMe responses.
+        assert_eq!(sent, 10 * 4096 + 20 * 48 + 7 * (512 + 24));
+        let received = growth(&before, &after, "/total/received_bytes");
+        assert_eq!(received, 81_920 + 20 * 48 + 7 * 72);
+        assert_eq!(number(&after, "/memory/connections"), 3);
+        let connections = after["connections"].as_array().unwrap();
+        let of_iscsi = connections.iter().find(|it| it["protocol"] == "iscsi");
+        let operations = of_iscsi.expect("the session")["operations"].as_u64();
+        assert_eq!(operations, Some(number(&after, "/total/operations_iscsi")));
+        drop((initiator, host));
+        let last = watched.stop();
+        assert_eq!(number(&last, "/memory/connections"), 0);
+        assert_eq!(number(&last, "/memory/requests"), 0);
+        assert_eq!(growth(&after, &last, "/total/operations_iscsi"), 0);
+        assert!(last["shards"][0]["answered"] == true);
+    }
+}
+
+#[test]
+fn stages_follow_each_other_and_add_up() {
+    for engine in ENGINES {
+        let watched = Watched::start("disk0,backend=file,path=DIR/disk0,size=16M", engine);
+        let mut initiator = Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+        let mut host = Host::connect(watched.server.nvme(0), &HostOptions::default()).unwrap();
+        for number in 0..20 {
+            let write = cdb::write_16(number * 8, 8, true);
+            let answer = initiator.command(0, &write, Data::Out(&[7; 4096])).unwrap();
+            assert!(answer.is_good());
+            host.read(blocks(number * 8, 8)).unwrap().expect_success();
+        }
+        let report = watched.report();
+        for (protocol, direction) in [("iscsi", "write"), ("nvme-tcp", "read")] {
+            let stages = report["stages"].as_array().unwrap();
+            let stages = stages
+                .iter()
+                .find(|it| it["protocol"] == protocol && it["direction"] == direction)
+                .unwrap_or_else(|| panic!("{protocol} {direction} in {report:#}"));
+            assert_eq!(stages["volume"], "disk0");
+            assert_eq!(number(stages, "/bytes_up_to"), 4096);
+            assert_eq!(number(stages, "/operations"), 20);
+            let mut sum = 0;
+            for stage in STAGES {
+                let of = |which: &str| number(stages, &format!("/{stage}/{which}"));
+                let order = [of("p50_ns"), of("p90_ns"), of("p99_ns"), of("max_ns")];
+                assert!(order.is_sorted(), "{stage}: {order:?}");
+                sum += of("mean_ns");
+            }
+            // Each mean is rounded down.
+            let total = number(stages, "/total/mean_ns");
+            assert!(total >= sum && total - sum <= 6, "{sum} of {total}");
+            // A durable write takes the medium longer than anything else that is done for it.
+            if direction == "write" {
+                assert!(number(stages, "/storage/mean_ns") > number(stages, "/gate/mean_ns"));
+            }
+        }
+        assert_eq!(number(&report, "/sampling/one_in"), 1);
+    }
+}
+
+#[test]
+fn what_arrives_together_is_received_and_answered_together() {
+    for engine in ENGINES {
+        let watched = Watched::start("disk0,backend=null,size=1G", engine);
+        let mut initiator = Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+        let before = watched.report();
+        let mut bytes = Vec::new();
+        for number in 0..32 {
+            let read = cdb::read_16(number, 1);
+            bytes.extend(
+                initiator
+                    .command_pdu(0, &read, Data::In(512))
+                    .to_bytes(false, false),
+            );
+        }
+        initiator.send_bytes(&bytes).unwrap();
+        for _ in 0..32 {
+            assert_eq!(initiator.receive().unwrap().data.len(), 512);
+        }
+        let after = watched.report();
+        assert_eq!(growth(&before, &after, "/total/operations_iscsi"), 32);
+        assert_eq!(growth(&before, &after, "/total/receives"), 1);
+        assert_eq!(growth(&before, &after, "/total/sends"), 1);
+    }
+}
+
+#[test]
+fn without_a_file_the_log_has_a_summary() {
+    let server = ServerBuilder::new()
+        .volume("disk0,backend=mem,size=16M")
+        .iscsi()
+        .argument("--sample")
+        .argument("1")
+        .start()
+        .unwrap();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::default()).unwrap();
+    let read = cdb::read_16(0, 8);
+    let answer = initiator.command(0, &read, Data::In(4096)).unwrap();
+    assert!(answer.is_good());
+    signal(server.pid(), "USR1").unwrap();
+    let deadline = Instant::now() + REPORT_LIMIT;
+    let expected = "disk0 iscsi read up to 4096 bytes, 1 followed; median/p99 in µs: parse ";
+    while !server.log().contains(expected) {
+        assert!(Instant::now() < deadline, "no summary\n{}", server.log());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What one operation costs at queue depth 1: a row of the table in `ARCHITECTURE.md`.
+struct Row {
+    volume: &'static str,
+    bytes: u32,
+    write: bool,
+    data_digest: bool,
+    /// System calls of attempts at the volume.
+    attempts: u64,
+    /// Requests to storage, and how many of them helper threads carry out with epoll.
+    submitted: u64,
+    /// Bytes copied by the server, but for those out of the receive buffer.
+    copied: u64,
+    /// Bytes of write data copied out of the receive buffer: all, or any number of them.
+    from_receive_buffer: Option<u64>,
+}
+
+const READ: Row = Row {
+    volume: "disk0,backend=null,size=64M",
+    bytes: 4096,
+    write: false,
+    data_digest: false,
+    attempts: 0,
+    submitted: 0,
+    copied: 0,
+    from_receive_buffer: Some(0),
+};
+const WRITE: Row = Row {
+    write: true,
+    from_receive_buffer: None,
+    ..READ
+};
+const FILE: &str = "disk0,backend=file,path=DIR/disk0,size=64M";
+const INLINE_FILE: &str = "disk0,backend=file,path=DIR/disk0,size=64M,inline-writes=always";
+const MEM: &str = "disk0,backend=mem,size=64M";
+
+/// The rows of the table that do not depend on what the page cache happens to hold.
+const ROWS: [Row; 13] = [
+    Row { bytes: 512, ..READ },
+    READ,
+    Row {
+        bytes: 262_144,
+        ..READ
+    },
+    Row {
+        bytes: 65_536,
+        data_digest: true,
+        ..READ
+    },
+    Row {
+        volume: FILE,
+        attempts: 1,
+        ..READ
+    },
+    Row {
+        volume: FILE,
+        bytes: 65_536,
+        attempts: 1,
+        ..READ
+    },
+    Row {
+        volume: FILE,
+        bytes: 65_536,
+        attempts: 1,
+        data_digest: true,
+        ..READ
+    },
+    Row {
+        volume: MEM,
+        copied: 4096,
+        ..READ
+    },
+    Row {
+        volume: MEM,
+        bytes: 65_536,
+        copied: 65_536,
+        ..READ
+    },
+    Row {
+        volume: MEM,
+        copied: 4096,
+        from_receive_buffer: Some(4096),
+        ..WRITE
+    },
+    Row {
+        volume: INLINE_FILE,
+        attempts: 1,
+        from_receive_buffer: Some(4096),
+        ..WRITE
+    },
+    Row {
+        volume: FILE,
+        submitted: 1,
+        ..WRITE
+    },
+    Row {
+        volume: FILE,
+        bytes: 1 << 20,
+        submitted: 1,
+        ..WRITE
+    },
+];
+
+#[test]
+fn operations_cost_what_the_table_of_copies_and_system_calls_says() {
+    const OPERATIONS: u64 = 20;
+    for engine in ENGINES {
+        for row in ROWS {
+            let watched = Watched::start(row.volume, engine);
+            let login = Login {
+                data_digest: row.data_digest,
+                ..Login::default()
+            };
+            let mut initiator = Initiator::ready(watched.server.portal(0), &login).unwrap();
+            let data = vec![7; row.bytes as usize];
+            // What is read must be in the page cache.
+            let mut write = |initiator: &mut Initiator| {
+                let cdb = cdb::write_16(0, row.bytes / 512, false);
+                assert!(
+                    initiator
+                        .command(0, &cdb, Data::Out(&data))
+                        .unwrap()
+                        .is_good()
+                );
+            };
+            write(&mut initiator);
+            let before = watched.report();
+            for _ in 0..OPERATIONS {
+                if row.write {
+                    write(&mut initiator);
+                } else {
+                    let cdb = cdb::read_16(0, row.bytes / 512);
+                    let answer = initiator.command(0, &cdb, Data::In(row.bytes)).unwrap();
+                    assert_eq!(answer.data.len(), row.bytes as usize);
+                }
+            }
+            let after = watched.report();
+            let name = format!(
+                "{engine}, {}, {} of {} bytes, data digest {}",
+                row.volume,
+                if row.write { "write" } else { "read" },
+                row.bytes,
+                row.data_digest
+            );
+            let each = |path: &str| {
+                let growth = growth(&before, &after, path);
+                assert_eq!(growth % OPERATIONS, 0, "{name}: {path} {growth}");
+                growth / OPERATIONS
+            };
+            assert_eq!(each("/total/operations_iscsi"), 1, "{name}");
+            if !row.write {
+                assert_eq!(each("/total/receives"), 1, "{name}");
+                // A large answer may find less room than it needs.
+                let sends = growth(&before, &after, "/total/sends");
+                assert!(sends == OPERATIONS || row.bytes > 65_536, "{name}: {sends}");
+            }
+            assert_eq!(each("/total/attempt_calls"), row.attempts, "{name}");
+            assert_eq!(each("/total/storage_submitted"), row.submitted, "{name}");
+            let helpers = growth(&before, &after, "/shards/0/engine/helper_operations");
+            let expected = if engine == "epoll" { row.submitted } else { 0 };
+            assert_eq!(helpers, OPERATIONS * expected, "{name}");
+            let copied = each("/total/copied_volume_bytes") + each("/total/copied_transmit_bytes");
+            assert_eq!(copied, row.copied, "{name}");
+            let data_out = growth(&before, &after, "/total/copied_data_out_bytes");
+            let placed = growth(&before, &after, "/total/placed_bytes");
+            match row.from_receive_buffer {
+                Some(bytes) => assert_eq!(data_out, OPERATIONS * bytes, "{name}"),
+                None => assert_eq!(
+                    data_out + placed,
+                    OPERATIONS * u64::from(row.bytes),
+                    "{name}"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_of_nvme_hosts_cost_the_same() {
+    for engine in ENGINES {
+        for (volume, bytes, attempts, copied) in [(FILE, 4096, 1, 0), (MEM, 65_536, 0, 65_536)] {
+            let watched = Watched::start(volume, engine);
+            let mut host = Host::connect(watched.server.nvme(0), &HostOptions::default()).unwrap();
+            let range = blocks(0, bytes / 512);
+            host.write(range, &vec![7; bytes as usize])
+                .unwrap()
+                .expect_success();
+            let before = watched.report();
+            for _ in 0..10 {
+                let queue = &mut host.queues[0];
+                let answer = queue.run(&commands::read(range), &[]).unwrap();
+                assert_eq!(answer.expect_success().data.len(), bytes as usize);
+            }
+            let after = watched.report();
+            for (path, each) in [
+                ("/total/operations_nvme", 1),
+                ("/total/receives", 1),
+                ("/total/sends", 1),
+                ("/total/attempt_calls", attempts),
+                ("/total/copied_volume_bytes", copied),
+                ("/total/copied_transmit_bytes", 0),
+            ] {
+                let growth = growth(&before, &after, path);
+                assert_eq!(growth, 10 * each, "{engine}, {volume}, {path}");
+            }
+        }
+    }
+}
