@@ -315,13 +315,13 @@ const ROWS: [Row; 13] = [
     Row {
         volume: MEM,
         copied: 4096,
-        from_receive_buffer: Some(4096),
+        from_receive_buffer: Some(0),
         ..WRITE
     },
     Row {
         volume: INLINE_FILE,
         attempts: 1,
-        from_receive_buffer: Some(4096),
+        from_receive_buffer: Some(0),
         ..WRITE
     },
     Row {

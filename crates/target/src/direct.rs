@@ -220,7 +220,8 @@ pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8])
         }
         Attempt::Done(Err(error)) => DirectWrite::Failed(failure(core, way, error)),
         Attempt::WouldSleep => {
-            core.counters.attempt_declined(cost);
+            // Without asking the kernel, nearly always.
+            core.counters.storage_declined += 1;
             return DirectWrite::Task { sleeps: true };
         }
     };
