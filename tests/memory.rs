@@ -120,7 +120,11 @@ impl Watched {
 
 /// Half of the connections read 16 KiB at a time, which is put into transmit queues, the others 64 KiB.
 fn blocks_of(connection: u64) -> u32 {
-    if connection % 2 == 0 { 32 } else { 128 }
+    if connection.is_multiple_of(2) {
+        32
+    } else {
+        128
+    }
 }
 
 #[test]

@@ -350,7 +350,7 @@ fn operations_cost_what_the_table_of_copies_and_system_calls_says() {
             let mut initiator = Initiator::ready(watched.server.portal(0), &login).unwrap();
             let data = vec![7; row.bytes as usize];
             // What is read must be in the page cache.
-            let mut write = |initiator: &mut Initiator| {
+            let write = |initiator: &mut Initiator| {
                 let cdb = cdb::write_16(0, row.bytes / 512, false);
                 assert!(
                     initiator
