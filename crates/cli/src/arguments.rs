@@ -15,6 +15,7 @@ use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
 use longshore_daemon::config::masked::Masked;
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
+use longshore_daemon::config::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin};
 use longshore_daemon::config::transmit::{
     NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
 };
@@ -155,6 +156,25 @@ pub struct Serve {
     /// Whether read data goes straight from the page cache to the socket; auto: that of read-only volumes [default: auto]
     #[arg(long, value_name = "auto|off|always")]
     splice: Option<ByReference>,
+    /// Poll before falling asleep: while it pays, never, or so long each time [default: auto]
+    #[arg(long, value_name = "auto|off|MICROSECONDS")]
+    spin: Option<Spin>,
+
+    /// Percentage of each core's time that polling may take [default: 50]
+    #[arg(long, value_name = "PERCENT")]
+    cpu_budget: Option<CpuBudget>,
+
+    /// Poll the network card for so long where there is nothing to receive (SO_BUSY_POLL)
+    #[arg(long, value_name = "MICROSECONDS")]
+    busy_poll: Option<BusyPoll>,
+
+    /// Have that polling take the place of interrupts (SO_PREFER_BUSY_POLL)
+    #[arg(long)]
+    prefer_busy_poll: bool,
+
+    /// Priority of what is sent, for queueing disciplines and network cards (SO_PRIORITY)
+    #[arg(long, value_name = "NUMBER")]
+    priority: Option<Priority>,
 
     /// How the log looks [default: text]
     #[arg(long, value_name = "text|json")]
@@ -275,6 +295,13 @@ impl Serve {
             },
             zero_copy: self.zero_copy,
             splice: self.splice,
+            reactor: ReactorSettings {
+                spin: self.spin,
+                cpu_budget: self.cpu_budget,
+                busy_poll: self.busy_poll,
+                prefer_busy_poll: self.prefer_busy_poll.then_some(true),
+                priority: self.priority,
+            },
             log_format: self.log_format,
             log_filter: self.log_level,
             statistics: self.statistics,

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::config::copies::ByReference;
 use crate::config::engine::EngineKind;
 use crate::config::limits::{Digests, Limits, Negotiation};
+use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
 use crate::config::target::{LunConfig, TargetConfig};
 use crate::portals::{Portal, PortalError, Service};
@@ -49,6 +50,7 @@ pub fn server_config(
             zero_copy: by_reference(config.engine.zero_copy),
             splice: by_reference(config.engine.splice),
         },
+        reactor: reactor(&config.engine.reactor),
         limits: limits(&config.limits),
         state_directory,
         sample: config.engine.sample.unwrap_or(SAMPLE),
@@ -60,6 +62,23 @@ const fn by_reference(setting: ByReference) -> target::ByReference {
         ByReference::Auto => target::ByReference::Auto,
         ByReference::Off => target::ByReference::Off,
         ByReference::Always => target::ByReference::Always,
+    }
+}
+
+/// How event loops wait and share.
+fn reactor(settings: &ReactorSettings) -> target::ReactorConfig {
+    target::ReactorConfig {
+        spin: match settings.spin.unwrap_or_default() {
+            Spin::Auto => target::Spin::Auto,
+            Spin::Off => target::Spin::Off,
+            Spin::For(microseconds) => target::Spin::For { microseconds },
+        },
+        cpu_budget_percent: settings.cpu_budget.unwrap_or_default().0,
+        sockets: target::SocketOptions {
+            busy_poll_us: settings.busy_poll.map(|BusyPoll(us)| us),
+            prefer_busy_poll: settings.prefer_busy_poll.unwrap_or_default(),
+            priority: settings.priority.map(|Priority(priority)| priority),
+        },
     }
 }
 

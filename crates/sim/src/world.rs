@@ -11,8 +11,8 @@ use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{EngineChoice, Event as ReactorEvent, Readiness};
 use longshore_target::config::{
-    Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, ServerConfig,
-    SubsystemConfig, TargetConfig, TransmitConfig,
+    Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig,
+    ReactorConfig, ServerConfig, SubsystemConfig, TargetConfig, TransmitConfig,
 };
 use longshore_target::platform::Platform;
 use longshore_target::stepped::{Next, SteppedServer};
@@ -232,6 +232,7 @@ impl World {
             cores: Vec::new(),
             transmit: TransmitConfig::default(),
             copies: Copies::default(),
+            reactor: ReactorConfig::default(),
             limits: self.limits.clone(),
             state_directory: None,
             sample: 1,

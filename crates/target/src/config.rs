@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub transmit: TransmitConfig,
     /// What is sent without copying it.
     pub copies: Copies,
+    /// See [`ReactorConfig`].
+    pub reactor: ReactorConfig,
     /// See [`Limits`].
     pub limits: Limits,
     /// Where reservations that must survive a restart are kept. `None`: they are refused.
@@ -158,6 +160,54 @@ pub struct NvmeListenerConfig {
     pub advertise: Option<String>,
     /// Only discovery controllers can be reached here.
     pub discovery_only: bool,
+}
+
+/// How reactors wait for work, and share it and their cores with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReactorConfig {
+    /// Whether they poll before they fall asleep.
+    pub spin: Spin,
+    /// Percentage of each core's time that polling may take.
+    pub cpu_budget_percent: u8,
+    /// See [`SocketOptions`].
+    pub sockets: SocketOptions,
+}
+
+impl Default for ReactorConfig {
+    fn default() -> Self {
+        Self {
+            spin: Spin::Auto,
+            cpu_budget_percent: 50,
+            sockets: SocketOptions::default(),
+        }
+    }
+}
+
+/// Whether a reactor without anything to do polls before it falls asleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// While it has been paying lately.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// For so long each time.
+    For {
+        /// How long.
+        microseconds: u32,
+    },
+}
+
+/// Options of the kernel for each connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Receives that find nothing poll the network card for so many microseconds (SO_BUSY_POLL).
+    pub busy_poll_us: Option<u32>,
+    /// Polling takes the place of the card's interrupts while it goes on (SO_PREFER_BUSY_POLL). Without
+    /// `busy_poll_us` this has no effect.
+    pub prefer_busy_poll: bool,
+    /// Priority of what is sent, for queueing disciplines and network cards (SO_PRIORITY).
+    pub priority: Option<u32>,
 }
 
 /// Bounds on everything a peer can make grow.

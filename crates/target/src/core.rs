@@ -15,7 +15,7 @@ use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::budget;
-use crate::config::{Copies, Limits, TransmitConfig};
+use crate::config::{Copies, Limits, ReactorConfig, TransmitConfig};
 use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
 use crate::iscsi::sessions::Sessions;
@@ -42,6 +42,7 @@ pub(crate) struct Shared {
     /// As the server was started; each [`Core`] has what holds now.
     pub transmit: TransmitConfig,
     pub copies: Copies,
+    pub reactor: ReactorConfig,
     pub posts: Vec<Post>,
     /// Connections of each shard that count as load.
     pub connections: Vec<AtomicUsize>,

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use longshore_reactor::{SocketToken, socket};
 
+use crate::config::SocketOptions;
 use crate::core::{Core, Shared};
+use crate::placement::options::Options;
 use crate::platform::{Platform, TcpLink};
 
 /// Tokens of listeners have this generation, which connections' slots never reach in practice; slots
@@ -45,14 +47,20 @@ pub(crate) struct Listeners {
     sockets: Vec<TcpListener>,
     /// The core each shard is pinned to, if it is.
     cores: Vec<Option<usize>>,
+    options: Options,
     complained: bool,
 }
 
 impl Listeners {
-    pub(crate) fn new(sockets: Vec<TcpListener>, cores: Vec<Option<usize>>) -> Self {
+    pub(crate) fn new(
+        sockets: Vec<TcpListener>,
+        cores: Vec<Option<usize>>,
+        options: SocketOptions,
+    ) -> Self {
         Self {
             sockets,
             cores,
+            options: Options::new(options),
             complained: false,
         }
     }
@@ -107,6 +115,7 @@ impl Listeners {
                     {
                         tracing::debug!(%peer, %error, "SO_KEEPALIVE not set");
                     }
+                    self.options.set(&stream);
                     let shard = self.place(&core.shared, &stream);
                     core.shared.give(shard, Box::new(TcpLink(stream)), portal);
                 }

@@ -181,7 +181,11 @@ impl Server {
         let choice = config.engine;
         let shared = Arc::new(share(config, portals, ports, posts)?);
         let budget = Arc::clone(&shared.budget);
-        let mut listeners = Some(Listeners::new(sockets, pins.clone()));
+        let mut listeners = Some(Listeners::new(
+            sockets,
+            pins.clone(),
+            shared.reactor.sockets,
+        ));
         let (started, reports) = mpsc::channel();
         let mut threads = Vec::new();
         for (index, (waker, inbox)) in inboxes.into_iter().enumerate() {
@@ -496,6 +500,7 @@ pub(crate) fn share(
         limits: config.limits,
         transmit: config.transmit,
         copies: config.copies,
+        reactor: config.reactor,
         posts,
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),

@@ -32,6 +32,7 @@ use crate::observe::collect::ShardReport;
 use crate::observe::published::Published;
 use crate::platform::Link;
 use crate::request::Owner;
+use crate::spin::Waiting;
 use crate::{iscsi, nvme};
 
 /// What a timer is for.
@@ -194,19 +195,19 @@ impl Shard {
             listeners.watch(&mut *self.core.platform)?;
         }
         let mut events = Vec::new();
+        let mut now = Instant::now();
+        let mut waiting = Waiting::new(&self.core.shared.reactor, now);
         loop {
-            let now = Instant::now();
             match self.turn(&mut events, now) {
                 Turn::Ended => return Ok(()),
                 Turn::Wait(deadline) => {
-                    let timeout = deadline.map(|at| at.saturating_duration_since(now));
-                    let waited = self.core.platform.wait(timeout, &mut events);
+                    let waited = waiting.wait(&mut self.core, now, deadline, &mut events);
                     if waited.is_err() && self.phase != Phase::Flushing {
                         // The others flush without this one.
                         let busy = &self.core.shared.shards_busy;
                         busy.fetch_sub(1, Ordering::AcqRel);
                     }
-                    waited?;
+                    now = waited?;
                 }
             }
         }

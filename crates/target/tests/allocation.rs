@@ -12,7 +12,8 @@ use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
-    Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig, TransmitConfig,
+    Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
+    TransmitConfig,
 };
 use longshore_target::platform::{Link, Platform};
 use longshore_target::stepped::SteppedServer;
@@ -137,6 +138,7 @@ impl Bench {
             cores: Vec::new(),
             transmit: TransmitConfig::default(),
             copies: Copies::default(),
+            reactor: ReactorConfig::default(),
             limits: Limits::default(),
             state_directory: None,
             sample: 2,

@@ -18,8 +18,8 @@ use longshore_nvme::sgl::SglDescriptor;
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
-    Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ServerConfig, SubsystemConfig,
-    TransmitConfig,
+    Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ReactorConfig, ServerConfig,
+    SubsystemConfig, TransmitConfig,
 };
 use longshore_target::platform::{Link, Platform};
 use longshore_target::stepped::{Next, SteppedServer};
@@ -167,6 +167,7 @@ fn config() -> ServerConfig {
         cores: Vec::new(),
         transmit: TransmitConfig::default(),
         copies: Copies::default(),
+        reactor: ReactorConfig::default(),
         limits: Limits {
             memory: 4 << 20,
             ..Limits::default()

@@ -7,6 +7,7 @@ use longshore_target::config::TransmitConfig;
 use serde::Deserialize;
 
 use super::copies::ByReference;
+use super::reactor::ReactorSettings;
 
 /// Which kernel interface drives sockets and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct EngineConfig {
     pub splice: ByReference,
     /// One operation in so many is followed through its stages; 0: none. `None`: as the server likes.
     pub sample: Option<u32>,
+    /// How they wait and share.
+    pub reactor: ReactorSettings,
 }
 
 /// Why an engine setting is refused.

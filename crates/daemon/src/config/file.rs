@@ -17,6 +17,7 @@ use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::problem::{Location, Problem, ProblemKind};
+use super::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
@@ -320,6 +321,29 @@ pub struct EngineTable {
     pub splice: Option<ByReference>,
     /// One operation in so many is followed through its stages, for statistics; 0: none.
     pub sample: Option<u32>,
+    /// `auto`, `off` or microseconds.
+    pub spin: Option<Spin>,
+    /// A percentage.
+    pub cpu_budget: Option<CpuBudget>,
+    /// Microseconds.
+    pub busy_poll: Option<BusyPoll>,
+    /// Polling instead of interrupts.
+    pub prefer_busy_poll: Option<bool>,
+    /// Of sockets.
+    pub priority: Option<Priority>,
+}
+
+impl EngineTable {
+    /// What it says of event loops.
+    pub fn reactor(&self) -> ReactorSettings {
+        ReactorSettings {
+            spin: self.spin,
+            cpu_budget: self.cpu_budget,
+            busy_poll: self.busy_poll,
+            prefer_busy_poll: self.prefer_busy_poll,
+            priority: self.priority,
+        }
+    }
 }
 
 impl EngineTable {

@@ -19,6 +19,7 @@ pub mod masked;
 pub mod nvme_listener;
 pub mod problem;
 pub mod reach;
+pub mod reactor;
 pub mod remote;
 pub mod size;
 pub mod subsystem;
@@ -48,6 +49,7 @@ use nvme_listener::{
     DEFAULT_NVME_LISTENER, DiscoveryArgument, DiscoveryListeners, NvmeListenerConfig,
 };
 use problem::{Location, Problem, ProblemKind};
+use reactor::ReactorSettings;
 use subsystem::{SubsystemConfig, SubsystemReader};
 use target::{TargetConfig, TargetReader};
 use transmit::{TransmitKeys, TransmitSources};
@@ -75,6 +77,8 @@ pub struct Arguments {
     pub zero_copy: Option<ByReference>,
     /// `--splice`
     pub splice: Option<ByReference>,
+    /// `--spin` and others
+    pub reactor: ReactorSettings,
     /// `--log-format`
     pub log_format: Option<LogFormat>,
     /// `--log-level`
@@ -190,6 +194,7 @@ impl Config {
         config.engine.transmit = config.transmit.settle(file)?;
         replace(&mut config.engine.zero_copy, arguments.zero_copy);
         replace(&mut config.engine.splice, arguments.splice);
+        config.engine.reactor.replace(&arguments.reactor);
         replace(&mut config.log.format, arguments.log_format);
         replace(&mut config.log.filter, arguments.log_filter);
         config.engine.cores = arguments.cores.or(config.engine.cores);
@@ -284,6 +289,7 @@ impl Config {
         replace(&mut self.engine.zero_copy, document.engine.zero_copy);
         replace(&mut self.engine.splice, document.engine.splice);
         self.engine.sample = document.engine.sample;
+        self.engine.reactor.replace(&document.engine.reactor());
         replace(&mut self.log.format, document.log.format);
         replace(&mut self.log.filter, document.log.level.clone());
         let statistics = document.log.statistics.as_ref();

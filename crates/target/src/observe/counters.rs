@@ -84,6 +84,16 @@ counters! {
     messages,
     /// Nanoseconds spent looking for events without sleeping, where that was allowed.
     spinning_ns,
+    /// Times that something came while it looked.
+    spin_hits,
+    /// Times that nothing came, and it fell asleep after all.
+    spin_misses,
+    /// Times that it stopped looking for a while, because somebody else wanted the core.
+    spin_contended,
+    /// Nanoseconds in turns, and between those that follow each other at once.
+    working_ns,
+    /// Nanoseconds asleep, waking up included.
+    asleep_ns,
 }
 
 impl Counters {

@@ -8,8 +8,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
 use longshore_reactor::EngineChoice;
 use longshore_target::config::{
-    AccessRule, Copies, Limits, ListenerConfig, LunConfig, ServerConfig, TargetConfig,
-    TransmitConfig,
+    AccessRule, Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig,
+    TargetConfig, TransmitConfig,
 };
 use longshore_target::{Server, Stopper};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
@@ -101,6 +101,7 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
         cores: vec![0, 0, 0],
         transmit: TransmitConfig::default(),
         copies: Copies::default(),
+        reactor: ReactorConfig::default(),
         limits: Limits {
             drain_timeout: Duration::from_secs(5),
             ..Limits::default()

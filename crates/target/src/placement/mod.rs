@@ -1,0 +1,3 @@
+//! Where connections run, and what the kernel is told of them.
+
+pub(crate) mod options;
