@@ -228,6 +228,9 @@ impl Channel {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 counters.receives_empty += 1;
                 self.readable = false;
+                // The end of the stream would have shown: what came was another error condition, such as
+                // a notification of a zero-copy send.
+                self.hang_up = false;
                 Received::Nothing
             }
             Err(error) => {

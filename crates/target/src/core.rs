@@ -33,6 +33,10 @@ use crate::reservation_store::ReservationStore;
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
 
+/// While connections that are over hold more than this part of all memory, peers get no time to take what
+/// was sent to them.
+const REMAINS_PART: usize = 16;
+
 /// What all shards share.
 pub(crate) struct Shared {
     pub exports: Exports,
@@ -201,10 +205,17 @@ impl Core {
         }
     }
 
-    /// Takes back buffers of connections that are over, as far as the kernel has let go of them.
+    /// Takes back buffers of connections that are over, as far as the kernel has let go of them. Those
+    /// that are waited for must not keep memory from connections that live.
     pub(crate) fn take_back_remains(&mut self) {
         let (now_ms, pool) = (self.now_ms, &mut self.pool);
+        let held: usize = self.remains.iter().map(Remains::held_bytes).sum();
+        let memory = usize::try_from(self.shared.limits.memory).unwrap_or(usize::MAX);
+        let is_short = !self.starved.is_empty() || held > memory / REMAINS_PART;
         self.remains.retain_mut(|remains| {
+            if is_short {
+                remains.hurry(now_ms);
+            }
             let Some(buffers) = remains.look(now_ms) else {
                 return true;
             };

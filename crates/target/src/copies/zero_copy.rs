@@ -217,6 +217,18 @@ impl Remains {
         })
     }
 
+    /// Memory that cannot be used meanwhile.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.buffers.iter().map(Buffer::capacity).sum()
+    }
+
+    /// Leaves the peer no more time.
+    pub(crate) fn hurry(&mut self, now_ms: u64) {
+        if let Some(at) = &mut self.disconnect_at_ms {
+            *at = now_ms;
+        }
+    }
+
     /// Looks whether it is over, and ends it when it has lasted too long. Returns the buffers, if they are free.
     pub(crate) fn look(&mut self, now_ms: u64) -> Option<Vec<Buffer>> {
         self.zero_copy.settle(self.socket.as_fd(), &mut Vec::new());
