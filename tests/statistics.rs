@@ -321,7 +321,7 @@ const ROWS: [Row; 13] = [
     Row {
         volume: INLINE_FILE,
         attempts: 1,
-        from_receive_buffer: Some(0),
+        from_receive_buffer: Some(4096),
         ..WRITE
     },
     Row {
