@@ -44,7 +44,7 @@ pub(crate) struct ShardReport {
     pub kept_bytes: usize,
     pub receive_buffer_bytes: usize,
     pub requests: usize,
-    pub stages: HashMap<Kind, Box<Histograms>>,
+    pub stages: Vec<(Kind, Box<Histograms>)>,
     pub sampling: Sampling,
 }
 

@@ -9,7 +9,6 @@
 //! place in a table of fixed size; while the table is full, operations are not followed. Times come
 //! from the platform's clock, which a simulation does not have: there, they are those of turns.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use super::ProtocolKind;
@@ -115,7 +114,8 @@ impl Unsent {
 /// One operation that is followed.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    at: [Instant; STAGES],
+    /// Nanoseconds since the shard started.
+    at: [u64; STAGES],
     reached: Stage,
     protocol: ProtocolKind,
     /// What it does to which unit, once it asked for a medium.
@@ -136,11 +136,13 @@ pub(crate) struct Stages {
     countdown: u32,
     /// One in so many is followed; 0: none.
     every: u32,
+    started: Instant,
     /// When the bytes came that are being looked at.
     received: Instant,
     entries: Vec<Entry>,
     free: Followed,
-    histograms: HashMap<Kind, Box<Histograms>>,
+    /// The kind that was met last is the first.
+    histograms: Vec<(Kind, Box<Histograms>)>,
     /// Operations whose kind has no histograms.
     beyond: u64,
 }
@@ -150,10 +152,11 @@ impl Stages {
         Self {
             countdown: first_countdown(every),
             every,
+            started: now,
             received: now,
             entries: Vec::new(),
             free: Followed::NOT,
-            histograms: HashMap::new(),
+            histograms: Vec::new(),
             beyond: 0,
         }
     }
@@ -188,7 +191,7 @@ impl Stages {
             return Followed::NOT;
         }
         let entry = Entry {
-            at: [self.received.min(now); STAGES],
+            at: [self.since_start(self.received.min(now)); STAGES],
             reached: Stage::Received,
             protocol,
             does: None,
@@ -198,6 +201,11 @@ impl Stages {
         let followed = self.take_entry(entry);
         self.reach(followed, Stage::Parsed, now);
         followed
+    }
+
+    fn since_start(&self, now: Instant) -> u64 {
+        let duration = now.saturating_duration_since(self.started);
+        duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos())
     }
 
     fn take_entry(&mut self, entry: Entry) -> Followed {
@@ -226,9 +234,10 @@ impl Stages {
         if !followed.is() {
             return;
         }
+        let at = self.since_start(now);
         let entry = self.entry(followed);
         // A stage that is left out took no time.
-        entry.at[stage as usize..].fill(now);
+        entry.at[stage as usize..].fill(at);
         entry.reached = stage;
     }
 
@@ -341,19 +350,29 @@ impl Stages {
             direction,
             size_class: bytes.max(1).next_power_of_two().ilog2(),
         };
-        if self.histograms.len() >= KINDS_MAX && !self.histograms.contains_key(&kind) {
+        let Some(histograms) = self.histograms_of(kind) else {
             self.beyond += 1;
             return;
-        }
-        let histograms = self.histograms.entry(kind).or_default();
-        let between = |from: Instant, to: Instant| {
-            let duration = to.saturating_duration_since(from);
-            u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         };
         for (index, pair) in entry.at.windows(2).enumerate() {
-            histograms[index].record(between(pair[0], pair[1]));
+            histograms[index].record(pair[1].saturating_sub(pair[0]));
         }
-        histograms[TOTAL].record(between(entry.at[0], entry.at[STAGES - 1]));
+        histograms[TOTAL].record(entry.at[STAGES - 1].saturating_sub(entry.at[0]));
+    }
+
+    /// The histograms of a kind; `None`: there is no room for any more.
+    fn histograms_of(&mut self, kind: Kind) -> Option<&mut Histograms> {
+        let place = self.histograms.iter().position(|(known, _)| *known == kind);
+        let place = match place {
+            Some(place) => place,
+            None if self.histograms.len() < KINDS_MAX => {
+                self.histograms.push((kind, Box::default()));
+                self.histograms.len() - 1
+            }
+            None => return None,
+        };
+        self.histograms.swap(0, place);
+        Some(&mut self.histograms[0].1)
     }
 
     /// One in so many operations is followed.
@@ -367,7 +386,7 @@ impl Stages {
     }
 
     /// All histograms.
-    pub(crate) fn histograms(&self) -> HashMap<Kind, Box<Histograms>> {
+    pub(crate) fn histograms(&self) -> Vec<(Kind, Box<Histograms>)> {
         self.histograms.clone()
     }
 }
@@ -418,7 +437,7 @@ mod tests {
         stages.sent(&mut unsent, 100, at(start, 210));
         assert!(unsent.is_empty());
         let histograms = stages.histograms();
-        let (kind, of_kind) = histograms.iter().next().expect("one kind");
+        let (kind, of_kind) = histograms.first().expect("one kind");
         assert_eq!((histograms.len(), kind.size_class), (1, 12));
         let means = of_kind.iter().map(|it| it.durations().mean_ns / 1000);
         assert_eq!(means.collect::<Vec<_>>(), [10, 20, 30, 40, 50, 60, 210]);
@@ -447,7 +466,8 @@ mod tests {
         }
         let count = |stages: &Stages| {
             let histograms = stages.histograms();
-            histograms.values().map(|it| it[TOTAL].count()).sum::<u64>()
+            let counts = histograms.iter().map(|(_, it)| it[TOTAL].count());
+            counts.sum::<u64>()
         };
         stages.sent(&mut unsent, 199, at(start, 300));
         assert_eq!(count(&stages), 1);
