@@ -2,7 +2,7 @@
 //!
 //! Nearly all commands of a busy initiator are such, and a driver that can carry them out where they
 //! arrive needs no [`Command`] for them: it asks [`plain`], and begins a command when the answer is no.
-//! The rules are those of the command table and of [`crate::decode`], which decides all other cases,
+//! The rules are those of the command table and of `decode`, which decides all other cases,
 //! each with its own answer to the initiator.
 //!
 //! [`Command`]: crate::command::Command

@@ -211,7 +211,8 @@ impl Core {
         let (now_ms, pool) = (self.now_ms, &mut self.pool);
         let held: usize = self.remains.iter().map(Remains::held_bytes).sum();
         let memory = usize::try_from(self.shared.limits.memory).unwrap_or(usize::MAX);
-        let is_short = !self.starved.is_empty() || held > memory / REMAINS_PART;
+        let is_short =
+            !self.starved.is_empty() || held > memory / REMAINS_PART / self.shared.posts.len();
         self.remains.retain_mut(|remains| {
             if is_short {
                 remains.hurry(now_ms);

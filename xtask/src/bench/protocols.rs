@@ -22,6 +22,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: &plan.engine,
         nvme: true,
         wrapper: &[],
+        arguments: &[],
         folder: "longshore",
     };
     let mut rows = Vec::new();

@@ -1,7 +1,7 @@
 //! Where the time goes: what shards count, and the report of it.
 //!
 //! A shard counts in plain integers of its own ([`Counters`]). Whoever wants to know asks it by
-//! message; what it published last is there for those who ask in vain ([`published::Published`]).
+//! message; what it published last is there for those who ask in vain (`published::Published`).
 
 pub(crate) mod collect;
 mod counters;

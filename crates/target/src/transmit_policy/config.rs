@@ -15,7 +15,7 @@ pub enum TransmitPolicy {
     NoDelay,
     /// The kernel holds back a partial segment while sent data is unacknowledged (RFC 896).
     Nagle,
-    /// One or the other, by whether the connection keeps its thread busy: see [`super`].
+    /// One or the other, by whether the connection keeps its thread busy.
     AdaptiveNagle,
 }
 
