@@ -239,17 +239,19 @@ fn reads_and_writes_do_not_allocate_once_warm() {
     for _ in 0..100 {
         round(&mut bench);
     }
-    let region = Region::new(ALLOCATOR);
-    for _ in 0..1000 {
-        assert_eq!(
-            round(&mut bench),
-            [DATA_IN, DATA_IN, SCSI_RESPONSE, SCSI_RESPONSE]
-        );
+    // The threads of the test harness are counted, too, and some allocate when they come to run. What the data path
+    // allocates, it does every time.
+    let mut fewest = usize::MAX;
+    for _ in 0..5 {
+        let region = Region::new(ALLOCATOR);
+        for _ in 0..1000 {
+            assert_eq!(
+                round(&mut bench),
+                [DATA_IN, DATA_IN, SCSI_RESPONSE, SCSI_RESPONSE]
+            );
+        }
+        let change = region.change();
+        fewest = fewest.min(change.allocations + change.reallocations);
     }
-    let change = region.change();
-    assert_eq!(
-        (change.allocations, change.reallocations),
-        (0, 0),
-        "{change:?}"
-    );
+    assert_eq!(fewest, 0);
 }
