@@ -190,7 +190,7 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     statistics: Option<PathBuf>,
 
-    /// Follow one operation in N through its stages, for the statistics; 0 follows none [default: 64]
+    /// Follow one operation in N through its stages, for the statistics; 0 follows none [default: 256]
     #[arg(long, value_name = "N")]
     sample: Option<u32>,
 

@@ -19,7 +19,7 @@ pub use report::{
 pub use stages::Direction;
 
 /// One operation in so many is followed through its stages where nothing else is said.
-pub const SAMPLE: u32 = 64;
+pub const SAMPLE: u32 = 256;
 
 /// Which protocol a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
