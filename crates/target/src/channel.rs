@@ -287,6 +287,7 @@ impl Channel {
         let mut slices = [IoSlice::new(&[]); SEGMENTS];
         let mut count = 0;
         let mut length = 0;
+        let most = core.fairness.send_max();
         let arena = self.transmit.arena();
         for (slice, segment) in slices.iter_mut().zip(self.transmit.segments()) {
             let bytes = match segment {
@@ -303,10 +304,11 @@ impl Channel {
                     }
                 }
             };
+            let bytes = &bytes[..bytes.len().min(most - length)];
             *slice = IoSlice::new(bytes);
             count += 1;
             length += bytes.len();
-            if bytes.len() < segment.length() {
+            if bytes.len() < segment.length() || length == most {
                 break;
             }
         }
@@ -332,6 +334,7 @@ impl Channel {
     fn note_sent(&mut self, core: &mut Core, sent: io::Result<usize>, length: usize) -> Sent {
         match sent {
             Ok(sent) => {
+                core.fairness.sent(sent);
                 core.counters.sends += 1;
                 core.counters.sent_bytes += sent as u64;
                 self.counts.sends += 1;

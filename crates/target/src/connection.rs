@@ -275,10 +275,12 @@ impl<P: Protocol> Connection<P> {
         let place = direct.and_then(|wanted| place_of(&mut self.tasks, wanted));
         let (received, placed_max) = match place {
             Some(place) => {
-                let placed_max = place.len();
-                let behind = &mut receive_buffer[..behind];
-                let mut buffers = [IoSliceMut::new(place), IoSliceMut::new(behind)];
-                let room = placed_max + buffers[1].len();
+                let room = core.fairness.receive_room(place.len() + behind);
+                let placed_max = place.len().min(room);
+                let mut buffers = [
+                    IoSliceMut::new(&mut place[..placed_max]),
+                    IoSliceMut::new(&mut receive_buffer[..room - placed_max]),
+                ];
                 let counters = &mut core.counters;
                 (
                     self.channel.receive(&mut buffers, room, counters),
@@ -286,8 +288,8 @@ impl<P: Protocol> Connection<P> {
                 )
             }
             None => {
-                let room = behind;
-                let buffers = &mut [IoSliceMut::new(&mut receive_buffer[..behind])];
+                let room = core.fairness.receive_room(behind);
+                let buffers = &mut [IoSliceMut::new(&mut receive_buffer[..room])];
                 let counters = &mut core.counters;
                 (self.channel.receive(buffers, room, counters), 0)
             }
@@ -303,6 +305,7 @@ impl<P: Protocol> Connection<P> {
                 Fate::Over
             }
             Received::Bytes(n) => {
+                core.fairness.received(n);
                 let placed = n.min(placed_max);
                 if placed > 0 {
                     core.counters.placed_bytes += placed as u64;
@@ -509,7 +512,7 @@ impl<P: Protocol> Driven for Connection<P> {
     fn receive_turn(&mut self, core: &mut Core) -> Fate {
         self.channel.settle(core);
         for _ in 0..RECEIVES_PER_TURN {
-            if !self.wants_turn() {
+            if !self.wants_turn() || !core.fairness.may_receive() {
                 break;
             }
             if self.receive(core) == Fate::Over {
@@ -521,10 +524,14 @@ impl<P: Protocol> Driven for Connection<P> {
 
     fn flush(&mut self, core: &mut Core) -> Fate {
         loop {
-            while self.channel.may_send() {
+            while self.channel.may_send() && core.fairness.may_send() {
                 if self.send(core) == Fate::Over {
                     return Fate::Over;
                 }
+            }
+            if !core.fairness.may_send() {
+                // The rest, and what waits for room, is for the next turn.
+                break;
             }
             if !self.run_deferred(core) && !P::run_waiting(self, core) {
                 break;

@@ -18,6 +18,7 @@ use crate::budget;
 use crate::config::{Copies, Limits, ReactorConfig, TransmitConfig};
 use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
+use crate::fairness::Fairness;
 use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
 use crate::message::{AbortedFor, Message, Note, TaskAddress};
@@ -136,6 +137,8 @@ pub(crate) struct Core {
     pub released: Vec<PayloadId>,
     /// Tasks that wait for memory.
     pub starved: VecDeque<TaskAddress>,
+    /// What part of a turn each connection gets.
+    pub fairness: Fairness,
     /// What this shard has done.
     pub counters: Counters,
     /// When some operations got how far.
@@ -170,6 +173,7 @@ impl Core {
             now_ms: 0,
             released: Vec::new(),
             starved: VecDeque::new(),
+            fairness: Fairness::default(),
             counters: Counters::default(),
             now,
             transmit_share: budget::SHARE_MAX,

@@ -18,6 +18,7 @@ mod copies;
 mod core;
 mod direct;
 mod exports;
+mod fairness;
 mod gate;
 mod iscsi;
 mod life;

@@ -114,6 +114,8 @@ pub(crate) struct Shard {
     dirty: Vec<u32>,
     /// Connections that are idle unless something has come for them by the next turn.
     quiet: Vec<u32>,
+    /// Connections whose part of this turn was not enough for what they have to send.
+    unfinished: Vec<u32>,
     started: Instant,
     /// Time of this turn.
     now: Instant,
@@ -151,6 +153,7 @@ impl Shard {
             listing: Vec::new(),
             dirty: Vec::new(),
             quiet: Vec::new(),
+            unfinished: Vec::new(),
             started: now,
             now,
             phase: Phase::Serving,
@@ -231,13 +234,16 @@ impl Shard {
         self.run_timers();
         self.receive_listed();
         self.retry_starved();
+        while let Some(slot) = self.unfinished.pop() {
+            self.mark_dirty(slot);
+        }
         self.flush_dirty();
         self.watch_memory();
         if self.advance_phase() {
             let report = self.report();
             self.core.shared.board.leave(report);
             Turn::Ended
-        } else if self.listed.is_empty() && self.quiet.is_empty() {
+        } else if self.listed.is_empty() && self.quiet.is_empty() && self.unfinished.is_empty() {
             Turn::Wait(self.timers.next_deadline())
         } else {
             Turn::Wait(Some(now))
@@ -527,6 +533,8 @@ impl Shard {
                 continue;
             };
             connection.channel_mut().is_listed = false;
+            let turn = self.core.counters.turns;
+            self.core.fairness.begin_receiving(slot, turn);
             match connection.receive_turn(&mut self.core) {
                 Fate::Open => {
                     self.mark_dirty(slot);
@@ -545,8 +553,12 @@ impl Shard {
                 continue;
             };
             connection.channel_mut().is_dirty = false;
+            self.core.fairness.begin_sending();
             match connection.flush(&mut self.core) {
                 Fate::Open => {
+                    if !self.core.fairness.may_send() {
+                        self.unfinished.push(slot);
+                    }
                     self.arm(slot);
                     self.list(slot);
                     self.expect_idle(slot);
