@@ -169,7 +169,10 @@ impl Channel {
     pub(crate) fn release_held(&mut self) {
         if self.policy.holds() && !self.is_listed && self.transmit.is_empty() {
             self.policy.sent(false);
-            self.switch_nodelay(Switch::NoDelay);
+            // With Nagle's algorithm, which may have been chosen meanwhile, acknowledgements release it.
+            if self.policy.nodelay() {
+                self.switch_nodelay(Switch::NoDelay);
+            }
         }
     }
 
@@ -324,10 +327,11 @@ impl Channel {
     }
 
     /// Whether a send of `length` bytes has others behind it for sure: what does not fit into it, or what the
-    /// connection's next turn adds, which is at once.
+    /// connection's next turn adds, which is at once. It waits for one turn and not for a stream of them.
     #[inline]
     fn more_follows(&self, length: usize) -> bool {
-        length < self.transmit.pending_bytes() || self.is_listed && self.policy.may_hold()
+        length < self.transmit.pending_bytes()
+            || self.is_listed && self.policy.may_hold() && !self.policy.holds()
     }
 
     /// Takes note of a send of `length` bytes.

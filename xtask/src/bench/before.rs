@@ -27,7 +27,6 @@ pub fn run(plan: &Plan, program: &Path, label: Option<String>) -> Result<usize> 
         engine: &plan.engine,
         nvme: false,
         wrapper: &[],
-        arguments: &[],
         folder,
     };
     let both = |backend| {

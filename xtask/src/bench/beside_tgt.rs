@@ -34,7 +34,6 @@ pub fn run(plan: &Plan) -> Result<usize> {
             engine: &plan.engine,
             nvme: false,
             wrapper: &[],
-            arguments: &[],
             folder: "longshore",
         };
         let ours = ours.start(plan)?;

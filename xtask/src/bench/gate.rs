@@ -94,14 +94,12 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 }
 
 fn count(plan: &Plan, point: Point) -> Result<f64> {
-    // How often it polls is a matter of time, not of instructions an operation takes.
     let ours = Ours {
         program: &plan.client,
         backend: point.backend,
         engine: &plan.engine,
         nvme: true,
         wrapper: &[],
-        arguments: &["--spin", "off"],
         folder: "instructions",
     };
     per_operation(plan, point, &ours, LENGTH)

@@ -22,7 +22,6 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: &plan.engine,
         nvme: true,
         wrapper: &[],
-        arguments: &[],
         folder: "longshore",
     };
     let mut rows = Vec::new();

@@ -30,8 +30,6 @@ pub struct Ours<'a> {
     pub nvme: bool,
     /// What it runs below, besides being pinned.
     pub wrapper: &'a [String],
-    /// What else it is told.
-    pub arguments: &'a [&'a str],
     /// Folder of its file and state, below that of all benchmarks.
     pub folder: &'a str,
 }
@@ -56,9 +54,6 @@ impl Ours<'_> {
             .argument(self.engine)
             .argument("--state-dir")
             .argument(&folder.join("state").display().to_string());
-        for argument in self.arguments {
-            builder = builder.argument(argument);
-        }
         if self.nvme {
             builder = builder.nvme();
         }

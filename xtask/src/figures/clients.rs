@@ -42,7 +42,6 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: false,
         wrapper: &[],
-        arguments: &[],
         folder: "clients",
     };
     let server = ours.builder()?.iscsi().start()?;

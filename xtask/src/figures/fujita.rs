@@ -50,7 +50,6 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: false,
         wrapper: &[],
-        arguments: &[],
         folder: "fujita",
     };
     let server = ours.builder()?.iscsi().start()?;

@@ -48,7 +48,6 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: true,
         wrapper: &[],
-        arguments: &[],
         folder: "queue-maps",
     };
     let server = ours.builder()?.iscsi().start()?;
