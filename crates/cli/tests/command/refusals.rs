@@ -76,11 +76,6 @@ fn parts_of_later_versions_are_refused_and_never_pretended() {
         2,
         &["--api", not_available],
     );
-    refused(
-        Run::serve_memory(&["--transmit", "adaptive-nagle"]),
-        2,
-        &[not_available],
-    );
     for backend in ["pool", "rbd"] {
         let volume = format!("d,backend={backend}");
         refused(

@@ -110,7 +110,7 @@ impl Manager {
             Mail::Watch(_) | Mail::Serve(_) | Mail::TakeDown(_) | Mail::Stop => {
                 debug_assert!(false, "for drivers");
             }
-            Mail::TakenDown { path } => self.taken_down(path, now),
+            Mail::TakenDown { path } => self.taken_down(path),
             Mail::Dialled { path, link } => self.dialled(path, *link, now),
             Mail::DialFailed { path, error } => {
                 count(&self.shared.counters.failed_connects);
@@ -462,7 +462,7 @@ impl Manager {
     }
 
     /// One of its lanes is empty.
-    fn taken_down(&mut self, path: usize, now: Instant) {
+    fn taken_down(&mut self, path: usize) {
         let mut management = self.shared.paths[path].management();
         let Phase::TakingDown { lanes } = management.phase else {
             debug_assert!(false, "only then are lanes taken down");
@@ -472,7 +472,9 @@ impl Manager {
             management.phase = Phase::TakingDown { lanes: lanes - 1 };
             return;
         }
-        let ends = now + self.shared.settings.volume.settle;
+        // Counted from here: the turn began before the last of the connections was closed. And what is due is
+        // done a little early.
+        let ends = Instant::now() + self.shared.settings.volume.settle + SLACK;
         let generation = management.generation;
         for doubt in &mut management.in_doubt {
             doubt.ends.get_or_insert(ends);
