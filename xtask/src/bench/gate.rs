@@ -27,8 +27,9 @@ use crate::workspace;
 const FILE: &str = "bench/instructions.toml";
 
 /// Percent by which a count may differ from the value kept. Repeated runs lie within one; what is
-/// left is for libraries of the system, whose routines copy the bytes.
-const TOLERANCE: f64 = 3.0;
+/// left is for libraries of the system, whose routines copy the bytes, and other processors, for which
+/// these take other ways.
+const TOLERANCE: f64 = 8.0;
 
 /// Operations until everything is warm, and those that are counted.
 const LENGTH: Length = Length {
