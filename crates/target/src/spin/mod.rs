@@ -21,9 +21,13 @@ pub(crate) struct Waiting {
     started: Instant,
     /// When the shard last had something to do after a wait.
     woke: Instant,
-    /// Operations until then.
+    /// Operations until then, and bytes received and sent.
     operations: u64,
+    bytes: u64,
 }
+
+/// So many bytes are as much work as a request: next to moving them a wake-up costs little.
+const REQUEST_BYTES: u64 = 16 << 10;
 
 impl Waiting {
     pub(crate) fn new(config: &ReactorConfig, now: Instant) -> Self {
@@ -32,6 +36,7 @@ impl Waiting {
             started: now,
             woke: now,
             operations: 0,
+            bytes: 0,
         }
     }
 
@@ -75,6 +80,9 @@ impl Waiting {
         }
         let operations = core.counters.operations();
         let requests = operations - std::mem::replace(&mut self.operations, operations);
+        let bytes = core.counters.received_bytes + core.counters.sent_bytes;
+        let moved = bytes - std::mem::replace(&mut self.bytes, bytes);
+        let requests = requests.max(moved / REQUEST_BYTES);
         let window_ns = self.policy.window_ns(self.at(idle), requests);
         (window_ns > 0).then(|| Duration::from_nanos(window_ns))
     }
