@@ -42,7 +42,7 @@ const STEPS: &[Step] = &[
     ("kernel", || kernel::run(Arguments::none())),
     ("peers", || peers::run(Arguments::none())),
     ("power cut", || powercut::run(Arguments::none())),
-    ("fuzz", || fuzz::run(Arguments::none())),
+    ("fuzz", || fuzz::run(Arguments::of(&["--seconds", "6"]))),
     ("benchmark, in small", || {
         bench::run(Arguments::of(&["--quick"]))
     }),

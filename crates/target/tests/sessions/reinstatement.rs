@@ -150,11 +150,13 @@ fn silent_connections_at_the_limit_of_pending_logins_make_room_for_newcomers() {
         for number in 2..8 {
             drop(scene.host(number));
         }
-        // The first newcomer took the place of one of them, and gave it back with its login.
+        // A newcomer may have taken the place of one of them, unless its login was over before that was
+        // looked at. One that is as silent as they are needs a place for certain.
+        let late = Initiator::connect(scene.portals[0]).unwrap();
         let is_closed = |peer: &mut Initiator| peer.is_closed_within(WHILE).unwrap();
         let closed = silent.iter_mut().map(is_closed).filter(|closed| *closed);
         assert_eq!(closed.count(), 1);
-        drop(established);
+        drop((established, late));
     }
 }
 
