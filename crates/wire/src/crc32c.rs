@@ -36,13 +36,21 @@ impl Crc32c {
         self.0 = u32::try_from(digest.finalize()).expect("a CRC of 32 bits");
     }
 
-    /// Takes in `length` zero bytes.
-    pub fn update_zeros(&mut self, mut length: usize) {
-        while length > 0 {
-            let now = length.min(ZEROS.len());
-            self.update(&ZEROS[..now]);
-            length -= now;
+    /// Takes in `length` zero bytes, without looking at any: a multiplication for each bit that is set in
+    /// `length`, some 40 ns.
+    pub fn update_zeros(&mut self, length: usize) {
+        let mut register = !self.0;
+        let mut left = length;
+        for power in POWERS {
+            if left & 1 != 0 {
+                register = multiply(register, power);
+            }
+            left >>= 1;
+            if left == 0 {
+                break;
+            }
         }
+        self.0 = !register;
     }
 
     /// The CRC of all bytes so far.
@@ -58,7 +66,34 @@ impl Crc32c {
     }
 }
 
-static ZEROS: [u8; 4096] = [0; 4096];
+/// The polynomial without its highest term, in the order of bits that CRC32C uses: the term of degree 31 is
+/// the lowest bit.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// What 2^n zero bytes multiply the register by: x to the power 8 * 2^n, modulo the polynomial.
+const POWERS: [u32; usize::BITS as usize] = {
+    let mut powers = [0; usize::BITS as usize];
+    powers[0] = 1 << (31 - 8);
+    let mut n = 1;
+    while n < powers.len() {
+        powers[n] = multiply(powers[n - 1], powers[n - 1]);
+        n += 1;
+    }
+    powers
+};
+
+/// The product of two polynomials modulo that of CRC32C.
+const fn multiply(a: u32, b: u32) -> u32 {
+    let (mut product, mut shifted) = (0, b);
+    let mut degree = 0;
+    while degree < 32 {
+        // All ones where the factor has the term, so that nothing depends on a branch.
+        product ^= shifted & 0_u32.wrapping_sub(a >> (31 - degree) & 1);
+        shifted = shifted >> 1 ^ POLYNOMIAL & 0_u32.wrapping_sub(shifted & 1);
+        degree += 1;
+    }
+    product
+}
 
 /// The CRC32C of `bytes`.
 #[inline]
@@ -93,7 +128,7 @@ mod tests {
 
     #[test]
     fn zeros_count_like_zero_bytes() {
-        for length in [0, 1, 4095, 4096, 4097, 10_000] {
+        for length in [0, 1, 3, 4095, 4096, 4097, 10_000, 65_536, 100_003] {
             assert_eq!(crc32c_of_zeros(length), crc32c(&vec![0; length]));
         }
     }
@@ -105,6 +140,18 @@ mod tests {
             let mut crc = Crc32c::new();
             crc.update(head);
             crc.update(tail);
+            prop_assert_eq!(crc, crc32c(&bytes));
+        }
+
+        #[test]
+        fn zeros_count_like_zero_bytes_wherever_they_come(
+            mut bytes: Vec<u8>, zeros in 0_usize..5000, end: Vec<u8>,
+        ) {
+            let mut crc = crc32c(&bytes);
+            crc.update_zeros(zeros);
+            crc.update(&end);
+            bytes.resize(bytes.len() + zeros, 0);
+            bytes.extend(end);
             prop_assert_eq!(crc, crc32c(&bytes));
         }
     }
