@@ -1,4 +1,8 @@
 //! The data path does not allocate once it is warm: from the bytes of a command to those of its answer.
+//!
+//! It runs without the test harness. Allocations are counted for the whole process, and the harness's main thread
+//! allocates up to four times, 900 bytes, between starting the thread of a test and waiting for it. On a busy
+//! machine that happens while the test counts. Here there is no other thread.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -221,7 +225,15 @@ const WRITE_16: u8 = 0x8a;
 const DATA_IN: u8 = 0x25;
 const SCSI_RESPONSE: u8 = 0x21;
 
-#[test]
+fn main() {
+    if std::env::args().any(|argument| argument == "--list") {
+        println!("reads_and_writes_do_not_allocate_once_warm: test");
+        return;
+    }
+    reads_and_writes_do_not_allocate_once_warm();
+    println!("test reads_and_writes_do_not_allocate_once_warm ... ok");
+}
+
 fn reads_and_writes_do_not_allocate_once_warm() {
     let mut bench = Bench::new();
     let mut pdu = Vec::with_capacity(1 << 17);
@@ -239,19 +251,14 @@ fn reads_and_writes_do_not_allocate_once_warm() {
     for _ in 0..100 {
         round(&mut bench);
     }
-    // The threads of the test harness are counted, too, and some allocate when they come to run. What the data path
-    // allocates, it does every time.
-    let mut fewest = usize::MAX;
-    for _ in 0..5 {
-        let region = Region::new(ALLOCATOR);
-        for _ in 0..1000 {
-            assert_eq!(
-                round(&mut bench),
-                [DATA_IN, DATA_IN, SCSI_RESPONSE, SCSI_RESPONSE]
-            );
-        }
-        let change = region.change();
-        fewest = fewest.min(change.allocations + change.reallocations);
+    let region = Region::new(ALLOCATOR);
+    for _ in 0..5000 {
+        assert_eq!(
+            round(&mut bench),
+            [DATA_IN, DATA_IN, SCSI_RESPONSE, SCSI_RESPONSE]
+        );
     }
-    assert_eq!(fewest, 0);
+    let change = region.change();
+    let calls = change.allocations + change.reallocations;
+    assert_eq!(calls, 0, "{change:?}");
 }
