@@ -2,19 +2,23 @@
 #![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::collections::HashMap;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{File, Permissions};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::thread;
 use std::time::Duration;
 
 use longshore_block::media::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::Blocks;
+use longshore_reactor::{PagePipe, zero_copy};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::pdu::opcode;
+use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use serde_json::Value;
 
 const LENGTH: usize = 8 << 20;
 const ENGINES: [&str; 2] = ["io_uring", "epoll"];
@@ -29,12 +33,16 @@ fn pattern() -> Vec<u8> {
 fn builder(scratch: &Scratch, engine: &str) -> ServerBuilder {
     let path = scratch.join("data");
     std::fs::write(&path, pattern()).unwrap();
-    let everybody = Permissions::from_mode(0o666);
-    std::fs::set_permissions(&path, everybody).unwrap();
+    let everybody = Permissions::from_mode;
+    std::fs::set_permissions(&path, everybody(0o666)).unwrap();
+    std::fs::set_permissions(scratch.path(), everybody(0o777)).unwrap();
+    let report = scratch.join("report.json");
     let builder = ServerBuilder::new()
         .volume(&format!("d,backend=file,path={}", path.display()))
         .iscsi()
-        .nvme();
+        .nvme()
+        .argument("--statistics")
+        .argument(&report.display().to_string());
     let options = [
         "--engine",
         engine,
@@ -48,6 +56,37 @@ fn builder(scratch: &Scratch, engine: &str) -> ServerBuilder {
 
 fn serve(scratch: &Scratch, engine: &str) -> Server {
     builder(scratch, engine).start().unwrap()
+}
+
+/// Counters of the server.
+fn total(server: &Server, scratch: &Scratch) -> Value {
+    report::ask(server.pid(), &scratch.join("report.json"))["total"].take()
+}
+
+/// Pages were sent by reference, unless the kernel cannot: cachestat(2) came with Linux 6.5, and sandboxes may
+/// refuse it.
+fn assert_spliced(server: &Server, scratch: &Scratch) {
+    let file = File::open(scratch.join("data")).unwrap();
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    let taken = PagePipe::new(16).and_then(|mut pipe| pipe.take(&file, 0, 4096));
+    if !matches!(taken, Ok(true)) {
+        eprintln!("SKIPPED: no pages can be taken out of the page cache here: {taken:?}");
+        return;
+    }
+    let total = total(server, scratch);
+    assert!(total["spliced_bytes"].as_u64() > Some(0), "{total}");
+}
+
+/// Buffers were sent by MSG_ZEROCOPY, unless the kernel cannot.
+fn assert_zero_copy(server: &Server, scratch: &Scratch) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    if let Err(error) = zero_copy::enable(&socket) {
+        eprintln!("SKIPPED: no MSG_ZEROCOPY here: {error}");
+        return;
+    }
+    let total = total(server, scratch);
+    assert!(total["zero_copy_sends"].as_u64() > Some(0), "{total}");
 }
 
 fn blocks(bytes: usize) -> u32 {
@@ -123,6 +162,9 @@ fn both_protocols_read_what_the_file_holds() {
                 assert!(answer.expect_success().data == wanted, "{offset}");
             }
         }
+        // What a digest covers goes by zero copy, the rest as pages.
+        assert_spliced(&server, &scratch);
+        assert_zero_copy(&server, &scratch);
     }
 }
 
@@ -139,6 +181,7 @@ fn what_one_connection_writes_the_other_reads_at_once() {
         let answer = nvme.read(nvme_blocks(0, 256 << 10)).unwrap();
         assert!(answer.expect_success().data == data, "{round}");
     }
+    assert_spliced(&server, &scratch);
 }
 
 #[test]
@@ -165,6 +208,7 @@ fn a_slow_peer_gets_all_of_it_in_small_pieces() {
             let data = answers.remove(&tag).unwrap();
             assert!(data == expected[offset..offset + length], "{offset}");
         }
+        assert_spliced(&server, &scratch);
     }
 }
 
@@ -192,4 +236,5 @@ fn an_ordinary_user_reads_by_reference_too() {
             "{n}"
         );
     }
+    assert_spliced(&server, &scratch);
 }

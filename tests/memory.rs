@@ -9,8 +9,9 @@ use longshore_nvme::host::commands::{self, Blocks};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::process::allow_many_files;
+use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder, signal};
+use longshore_tests::server::{Server, ServerBuilder};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -65,17 +66,7 @@ impl Watched {
     }
 
     fn report(&self) -> Value {
-        let path = self.scratch.join("report.json");
-        let _ = std::fs::remove_file(&path);
-        signal(self.server.pid(), "USR1").unwrap();
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            if let Ok(text) = std::fs::read(&path) {
-                return serde_json::from_slice(&text).expect("reports are whole");
-            }
-            assert!(Instant::now() < deadline, "no report");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        report::ask(self.server.pid(), &self.scratch.join("report.json"))
     }
 
     /// Waits until so many commands of a protocol have arrived, and looks at the memory.

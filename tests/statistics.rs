@@ -1,6 +1,5 @@
 //! What the server says of itself: counts match what peers did, and the times of stages add up.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use longshore_block::media::Lba;
@@ -8,6 +7,7 @@ use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, signal};
 use serde_json::Value;
@@ -47,10 +47,7 @@ impl Watched {
 
     /// A new report.
     fn report(&self) -> Value {
-        let path = self.scratch.join("report.json");
-        let _ = std::fs::remove_file(&path);
-        signal(self.server.pid(), "USR1").unwrap();
-        wait_for_report(&path)
+        report::ask(self.server.pid(), &self.scratch.join("report.json"))
     }
 
     /// The last report.
@@ -58,23 +55,7 @@ impl Watched {
         let path = self.scratch.join("report.json");
         let _ = std::fs::remove_file(&path);
         assert!(self.server.stop(STOP_LIMIT).unwrap().success());
-        read(&path).expect("a report at the end")
-    }
-}
-
-fn read(path: &Path) -> Option<Value> {
-    let text = std::fs::read(path).ok()?;
-    Some(serde_json::from_slice(&text).expect("reports are whole"))
-}
-
-fn wait_for_report(path: &Path) -> Value {
-    let deadline = Instant::now() + REPORT_LIMIT;
-    loop {
-        if let Some(report) = read(path) {
-            return report;
-        }
-        assert!(Instant::now() < deadline, "no report");
-        std::thread::sleep(Duration::from_millis(2));
+        report::read(&path).expect("a report at the end")
     }
 }
 

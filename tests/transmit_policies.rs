@@ -9,8 +9,9 @@ use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::Blocks;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder, signal};
+use longshore_tests::server::{Server, ServerBuilder};
 
 /// All policies, with what else makes a difference.
 const POLICIES: &[&str] = &[
@@ -179,12 +180,9 @@ impl Changing {
         });
     }
 
-    /// The report of the only connection, without white space.
+    /// The report, without white space.
     fn report(&self) -> String {
-        let _ = std::fs::remove_file(&self.statistics);
-        signal(self.server.pid(), "USR1").unwrap();
-        let text = wait_for(|| std::fs::read_to_string(&self.statistics).ok());
-        text.split_whitespace().collect()
+        report::ask(self.server.pid(), &self.statistics).to_string()
     }
 }
 

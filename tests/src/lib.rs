@@ -14,6 +14,7 @@ pub mod pdu;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod report;
 pub mod scratch;
 pub mod server;
 pub mod tgt;

@@ -334,4 +334,75 @@ mod tests {
         zero_copy.decide(ByReference::Always, None);
         assert!(!zero_copy.suits(1 << 20));
     }
+
+    /// What a connection leaves behind whose peer takes nothing, and the peer. `None`: the kernel cannot.
+    fn remains() -> Option<(Remains, usize, std::net::TcpStream)> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        if let Err(error) = longshore_reactor::zero_copy::enable(&socket) {
+            eprintln!("SKIPPED: no MSG_ZEROCOPY here: {error}");
+            return None;
+        }
+        let (mut zero_copy, mut buffers) = (ZeroCopy::default(), Vec::new());
+        // Until neither the peer's receive buffer nor ours takes any more. What is in ours is not copied.
+        loop {
+            let buffer = Buffer::allocate(1 << 20);
+            let sent = longshore_reactor::zero_copy::send(&socket, &buffer, false);
+            if sent.is_err() {
+                break;
+            }
+            zero_copy.sent(buffers.len());
+            buffers.push(buffer);
+        }
+        let bytes = buffers.len() << 20;
+        let remains = Remains::new(zero_copy, socket.as_fd(), buffers, 0).unwrap();
+        Some((remains, bytes, peer))
+    }
+
+    /// Looks until the memory is back, which the kernel gives when it gets to it.
+    fn wait_for_buffers(remains: &mut Remains, now_ms: u64) -> usize {
+        for _ in 0..2000 {
+            if let Some(buffers) = remains.look(now_ms) {
+                return buffers.iter().map(Buffer::capacity).sum();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        panic!("the kernel does not let go");
+    }
+
+    #[test]
+    fn remains_hold_memory_until_the_peer_has_had_its_time() {
+        let Some((mut remains, bytes, _peer)) = remains() else {
+            return;
+        };
+        assert_eq!(remains.held_bytes(), bytes);
+        assert!(remains.look(0).is_none());
+        assert!(remains.look(LINGER_MS - 1).is_none());
+        assert_eq!(remains.held_bytes(), bytes);
+        assert_eq!(wait_for_buffers(&mut remains, LINGER_MS), bytes);
+        assert_eq!(remains.held_bytes(), 0);
+    }
+
+    #[test]
+    fn remains_that_are_hurried_give_the_peer_no_time() {
+        let Some((mut remains, bytes, _peer)) = remains() else {
+            return;
+        };
+        assert!(remains.look(1).is_none());
+        remains.hurry(1);
+        assert_eq!(wait_for_buffers(&mut remains, 1), bytes);
+    }
+
+    #[test]
+    fn a_peer_that_takes_everything_ends_it_at_once() {
+        let Some((mut remains, bytes, mut peer)) = remains() else {
+            return;
+        };
+        let reading = std::thread::spawn(move || {
+            std::io::copy(&mut peer, &mut std::io::sink()).unwrap();
+        });
+        assert_eq!(wait_for_buffers(&mut remains, 0), bytes);
+        reading.join().unwrap();
+    }
 }
