@@ -26,9 +26,9 @@ use crate::workspace;
 /// Where the limits are.
 const FILE: &str = "bench/instructions.toml";
 
-/// Percent by which a count may differ from the value kept. Repeated runs lie within one; what is
-/// left is for libraries of the system, whose routines copy the bytes, and other processors, for which
-/// these take other ways.
+/// Percent by which a count may differ from the value kept. Repeated runs lie within five, for batches differ;
+/// what is left is for libraries of the system, whose routines copy the bytes, and other processors, for
+/// which these take other ways.
 const TOLERANCE: f64 = 8.0;
 
 /// Operations until everything is warm, and those that are counted.
