@@ -193,12 +193,12 @@ impl<P: Protocol> Connection<P> {
 /// Writes bytes that lie in the receive buffer.
 #[inline]
 pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> DirectWrite {
-    let began = began(core, way);
     let unit = core.shared.unit(way.unit);
     if unit.attempt_cost == AttemptCost::SystemCall {
         // It may write a part and decline. What is then written again must not have left the gate.
         return DirectWrite::Task { sleeps: false };
     }
+    let began = began(core, way);
     if !unit.gate.try_enter(core.shard) {
         unit.gate
             .visited_in_vain(|holder| core.shared.retry(holder));
@@ -220,8 +220,7 @@ pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8])
         }
         Attempt::Done(Err(error)) => DirectWrite::Failed(failure(core, way, error)),
         Attempt::WouldSleep => {
-            // Without asking the kernel, nearly always.
-            core.counters.storage_declined += 1;
+            core.counters.attempt_declined(cost);
             return DirectWrite::Task { sleeps: true };
         }
     };

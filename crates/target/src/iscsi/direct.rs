@@ -93,16 +93,15 @@ impl Connection<Iscsi> {
         let Some(bytes) = self.protocol.machine.whole_immediate(task, input) else {
             return way.task(false);
         };
-        let written = write_directly(core, way, plain.fua, bytes);
-        if let DirectWrite::Task { sleeps } = written {
-            return way.task(sleeps);
-        }
+        let failed = match write_directly(core, way, plain.fua, bytes) {
+            DirectWrite::Done => None,
+            DirectWrite::Failed(error) => Some(error),
+            DirectWrite::Task { sleeps } => return way.task(sleeps),
+        };
         self.protocol.machine.take_immediate(input);
-        match written {
-            DirectWrite::Failed(error) => self.fail_plain(core, way, plain, task, error),
-            DirectWrite::Done | DirectWrite::Task { .. } => {
-                self.complete_plain(task, plain, Payload::None);
-            }
+        match failed {
+            Some(error) => self.fail_plain(core, way, plain, task, error),
+            None => self.complete_plain(task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;
         self.answered_directly(core, way);

@@ -82,16 +82,15 @@ impl Connection<Nvme> {
         let Some(bytes) = self.protocol.machine.whole_in_capsule(slot, input) else {
             return way.task(false);
         };
-        let written = write_directly(core, way, plain.fua, bytes);
-        if let DirectWrite::Task { sleeps } = written {
-            return way.task(sleeps);
-        }
+        let failed = match write_directly(core, way, plain.fua, bytes) {
+            DirectWrite::Done => None,
+            DirectWrite::Failed(error) => Some(error),
+            DirectWrite::Task { sleeps } => return way.task(sleeps),
+        };
         self.protocol.machine.take_in_capsule(slot, input);
-        match written {
-            DirectWrite::Failed(error) => self.fail_plain(way, plain, arrived, error),
-            DirectWrite::Done | DirectWrite::Task { .. } => {
-                self.complete_plain(slot, Payload::None);
-            }
+        match failed {
+            Some(error) => self.fail_plain(way, plain, arrived, error),
+            None => self.complete_plain(slot, Payload::None),
         }
         core.counters.operations_nvme += 1;
         self.answered_directly(core, way);

@@ -60,14 +60,7 @@ impl Connection {
         transmit: &'t mut Transmit,
     ) -> Option<&'t mut [u8]> {
         debug_assert!(self.inline_read.is_none(), "an inline read is open");
-        let slot = self.tasks.get(task);
-        let expected = slot.expected_data_transfer_length;
-        let length = scsi_length.min(expected);
-        if !slot.read || length == 0 || length > self.limits.inline_read_max {
-            return None;
-        }
-        let pdu = self.encoder.open(length as usize, transmit);
-        let residual = Residual::new(expected, u64::from(scsi_length));
+        let (pdu, residual) = self.open_inline(task, scsi_length, transmit)?;
         self.inline_read = Some(InlineRead {
             task,
             pdu,
@@ -84,8 +77,7 @@ impl Connection {
     pub fn commit_inline_read(&mut self, task: TaskId, transmit: &mut Transmit) {
         let open = self.inline_read.take().expect("an inline read is open");
         assert_eq!(open.task, task, "the inline read is another task's");
-        let tag = self.tasks.get(task).initiator_task_tag;
-        self.send_inline(task, tag, open.pdu, open.residual, transmit);
+        self.send_inline(task, open.pdu, open.residual, transmit);
     }
 
     /// Answers a small read in one go: `fill` puts all of the data, `scsi_length` or fewer bytes, in the
@@ -103,21 +95,31 @@ impl Connection {
         transmit: &mut Transmit,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Option<bool> {
+        let (pdu, residual) = self.open_inline(task, scsi_length, transmit)?;
+        if !fill(pdu.payload_mut(transmit)) {
+            pdu.cancel(transmit);
+            return Some(false);
+        }
+        self.send_inline(task, pdu, residual, transmit);
+        Some(true)
+    }
+
+    /// Opens the Data-In PDU of a read that fits it, with as many bytes as the initiator expects.
+    #[inline]
+    fn open_inline(
+        &mut self,
+        task: TaskId,
+        scsi_length: u32,
+        transmit: &mut Transmit,
+    ) -> Option<(OpenPdu, Residual)> {
         let slot = self.tasks.get(task);
         let expected = slot.expected_data_transfer_length;
-        let tag = slot.initiator_task_tag;
         let length = scsi_length.min(expected);
         if !slot.read || length == 0 || length > self.limits.inline_read_max {
             return None;
         }
         let pdu = self.encoder.open(length as usize, transmit);
-        if !fill(pdu.payload_mut(transmit)) {
-            pdu.cancel(transmit);
-            return Some(false);
-        }
-        let residual = Residual::new(expected, u64::from(scsi_length));
-        self.send_inline(task, tag, pdu, residual, transmit);
-        Some(true)
+        Some((pdu, Residual::new(expected, u64::from(scsi_length))))
     }
 
     /// Ends a task by the Data-In PDU that its data are in.
@@ -125,11 +127,11 @@ impl Connection {
     fn send_inline(
         &mut self,
         task: TaskId,
-        tag: InitiatorTaskTag,
         pdu: OpenPdu,
         residual: Residual,
         transmit: &mut Transmit,
     ) {
+        let tag = self.tasks.get(task).initiator_task_tag;
         self.end_task(task);
         let data_in = DataIn {
             is_final: true,

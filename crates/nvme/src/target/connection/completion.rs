@@ -37,13 +37,7 @@ impl Connection {
         transmit: &'t mut Transmit,
     ) -> Option<&'t mut [u8]> {
         debug_assert!(self.inline_read.is_none(), "an inline read is open");
-        let length = length.min(self.commands.get(slot).to_host);
-        if length == 0 || length > self.config.inline_read_max || self.closed().is_some() {
-            return None;
-        }
-        let pdu = self
-            .encoder
-            .open::<{ C2hData::LENGTH }>(length as usize, transmit);
+        let (pdu, length) = self.open_inline(slot, length, transmit)?;
         self.inline_read = Some(InlineRead { slot, pdu, length });
         Some(pdu.payload_mut(transmit))
     }
@@ -74,6 +68,23 @@ impl Connection {
         transmit: &mut Transmit,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Option<bool> {
+        let (pdu, length) = self.open_inline(slot, length, transmit)?;
+        if !fill(pdu.payload_mut(transmit)) {
+            pdu.cancel(transmit);
+            return Some(false);
+        }
+        self.send_inline(slot, pdu, length, transmit);
+        Some(true)
+    }
+
+    /// Opens the C2HData of a read that fits it, with as many bytes as the host wants.
+    #[inline]
+    fn open_inline(
+        &mut self,
+        slot: CommandSlot,
+        length: u32,
+        transmit: &mut Transmit,
+    ) -> Option<(OpenPdu, u32)> {
         let length = length.min(self.commands.get(slot).to_host);
         if length == 0 || length > self.config.inline_read_max || self.closed().is_some() {
             return None;
@@ -81,12 +92,7 @@ impl Connection {
         let pdu = self
             .encoder
             .open::<{ C2hData::LENGTH }>(length as usize, transmit);
-        if !fill(pdu.payload_mut(transmit)) {
-            pdu.cancel(transmit);
-            return Some(false);
-        }
-        self.send_inline(slot, pdu, length, transmit);
-        Some(true)
+        Some((pdu, length))
     }
 
     /// Ends a command by the C2HData that its data are in.
