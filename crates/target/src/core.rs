@@ -1,6 +1,5 @@
 //! What the connections of one shard share: engine, memory, requests, mail.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -21,6 +20,7 @@ use crate::exports::{Exports, Unit};
 use crate::fairness::Fairness;
 use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
+use crate::memory_line::MemoryLine;
 use crate::message::{AbortedFor, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 use crate::nvme::hosts::Hosts;
@@ -136,7 +136,7 @@ pub(crate) struct Core {
     /// Reused by every send.
     pub released: Vec<PayloadId>,
     /// Tasks that wait for memory.
-    pub starved: VecDeque<TaskAddress>,
+    pub memory_line: MemoryLine,
     /// What part of a turn each connection gets.
     pub fairness: Fairness,
     /// What this shard has done.
@@ -172,7 +172,7 @@ impl Core {
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             now_ms: 0,
             released: Vec::new(),
-            starved: VecDeque::new(),
+            memory_line: MemoryLine::default(),
             fairness: Fairness::default(),
             counters: Counters::default(),
             now,
@@ -216,7 +216,7 @@ impl Core {
         let held: usize = self.remains.iter().map(Remains::held_bytes).sum();
         let memory = usize::try_from(self.shared.limits.memory).unwrap_or(usize::MAX);
         let is_short =
-            !self.starved.is_empty() || held > memory / REMAINS_PART / self.shared.posts.len();
+            !self.memory_line.is_empty() || held > memory / REMAINS_PART / self.shared.posts.len();
         self.remains.retain_mut(|remains| {
             if is_short {
                 remains.hurry(now_ms);

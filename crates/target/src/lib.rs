@@ -25,6 +25,7 @@ mod life;
 mod listeners;
 mod mail;
 mod medium;
+mod memory_line;
 mod message;
 mod nvme;
 pub mod observe;

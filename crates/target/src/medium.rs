@@ -200,10 +200,11 @@ impl<P: Protocol> Connection<P> {
                 task.reading = range.len();
                 self.reading += range.len();
             }
-            let Some(buffer) = core.pool.take(range.len()) else {
+            let Some(buffer) = core.take_memory(task.address, range.len()) else {
                 core.stages.wait_again(task.followed);
                 task.state = TaskState::Medium(wish);
-                core.starved.push_back(task.address);
+                let has_claim = core.has_claim(range.len());
+                self.wait_for_memory(core, task.address, has_claim);
                 return Medium::Parked;
             };
             task.data_in = DataIn::Buffer(buffer);

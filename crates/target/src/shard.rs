@@ -233,7 +233,7 @@ impl Shard {
         self.look_for_idle();
         self.run_timers();
         self.receive_listed();
-        self.retry_starved();
+        self.serve_memory_line();
         while let Some(slot) = self.unfinished.pop() {
             self.mark_dirty(slot);
         }
@@ -243,7 +243,11 @@ impl Shard {
             let report = self.report();
             self.core.shared.board.leave(report);
             Turn::Ended
-        } else if self.listed.is_empty() && self.quiet.is_empty() && self.unfinished.is_empty() {
+        } else if self.listed.is_empty()
+            && self.quiet.is_empty()
+            && self.unfinished.is_empty()
+            && !self.core.memory_came_back()
+        {
             Turn::Wait(self.timers.next_deadline())
         } else {
             Turn::Wait(Some(now))
@@ -641,20 +645,23 @@ impl Shard {
     }
 
     /// Lets tasks that wait for memory try again.
-    fn retry_starved(&mut self) {
-        for _ in 0..self.core.starved.len() {
-            let Some(task) = self.core.starved.pop_front() else {
+    fn serve_memory_line(&mut self) {
+        for _ in 0..self.core.memory_line.begin() {
+            let Some(task) = self.core.memory_line.serve() else {
                 break;
             };
             self.with(task.connection, |connection, core| {
                 connection.retry(core, task)
             });
+            if !self.core.memory_tried() {
+                break;
+            }
         }
     }
 
     /// Sees to it that tasks without memory try again even if nothing else happens on this shard.
     fn watch_memory(&mut self) {
-        if !self.core.starved.is_empty() && !self.memory_timer {
+        if !self.core.memory_line.is_empty() && !self.memory_timer {
             self.memory_timer = true;
             self.timers.insert(self.now + MEMORY_RETRY, Timer::Memory);
         }
@@ -724,6 +731,7 @@ impl Shard {
         if let Some((timer, _)) = connection.channel().timer {
             self.timers.cancel(timer);
         }
+        self.core.memory_line.forget(slot);
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(slot);
         self.share_memory();

@@ -201,6 +201,11 @@ impl<W> Tasks<W> {
         self.parked == 0
     }
 
+    /// How many tasks are parked.
+    pub(crate) fn len(&self) -> usize {
+        self.parked
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<W>>()

@@ -146,10 +146,16 @@ impl Connection<Nvme> {
             return self.tasks.park(task);
         };
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
-        if self.take_data_out(core, &mut task, length) {
+        let may_write = self.may_write(core, length);
+        if may_write
+            && core.memory_line.admits(task.address)
+            && self.take_data_out(core, &mut task, length)
+        {
             self.receive_data(task, wanted);
         } else {
-            core.starved.push_back(task.address);
+            // At its connection's limit it waits for others of these, and keeps nobody else waiting.
+            let has_claim = may_write && core.has_claim(length);
+            self.wait_for_memory(core, task.address, has_claim);
             self.tasks.park(task);
         }
     }

@@ -1,0 +1,6 @@
+//! Shards turn by turn, without sockets: what each connection gets of a turn, and when its answers leave.
+#![allow(missing_docs)] // The names of the tests say what they prove.
+
+mod fairness;
+mod memory;
+mod rig;
