@@ -165,8 +165,15 @@ impl Channel {
         self.switch_nodelay(switch);
     }
 
+    /// Everything that its turn gave has been sent, or is with the kernel.
+    pub(crate) fn end_turn(&mut self, core: &Core) {
+        self.release_held();
+        let sent = self.counts.sent_bytes;
+        self.policy.turn_ended(core.now, sent, core.alone);
+    }
+
     /// Sends a partial segment that waited for a turn which brought nothing.
-    pub(crate) fn release_held(&mut self) {
+    fn release_held(&mut self) {
         if self.policy.holds() && !self.is_listed && self.transmit.is_empty() {
             self.policy.sent(false);
             // With Nagle's algorithm, which may have been chosen meanwhile, acknowledgements release it.

@@ -382,10 +382,13 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// A response may be ready: sends it by itself, if that is the policy.
+    /// A response may be ready: sends it before the turn ends, if that is the policy.
     #[inline]
     pub(crate) fn respond(&mut self, core: &mut Core) {
-        if self.channel.policy.sends_each_response() && self.channel.may_send() {
+        if self.channel.transmit.pending_bytes() >= self.channel.policy.early_limit()
+            && self.channel.may_send()
+            && self.channel.policy.leaves_early()
+        {
             // A broken connection fails again when the turn ends, and is closed then.
             let _ = self.send(core);
         }
@@ -537,7 +540,7 @@ impl<P: Protocol> Driven for Connection<P> {
                 break;
             }
         }
-        self.channel.release_held();
+        self.channel.end_turn(core);
         self.channel.continue_closing(core.now_ms)
     }
 

@@ -139,6 +139,8 @@ pub(crate) struct Core {
     pub memory_line: MemoryLine,
     /// What part of a turn each connection gets.
     pub fairness: Fairness,
+    /// Whether no more than one connection had something to say in this turn.
+    pub alone: bool,
     /// What this shard has done.
     pub counters: Counters,
     /// When some operations got how far.
@@ -174,6 +176,7 @@ impl Core {
             released: Vec::new(),
             memory_line: MemoryLine::default(),
             fairness: Fairness::default(),
+            alone: true,
             counters: Counters::default(),
             now,
             transmit_share: budget::SHARE_MAX,

@@ -531,6 +531,7 @@ impl Shard {
     fn receive_listed(&mut self) {
         // Two lists take turns, so that none is allocated.
         std::mem::swap(&mut self.listed, &mut self.listing);
+        self.core.alone = self.listing.len() <= 1;
         for index in 0..self.listing.len() {
             let slot = self.listing[index];
             let Some(connection) = &mut self.slots[slot as usize].connection else {

@@ -247,7 +247,7 @@ fn conditions(wire: Wire) -> String {
 fn table(curves: &[Curve]) -> String {
     let mut text = "| size | peak IOPS, nodelay | nagle | adaptive-nagle | auto | nagle ahead of nodelay from QD | \
          CPU µs/op at QD 64, nodelay | nagle | adaptive-nagle | auto | auto / best of the others: least, at QD | median | \
-         below it, beyond the spread | worst spread |\n"
+         below it | worst spread |\n"
         .to_owned();
     text += &format!("|{}\n", "---|".repeat(14));
     for curve in curves {
