@@ -3,6 +3,9 @@
 //! A slot is free, or live from the command's reception to its response. The window and the limit of
 //! immediate commands bound the live tasks; memory is taken for as many as there have been at a time,
 //! so that an idle session costs little and a busy one allocates nothing.
+//!
+//! Most commands end before the next one arrives. So the task that came last is beside the index, and goes
+//! into it when another one comes.
 
 use super::command::{DataOutFailure, TaskId, TaskInfo};
 use crate::pdu::{CmdSn, DataSn, InitiatorTaskTag, Lun, R2tSn, TargetTransferTag};
@@ -148,6 +151,8 @@ pub(super) struct Tasks {
     free: Vec<TaskId>,
     capacity: u32,
     index: TagIndex,
+    /// The task that came last, as long as it lives and is not in the index; its tag, or the reserved one.
+    latest: Entry,
     immediate_live: usize,
     immediate_max: usize,
     /// A ring of the last write commands that ended with data owed.
@@ -167,6 +172,7 @@ impl Tasks {
             free: Vec::new(),
             capacity: ordered.saturating_add(immediate),
             index: TagIndex::new(),
+            latest: EMPTY,
             immediate_live: 0,
             immediate_max: immediate as usize,
             ended: [InitiatorTaskTag::RESERVED; ENDED_REMEMBERED],
@@ -181,6 +187,12 @@ impl Tasks {
     /// The live task with this tag.
     #[inline]
     pub(super) fn find(&self, tag: InitiatorTaskTag) -> Option<TaskId> {
+        if tag.is_reserved() {
+            return None;
+        }
+        if self.latest.tag == tag {
+            return Some(TaskId(self.latest.slot));
+        }
         self.index.find(tag)
     }
 
@@ -207,7 +219,10 @@ impl Tasks {
         task.immediate = immediate;
         task.live = true;
         task.data_sn = DataSn(0);
-        self.index.insert(tag, id);
+        if !self.latest.tag.is_reserved() {
+            self.index.insert(self.latest.tag, TaskId(self.latest.slot));
+        }
+        self.latest = Entry { tag, slot: id.0 };
         Ok(id)
     }
 
@@ -240,7 +255,11 @@ impl Tasks {
         if immediate {
             self.immediate_live -= 1;
         }
-        self.index.remove(tag);
+        if self.latest.tag == tag {
+            self.latest = EMPTY;
+        } else {
+            self.index.remove(tag);
+        }
         self.free.push(id);
         !immediate
     }
@@ -354,9 +373,6 @@ impl TagIndex {
 
     #[inline]
     fn find(&self, tag: InitiatorTaskTag) -> Option<TaskId> {
-        if tag.is_reserved() {
-            return None;
-        }
         self.position(tag).map(|at| TaskId(self.entries[at].slot))
     }
 

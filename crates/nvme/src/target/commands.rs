@@ -4,6 +4,9 @@
 //! A slot is free, or live from the capsule's reception to its completion. The entries of the queue bound
 //! the live commands; memory is taken for as many as there have been at a time, so that an idle queue
 //! costs little and a busy one allocates nothing.
+//!
+//! Most commands end before the next one arrives. So the command that came last is beside the index, and goes
+//! into it when another one comes.
 
 use super::command::CommandSlot;
 use crate::command::CommandId;
@@ -90,6 +93,8 @@ pub(super) struct Commands {
     /// The highest limit so far.
     capacity: u32,
     index: IdIndex,
+    /// The command that came last, as long as it lives and is not in the index.
+    latest: Entry,
     /// By transfer tag.
     r2ts: Vec<Option<OutstandingR2t>>,
     free_tags: Vec<TransferTag>,
@@ -104,6 +109,7 @@ impl Commands {
             limit,
             capacity: limit,
             index: IdIndex::new(),
+            latest: Entry::NONE,
             r2ts: Vec::new(),
             free_tags: Vec::new(),
         }
@@ -123,6 +129,9 @@ impl Commands {
     /// The live command of this identifier.
     #[inline]
     pub(super) fn find(&self, id: CommandId) -> Option<CommandSlot> {
+        if self.latest.id == id && !self.latest.is_free() {
+            return Some(CommandSlot(self.latest.slot));
+        }
         self.index.find(id)
     }
 
@@ -144,7 +153,14 @@ impl Commands {
                 slot
             }
         };
-        self.index.insert(command.id, slot);
+        if !self.latest.is_free() {
+            self.index
+                .insert(self.latest.id, CommandSlot(self.latest.slot));
+        }
+        self.latest = Entry {
+            id: command.id,
+            slot: slot.0,
+        };
         Some(slot)
     }
 
@@ -157,7 +173,11 @@ impl Commands {
         if command.r2ts > 0 {
             self.forget_r2ts(slot);
         }
-        self.index.remove(self.slots[slot.index()].id);
+        if self.latest.slot == slot.0 {
+            self.latest = Entry::NONE;
+        } else {
+            self.index.remove(self.slots[slot.index()].id);
+        }
         self.free.push(slot);
     }
 
@@ -374,6 +394,21 @@ mod tests {
         commands.remove(CommandSlot(1));
         assert_eq!(commands.insert(Command::new(CommandId(11))), None);
         assert_eq!(commands.capacity(), 3);
+    }
+
+    #[test]
+    fn live_commands_are_found_whichever_came_last() {
+        let mut commands = Commands::new(4);
+        let mut insert = |id| commands.insert(Command::new(CommandId(id))).unwrap();
+        let slots = [insert(0), insert(16), insert(1)];
+        let find = |commands: &Commands| [0, 16, 1].map(|id| commands.find(CommandId(id)));
+        assert_eq!(find(&commands), slots.map(Some));
+        commands.remove(slots[2]);
+        assert_eq!(find(&commands), [Some(slots[0]), Some(slots[1]), None]);
+        commands.remove(slots[0]);
+        assert_eq!(find(&commands), [None, Some(slots[1]), None]);
+        commands.remove(slots[1]);
+        assert_eq!(find(&commands), [None; 3]);
     }
 
     #[test]
