@@ -7,6 +7,9 @@
 //!   nor touches memory shared with other cores.
 //! - [`MemoryBudget`] bounds what all pools of a process hold together, in use or kept. A buffer
 //!   counts against it from allocation until it is freed, wherever that happens.
+//! - [`Reservation`] is memory promised for data that are still to come. Whoever waits for many pieces
+//!   and gets one after the other takes the buffer of each only when it comes: that is the one given
+//!   back last, which is still in the core's cache.
 //!
 //! The contents of a recycled buffer are stale: never send what was not written.
 
@@ -46,6 +49,14 @@ impl Buffer {
             block: Block::zeroed(rounded_capacity(len)),
             len,
             charge: None,
+        }
+    }
+
+    fn charged(len: usize, charge: Charge) -> Self {
+        Self {
+            block: Block::zeroed(charge.bytes),
+            len,
+            charge: Some(charge),
         }
     }
 
@@ -172,6 +183,36 @@ impl Drop for Charge {
     }
 }
 
+/// A buffer that is promised. It counts against the budget; dropped, it no longer does.
+#[must_use]
+pub struct Reservation {
+    len: usize,
+    charge: Charge,
+}
+
+impl Reservation {
+    /// Length of the buffer that is promised.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.len
+    }
+
+    /// Capacity of the buffer that is promised.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.charge.bytes
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
+
 /// One reactor's stock of buffers. See the module documentation.
 #[derive(Debug)]
 pub struct BufferPool {
@@ -209,22 +250,44 @@ impl BufferPool {
     }
 
     fn take_for(&mut self, len: usize, urgency: Urgency) -> Option<Buffer> {
-        let class = class_for(len);
-        if let Some(mut buffer) = class.and_then(|class| self.kept[class].pop()) {
-            self.kept_bytes -= buffer.capacity();
-            buffer.set_len(len);
+        if let Some(buffer) = self.take_kept(len) {
             return Some(buffer);
         }
-        let capacity = class.map_or_else(|| rounded_capacity(len), class_capacity);
-        let charge = self.budget.charge(capacity, urgency).or_else(|| {
+        let charge = self.charge(len, urgency)?;
+        Some(Buffer::charged(len, charge))
+    }
+
+    /// Promises a buffer of `len` bytes, or `None` when the budget has no room for it beside what is kept:
+    /// [`Self::take`] may still find one there.
+    pub fn reserve(&self, len: usize) -> Option<Reservation> {
+        let charge = self.budget.charge(capacity_for(len), Urgency::CanWait)?;
+        Some(Reservation { len, charge })
+    }
+
+    /// The buffer that was promised. Its contents are stale.
+    pub fn take_reserved(&mut self, reservation: Reservation) -> Buffer {
+        let Reservation { len, charge } = reservation;
+        match self.take_kept(len) {
+            Some(buffer) => buffer,
+            None => Buffer::charged(len, charge),
+        }
+    }
+
+    #[inline]
+    fn take_kept(&mut self, len: usize) -> Option<Buffer> {
+        let mut buffer = self.kept[class_for(len)?].pop()?;
+        self.kept_bytes -= buffer.capacity();
+        buffer.set_len(len);
+        Some(buffer)
+    }
+
+    /// Takes what a buffer of `len` bytes needs from the budget.
+    fn charge(&mut self, len: usize, urgency: Urgency) -> Option<Charge> {
+        let capacity = capacity_for(len);
+        self.budget.charge(capacity, urgency).or_else(|| {
             // What is kept in other classes may be what is missing.
             self.release_kept();
             self.budget.charge(capacity, urgency)
-        })?;
-        Some(Buffer {
-            block: Block::zeroed(capacity),
-            len,
-            charge: Some(charge),
         })
     }
 
@@ -277,6 +340,11 @@ fn class_for(len: usize) -> Option<usize> {
 
 fn class_capacity(class: usize) -> usize {
     CLASS_MIN << class
+}
+
+/// Capacity of a pool's buffer for `len` bytes.
+fn capacity_for(len: usize) -> usize {
+    class_for(len).map_or_else(|| rounded_capacity(len), class_capacity)
 }
 
 #[cfg(test)]
@@ -372,6 +440,48 @@ mod tests {
     }
 
     #[test]
+    fn a_promise_is_kept_when_the_budget_is_used_up() {
+        let mut pool = pool(16384, 0);
+        let promised = pool.reserve(5000).unwrap();
+        assert_eq!(promised.capacity(), 8192);
+        let _other = pool.take(8192).unwrap();
+        assert!(pool.take(1).is_none() && pool.reserve(1).is_none());
+        let buffer = pool.take_reserved(promised);
+        assert_eq!((buffer.len(), buffer.capacity()), (5000, 8192));
+        assert_eq!(pool.budget().used_bytes(), 16384);
+        drop(buffer);
+        drop(pool.reserve(1));
+        assert_eq!(pool.budget().used_bytes(), 8192);
+    }
+
+    #[test]
+    fn what_is_kept_is_neither_promised_nor_freed_for_a_promise() {
+        let mut pool = pool(2 * MIB, 2 * MIB);
+        let buffers: Vec<_> = (0..2).map(|_| pool.take(MIB).unwrap()).collect();
+        buffers.into_iter().for_each(|buffer| pool.put(buffer));
+        assert!(pool.reserve(MIB).is_none());
+        assert_eq!(pool.kept_bytes(), 2 * MIB);
+        let _taken = pool.take(MIB).unwrap();
+        assert_eq!(pool.kept_bytes(), MIB);
+    }
+
+    #[test]
+    fn one_buffer_serves_many_promises_that_are_called_in_one_after_the_other() {
+        let mut pool = pool(4 * MIB, 4 * MIB);
+        let promised: Vec<_> = (0..3).map(|_| pool.reserve(MIB).unwrap()).collect();
+        assert_eq!(pool.budget().used_bytes(), 3 * MIB);
+        let mut addresses = Vec::new();
+        for promise in promised {
+            let buffer = pool.take_reserved(promise);
+            addresses.push(buffer.as_ptr());
+            pool.put(buffer);
+        }
+        assert!(addresses.iter().all(|address| *address == addresses[0]));
+        assert_eq!(pool.budget().used_bytes(), MIB);
+        assert_eq!(pool.kept_bytes(), MIB);
+    }
+
+    #[test]
     fn pools_share_one_budget() {
         let budget = MemoryBudget::new(8192);
         let mut pools = [(); 2].map(|()| BufferPool::new(budget.clone(), 8192));
@@ -406,24 +516,29 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-        /// Whatever is taken and put, the budget is kept to and ends at zero.
+        /// Whatever is promised, taken and put, the budget is kept to and ends at zero.
         #[test]
-        fn budget_is_exact(steps in proptest::collection::vec((0..200_000_usize, 0..3_u8), 1..60)) {
+        fn budget_is_exact(steps in proptest::collection::vec((0..200_000_usize, 0..6_u8), 1..60)) {
             let budget = MemoryBudget::new(400_000);
             let mut pool = BufferPool::new(budget.clone(), 100_000);
             let mut taken: Vec<Buffer> = Vec::new();
+            let mut promised: Vec<Reservation> = Vec::new();
             for (len, action) in steps {
                 match action {
                     0 => taken.extend(pool.take(len)),
                     1 => { taken.pop().into_iter().for_each(|buffer| pool.put(buffer)); }
+                    2 => promised.extend(pool.reserve(len)),
+                    3 => taken.extend(promised.pop().map(|promise| pool.take_reserved(promise))),
+                    4 => { promised.pop(); }
                     _ => { taken.pop(); }
                 }
                 let held: usize = taken.iter().map(Buffer::capacity).sum();
+                let held = held + promised.iter().map(Reservation::capacity).sum::<usize>();
                 proptest::prop_assert_eq!(budget.used_bytes(), held + pool.kept_bytes());
                 proptest::prop_assert!(budget.used_bytes() <= 400_000);
                 proptest::prop_assert!(pool.kept_bytes() <= 100_000);
             }
-            drop((taken, pool));
+            drop((taken, promised, pool));
             proptest::prop_assert_eq!(budget.used_bytes(), 0);
         }
     }

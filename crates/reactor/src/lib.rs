@@ -50,7 +50,7 @@ mod helper;
 mod mapping;
 
 pub use blocking::BlockingPool;
-pub use buffer::{Buffer, BufferPool, MemoryBudget};
+pub use buffer::{Buffer, BufferPool, MemoryBudget, Reservation};
 pub use engine::{
     Engine, EngineChoice, EngineConfig, EngineCounters, EngineError, EngineKind, Event,
     IoUringRefusal, Readiness, SocketToken,

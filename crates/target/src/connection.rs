@@ -23,13 +23,12 @@ use crate::message::{Note, TaskAddress};
 use crate::observe::{ConnectionStatistics, ProtocolKind};
 use crate::request::{InFlight, Orphan, Owner};
 use crate::task::{Task, TaskState, Tasks};
+use crate::write_data;
 
 /// While so much waits to be sent, no more reads are started.
 const BACKED_UP_BYTES: usize = 1 << 20;
 /// While a connection reads this part of all memory, it starts no more reads.
 const READING_PART: usize = 16;
-/// One connection holds at most this part of all memory for write data, beyond its first command.
-const WRITING_PART: usize = 2;
 /// Payload from this length on is received straight into the buffer it belongs to.
 const DIRECT_RECEIVE_BYTES: u32 = 4096;
 /// While the peer sends pieces from this length on that it was asked for, little is received behind the
@@ -138,7 +137,7 @@ pub(crate) struct Connection<P: Protocol> {
     pub deferred: VecDeque<TaskAddress>,
     /// Bytes of memory that tasks read into, or wait for.
     pub reading: usize,
-    /// Bytes of memory that tasks hold for write data.
+    /// Bytes of memory that tasks hold for write data, or have been promised.
     pub writing: usize,
     /// Large pieces of write data come, and are received to where they belong, for so many receives yet.
     placing: u8,
@@ -220,32 +219,6 @@ impl<P: Protocol> Connection<P> {
             && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
     }
 
-    /// Whether so many bytes of write data may come. A connection that announces much and sends none
-    /// of it must not hold all the memory there is.
-    pub(crate) fn may_write(&self, core: &Core, wanted: usize) -> bool {
-        let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
-        // Buffers come in powers of two.
-        self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART
-    }
-
-    /// Takes memory for the write data of a task. `false`: there is none now.
-    pub(crate) fn take_data_out(
-        &mut self,
-        core: &mut Core,
-        task: &mut Task<P::Work>,
-        wanted: usize,
-    ) -> bool {
-        if self.may_write(core, wanted) {
-            task.data_out = core.pool.take(wanted);
-        }
-        let Some(buffer) = &task.data_out else {
-            return false;
-        };
-        task.writing = buffer.capacity();
-        self.writing += task.writing;
-        true
-    }
-
     /// Keeps a task until there is room for its answer.
     pub(crate) fn defer(&mut self, mut task: Task<P::Work>) {
         task.state = TaskState::Deferred;
@@ -272,7 +245,11 @@ impl<P: Protocol> Connection<P> {
         } else {
             receive_buffer.len()
         };
-        let place = direct.and_then(|wanted| place_of(&mut self.tasks, wanted));
+        let place = direct.and_then(|wanted| {
+            let task = self.tasks.get_mut(wanted.slot)?;
+            let (start, length) = (wanted.buffer_offset as usize, wanted.length as usize);
+            write_data::place(task, core, start, length)
+        });
         let (received, placed_max) = match place {
             Some(place) => {
                 let room = core.fairness.receive_room(place.len() + behind);
@@ -339,36 +316,6 @@ impl<P: Protocol> Connection<P> {
         let bytes = task.data_out.as_deref().unwrap_or_default();
         self.protocol
             .payload_received(&bytes[start..start + placed], now_ms);
-    }
-
-    /// Puts write data where it belongs.
-    pub(crate) fn place(&mut self, core: &mut Core, slot: u32, buffer_offset: u32, bytes: &[u8]) {
-        if !self.is_receiving(slot) {
-            // Nobody wants it: the command runs without, or waits for its turn to be refused.
-            return;
-        }
-        let place = self
-            .tasks
-            .get_mut(slot)
-            .and_then(|task| task.data_out.as_deref_mut())
-            .and_then(|buffer| {
-                buffer
-                    .get_mut(buffer_offset as usize..)?
-                    .get_mut(..bytes.len())
-            });
-        match place {
-            Some(place) => {
-                core.counters.copied_data_out_bytes += bytes.len() as u64;
-                place.copy_from_slice(bytes);
-            }
-            None => debug_assert!(false, "the machine delivers what was asked for only"),
-        }
-    }
-
-    /// Whether a task waits for its write data.
-    pub(crate) fn is_receiving(&mut self, slot: u32) -> bool {
-        let task = self.tasks.get_mut(slot);
-        task.is_some_and(|task| matches!(task.state, TaskState::Receiving))
     }
 
     fn send(&mut self, core: &mut Core) -> Fate {
@@ -590,16 +537,4 @@ impl<P: Protocol> Driven for Connection<P> {
         P::tear_down(self, core);
         self.channel.tear_down(core);
     }
-}
-
-/// The memory that the next payload bytes belong in.
-fn place_of<W>(tasks: &mut Tasks<W>, wanted: PayloadWanted) -> Option<&mut [u8]> {
-    let start = wanted.buffer_offset as usize;
-    let task = tasks.get_mut(wanted.slot)?;
-    if !matches!(task.state, TaskState::Receiving) {
-        // What is left of its data is not wanted.
-        return None;
-    }
-    let buffer = task.data_out.as_deref_mut()?;
-    buffer.get_mut(start..start + wanted.length as usize)
 }

@@ -40,6 +40,7 @@ mod statistics;
 pub mod stepped;
 mod task;
 mod transmit_policy;
+mod write_data;
 
 pub use observe::Statistics;
 pub use server::{Resized, Server, StartError, Stopper};

@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::message::{ConnectionAddress, TaskAddress};
 use crate::observe::stages::Followed;
 use crate::request::BufferHome;
+use crate::write_data::Promised;
 
 /// What a parked task waits for.
 #[derive(Debug)]
@@ -81,13 +82,15 @@ pub(crate) struct Task<W> {
     pub sleeps: bool,
     /// Memory for the write data; its length is what is wanted.
     pub data_out: Option<Buffer>,
+    /// Memory for the write data that is taken when they come.
+    pub promised: Option<Promised>,
     pub scratch: Option<Buffer>,
     /// Parameter data of commands other than reads.
     pub parameter_data: Vec<u8>,
     pub data_in: DataIn,
     /// Its part of what its connection reads at this time.
     pub reading: usize,
-    /// Its part of what its connection holds for write data.
+    /// Its part of what its connection holds for write data, or has been promised.
     pub writing: usize,
     /// Whether it is noted when it gets how far.
     pub followed: Followed,
@@ -105,6 +108,7 @@ impl<W> Task<W> {
             exclusive: false,
             sleeps: false,
             data_out: None,
+            promised: None,
             scratch: None,
             parameter_data: Vec::new(),
             data_in: DataIn::None,
@@ -117,6 +121,7 @@ impl<W> Task<W> {
     /// Gives back all its memory.
     #[inline]
     pub(crate) fn give_back_memory(&mut self, core: &mut Core) {
+        self.promised = None;
         core.recycle(self.data_out.take());
         core.recycle(self.scratch.take());
         match std::mem::replace(&mut self.data_in, DataIn::None) {

@@ -140,7 +140,7 @@ impl Connection<Nvme> {
         self.receive_data(task, wanted);
     }
 
-    /// Takes memory for data that the host keeps until it is asked for them, or waits for memory.
+    /// Has memory for data that the host keeps until it is asked for them, or waits for memory.
     pub(super) fn solicit(&mut self, core: &mut Core, mut task: Task) {
         let TaskState::Memory { wanted } = task.state else {
             return self.tasks.park(task);
@@ -149,7 +149,7 @@ impl Connection<Nvme> {
         let may_write = self.may_write(core, length);
         if may_write
             && core.memory_line.admits(task.address)
-            && self.take_data_out(core, &mut task, length)
+            && self.take_data_out(core, &mut task, length, 0)
         {
             self.receive_data(task, wanted);
         } else {

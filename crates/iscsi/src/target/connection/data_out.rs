@@ -67,6 +67,15 @@ impl Connection {
         self.advance_data_out(task, transmit);
     }
 
+    /// Bytes of a write command's data that come without being asked for, at most.
+    ///
+    /// # Panics
+    /// When the task is not live.
+    #[must_use]
+    pub fn unsolicited_data_out(&self, task: TaskId) -> u32 {
+        self.tasks.get(task).data_out.unsolicited_end
+    }
+
     /// While write data is being received: where its next bytes belong. The driver may receive
     /// straight into that place and call [`Self::payload_received`] instead of [`Self::next`].
     #[inline]

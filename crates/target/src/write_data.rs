@@ -1,0 +1,167 @@
+//! Memory for write data: promised when a command arrives, taken when its data come.
+//!
+//! A peer is asked for the data of all its commands at once, so that whatever the bandwidth and the delay of
+//! its network, it always has something to send. It sends the data of one command after the other. If
+//! each command had its memory from the start, 128 writes of 1 MiB would go round in 128 MiB, and
+//! every byte would come from and go to main memory twice. So a command is only promised its memory; it
+//! takes the buffer with its first byte, and that is the one given back last, still in the cache.
+//!
+//! ```text
+//!  promised ──┬── early data, many wait ──► a buffer for those ──┐ copied
+//!             │                                                  ▼
+//!             └── any other data ──────────────────────► the whole buffer
+//! ```
+//!
+//! iSCSI initiators send the first part of each command unasked (FirstBurstLength). With many commands
+//! waiting it lies in a buffer of its own until the rest comes, for the same reason.
+//!
+//! What is promised counts as used, by the budget of all memory and by the part of a connection, and can be
+//! taken whatever others hold: data that were asked for always find their place.
+
+use longshore_reactor::Reservation;
+
+use crate::connection::{Connection, Protocol};
+use crate::core::Core;
+use crate::task::{Task, TaskState};
+
+/// One connection holds at most this part of all memory for write data, beyond its first command.
+const WRITING_PART: usize = 2;
+/// Less is taken at once: whole queues of it stay in the cache.
+const PROMISED_BYTES_MIN: usize = 32 << 10;
+/// While a connection's commands have no more than this for write data, early data go to where they belong.
+const APART_BYTES: usize = 2 << 20;
+
+/// Memory that a task takes when its write data come.
+#[derive(Debug)]
+pub(crate) struct Promised {
+    whole: Reservation,
+    /// For what comes unasked, while it lies apart.
+    early: Option<Reservation>,
+}
+
+impl<P: Protocol> Connection<P> {
+    /// Has memory ready for the write data of a task, `early` bytes of which come without being asked for.
+    /// `false`: there is none now.
+    pub(crate) fn take_data_out(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        wanted: usize,
+        early: usize,
+    ) -> bool {
+        if !self.may_write(core, wanted) {
+            return false;
+        }
+        let promised = if wanted < PROMISED_BYTES_MIN {
+            None
+        } else {
+            core.pool.reserve(wanted)
+        };
+        if let Some(whole) = promised {
+            self.account(task, whole.capacity());
+            let apart = 0 < early && early <= wanted / 2 && self.writing > APART_BYTES;
+            let early = if apart && self.may_write(core, early) {
+                core.pool.reserve(early)
+            } else {
+                None
+            };
+            if let Some(early) = &early {
+                self.account(task, early.capacity());
+            }
+            task.promised = Some(Promised { whole, early });
+            return true;
+        }
+        // Also when all memory is promised, kept or in use: a buffer that is kept serves as it is.
+        task.data_out = core.pool.take(wanted);
+        let Some(buffer) = &task.data_out else {
+            return false;
+        };
+        let capacity = buffer.capacity();
+        self.account(task, capacity);
+        true
+    }
+
+    /// A task has so many more bytes for write data, until it ends.
+    fn account(&mut self, task: &mut Task<P::Work>, capacity: usize) {
+        task.writing += capacity;
+        self.writing += capacity;
+    }
+
+    /// Whether so many bytes of write data may come. A connection that announces much and sends none
+    /// of it must not hold all the memory there is.
+    pub(crate) fn may_write(&self, core: &Core, wanted: usize) -> bool {
+        let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
+        // Buffers come in powers of two.
+        self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART
+    }
+
+    /// Puts write data where it belongs.
+    pub(crate) fn place(&mut self, core: &mut Core, slot: u32, buffer_offset: u32, bytes: &[u8]) {
+        if !self.is_receiving(slot) {
+            // Nobody wants it: the command runs without, or waits for its turn to be refused.
+            return;
+        }
+        let start = buffer_offset as usize;
+        let task = self.tasks.get_mut(slot);
+        match task.and_then(|task| place(task, core, start, bytes.len())) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                core.counters.copied_data_out_bytes += bytes.len() as u64;
+            }
+            None => debug_assert!(false, "the machine delivers what was asked for only"),
+        }
+    }
+
+    /// Whether a task waits for its write data.
+    pub(crate) fn is_receiving(&mut self, slot: u32) -> bool {
+        let task = self.tasks.get_mut(slot);
+        task.is_some_and(|task| matches!(task.state, TaskState::Receiving))
+    }
+}
+
+/// The memory that `length` bytes of a task's write data belong in, from `start` on.
+#[inline]
+pub(crate) fn place<'t, W>(
+    task: &'t mut Task<W>,
+    core: &mut Core,
+    start: usize,
+    length: usize,
+) -> Option<&'t mut [u8]> {
+    if !matches!(task.state, TaskState::Receiving) {
+        // What is left of its data is not wanted.
+        return None;
+    }
+    let end = start.checked_add(length)?;
+    if task.promised.is_some() {
+        call_in(task, core, end);
+    }
+    task.data_out.as_deref_mut()?.get_mut(start..end)
+}
+
+/// Takes memory that was promised, now that data up to `end` come.
+fn call_in<W>(task: &mut Task<W>, core: &mut Core, end: usize) {
+    if task
+        .data_out
+        .as_ref()
+        .is_some_and(|early| end <= early.len())
+    {
+        return;
+    }
+    let Some(Promised { whole, early }) = task.promised.take() else {
+        return;
+    };
+    if let Some(early) = early
+        && end <= early.length()
+    {
+        task.data_out = Some(core.pool.take_reserved(early));
+        task.promised = Some(Promised { whole, early: None });
+        return;
+    }
+    let mut whole = core.pool.take_reserved(whole);
+    if let Some(early) = task.data_out.take() {
+        core.counters.copied_data_out_bytes += early.len() as u64;
+        whole[..early.len()].copy_from_slice(&early);
+        core.pool.put(early);
+    }
+    task.data_out = Some(whole);
+}
