@@ -110,12 +110,13 @@ pub(crate) struct Shard {
     listed: Vec<u32>,
     /// Those whose turn it is.
     listing: Vec<u32>,
-    /// Connections with something to send, or that ended.
-    dirty: Vec<u32>,
+    /// Connections with something to send, or that ended. Who comes first is answered first: peers that wait for
+    /// answers before they ask for more have equal shares only then.
+    dirty: VecDeque<u32>,
     /// Connections that are idle unless something has come for them by the next turn.
     quiet: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
-    unfinished: Vec<u32>,
+    unfinished: VecDeque<u32>,
     started: Instant,
     /// Time of this turn.
     now: Instant,
@@ -151,9 +152,9 @@ impl Shard {
             pending: VecDeque::new(),
             listed: Vec::new(),
             listing: Vec::new(),
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
             quiet: Vec::new(),
-            unfinished: Vec::new(),
+            unfinished: VecDeque::new(),
             started: now,
             now,
             phase: Phase::Serving,
@@ -234,7 +235,7 @@ impl Shard {
         self.run_timers();
         self.receive_listed();
         self.serve_memory_line();
-        while let Some(slot) = self.unfinished.pop() {
+        while let Some(slot) = self.unfinished.pop_front() {
             self.mark_dirty(slot);
         }
         self.flush_dirty();
@@ -336,7 +337,7 @@ impl Shard {
         let channel = connection.channel_mut();
         if !channel.is_dirty {
             channel.is_dirty = true;
-            self.dirty.push(slot);
+            self.dirty.push_back(slot);
         }
     }
 
@@ -553,7 +554,7 @@ impl Shard {
 
     fn flush_dirty(&mut self) {
         // Sending may mark others, whose tasks were woken, for this same turn.
-        while let Some(slot) = self.dirty.pop() {
+        while let Some(slot) = self.dirty.pop_front() {
             let Some(connection) = &mut self.slots[slot as usize].connection else {
                 continue;
             };
@@ -562,7 +563,7 @@ impl Shard {
             match connection.flush(&mut self.core) {
                 Fate::Open => {
                     if !self.core.fairness.may_send() {
-                        self.unfinished.push(slot);
+                        self.unfinished.push_back(slot);
                     }
                     self.arm(slot);
                     self.list(slot);
