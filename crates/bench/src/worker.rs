@@ -120,6 +120,8 @@ pub struct Worker<Q> {
     shared: Arc<Shared>,
     settings: Settings,
     queues: Vec<Q>,
+    /// The queue that sends first, the next time.
+    first_to_send: usize,
     streams: Vec<Stream>,
     slots: Vec<Slot>,
     /// Streams that may have something to do.
@@ -151,6 +153,7 @@ impl<Q: LoadQueue> Worker<Q> {
             number,
             shared,
             queues,
+            first_to_send: 0,
             slots: Vec::new(),
             active: (0..streams.len()).collect(),
             streams,
@@ -394,11 +397,17 @@ impl<Q: LoadQueue> Worker<Q> {
         }
     }
 
+    /// Each time another queue is the first: a server that serves who comes first would else favour the first.
     fn send(&mut self) -> Result<(), Lost> {
-        for queue in &mut self.queues {
+        let (later, earlier) = self.queues.split_at_mut(self.first_to_send);
+        for queue in earlier.iter_mut().chain(later) {
             if queue.has_unsent() {
                 queue.send()?;
             }
+        }
+        self.first_to_send += 1;
+        if self.first_to_send >= self.queues.len() {
+            self.first_to_send = 0;
         }
         Ok(())
     }
