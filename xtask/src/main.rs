@@ -43,7 +43,7 @@ usage: cargo xtask <command> [options]
                 [--quick] [--update] [--engine E] [--only POINT] [--rounds N] [--seconds S];
                 beside an earlier server: --before PROGRAM [--label TEXT]
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT]
-  figures       fujita, queue-maps, clients or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
+  figures       fujita, queue-maps, fairness, clients or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
                 [--fio PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]
 ";
 

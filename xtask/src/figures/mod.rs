@@ -6,6 +6,7 @@
 
 mod adaptive_nagle;
 mod clients;
+mod fairness;
 mod fujita;
 mod load;
 mod network;
@@ -63,10 +64,13 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let figure: fn(&Plan) -> Result<usize> = match name.as_deref() {
         Some("fujita") => fujita::run,
         Some("queue-maps") => queue_maps::run,
+        Some("fairness") => fairness::run,
         Some("clients") => clients::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
-        Some(other) => bail!("no figure {other:?}: fujita, queue-maps, clients or adaptive-nagle"),
-        None => bail!("which figure? fujita, queue-maps, clients or adaptive-nagle"),
+        Some(other) => {
+            bail!("no figure {other:?}: fujita, queue-maps, fairness, clients or adaptive-nagle")
+        }
+        None => bail!("which figure? fujita, queue-maps, fairness, clients or adaptive-nagle"),
     };
     let program = workspace::server_program()?;
     let passed = figure(&Plan { program, ..plan })?;
