@@ -174,12 +174,13 @@ impl Channel {
 
     /// Sends a partial segment that waited for a turn which brought nothing.
     fn release_held(&mut self) {
-        if self.policy.holds() && !self.is_listed && self.transmit.is_empty() {
-            self.policy.sent(false);
-            // With Nagle's algorithm, which may have been chosen meanwhile, acknowledgements release it.
-            if self.policy.nodelay() {
-                self.switch_nodelay(Switch::NoDelay);
-            }
+        // With Nagle's algorithm, which may have been chosen meanwhile, acknowledgements release it.
+        if self.policy.holds()
+            && self.transmit.is_empty()
+            && self.policy.stops_holding(self.is_listed)
+            && self.policy.nodelay()
+        {
+            self.switch_nodelay(Switch::NoDelay);
         }
     }
 

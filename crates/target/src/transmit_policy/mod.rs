@@ -105,6 +105,8 @@ pub(crate) struct PolicyState {
     sent: bool,
     /// A partial segment waits for the connection's next turn.
     held: bool,
+    /// It has waited for one.
+    waited: bool,
 }
 
 impl PolicyState {
@@ -117,6 +119,7 @@ impl PolicyState {
             counts: Counts::default(),
             sent: false,
             held: false,
+            waited: false,
         }
     }
 
@@ -198,6 +201,17 @@ impl PolicyState {
     pub(crate) fn sent(&mut self, held: bool) {
         self.sent = true;
         self.held = held;
+        self.waited = false;
+    }
+
+    /// A turn of the connection is over. Returns whether a partial segment that was held back has to leave: there is
+    /// not `another` turn at once, or this was the one it waited for, which brought nothing to send.
+    #[inline]
+    pub(crate) fn stops_holding(&mut self, another: bool) -> bool {
+        let leaves = self.held && (self.waited || !another);
+        self.waited = self.held;
+        self.held &= !leaves;
+        leaves
     }
 
     /// Whether a partial segment was to wait for what comes next, and it must leave if nothing comes.

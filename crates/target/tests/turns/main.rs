@@ -4,3 +4,4 @@
 mod fairness;
 mod memory;
 mod rig;
+mod transmit;
