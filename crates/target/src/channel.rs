@@ -7,6 +7,7 @@ use longshore_reactor::{Buffer, PagePipe, TimerId};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
+use crate::budget::{READ_ROOM, SHARE_MIN};
 use crate::copies::zero_copy::{self, Remains, ZeroCopy};
 use crate::core::Core;
 use crate::message::ConnectionAddress;
@@ -68,6 +69,8 @@ pub(crate) struct Channel {
     pub portal: usize,
     /// What it has done.
     pub counts: ConnectionCounts,
+    /// Memory of the transmit queue that the shard knows of.
+    noted_memory: usize,
     /// Responses whose sending is to be noted.
     unsent: Unsent,
     readable: bool,
@@ -110,6 +113,7 @@ impl Channel {
             reached,
             portal,
             counts: ConnectionCounts::default(),
+            noted_memory: 0,
             unsent: Unsent::default(),
             readable: true,
             hang_up: false,
@@ -269,6 +273,31 @@ impl Channel {
                 Fate::Open
             }
             _ => Fate::Over,
+        }
+    }
+
+    /// Whether the transmit queue has room for a read.
+    #[inline]
+    pub(crate) fn has_room_for_read(&mut self, core: &mut Core) -> bool {
+        let wanted = self.transmit.arena_used() + READ_ROOM;
+        // The least share is there for each, whether it has been used or not.
+        wanted <= self.transmit.arena_kept()
+            && (wanted <= SHARE_MIN.max(self.transmit.memory()) || self.may_grow(core, wanted))
+    }
+
+    #[cold]
+    fn may_grow(&mut self, core: &mut Core, wanted: usize) -> bool {
+        self.note_memory(core);
+        core.transmit_part.may_grow(wanted, self.transmit.memory())
+    }
+
+    /// Has the shard count what the transmit queue holds.
+    #[inline]
+    pub(crate) fn note_memory(&mut self, core: &mut Core) {
+        let memory = self.transmit.memory();
+        if memory != self.noted_memory {
+            core.transmit_part.note(self.noted_memory, memory);
+            self.noted_memory = memory;
         }
     }
 
@@ -522,6 +551,8 @@ impl Channel {
     pub(crate) fn tear_down(&mut self, core: &mut Core) {
         core.stages.forget(&mut self.unsent);
         self.transmit.release_all(&mut Vec::new());
+        core.transmit_part.note(self.noted_memory, 0);
+        self.noted_memory = 0;
         self.settle(core);
         let mut pinned = Vec::new();
         for (number, held) in std::mem::take(&mut self.sending) {

@@ -15,7 +15,7 @@ use longshore_volume::{Outcome, VolumeError};
 use longshore_wire::transmit::Transmit;
 
 use crate::abort::AbortOrder;
-use crate::budget::READ_ROOM;
+use crate::budget::SHARE_MIN;
 use crate::channel::{Channel, Fate, Received, Sent};
 use crate::core::Core;
 use crate::life::Life;
@@ -205,17 +205,16 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// So much waits to be sent, or is being read, that further reads had better wait.
-    pub(crate) fn is_backed_up(&self, core: &Core) -> bool {
+    pub(crate) fn is_backed_up(&mut self, core: &mut Core) -> bool {
         !self.deferred.is_empty() || !self.has_room(core)
     }
 
     /// Whether a read may start. Connections that take nothing of what they ask for must not hold
     /// all the memory there is.
-    fn has_room(&self, core: &Core) -> bool {
+    fn has_room(&mut self, core: &mut Core) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
-        let transmit = &self.channel.transmit;
-        transmit.pending_bytes() < BACKED_UP_BYTES
-            && transmit.arena_used() + READ_ROOM <= transmit.arena_kept()
+        self.channel.transmit.pending_bytes() < BACKED_UP_BYTES
+            && self.channel.has_room_for_read(core)
             && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
     }
 
@@ -230,7 +229,12 @@ impl<P: Protocol> Connection<P> {
         if self.channel.discards() {
             return self.channel.discard(&mut core.receive_buffer);
         }
-        self.channel.transmit.keep(core.transmit_share);
+        let is_short = core.transmit_part.is_short();
+        self.channel.transmit.keep(if is_short {
+            SHARE_MIN
+        } else {
+            core.transmit_share
+        });
         let mut receive_buffer = std::mem::take(&mut core.receive_buffer);
         let direct = self
             .protocol
@@ -242,6 +246,9 @@ impl<P: Protocol> Connection<P> {
         let behind = if self.placing > 0 {
             self.placing -= 1;
             BEHIND_PLACED_BYTES
+        } else if is_short {
+            // Every byte of it may ask for one: a ping is answered however much waits.
+            SHARE_MIN
         } else {
             receive_buffer.len()
         };
@@ -299,6 +306,7 @@ impl<P: Protocol> Connection<P> {
             Received::Failed => Fate::Over,
         };
         core.receive_buffer = receive_buffer;
+        self.channel.note_memory(core);
         fate
     }
 
@@ -487,6 +495,7 @@ impl<P: Protocol> Driven for Connection<P> {
                 break;
             }
         }
+        self.channel.note_memory(core);
         self.channel.end_turn(core);
         self.channel.continue_closing(core.now_ms)
     }

@@ -13,7 +13,7 @@ use longshore_volume::{
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
-use crate::budget;
+use crate::budget::{self, Part};
 use crate::config::{Copies, Limits, ReactorConfig, TransmitConfig};
 use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
@@ -151,6 +151,8 @@ pub(crate) struct Core {
     pub transmit: TransmitConfig,
     /// What one connection may have of the memory for transmit queues.
     pub transmit_share: usize,
+    /// What there is of it, and what transmit queues hold.
+    pub transmit_part: Part,
 }
 
 impl Core {
@@ -164,6 +166,7 @@ impl Core {
         Self {
             shard,
             transmit: shared.transmit,
+            transmit_part: Part::new(shared.limits.memory, shared.posts.len()),
             stages: Stages::new(shared.sample, now),
             shared,
             platform,

@@ -292,6 +292,7 @@ impl Transmit {
 
     /// Bytes of memory for what is queued, whether in use or not.
     #[must_use]
+    #[inline]
     pub fn memory(&self) -> usize {
         self.arena.capacity()
     }

@@ -244,8 +244,7 @@ pub struct MemoryStatistics {
     pub used_bytes: usize,
     /// What is kept for the next use.
     pub kept_bytes: usize,
-    /// What transmit queues may take, beyond the budget of payload; where there are so many connections
-    /// that each gets the least, 32 KiB a connection.
+    /// What transmit queues may take, beyond the budget of payload and the least for each connection.
     pub transmit_budget_bytes: usize,
     /// What transmit queues take.
     pub transmit_bytes: usize,
