@@ -679,6 +679,10 @@ impl Shard {
             Progress::Pending => {}
             Progress::Done(result) => {
                 self.core.counters.storage_completed += 1;
+                if in_flight.request.progress.bounced {
+                    let bytes = in_flight.request.payload_length();
+                    self.core.counters.bounced_bytes += bytes;
+                }
                 self.request_done(number, result);
             }
         }

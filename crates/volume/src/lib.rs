@@ -225,6 +225,8 @@ pub struct RequestProgress {
     pub done_bytes: u64,
     /// Which of the backend's file descriptions the request has to itself, plus one; 0 for none.
     pub lane: u8,
+    /// Its payload did not lie where O_DIRECT wants it, and was copied to where it does, or back.
+    pub bounced: bool,
 }
 
 /// Where a request stands after `start` or `resume`.

@@ -422,6 +422,7 @@ impl Medium {
         let done = request.progress.done_bytes;
         let (start, end) = (request.start + in_memory(done), request.end);
         let kind = if self.is_bounced(request) {
+            request.progress.bounced = true;
             let buffer = Buffer::allocate(end - start);
             FileOperationKind::Read {
                 offset: offset.0 + done,
@@ -488,6 +489,7 @@ impl Medium {
         let done = request.progress.done_bytes;
         let (start, end) = (request.start + in_memory(done), request.end);
         let (buffer, start, end) = if self.is_bounced(request) {
+            request.progress.bounced = true;
             let mut bounce = Buffer::allocate(end - start);
             bounce.copy_from_slice(&request.payload_mut()[in_memory(done)..]);
             (bounce, 0, end - start)

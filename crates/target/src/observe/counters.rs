@@ -32,9 +32,9 @@ macro_rules! counters {
 counters! {
     /// Turns of the event loop.
     turns,
-    /// SCSI commands that arrived, and tasks were made for.
+    /// SCSI commands that arrived.
     operations_iscsi,
-    /// NVMe commands of all queues that tasks were made for.
+    /// NVMe commands that arrived, of all queues.
     operations_nvme,
     /// Receives that brought bytes.
     receives,
@@ -66,6 +66,8 @@ counters! {
     copied_transmit_bytes,
     /// Bytes that volumes in memory copied, in or out.
     copied_volume_bytes,
+    /// Bytes copied from or to memory of their own, because O_DIRECT could not use where they belong.
+    bounced_bytes,
     /// Bytes of read data sent as pages of the page cache.
     spliced_bytes,
     /// Sends that asked the kernel to take memory rather than copy it (MSG_ZEROCOPY).

@@ -168,7 +168,7 @@ pub struct ConnectionStatistics {
 /// What a connection counts for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConnectionCounts {
-    /// Commands that tasks were made for.
+    /// Commands that arrived.
     pub operations: u64,
     /// Receives that brought bytes.
     pub receives: u64,
@@ -268,6 +268,7 @@ impl Derived {
         let other_calls = counters.attempt_calls + engine.system_calls + engine.helper_operations;
         let copied = counters.copied_data_out_bytes
             + counters.copied_transmit_bytes
+            + counters.bounced_bytes
             + counters.copied_volume_bytes;
         Self {
             operations_per_turn: ratio(operations, counters.turns),

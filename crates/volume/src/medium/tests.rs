@@ -463,3 +463,30 @@ fn read_only_volumes_refuse_changes_and_flush_at_once() {
     assert_eq!(client.read(0, 4096).expect("read"), block(1));
     assert_eq!(bench.storage.take_log(), [OperationName::Read]);
 }
+
+#[test]
+fn a_transfer_bounces_where_o_direct_cannot_use_its_memory_and_nowhere_else() {
+    let scratch = Scratch::new();
+    let spec = VolumeSpec {
+        direct: true,
+        ..file_spec(&scratch, SIZE, 4096)
+    };
+    let volume = match open(&spec) {
+        Ok(volume) => volume,
+        Err(error) => return eprintln!("SKIPPED: {error}"),
+    };
+    let mut storage = TestStorage::new();
+    let mut client = VolumeClient::new(&*volume, &mut storage);
+    // No kernel wants addresses of single bytes.
+    for (start, bounces) in [(0, false), (4096, false), (1, true)] {
+        let mut write = write_request(BLOCK, &block(7), start, Durability::Cached);
+        client.run(&mut write).expect("write");
+        assert_eq!(write.progress.bounced, bounces, "{start}");
+        let offset = ByteOffset(BLOCK);
+        let mut read = request(Operation::Read { offset }, 0);
+        read.buffer = write.buffer;
+        (read.start, read.end) = (write.start, write.end);
+        client.run(&mut read).expect("read");
+        assert_eq!(read.progress.bounced, bounces, "{start}");
+    }
+}
