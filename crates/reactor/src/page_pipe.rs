@@ -192,6 +192,8 @@ struct Shelf {
     idle: Vec<PagePipe>,
     /// How many more may be made.
     left: usize,
+    /// How many there are beyond the bound, which came from other threads.
+    surplus: usize,
 }
 
 impl Shelf {
@@ -200,6 +202,7 @@ impl Shelf {
             pages,
             idle: Vec::with_capacity(most),
             left: most,
+            surplus: 0,
         }
     }
 
@@ -252,15 +255,40 @@ impl PagePipes {
 
     /// Gives a pipe back. One that still holds something is closed, which lets go of the pages.
     pub fn put(&mut self, pipe: PagePipe) {
-        let shelf = if pipe.pages < self.large.pages {
-            &mut self.small
-        } else {
-            &mut self.large
-        };
-        if pipe.held == 0 {
+        let shelf = self.shelf(&pipe);
+        if shelf.surplus > 0 {
+            shelf.surplus -= 1;
+        } else if pipe.held == 0 {
             shelf.idle.push(pipe);
         } else {
             shelf.left += 1;
+        }
+    }
+
+    /// A pipe that is in use goes to another thread: another may be made in its place.
+    pub fn send_away(&mut self, pipe: &PagePipe) {
+        let shelf = self.shelf(pipe);
+        if shelf.surplus > 0 {
+            shelf.surplus -= 1;
+        } else {
+            shelf.left += 1;
+        }
+    }
+
+    /// A pipe that is in use comes from another thread, and counts here from now on.
+    pub fn take_in(&mut self, pipe: &PagePipe) {
+        let shelf = self.shelf(pipe);
+        match shelf.left.checked_sub(1) {
+            Some(left) => shelf.left = left,
+            None => shelf.surplus += 1,
+        }
+    }
+
+    fn shelf(&mut self, pipe: &PagePipe) -> &mut Shelf {
+        if pipe.pages < self.large.pages {
+            &mut self.small
+        } else {
+            &mut self.large
         }
     }
 }
@@ -375,5 +403,30 @@ mod tests {
             taken.push(pipe);
         }
         assert_eq!(taken.len(), count);
+    }
+
+    #[test]
+    fn pipes_that_go_to_another_thread_count_there() {
+        let take_all = |pipes: &mut PagePipes| -> Vec<PagePipe> {
+            std::iter::from_fn(|| pipes.take(0, 1 << 20)).collect()
+        };
+        let (mut from, mut to) = (PagePipes::default(), PagePipes::default());
+        let (mut here, there) = (take_all(&mut from), take_all(&mut to));
+        let count = here.len();
+        if count < LARGE_MOST || there.len() < LARGE_MOST {
+            eprintln!("SKIPPED: this user may not have so many pages in pipes");
+            return;
+        }
+        for pipe in &here {
+            from.send_away(pipe);
+            to.take_in(pipe);
+        }
+        // There are too many there; the ones that come back first are not kept.
+        here.into_iter().for_each(|pipe| to.put(pipe));
+        assert!(to.large.idle.is_empty() && to.large.left == 0);
+        there.into_iter().for_each(|pipe| to.put(pipe));
+        assert_eq!(take_all(&mut to).len(), count);
+        here = take_all(&mut from);
+        assert_eq!(here.len(), count);
     }
 }

@@ -180,6 +180,16 @@ pub fn incoming_core(socket: impl AsFd) -> Option<usize> {
         .and_then(|core| usize::try_from(core).ok())
 }
 
+/// Which queue of a network card the socket last received from (SO_INCOMING_NAPI_ID). `None` when the
+/// kernel does not know: on loopback there is none.
+#[must_use]
+pub fn incoming_napi_id(socket: impl AsFd) -> Option<u32> {
+    let id = option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID);
+    id.ok()
+        .and_then(|id| u32::try_from(id).ok())
+        .filter(|id| *id > 0)
+}
+
 /// Sends small segments at once (TCP_NODELAY).
 pub fn set_nodelay(socket: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_nodelay(&socket, on)?)
@@ -255,6 +265,26 @@ pub(crate) fn set_option(
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// An option whose value is an `int`.
+fn option(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0_i32;
+    let mut length = INT_BYTES;
+    // SAFETY: the kernel writes up to `length` bytes to an `int` of that size, and to `length`; both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(value)
 }
 
 /// As setsockopt takes it.
