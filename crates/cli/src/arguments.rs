@@ -164,6 +164,10 @@ pub struct Serve {
     #[arg(long, value_name = "PERCENT")]
     cpu_budget: Option<CpuBudget>,
 
+    /// Whether connections move to other event loops when the load is uneven [default: true]
+    #[arg(long, value_name = "true|false")]
+    rebalance: Option<bool>,
+
     /// Poll the network card for so long where there is nothing to receive (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     busy_poll: Option<BusyPoll>,
@@ -298,6 +302,7 @@ impl Serve {
             reactor: ReactorSettings {
                 spin: self.spin,
                 cpu_budget: self.cpu_budget,
+                rebalance: self.rebalance,
                 busy_poll: self.busy_poll,
                 prefer_busy_poll: self.prefer_busy_poll.then_some(true),
                 priority: self.priority,

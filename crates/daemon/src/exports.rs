@@ -74,6 +74,7 @@ fn reactor(settings: &ReactorSettings) -> target::ReactorConfig {
             Spin::For(microseconds) => target::Spin::For { microseconds },
         },
         cpu_budget_percent: settings.cpu_budget.unwrap_or_default().0,
+        rebalance: settings.rebalance.unwrap_or(true),
         sockets: target::SocketOptions {
             busy_poll_us: settings.busy_poll.map(|BusyPoll(us)| us),
             prefer_busy_poll: settings.prefer_busy_poll.unwrap_or_default(),

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::message::ConnectionAddress;
 use crate::observe::stages::{Followed, Unsent};
 use crate::observe::{ConnectionCounts, Counters};
+use crate::placement::residence::Residence;
 use crate::platform::Link;
 use crate::task::DataIn;
 use crate::transmit_policy::config::TransmitConfig;
@@ -45,7 +46,9 @@ pub(crate) enum Fate {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Channel {
+    /// Where it is now.
     pub address: ConnectionAddress,
+    pub residence: Residence,
     pub link: Box<dyn Link>,
     pub transmit: Transmit,
     /// Payload that the transmit queue refers to, by [`PayloadId`].
@@ -100,6 +103,7 @@ impl Channel {
         let policy = PolicyState::new(transmit);
         let mut channel = Self {
             address,
+            residence: Residence::new(address),
             link,
             transmit: Transmit::new(),
             sending: Slab::new(),
@@ -142,6 +146,7 @@ impl Channel {
     /// takes input now.
     pub(crate) fn wants_turn(&self, wanted: bool) -> bool {
         self.readable
+            && !self.residence.leaving
             && (self.discarded.is_some() || wanted && !self.closing)
             && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
             && self.transmit.arena_used() < 2 * self.transmit.arena_kept()
@@ -545,6 +550,35 @@ impl Channel {
                 }
             }
         }
+    }
+
+    /// Leaves its shard, with all that is queued.
+    pub(crate) fn depart(&mut self, core: &mut Core) {
+        core.stages.forget(&mut self.unsent);
+        for pages in self.pages() {
+            core.pipes.send_away(pages);
+        }
+        (self.is_listed, self.is_dirty, self.may_go_idle) = (false, false, false);
+        self.residence.moves += 1;
+        self.residence.moved_ms = Some(core.now_ms);
+    }
+
+    /// Comes to another shard. What it may do is found out by trying: events were reported elsewhere.
+    pub(crate) fn arrive(&mut self, core: &mut Core, address: ConnectionAddress) {
+        for pages in self.pages() {
+            core.pipes.take_in(pages);
+        }
+        self.address = address;
+        self.residence.leaving = false;
+        (self.readable, self.writable) = (true, true);
+    }
+
+    /// Pipes of pages among what is queued.
+    fn pages(&self) -> impl Iterator<Item = &PagePipe> {
+        self.sending.iter().filter_map(|(_, held)| match held {
+            Held::Pages(pages) => Some(pages),
+            Held::Buffer(_) | Held::Sent(_) => None,
+        })
     }
 
     /// Gives up what is queued.

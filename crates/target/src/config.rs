@@ -169,6 +169,8 @@ pub struct ReactorConfig {
     pub spin: Spin,
     /// Percentage of each core's time that polling may take.
     pub cpu_budget_percent: u8,
+    /// Whether connections move to other reactors when the load is uneven.
+    pub rebalance: bool,
     /// See [`SocketOptions`].
     pub sockets: SocketOptions,
 }
@@ -178,6 +180,7 @@ impl Default for ReactorConfig {
         Self {
             spin: Spin::Auto,
             cpu_budget_percent: 50,
+            rebalance: true,
             sockets: SocketOptions::default(),
         }
     }

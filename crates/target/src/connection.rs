@@ -19,7 +19,7 @@ use crate::budget::SHARE_MIN;
 use crate::channel::{Channel, Fate, Received, Sent};
 use crate::core::Core;
 use crate::life::Life;
-use crate::message::{Note, TaskAddress};
+use crate::message::{ConnectionAddress, Note, TaskAddress};
 use crate::observe::{ConnectionStatistics, ProtocolKind};
 use crate::request::{InFlight, Orphan, Owner};
 use crate::task::{Task, TaskState, Tasks};
@@ -52,9 +52,9 @@ pub(crate) struct PayloadWanted {
 }
 
 /// What a protocol adds to a connection: its machine, and what its commands are.
-pub(crate) trait Protocol: Debug + Sized + 'static {
+pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     /// What a task is to the protocol.
-    type Work: Debug;
+    type Work: Debug + Send;
     /// Its name for statistics.
     const KIND: ProtocolKind;
 
@@ -91,6 +91,9 @@ pub(crate) trait Protocol: Debug + Sized + 'static {
     fn is_load(&self) -> bool {
         true
     }
+    /// Whether it may go to another shard: nobody there knows it by its address here, and it waits for nothing
+    /// but its own tasks.
+    fn may_move(&self) -> bool;
     /// When [`Self::handle_deadline`] has something to do.
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Does what is due.
@@ -144,7 +147,7 @@ pub(crate) struct Connection<P: Protocol> {
 }
 
 /// A connection as its shard sees it.
-pub(crate) trait Driven: Debug {
+pub(crate) trait Driven: Debug + Send {
     /// Its socket.
     fn channel(&self) -> &Channel;
     /// Its socket.
@@ -153,6 +156,14 @@ pub(crate) trait Driven: Debug {
     fn is_established(&self) -> bool;
     /// See [`Protocol::is_load`].
     fn is_load(&self) -> bool;
+    /// Whether it is one that moves to other shards.
+    fn may_move(&self) -> bool;
+    /// Whether it can now: nobody else works for its tasks.
+    fn is_at_rest(&self, core: &Core) -> bool;
+    /// Leaves its shard.
+    fn depart(&mut self, core: &mut Core);
+    /// Comes to another shard.
+    fn arrive(&mut self, core: &mut Core, address: ConnectionAddress);
     /// Whether there is something to receive and room for what may come of it.
     fn wants_turn(&self) -> bool;
     /// Nothing of it is in progress.
@@ -438,6 +449,37 @@ impl<P: Protocol> Driven for Connection<P> {
         self.protocol.is_load()
     }
 
+    fn may_move(&self) -> bool {
+        self.protocol.may_move() && !self.channel.is_closing()
+    }
+
+    fn is_at_rest(&self, core: &Core) -> bool {
+        let mut tasks = self.tasks.iter();
+        tasks.all(|task| task.state.moves() && !task.exclusive)
+            && !core.has_orphans_of(self.channel.address)
+    }
+
+    fn depart(&mut self, core: &mut Core) {
+        for task in self.tasks.iter_mut() {
+            core.stages.drop(std::mem::take(&mut task.followed));
+        }
+        self.channel.depart(core);
+    }
+
+    fn arrive(&mut self, core: &mut Core, address: ConnectionAddress) {
+        self.channel.arrive(core, address);
+        for task in self.tasks.iter_mut() {
+            task.address.connection = address;
+            if let TaskState::Memory { .. } = task.state {
+                // It stands in line anew.
+                core.memory_line.wait(task.address, false);
+            }
+        }
+        for task in &mut self.deferred {
+            task.connection = address;
+        }
+    }
+
     fn wants_turn(&self) -> bool {
         self.channel.wants_turn(self.protocol.receives())
     }
@@ -453,6 +495,7 @@ impl<P: Protocol> Driven for Connection<P> {
             peer: self.channel.peer,
             protocol: P::KIND,
             established: self.is_established(),
+            moves: self.channel.residence.moves,
             counts: self.channel.counts,
             transmit: self.channel.policy.take_statistics(),
             pending_bytes: self.channel.transmit.pending_bytes(),
@@ -487,7 +530,7 @@ impl<P: Protocol> Driven for Connection<P> {
                     return Fate::Over;
                 }
             }
-            if !core.fairness.may_send() {
+            if !core.fairness.may_send() || self.channel.residence.leaving {
                 // The rest, and what waits for room, is for the next turn.
                 break;
             }

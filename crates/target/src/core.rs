@@ -21,12 +21,14 @@ use crate::fairness::Fairness;
 use crate::iscsi::sessions::Sessions;
 use crate::mail::Post;
 use crate::memory_line::MemoryLine;
-use crate::message::{AbortedFor, Message, Note, TaskAddress};
+use crate::message::{AbortedFor, ConnectionAddress, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 use crate::nvme::hosts::Hosts;
 use crate::observe::collect::Board;
 use crate::observe::stages::{Followed, Stage, Stages};
 use crate::observe::{Counters, ProtocolKind};
+use crate::placement::load::Load;
+use crate::placement::whereabouts::Whereabouts;
 use crate::platform::{Link, Platform};
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
@@ -49,6 +51,10 @@ pub(crate) struct Shared {
     pub copies: Copies,
     pub reactor: ReactorConfig,
     pub posts: Vec<Post>,
+    /// Where connections are that have moved.
+    pub whereabouts: Whereabouts,
+    /// How busy each shard is.
+    pub loads: Vec<Load>,
     /// Connections of each shard that count as load.
     pub connections: Vec<AtomicUsize>,
     /// Connections of each shard that have not finished their login.
@@ -111,11 +117,26 @@ impl Shared {
         self.posts[shard].send(Message::Accepted { link, portal });
     }
 
-    /// Sends to every shard.
-    pub(crate) fn broadcast(&self, mut message: impl FnMut() -> Message) {
-        for post in &self.posts {
-            post.send(message());
-        }
+    /// Sends to every shard; each connection gets it once.
+    pub(crate) fn broadcast(&self, message: impl FnMut() -> Message) {
+        self.whereabouts.broadcast(&self.posts, message);
+    }
+
+    /// Closes the connection of that name, wherever it is.
+    pub(crate) fn close(&self, name: ConnectionAddress) {
+        let message = Message::CloseConnection(name);
+        self.whereabouts.send(&self.posts, name, message);
+    }
+
+    /// Whether connections move.
+    pub(crate) fn rebalances(&self) -> bool {
+        self.reactor.rebalance && self.posts.len() > 1
+    }
+
+    /// A connection that counts as load goes from one shard to another.
+    pub(crate) fn move_load(&self, from: usize, to: usize) {
+        self.connections[from].fetch_sub(1, Ordering::Relaxed);
+        self.connections[to].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -131,7 +152,7 @@ pub(crate) struct Core {
     pub requests: Requests,
     /// Where bytes from sockets land whose place is not known yet. Empty between turns.
     pub receive_buffer: Box<[u8]>,
-    /// Milliseconds since the shard started, at the beginning of this turn.
+    /// Milliseconds since all shards started, at the beginning of this turn.
     pub now_ms: u64,
     /// Reused by every send.
     pub released: Vec<PayloadId>,
@@ -240,6 +261,12 @@ impl Core {
         if let Some(buffer) = buffer {
             self.pool.put(buffer);
         }
+    }
+
+    /// Whether requests of tasks of that connection, which ended early, are in flight.
+    pub(crate) fn has_orphans_of(&self, connection: ConnectionAddress) -> bool {
+        let mut owners = self.requests.iter().map(|(_, request)| &request.owner);
+        owners.any(|owner| matches!(owner, Owner::Orphan(o) if o.connection == connection))
     }
 
     /// Has an order wait for the requests in flight whose tasks ended before it was given.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use longshore_reactor::{SocketToken, socket};
 
 use crate::config::SocketOptions;
-use crate::core::{Core, Shared};
+use crate::core::Core;
+use crate::placement::arrivals::{Arrivals, Incoming};
 use crate::placement::options::Options;
 use crate::platform::{Platform, TcpLink};
 
@@ -45,8 +46,7 @@ pub(crate) enum Accepted {
 /// The listening sockets of a server, by portal. They live on the first shard.
 pub(crate) struct Listeners {
     sockets: Vec<TcpListener>,
-    /// The core each shard is pinned to, if it is.
-    cores: Vec<Option<usize>>,
+    arrivals: Arrivals,
     options: Options,
     complained: bool,
 }
@@ -59,7 +59,7 @@ impl Listeners {
     ) -> Self {
         Self {
             sockets,
-            cores,
+            arrivals: Arrivals::new(cores),
             options: Options::new(options),
             complained: false,
         }
@@ -116,7 +116,7 @@ impl Listeners {
                         tracing::debug!(%peer, %error, "SO_KEEPALIVE not set");
                     }
                     self.options.set(&stream);
-                    let shard = self.place(&core.shared, &stream);
+                    let shard = place(&mut self.arrivals, core, &stream);
                     core.shared.give(shard, Box::new(TcpLink(stream)), portal);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
@@ -135,19 +135,13 @@ impl Listeners {
         }
         Accepted::Enough
     }
+}
 
-    /// The shard for a new connection: the one on the core that the kernel receives its packets on,
-    /// unless that has more connections than the least busy one; then that one.
-    fn place(&self, shared: &Shared, stream: &TcpStream) -> usize {
-        let load = |shard: usize| shared.connections[shard].load(Ordering::Relaxed);
-        let least = (0..self.cores.len())
-            .min_by_key(|shard| load(*shard))
-            .unwrap_or(0);
-        let incoming = socket::incoming_core(stream)
-            .and_then(|core| self.cores.iter().position(|pinned| *pinned == Some(core)));
-        match incoming {
-            Some(shard) if load(shard) <= load(least) => shard,
-            _ => least,
-        }
-    }
+/// The shard for a new connection.
+fn place(arrivals: &mut Arrivals, core: &Core, stream: &TcpStream) -> usize {
+    let shared = &core.shared;
+    let connections = |shard: usize| shared.connections[shard].load(Ordering::Relaxed);
+    let incoming = Incoming::of(stream);
+    let loads = shared.rebalances().then_some(&shared.loads[..]);
+    arrivals.place(incoming, loads, connections, core.now_ms)
 }

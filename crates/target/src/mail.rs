@@ -70,17 +70,25 @@ pub(crate) fn post_box(waker: Waker) -> (Post, Inbox) {
 impl Post {
     /// Delivers `message`, unless the shard has ended: then nobody waits for it any more.
     pub(crate) fn send(&self, message: Message) {
+        let _ = self.hand_over(message);
+    }
+
+    /// Delivers `message`, or gives it back if the shard has ended.
+    pub(crate) fn hand_over(&self, message: Message) -> Result<(), Message> {
         if self.overflow.in_use.load(Ordering::Acquire) {
             self.overflow.push(message);
-            return self.waker.wake();
+            self.waker.wake();
+            return Ok(());
         }
         match self.sender.send(message) {
-            Ok(()) | Err(SendError::Closed(_)) => {}
+            Ok(()) => {}
+            Err(SendError::Closed(message)) => return Err(message),
             Err(SendError::Full(message)) => {
                 self.overflow.push(message);
                 self.waker.wake();
             }
         }
+        Ok(())
     }
 }
 
@@ -105,6 +113,14 @@ impl Inbox {
             self.overflow.in_use.store(false, Ordering::Release);
         }
         message
+    }
+}
+
+impl Drop for Inbox {
+    /// As a mailbox's: a connection among the messages may hold a sending end itself.
+    fn drop(&mut self) {
+        let messages = std::mem::take(&mut *self.overflow.lock());
+        drop(messages);
     }
 }
 

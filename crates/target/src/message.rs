@@ -1,5 +1,6 @@
 //! What shards tell each other, and how things are named across shards.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longshore_block::reservation::Participant;
@@ -8,6 +9,7 @@ use longshore_nvme::command::CommandId;
 
 use crate::abort::{AbortOrder, AbortReply};
 use crate::config::TransmitConfig;
+use crate::connection::Driven;
 use crate::observe::collect::Question;
 use crate::platform::Link;
 
@@ -32,15 +34,19 @@ pub(crate) struct TaskAddress {
 pub(crate) enum Message {
     /// A connection was accepted and is yours.
     Accepted { link: Box<dyn Link>, portal: usize },
+    /// A connection that was another shard's is yours.
+    Moved(Box<dyn Driven>),
+    /// The connection of that peer is to go to that shard.
+    Relocate { peer: SocketAddr, to: usize },
     /// Close the oldest connection that has not finished its login, if there are still too many.
     MakeRoom,
     /// Try again: the write gate may be open now.
     Retry(TaskAddress),
     /// Abort the tasks the order names; the order is dropped when none of them can act any more.
     Abort(Arc<AbortOrder>),
-    /// Something else took the place of the connection, or ended it.
+    /// Something else took the place of the connection of that name, or ended it.
     CloseConnection(ConnectionAddress),
-    /// For a connection.
+    /// For a connection, by its name or its address.
     Note(ConnectionAddress, Note),
     /// For all connections of the shard.
     NoteForAll(Note),

@@ -26,8 +26,10 @@ use crate::nvme::exports::{NvmeExports, NvmePort};
 use crate::nvme::hosts::Hosts;
 use crate::observe::Statistics;
 use crate::observe::collect::{self, Board};
+use crate::placement::interrupts;
+use crate::placement::load::Load;
+use crate::placement::whereabouts::Whereabouts;
 use crate::reservation_store::ReservationStore;
-
 use crate::shard::Shard;
 
 /// Freed payload memory that all shards together keep at hand, at most.
@@ -188,6 +190,8 @@ impl Server {
         ));
         let (started, reports) = mpsc::channel();
         let mut threads = Vec::new();
+        // All count the time from here: connections that move take their deadlines along.
+        let now = Instant::now();
         for (index, (waker, inbox)) in inboxes.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
             let pool = BufferPool::new(Arc::clone(&budget), kept_bytes_max(&budget, shards));
@@ -209,8 +213,8 @@ impl Server {
                 };
                 let refusal = engine.refusal().map(ToString::to_string);
                 let kind = engine.kind();
-                let core = Core::new(index, shared, Box::new(engine), pool, Instant::now());
-                let shard = Shard::new(core, inbox, listeners, Instant::now());
+                let core = Core::new(index, shared, Box::new(engine), pool, now);
+                let shard = Shard::new(core, inbox, listeners, now);
                 let _ = started.send(Ok((kind, refusal)));
                 drop(started);
                 shard.run()
@@ -343,6 +347,14 @@ impl Stopper {
         self.shared.broadcast(|| Message::Transmit(config));
     }
 
+    /// Has the connection of that peer served by another reactor, by its number, as soon as what it has in
+    /// progress allows. Nothing happens if there is no such connection or reactor, if it is not one that
+    /// moves (those of iSCSI sessions with a target and of NVMe I/O queues do), or is not at rest soon.
+    pub fn move_connection(&self, peer: SocketAddr, reactor: usize) {
+        let to = reactor;
+        self.shared.broadcast(|| Message::Relocate { peer, to });
+    }
+
     /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
     pub fn shut_down(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
@@ -366,7 +378,7 @@ pub(crate) fn kept_bytes_max(budget: &MemoryBudget, shards: usize) -> usize {
 fn pins(cores: &[usize]) -> Vec<Option<usize>> {
     let allowed;
     let cores = if cores.is_empty() {
-        allowed = affinity::allowed_cores().unwrap_or_default();
+        allowed = cores_of_choice();
         &allowed
     } else {
         cores
@@ -376,6 +388,20 @@ fn pins(cores: &[usize]) -> Vec<Option<usize>> {
     } else {
         cores.iter().copied().map(Some).collect()
     }
+}
+
+/// The cores that this process may use, but for the one that takes the network's interrupts, if there is
+/// one and it can be spared.
+fn cores_of_choice() -> Vec<usize> {
+    let mut cores = affinity::allowed_cores().unwrap_or_default();
+    if let Some(busiest) = interrupts::busiest(&cores) {
+        tracing::info!(
+            core = busiest,
+            "left to the kernel, which takes most network interrupts there; `cores` decides otherwise"
+        );
+        cores.retain(|core| *core != busiest);
+    }
+    cores
 }
 
 /// Checks what types cannot.
@@ -502,6 +528,8 @@ pub(crate) fn share(
         copies: config.copies,
         reactor: config.reactor,
         posts,
+        whereabouts: Whereabouts::default(),
+        loads: (0..shards).map(|_| Load::default()).collect(),
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         reservation_store: store,

@@ -9,31 +9,36 @@
 //!   └── send what the turn queued ◄── receive from listed connections ◄──────────┘
 //! ```
 //!
-//! A connection that has used up its turn stays listed, and the next wait does not sleep.
+//! A connection that has used up its turn stays listed, and the next wait does not sleep. At its end, a turn sends
+//! connections away that are to go to another shard ([`crate::placement`]).
 
-use std::collections::VecDeque;
+mod arrivals;
+mod drain;
+mod moves;
+
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::FileCompletion;
-use longshore_reactor::{Event, Readiness, SocketToken, TimerQueue};
+use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
 use longshore_volume::{Outcome, Progress, VolumeError};
 
 use crate::budget;
-use crate::channel::{Channel, Fate};
+use crate::channel::Fate;
 use crate::connection::Driven;
 use crate::core::{Core, log_flush};
-use crate::listeners::{Accepted, Listeners};
+use crate::listeners::Listeners;
 use crate::mail::Inbox;
 use crate::message::{ConnectionAddress, Message};
 use crate::observe::collect::ShardReport;
 use crate::observe::published::Published;
-use crate::platform::Link;
+use crate::placement::balance::{Balance, Plan};
 use crate::request::Owner;
 use crate::spin::Waiting;
-use crate::{iscsi, nvme};
+use moves::Leaving;
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug)]
@@ -50,25 +55,15 @@ pub(crate) enum Timer {
     Drain,
     /// What connections have left to the kernel is looked after.
     Remains,
+    /// A connection that has not come to rest stays on this shard.
+    Leave,
 }
 
 /// How long tasks without memory wait before they look again.
 const MEMORY_RETRY: Duration = Duration::from_millis(5);
-/// How long listeners pause when there are no file descriptors left.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long they pause when others are waiting for their turn: until the next one.
-const ACCEPT_SOON: Duration = Duration::from_micros(1);
-
-/// How long initiators have to log out before quiet sessions are closed, and how often is looked
-/// for these then.
-const DRAIN_GRACE: Duration = Duration::from_secs(1);
-const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
 /// How often is looked for what connections have left to the kernel, while there is something.
 const REMAINS_LOOK: Duration = Duration::from_millis(20);
-
-/// The list of pending logins is tidied when it is this many times as long as they may be many.
-const PENDING_NOTES_PER_LOGIN: usize = 4;
 
 /// What comes after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +112,13 @@ pub(crate) struct Shard {
     quiet: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
     unfinished: VecDeque<u32>,
+    /// Those that came from other shards, by their names.
+    guests: HashMap<ConnectionAddress, ConnectionAddress>,
+    balance: Balance,
+    /// What is to go to another shard.
+    plan: Option<Plan>,
+    leaving: Option<Leaving>,
+    /// When all shards started.
     started: Instant,
     /// Time of this turn.
     now: Instant,
@@ -140,7 +142,7 @@ impl Shard {
         core: Core,
         inbox: Inbox,
         listeners: Option<Listeners>,
-        now: Instant,
+        started: Instant,
     ) -> Self {
         Self {
             core,
@@ -155,8 +157,12 @@ impl Shard {
             dirty: VecDeque::new(),
             quiet: Vec::new(),
             unfinished: VecDeque::new(),
-            started: now,
-            now,
+            guests: HashMap::new(),
+            balance: Balance::new(0),
+            plan: None,
+            leaving: None,
+            started,
+            now: started,
             phase: Phase::Serving,
             memory_timer: false,
             accept_timer: false,
@@ -239,6 +245,8 @@ impl Shard {
             self.mark_dirty(slot);
         }
         self.flush_dirty();
+        self.look_at_balance();
+        self.send_away();
         self.watch_memory();
         if self.advance_phase() {
             let report = self.report();
@@ -259,12 +267,16 @@ impl Shard {
         match event {
             Event::Socket { token, readiness } => self.socket_ready(token, readiness),
             Event::File(completion) => self.file_done(completion),
-            Event::Woken => {
-                while let Some(message) = self.inbox.receive() {
-                    self.core.counters.messages += 1;
-                    self.receive_message(message);
-                }
-            }
+            Event::Woken => self.read_mail(),
+        }
+    }
+
+    /// Out of line: inlined, it has each turn save registers that few turns need.
+    #[inline(never)]
+    fn read_mail(&mut self) {
+        while let Some(message) = self.inbox.receive() {
+            self.core.counters.messages += 1;
+            self.receive_message(message);
         }
     }
 
@@ -294,21 +306,6 @@ impl Shard {
             if !channel.transmit.is_empty() {
                 self.mark_dirty(slot);
             }
-        }
-    }
-
-    fn accept(&mut self, portal: usize) {
-        let Some(listeners) = &mut self.listeners else {
-            return;
-        };
-        let pause = match listeners.accept(portal, &self.core) {
-            Accepted::All => return,
-            Accepted::Enough => ACCEPT_SOON,
-            Accepted::OutOfDescriptors => ACCEPT_PAUSE,
-        };
-        // One timer for all listeners: each of them fails when descriptors are short.
-        if !std::mem::replace(&mut self.accept_timer, true) {
-            self.timers.insert(self.now + pause, Timer::Accept);
         }
     }
 
@@ -368,13 +365,19 @@ impl Shard {
                 self.pass_on_gate(task);
             }
             Message::Abort(order) => self.obey(&order),
-            Message::CloseConnection(address) => {
+            Message::Moved(connection) => {
+                self.take_in(connection);
+            }
+            Message::Relocate { peer, to } => self.relocate(peer, to),
+            Message::CloseConnection(name) => {
+                let address = self.find(name);
                 if self.connection(address.slot, address.generation).is_some() {
                     tracing::debug!("closing a connection whose session or controller has ended");
                     self.close(address.slot);
                 }
             }
-            Message::Note(address, note) => {
+            Message::Note(name, note) => {
+                let address = self.find(name);
                 self.with(address, |connection, core| connection.take_note(core, note));
                 // It may take input now that it did not before.
                 self.list_if_open(address);
@@ -420,45 +423,8 @@ impl Shard {
         }
     }
 
-    /// Closes the oldest connection that has not finished its login, if there are too many of these.
-    fn make_room(&mut self) {
-        if self.core.shared.pending_logins() <= self.core.shared.limits.pending_logins {
-            return;
-        }
-        while let Some(address) = self.pending.pop_front() {
-            if let Some(connection) = self.pending_login(address) {
-                let peer = connection.channel().peer;
-                tracing::debug!(%peer, "too many logins at a time; oldest connection closed");
-                return self.close(address.slot);
-            }
-        }
-        // It had most of them when it was told to, and has none left.
-        let crowded = self.core.shared.most_crowded();
-        if crowded != self.core.shard {
-            self.core.shared.posts[crowded].send(Message::MakeRoom);
-        }
-    }
-
-    /// The connection, if it is there and has not finished its login.
-    fn pending_login(&self, address: ConnectionAddress) -> Option<&(dyn Driven + 'static)> {
-        let entry = self.slots.get(address.slot as usize)?;
-        let connection = entry.connection.as_deref()?;
-        (entry.generation == address.generation && !connection.is_established())
-            .then_some(connection)
-    }
-
-    /// Remembers a connection as the youngest of those that have not finished their login.
-    fn note_pending(&mut self, address: ConnectionAddress) {
-        if self.pending.len() > PENDING_NOTES_PER_LOGIN * self.core.shared.limits.pending_logins {
-            let mut pending = std::mem::take(&mut self.pending);
-            pending.retain(|address| self.pending_login(*address).is_some());
-            self.pending = pending;
-        }
-        self.pending.push_back(address);
-    }
-
-    /// Takes over a connection that was accepted.
-    fn adopt(&mut self, link: Box<dyn Link>, portal: usize) {
+    /// A slot for a connection, and its address there.
+    fn take_slot(&mut self) -> ConnectionAddress {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(ConnectionSlot {
                 generation: 0,
@@ -466,59 +432,23 @@ impl Shard {
             });
             u32::try_from(self.slots.len() - 1).expect("fewer connections than descriptors")
         });
-        let generation = self.slots[slot as usize].generation;
-        let shard = u32::try_from(self.core.shard).expect("fewer shards than cores");
-        let address = ConnectionAddress {
-            shard,
+        ConnectionAddress {
+            shard: u32::try_from(self.core.shard).expect("fewer shards than cores"),
             slot,
-            generation,
-        };
-        let opened = self.open(link, portal, address);
-        match opened {
-            Ok(connection) if self.phase == Phase::Serving => {
-                tracing::debug!(peer = %connection.channel().peer, "connection accepted");
-                self.slots[slot as usize].connection = Some(connection);
-                self.share_memory();
-                self.note_pending(address);
-                self.arm(slot);
-                self.list(slot);
-            }
-            refused => {
-                match refused {
-                    Ok(mut late) => {
-                        let token = SocketToken::new(slot, generation);
-                        late.channel_mut()
-                            .link
-                            .forget(&mut *self.core.platform, token);
-                    }
-                    Err(error) => tracing::debug!(%error, "connection lost before it began"),
-                }
-                let (shared, shard) = (&self.core.shared, self.core.shard);
-                shared.pending_logins[shard].fetch_sub(1, Ordering::Relaxed);
-                shared.connections[shard].fetch_sub(1, Ordering::Relaxed);
-                // Events of it may have been reported already.
-                self.slots[slot as usize].generation = generation.wrapping_add(1);
-                self.free.push(slot);
-            }
+            generation: self.slots[slot as usize].generation,
         }
     }
 
-    fn open(
-        &mut self,
-        link: Box<dyn Link>,
-        portal: usize,
-        address: ConnectionAddress,
-    ) -> io::Result<Box<dyn Driven>> {
-        let token = SocketToken::new(address.slot, address.generation);
-        let shared = Arc::clone(&self.core.shared);
-        let mut channel = Channel::new(address, link, portal, &self.core.transmit)?;
-        channel.link.watch(&mut *self.core.platform, token)?;
-        let now_ms = self.core.now_ms;
-        if shared.exports.is_nvme(portal) {
-            Ok(Box::new(nvme::connection(&shared, channel, now_ms)))
-        } else {
-            Ok(Box::new(iscsi::connection(&shared, channel, now_ms)?))
+    /// The slot is free again: its connection has ended or gone.
+    fn leave_slot(&mut self, slot: u32, timer: Option<TimerId>) {
+        if let Some(timer) = timer {
+            self.timers.cancel(timer);
         }
+        self.core.memory_line.forget(slot);
+        let entry = &mut self.slots[slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(slot);
+        self.share_memory();
     }
 
     /// A connection came or went: what each gets changes.
@@ -642,6 +572,8 @@ impl Shard {
                 Timer::DrainQuiet => self.close_quiet(),
                 Timer::Drain => self.end_connections(),
                 Timer::Remains => self.look_after_remains(),
+                // The end of the turn looks whether it is late.
+                Timer::Leave => {}
             }
         }
     }
@@ -734,13 +666,11 @@ impl Shard {
         link.forget(&mut *self.core.platform, token);
         let is_load = connection.is_load();
         connection.tear_down(&mut self.core);
-        if let Some((timer, _)) = connection.channel().timer {
-            self.timers.cancel(timer);
+        let channel = connection.channel();
+        if self.guests.remove(&channel.residence.name).is_some() || channel.residence.moves > 0 {
+            self.core.shared.whereabouts.forget(channel.residence.name);
         }
-        self.core.memory_line.forget(slot);
-        entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(slot);
-        self.share_memory();
+        self.leave_slot(slot, channel.timer.map(|(timer, _)| timer));
         if is_load {
             self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
         }
@@ -758,88 +688,6 @@ impl Shard {
         if !self.core.remains.is_empty() && !self.remains_timer {
             self.remains_timer = true;
             self.timers.insert(self.now + REMAINS_LOOK, Timer::Remains);
-        }
-    }
-
-    /// Stops accepting, and asks peers to leave.
-    fn begin_drain(&mut self) {
-        if self.phase != Phase::Serving {
-            return;
-        }
-        self.phase = Phase::Draining;
-        if let Some(listeners) = &mut self.listeners {
-            listeners.close(&mut *self.core.platform);
-        }
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &mut self.slots[slot].connection else {
-                continue;
-            };
-            let slot = connection.channel().address.slot;
-            if connection.begin_drain(&mut self.core) {
-                self.mark_dirty(slot);
-            } else {
-                self.close(slot);
-            }
-        }
-        let now = self.now;
-        self.timers
-            .insert(now + self.core.shared.limits.drain_timeout, Timer::Drain);
-        self.timers.insert(now + DRAIN_GRACE, Timer::DrainQuiet);
-    }
-
-    /// Closes sessions whose initiators did not log out but have nothing in progress.
-    fn close_quiet(&mut self) {
-        let mut waiting = false;
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &mut self.slots[slot].connection else {
-                continue;
-            };
-            waiting = true;
-            if connection.is_quiet() {
-                let slot = connection.channel().address.slot;
-                connection.announce_drop(&mut self.core);
-                self.mark_dirty(slot);
-            }
-        }
-        if waiting {
-            self.timers.insert(self.now + DRAIN_LOOK, Timer::DrainQuiet);
-        }
-    }
-
-    /// Ends all connections at once.
-    fn end_connections(&mut self) {
-        if let Some(listeners) = &mut self.listeners {
-            listeners.close(&mut *self.core.platform);
-        }
-        for slot in 0..self.slots.len() {
-            self.close(u32::try_from(slot).expect("slots are numbered with 32 bits"));
-        }
-        if self.phase == Phase::Serving {
-            self.phase = Phase::Draining;
-        }
-    }
-
-    /// Goes on to the next phase of shutting down when it is time. Returns whether it is all over.
-    fn advance_phase(&mut self) -> bool {
-        if self.phase == Phase::Draining
-            && self.core.requests.is_empty()
-            && self.slots.iter().all(|s| s.connection.is_none())
-        {
-            self.phase = Phase::Flushing;
-            // No write may come after the flush, wherever it runs.
-            if self.core.shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.flush_volumes();
-            }
-        }
-        self.phase == Phase::Flushing && self.core.requests.is_empty()
-    }
-
-    fn flush_volumes(&mut self) {
-        let shared = Arc::clone(&self.core.shared);
-        for unit in 0..shared.exports.units.len() {
-            if let Some((number, result)) = self.core.flush(&shared, unit, Owner::Shutdown) {
-                self.request_done(number, result);
-            }
         }
     }
 }

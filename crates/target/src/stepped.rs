@@ -112,6 +112,12 @@ impl SteppedServer {
         self.shared.give(shard, link, portal);
     }
 
+    /// Has a shard send one of its connections to another one, by its place among those that move. Returns
+    /// whether it begins to; it should take a turn then.
+    pub fn move_connection(&mut self, shard: usize, index: usize, to: usize, now: Instant) -> bool {
+        self.shards[shard].relocate_any(index, to, now)
+    }
+
     /// Takes a turn of a shard. [`Event::Woken`] among the events has it read its mail.
     pub fn turn(&mut self, shard: usize, events: &mut Vec<Event>, now: Instant) -> Next {
         match self.shards[shard].turn(events, now) {

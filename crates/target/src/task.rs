@@ -44,6 +44,21 @@ pub(crate) enum TaskState {
     Elsewhere,
 }
 
+impl TaskState {
+    /// Whether the connection may go to another shard meanwhile: nobody else works for the task, or knows
+    /// its address but to let it try again, which the new shard does as well.
+    pub(crate) const fn moves(&self) -> bool {
+        match self {
+            Self::Receiving
+            | Self::Memory { .. }
+            | Self::Half
+            | Self::Deferred
+            | Self::Ordering => true,
+            Self::Storage { .. } | Self::Medium(_) | Self::Elsewhere => false,
+        }
+    }
+}
+
 /// An operation that a command wants done on a medium.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MediumWish {
@@ -272,6 +287,11 @@ impl<W> Tasks<W> {
             return None;
         }
         self.take(address.slot)
+    }
+
+    /// The parked tasks.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Task<W>> + '_ {
+        self.slots.iter_mut().filter_map(|slot| slot.task.as_mut())
     }
 
     /// The parked tasks.

@@ -325,6 +325,8 @@ pub struct EngineTable {
     pub spin: Option<Spin>,
     /// A percentage.
     pub cpu_budget: Option<CpuBudget>,
+    /// Whether connections move.
+    pub rebalance: Option<bool>,
     /// Microseconds.
     pub busy_poll: Option<BusyPoll>,
     /// Polling instead of interrupts.
@@ -339,6 +341,7 @@ impl EngineTable {
         ReactorSettings {
             spin: self.spin,
             cpu_budget: self.cpu_budget,
+            rebalance: self.rebalance,
             busy_poll: self.busy_poll,
             prefer_busy_poll: self.prefer_busy_poll,
             priority: self.priority,

@@ -41,6 +41,8 @@ pub struct ReactorSettings {
     pub spin: Option<Spin>,
     /// `cpu-budget`
     pub cpu_budget: Option<CpuBudget>,
+    /// `rebalance`
+    pub rebalance: Option<bool>,
     /// `busy-poll`
     pub busy_poll: Option<BusyPoll>,
     /// `prefer-busy-poll`
@@ -54,6 +56,7 @@ impl ReactorSettings {
     pub fn replace(&mut self, other: &Self) {
         self.spin = other.spin.or(self.spin);
         self.cpu_budget = other.cpu_budget.or(self.cpu_budget);
+        self.rebalance = other.rebalance.or(self.rebalance);
         self.busy_poll = other.busy_poll.or(self.busy_poll);
         self.prefer_busy_poll = other.prefer_busy_poll.or(self.prefer_busy_poll);
         self.priority = other.priority.or(self.priority);

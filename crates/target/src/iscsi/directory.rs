@@ -11,16 +11,16 @@ use longshore_iscsi::target::directory::{
     TargetLogin, TargetRecord,
 };
 
-use super::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket, Sessions};
+use super::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket};
 use crate::config::Moved;
+use crate::core::Shared;
 use crate::exports::Exports;
 use crate::mail::Post;
 use crate::message::ConnectionAddress;
 
 /// The directory as one connection sees it.
 pub(crate) struct ConnectionDirectory<'a> {
-    pub exports: &'a Exports,
-    pub sessions: &'a Sessions,
+    pub shared: &'a Shared,
     pub connection: ConnectionAddress,
     pub post: &'a Post,
     /// Our address, as the initiator reached it.
@@ -43,7 +43,7 @@ pub(crate) struct EstablishedSession {
 
 impl Directory for ConnectionDirectory<'_> {
     fn discovery_authentication(&self, _initiator: &IscsiName) -> Authentication {
-        self.exports.discovery.clone()
+        self.shared.exports.discovery.clone()
     }
 
     fn target_login(
@@ -55,6 +55,7 @@ impl Directory for ConnectionDirectory<'_> {
             return Err(LoginStatus::SERVICE_UNAVAILABLE.into());
         }
         let (_, target) = self
+            .shared
             .exports
             .find_target(target)
             .filter(|(_, target)| Exports::is_reachable(target, self.portal_group_tag))
@@ -76,7 +77,7 @@ impl Directory for ConnectionDirectory<'_> {
     }
 
     fn visible_targets(&self, initiator: &IscsiName) -> Vec<TargetRecord> {
-        self.exports.visible_targets(initiator, self.reached)
+        self.shared.exports.visible_targets(initiator, self.reached)
     }
 
     fn existing_session(
@@ -84,7 +85,8 @@ impl Directory for ConnectionDirectory<'_> {
         session: &SessionIdentity<'_>,
     ) -> Result<OperationalParameters, LoginStatus> {
         let (key, _) = self.session_key(session)?;
-        self.sessions
+        self.shared
+            .sessions
             .continued(&key, session.tsih, session.connection_id)
             .map_err(login_status)
     }
@@ -99,9 +101,13 @@ impl Directory for ConnectionDirectory<'_> {
             parameters: request.parameters.clone(),
         };
         let ticket = self
+            .shared
             .sessions
             .enter(claim, self.connection, self.post)
             .map_err(login_status)?;
+        if let Some(replaced) = ticket.replaced {
+            self.shared.close(replaced);
+        }
         let tsih = ticket.tsih;
         *self.established = Some(EstablishedSession { ticket, target });
         Ok(tsih)
@@ -122,6 +128,7 @@ impl ConnectionDirectory<'_> {
             SessionType::Normal => {
                 let name = identity.target.ok_or(LoginStatus::MISSING_PARAMETER)?;
                 let (index, _) = self
+                    .shared
                     .exports
                     .find_target(name.as_str())
                     .ok_or(LoginStatus::NOT_FOUND)?;

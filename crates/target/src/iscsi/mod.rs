@@ -163,6 +163,12 @@ impl Protocol for Iscsi {
         self.session.is_some()
     }
 
+    fn may_move(&self) -> bool {
+        let session = self.session.as_ref();
+        let has_target = session.is_some_and(|session| session.target.is_some());
+        has_target && !self.held && self.management.is_empty()
+    }
+
     fn next_deadline_ms(&self) -> Option<u64> {
         self.machine.next_deadline_ms()
     }
@@ -272,7 +278,7 @@ impl Protocol for Iscsi {
         if let Some(session) = connection.protocol.session.take() {
             session.end(&core.shared.exports);
             let sessions = &core.shared.sessions;
-            sessions.leave(session.ticket.tsih, connection.channel.address);
+            sessions.leave(session.ticket.tsih, connection.channel.residence.name);
         } else {
             core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         }
@@ -302,9 +308,8 @@ impl Connection<Iscsi> {
         let portal = self.channel.portal;
         let mut established = None;
         let mut directory = ConnectionDirectory {
-            exports: &shared.exports,
-            sessions: &shared.sessions,
-            connection: self.channel.address,
+            shared: &shared,
+            connection: self.channel.residence.name,
             post: &shared.posts[core.shard],
             reached,
             portal,
@@ -360,7 +365,7 @@ impl Connection<Iscsi> {
         if let Some(unused) = established {
             shared
                 .sessions
-                .leave(unused.ticket.tsih, self.channel.address);
+                .leave(unused.ticket.tsih, self.channel.residence.name);
         }
     }
 

@@ -13,7 +13,7 @@ use longshore_iscsi::session_parameters::OperationalParameters;
 
 use crate::life::Life;
 use crate::mail::Post;
-use crate::message::{ConnectionAddress, Message};
+use crate::message::ConnectionAddress;
 
 /// Numbers there are for sessions: 16 bits without zero, which means "none", and one to spare.
 const TSIHS: usize = 0xffff - 1;
@@ -49,6 +49,8 @@ pub(crate) struct SessionClaim {
 pub(crate) struct SessionTicket {
     pub tsih: Tsih,
     pub life: Arc<Life>,
+    /// The connection that it takes the place of, which is to be closed.
+    pub replaced: Option<ConnectionAddress>,
     /// Commands must wait for [`Note::PredecessorsEnded`](crate::message::Note::PredecessorsEnded).
     pub must_wait: bool,
 }
@@ -69,8 +71,8 @@ struct Entry {
     tsih: Tsih,
     connection_id: ConnectionId,
     parameters: OperationalParameters,
+    /// By its name.
     connection: ConnectionAddress,
-    post: Post,
     /// Its life, and those of the sessions it followed that had not ended: one that was itself held
     /// back when it was taken over ends before the one it waited for.
     lives: Vec<Weak<Life>>,
@@ -127,7 +129,7 @@ impl Sessions {
         Ok(entry.parameters.clone())
     }
 
-    /// Opens a session, closing the connection it takes the place of.
+    /// Opens a session. The connection it takes the place of is to be closed.
     pub(crate) fn enter(
         &self,
         claim: SessionClaim,
@@ -169,17 +171,11 @@ impl Sessions {
             connection_id,
             parameters,
             connection,
-            post: post.clone(),
             lives,
             open: true,
         };
-        if let Some(replaced) = replaced {
+        if let Some(replaced) = &replaced {
             table.by_tsih.remove(&replaced.tsih);
-            if replaced.open {
-                replaced
-                    .post
-                    .send(Message::CloseConnection(replaced.connection));
-            }
         }
         table.open += usize::from(!replaced_open);
         table.by_tsih.insert(tsih, key.clone());
@@ -190,6 +186,7 @@ impl Sessions {
         Ok(SessionTicket {
             tsih,
             life,
+            replaced: replaced.filter(|it| it.open).map(|it| it.connection),
             must_wait,
         })
     }
@@ -262,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::mail::{Inbox, post_box};
-    use crate::message::Note;
+    use crate::message::{Message, Note};
 
     fn key(initiator: &str) -> SessionKey {
         SessionKey {
@@ -310,7 +307,7 @@ mod tests {
         let in_flight = old.life.clone();
         let new = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
         assert!(new.must_wait);
-        assert!(matches!(inbox.receive(), Some(Message::CloseConnection(c)) if c == connection(1)));
+        assert_eq!(new.replaced, Some(connection(1)));
         drop(old);
         assert!(inbox.receive().is_none());
         drop(in_flight);
@@ -431,12 +428,12 @@ mod tests {
 
     #[test]
     fn connection_reinstatement_keeps_the_session_and_closes_the_old_connection() {
-        let (post, mut inbox) = mail();
+        let (post, _inbox) = mail();
         let sessions = Sessions::new(8);
         let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
         let new = enter(&sessions, "iqn.a", old.tsih, 2, &post).unwrap();
         assert_eq!(new.tsih, old.tsih);
-        assert!(matches!(inbox.receive(), Some(Message::CloseConnection(c)) if c == connection(1)));
+        assert_eq!(new.replaced, Some(connection(1)));
         assert_eq!(
             sessions
                 .continued(&key("iqn.a"), old.tsih, ConnectionId(1))

@@ -86,12 +86,13 @@ impl Connection<Nvme> {
             // The controller knows it by its identifier; nothing here waits for it.
             AdminOutcome::AsyncEvent => self.let_go(core, task),
             AdminOutcome::Abort { queue, command, .. } => {
-                let address = ConnectionAddress::from_handle(queue);
+                let name = ConnectionAddress::from_handle(queue);
                 let reply = AbortReply::new(task.address, core.post().clone());
                 task.state = TaskState::Elsewhere;
                 self.tasks.park(task);
                 let note = Note::AbortCommand { command, reply };
-                shared.posts[address.shard as usize].send(Message::Note(address, note));
+                let message = Message::Note(name, note);
+                shared.whereabouts.send(&shared.posts, name, message);
             }
             AdminOutcome::CloseQueues { queues } => {
                 close_queues(&shared, &queues);
@@ -160,7 +161,7 @@ impl Connection<Nvme> {
     fn connect(&mut self, core: &mut Core, task: Task, entry: &SubmissionEntry) {
         let shared = Arc::clone(&core.shared);
         let environment = self.environment(&shared);
-        let handle = self.channel.address.to_handle();
+        let handle = self.channel.residence.name.to_handle();
         let data = task.data_out.as_deref().unwrap_or_default();
         if shared.closing.load(Ordering::Relaxed) {
             return self.finish_status(core, task, Status::CONNECT_CONTROLLER_BUSY);
@@ -314,8 +315,7 @@ impl Drop for EndOfQueue {
 
 fn close_queues(shared: &Shared, queues: &[QueueHandle]) {
     for queue in queues {
-        let address = ConnectionAddress::from_handle(*queue);
-        shared.posts[address.shard as usize].send(Message::CloseConnection(address));
+        shared.close(ConnectionAddress::from_handle(*queue));
     }
 }
 

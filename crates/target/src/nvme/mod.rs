@@ -230,6 +230,11 @@ impl Protocol for Nvme {
         !matches!(self.queue, Queue::Admin(_))
     }
 
+    fn may_move(&self) -> bool {
+        // Controllers know their I/O queues by name; an admin queue has little to do.
+        matches!(self.queue, Queue::Io(_)) && !self.held && !self.draining
+    }
+
     fn next_deadline_ms(&self) -> Option<u64> {
         let machine = self.machine.next_deadline_ms();
         let Queue::Admin(controller) = &self.queue else {

@@ -84,6 +84,12 @@ counters! {
     placed_bytes,
     /// Messages from other threads.
     messages,
+    /// Connections that came from other shards.
+    moved_in,
+    /// Connections that went to other shards.
+    moved_out,
+    /// Connections that were to go to other shards, and were not at rest in time.
+    moves_given_up,
     /// Nanoseconds spent looking for events without sleeping, where that was allowed.
     spinning_ns,
     /// Times that something came while it looked.

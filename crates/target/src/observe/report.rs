@@ -148,6 +148,8 @@ pub struct ConnectionStatistics {
     pub protocol: ProtocolKind,
     /// The login, or Connect, is over.
     pub established: bool,
+    /// How often it went from one shard to another.
+    pub moves: u64,
     /// What it did.
     #[serde(flatten)]
     pub counts: ConnectionCounts,

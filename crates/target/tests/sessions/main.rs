@@ -11,6 +11,7 @@ mod gate_volume;
 mod hang_up;
 mod lifecycle;
 mod memory;
+mod moving;
 mod reinstatement;
 mod scene;
 mod task_management;

@@ -101,7 +101,11 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
         cores: vec![0, 0, 0],
         transmit: TransmitConfig::default(),
         copies: Copies::default(),
-        reactor: ReactorConfig::default(),
+        reactor: ReactorConfig {
+            // Tests say what runs where.
+            rebalance: false,
+            ..ReactorConfig::default()
+        },
         limits: Limits {
             drain_timeout: Duration::from_secs(5),
             ..Limits::default()

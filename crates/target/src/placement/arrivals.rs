@@ -1,0 +1,218 @@
+//! The shard for a new connection.
+//!
+//! It is the one that received from the same queue of the network card before (SO_INCOMING_NAPI_ID), or that
+//! runs on the core where the kernel receives the connection's packets (SO_INCOMING_CPU), unless another
+//! one has less to do. What a shard has to do is the share of its time that it worked lately, with something for each
+//! connection that came too lately to show in it; shards that are about equal are told apart by how many connections they
+//! have.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::TcpStream;
+
+use longshore_reactor::socket;
+
+use super::load::{Load, WINDOW_MS};
+
+/// After so long a new connection shows in the load of its shard.
+const NEW_MS: u64 = 5 * WINDOW_MS;
+/// Until then it counts for so many thousandths of the time.
+const NEW_SHARE: u64 = 100;
+/// Loads that differ by less are about equal.
+const STEP: u64 = 250;
+/// More queues than network cards have.
+const QUEUES_MAX: usize = 4096;
+
+/// Where the kernel receives a connection's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Incoming {
+    /// On this core.
+    core: Option<usize>,
+    /// From this queue of a network card.
+    queue: Option<u32>,
+}
+
+impl Incoming {
+    pub(crate) fn of(stream: &TcpStream) -> Self {
+        Self {
+            core: socket::incoming_core(stream),
+            queue: socket::incoming_napi_id(stream),
+        }
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    /// The core each shard is pinned to, if it is.
+    cores: Vec<Option<usize>>,
+    /// The shard that receives from each queue.
+    queues: HashMap<u32, usize>,
+    /// When new connections came to which shards, oldest first.
+    new: VecDeque<(u64, usize)>,
+    /// How many these are, by shard.
+    counts: Vec<u64>,
+}
+
+impl Arrivals {
+    pub(crate) fn new(cores: Vec<Option<usize>>) -> Self {
+        Self {
+            counts: vec![0; cores.len()],
+            cores,
+            queues: HashMap::new(),
+            new: VecDeque::new(),
+        }
+    }
+
+    /// The shard for a connection that came now. `loads`: `None` when it goes by number alone. `connections`:
+    /// how many a shard has.
+    pub(crate) fn place(
+        &mut self,
+        incoming: Incoming,
+        loads: Option<&[Load]>,
+        connections: impl Fn(usize) -> usize,
+        now_ms: u64,
+    ) -> usize {
+        while let Some(&(at, shard)) = self.new.front()
+            && at + NEW_MS <= now_ms
+        {
+            self.new.pop_front();
+            self.counts[shard] -= 1;
+        }
+        let load = |shard: usize| {
+            let new = NEW_SHARE * self.counts[shard];
+            let share = loads.map_or(0, |loads| loads[shard].share(now_ms) + new);
+            (share / STEP, connections(shard))
+        };
+        let shards = 0..self.cores.len();
+        let least = shards.min_by_key(|shard| load(*shard)).unwrap_or(0);
+        let on_core = |core| self.cores.iter().position(|pinned| *pinned == Some(core));
+        let known = incoming
+            .queue
+            .and_then(|queue| self.queues.get(&queue).copied());
+        let near = known.or_else(|| incoming.core.and_then(on_core));
+        let shard = match near {
+            Some(shard) if load(shard) <= load(least) => shard,
+            _ => least,
+        };
+        if let (Some(queue), None) = (incoming.queue, known)
+            && self.queues.len() < QUEUES_MAX
+        {
+            self.queues.insert(queue, shard);
+        }
+        if loads.is_some() {
+            self.new.push_back((now_ms, shard));
+            self.counts[shard] += 1;
+        }
+        shard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads(shares: &[u64], now_ms: u64) -> Vec<Load> {
+        let publish = |share: &u64| {
+            let load = Load::default();
+            load.publish(now_ms, *share);
+            load
+        };
+        shares.iter().map(publish).collect()
+    }
+
+    fn arrivals(shards: usize) -> Arrivals {
+        Arrivals::new((0..shards).map(Some).collect())
+    }
+
+    fn from_queue(queue: u32) -> Incoming {
+        Incoming {
+            core: None,
+            queue: Some(queue),
+        }
+    }
+
+    #[test]
+    fn idle_shards_get_the_same_number() {
+        let mut arrivals = arrivals(3);
+        let loads = loads(&[0; 3], 0);
+        let mut counts = [0; 3];
+        for _ in 0..30 {
+            let shard = arrivals.place(Incoming::default(), Some(&loads), |s| counts[s], 0);
+            counts[shard] += 1;
+        }
+        assert_eq!(counts, [10; 3]);
+    }
+
+    #[test]
+    fn a_busy_shard_with_few_connections_gets_none() {
+        let mut arrivals = arrivals(2);
+        let loads = loads(&[900, 100], 0);
+        for _ in 0..2 {
+            let shard = arrivals.place(Incoming::default(), Some(&loads), |s| [1, 50][s], 0);
+            assert_eq!(shard, 1);
+        }
+    }
+
+    #[test]
+    fn a_crowd_that_comes_at_once_does_not_all_go_to_the_less_busy_shard() {
+        let mut arrivals = arrivals(2);
+        let loads = loads(&[300, 0], 0);
+        let mut counts = [0; 2];
+        for _ in 0..64 {
+            let shard = arrivals.place(Incoming::default(), Some(&loads), |s| counts[s], 0);
+            counts[shard] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
+    }
+
+    #[test]
+    fn without_loads_the_number_decides() {
+        let mut arrivals = arrivals(2);
+        for _ in 0..100 {
+            let shard = arrivals.place(Incoming::default(), None, |s| [7, 8][s], 0);
+            assert_eq!(shard, 0);
+        }
+    }
+
+    #[test]
+    fn one_queue_goes_to_one_shard() {
+        let mut arrivals = arrivals(4);
+        let loads = loads(&[0; 4], 0);
+        let first = arrivals.place(from_queue(8193), Some(&loads), |_| 0, 0);
+        let other = arrivals.place(
+            from_queue(8194),
+            Some(&loads),
+            |s| usize::from(s == first),
+            0,
+        );
+        assert_ne!(first, other);
+        for queue in [8193, 8194] {
+            let expected = if queue == 8193 { first } else { other };
+            assert_eq!(
+                arrivals.place(from_queue(queue), Some(&loads), |_| 3, 10_000),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn the_core_that_receives_is_preferred_unless_it_has_more_to_do() {
+        let mut arrivals = arrivals(2);
+        let on_one = Incoming {
+            core: Some(1),
+            queue: None,
+        };
+        assert_eq!(
+            arrivals.place(on_one, Some(&loads(&[0, 0], 0)), |_| 4, 0),
+            1
+        );
+        assert_eq!(
+            arrivals.place(on_one, Some(&loads(&[0, 0], 0)), |s| [4, 5][s], 0),
+            0
+        );
+        assert_eq!(
+            arrivals.place(on_one, Some(&loads(&[0, 800], 0)), |_| 4, 0),
+            0
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The end of the server: sessions end, connections end, volumes are flushed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Phase, Shard, Timer};
+use crate::request::Owner;
+
+/// How long initiators have to log out before quiet sessions are closed, and how often is looked
+/// for these then.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+impl Shard {
+    /// Stops accepting, and asks peers to leave.
+    pub(super) fn begin_drain(&mut self) {
+        if self.phase != Phase::Serving {
+            return;
+        }
+        self.phase = Phase::Draining;
+        if let Some(listeners) = &mut self.listeners {
+            listeners.close(&mut *self.core.platform);
+        }
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &mut self.slots[slot].connection else {
+                continue;
+            };
+            let slot = connection.channel().address.slot;
+            if connection.begin_drain(&mut self.core) {
+                self.mark_dirty(slot);
+            } else {
+                self.close(slot);
+            }
+        }
+        let now = self.now;
+        self.timers
+            .insert(now + self.core.shared.limits.drain_timeout, Timer::Drain);
+        self.timers.insert(now + DRAIN_GRACE, Timer::DrainQuiet);
+    }
+
+    /// Closes sessions whose initiators did not log out but have nothing in progress.
+    pub(super) fn close_quiet(&mut self) {
+        let mut waiting = false;
+        for slot in 0..self.slots.len() {
+            let Some(connection) = &mut self.slots[slot].connection else {
+                continue;
+            };
+            waiting = true;
+            if connection.is_quiet() {
+                let slot = connection.channel().address.slot;
+                connection.announce_drop(&mut self.core);
+                self.mark_dirty(slot);
+            }
+        }
+        if waiting {
+            self.timers.insert(self.now + DRAIN_LOOK, Timer::DrainQuiet);
+        }
+    }
+
+    /// Ends all connections at once.
+    pub(super) fn end_connections(&mut self) {
+        if let Some(listeners) = &mut self.listeners {
+            listeners.close(&mut *self.core.platform);
+        }
+        for slot in 0..self.slots.len() {
+            self.close(u32::try_from(slot).expect("slots are numbered with 32 bits"));
+        }
+        if self.phase == Phase::Serving {
+            self.phase = Phase::Draining;
+        }
+    }
+
+    /// Goes on to the next phase of shutting down when it is time. Returns whether it is all over.
+    pub(super) fn advance_phase(&mut self) -> bool {
+        if self.phase == Phase::Draining
+            && self.core.requests.is_empty()
+            && self.slots.iter().all(|s| s.connection.is_none())
+        {
+            self.phase = Phase::Flushing;
+            // No write may come after the flush, wherever it runs.
+            if self.core.shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.flush_volumes();
+            }
+        }
+        self.phase == Phase::Flushing && self.core.requests.is_empty()
+    }
+
+    fn flush_volumes(&mut self) {
+        let shared = Arc::clone(&self.core.shared);
+        for unit in 0..shared.exports.units.len() {
+            if let Some((number, result)) = self.core.flush(&shared, unit, Owner::Shutdown) {
+                self.request_done(number, result);
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Connections that leave for another shard, and those that come from one: see [`crate::placement`].
+
+use std::time::{Duration, Instant};
+
+use longshore_reactor::SocketToken;
+
+use super::{Phase, Shard, Timer};
+use crate::connection::Driven;
+use crate::message::{ConnectionAddress, Message};
+use crate::placement::balance::{Balance, Verdict};
+
+/// A connection that is not at rest after this time stays. Until then it receives nothing, which its peer
+/// should not notice.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(20);
+/// Connections that are sent away in one turn: the others wait for its end meanwhile.
+const MOVES_PER_TURN: usize = 4;
+
+/// A connection that is to go to another shard as soon as it is at rest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    address: ConnectionAddress,
+    to: usize,
+    until: Instant,
+}
+
+/// What came of an attempt to send a connection away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Departure {
+    Done,
+    /// Something of it is in progress.
+    NotYet,
+    /// It stays.
+    GivenUp,
+}
+
+impl Shard {
+    /// Looks at how busy this shard has been, if it is time to.
+    #[inline]
+    pub(super) fn look_at_balance(&mut self) {
+        if self.core.now_ms >= self.balance.due_ms && self.core.shared.rebalances() {
+            self.weigh_up();
+        }
+    }
+
+    #[cold]
+    fn weigh_up(&mut self) {
+        let (shard, now_ms) = (self.core.shard, self.core.now_ms);
+        let counters = &self.core.counters;
+        let idle_ns = counters.asleep_ns + counters.spinning_ns;
+        let share = self.balance.measure(now_ms, idle_ns);
+        let loads = &self.core.shared.loads;
+        loads[shard].publish(now_ms, share);
+        let verdict = self.balance.judge(shard, share, loads, now_ms);
+        if verdict == Verdict::Even {
+            return;
+        }
+        let total = self.weigh_connections();
+        if let Verdict::Move {
+            to,
+            difference,
+            share,
+        } = verdict
+            && self.core.shared.loads[to].claim(now_ms)
+        {
+            tracing::debug!(shard, to, share, difference, "load is uneven");
+            self.plan = Some(Balance::plan(to, difference, share, total, now_ms));
+        }
+    }
+
+    /// Looks at what each connection has done. Returns what all have together.
+    fn weigh_connections(&mut self) -> u64 {
+        let mut total = 0;
+        for entry in &mut self.slots {
+            let Some(connection) = &mut entry.connection else {
+                continue;
+            };
+            let channel = connection.channel_mut();
+            let counts = &channel.counts;
+            let bytes = counts.received_bytes + counts.sent_bytes;
+            channel.residence.weigh(counts.operations, bytes);
+            total += channel.residence.weight;
+        }
+        total
+    }
+
+    /// Sends connections away that are to go and are at rest.
+    #[inline]
+    pub(super) fn send_away(&mut self) {
+        if self.leaving.is_some() || self.plan.is_some() {
+            self.go_on_sending();
+        }
+    }
+
+    #[cold]
+    fn go_on_sending(&mut self) {
+        if self.phase != Phase::Serving {
+            self.plan = None;
+        }
+        for _ in 0..MOVES_PER_TURN {
+            let Some(leaving) = self.leaving.or_else(|| self.begin_next()) else {
+                return;
+            };
+            let address = leaving.address;
+            let departure = match self.connection(address.slot, address.generation) {
+                Some(_) => self.try_to_send(leaving),
+                None => Departure::Done,
+            };
+            match departure {
+                Departure::NotYet if self.now < leaving.until => return,
+                Departure::Done => self.leaving = None,
+                Departure::NotYet | Departure::GivenUp => self.keep(address),
+            }
+        }
+    }
+
+    /// Begins with the connection that suits the plan best. `None`: there is none.
+    fn begin_next(&mut self) -> Option<Leaving> {
+        let now_ms = self.core.now_ms;
+        let Some(plan) = self.plan.take_if(|plan| !plan.is_over(now_ms)) else {
+            self.plan = None;
+            return None;
+        };
+        let suited = self.slots.iter().filter_map(|entry| {
+            let connection = entry.connection.as_deref()?;
+            let channel = connection.channel();
+            let suits = plan.suits(&channel.residence, now_ms)?;
+            let weight = channel.residence.weight;
+            connection
+                .may_move()
+                .then_some((suits, weight, channel.address))
+        });
+        let (_, weight, address) = suited.max_by_key(|(suits, ..)| *suits)?;
+        self.plan = plan.after(weight);
+        self.begin_to_leave(address, plan.to);
+        self.leaving
+    }
+
+    /// Has a connection go to another shard. `false`: it stays, or another one is leaving.
+    pub(super) fn begin_to_leave(&mut self, address: ConnectionAddress, to: usize) -> bool {
+        let elsewhere = to != self.core.shard && to < self.core.shared.posts.len();
+        if self.leaving.is_some() || self.phase != Phase::Serving || !elsewhere {
+            return false;
+        }
+        let until = self.now + LEAVE_TIMEOUT;
+        let Some(connection) = self.connection(address.slot, address.generation) else {
+            return false;
+        };
+        if !connection.may_move() {
+            return false;
+        }
+        connection.channel_mut().residence.leaving = true;
+        self.leaving = Some(Leaving { address, to, until });
+        self.timers.insert(until, Timer::Leave);
+        true
+    }
+
+    /// Has the connection of that peer leave, if it is here.
+    pub(super) fn relocate(&mut self, peer: std::net::SocketAddr, to: usize) {
+        let mut connections = self.slots.iter().filter_map(|s| s.connection.as_deref());
+        let found = connections.find(|connection| connection.channel().peer == peer);
+        if let Some(address) = found.map(|connection| connection.channel().address) {
+            self.begin_to_leave(address, to);
+        }
+    }
+
+    /// Has one of the connections leave, by its place among them.
+    pub(crate) fn relocate_any(&mut self, index: usize, to: usize, now: Instant) -> bool {
+        self.now = now;
+        let connections = self.slots.iter().filter_map(|s| s.connection.as_deref());
+        let movable: Vec<_> = connections
+            .filter(|connection| connection.may_move())
+            .map(|connection| connection.channel().address)
+            .collect();
+        let chosen = index.checked_rem(movable.len());
+        chosen.is_some_and(|chosen| self.begin_to_leave(movable[chosen], to))
+    }
+
+    /// The connection stays after all.
+    fn keep(&mut self, address: ConnectionAddress) {
+        self.leaving = None;
+        self.core.counters.moves_given_up += 1;
+        let now_ms = self.core.now_ms;
+        if let Some(connection) = self.connection(address.slot, address.generation) {
+            let residence = &mut connection.channel_mut().residence;
+            residence.leaving = false;
+            residence.moved_ms = Some(now_ms);
+            // Tasks that waited may begin, and input be taken, in the turn that follows.
+            self.list(address.slot);
+            self.unfinished.push_back(address.slot);
+        }
+    }
+
+    /// Sends a connection to its new shard if it is at rest and has no mail.
+    fn try_to_send(&mut self, leaving: Leaving) -> Departure {
+        let slot = leaving.address.slot;
+        let entry = &mut self.slots[slot as usize];
+        let Some(connection) = &mut entry.connection else {
+            return Departure::Done;
+        };
+        if self.phase != Phase::Serving || !connection.may_move() {
+            return Departure::GivenUp;
+        }
+        if !connection.is_at_rest(&self.core) {
+            return Departure::NotYet;
+        }
+        let shared = std::sync::Arc::clone(&self.core.shared);
+        let mut order = shared.whereabouts.begin_move();
+        if !self.inbox.is_empty() {
+            // The next turn reads it.
+            return Departure::NotYet;
+        }
+        let Some(mut connection) = entry.connection.take() else {
+            return Departure::Done;
+        };
+        let token = SocketToken::new(slot, entry.generation);
+        let channel = connection.channel_mut();
+        channel.link.forget(&mut *self.core.platform, token);
+        let timer = channel.timer.take();
+        let name = channel.residence.name;
+        connection.depart(&mut self.core);
+        let to = u32::try_from(leaving.to).expect("fewer shards than cores");
+        order.note(name, to);
+        // Counted before the other shard can close it.
+        shared.move_load(self.core.shard, leaving.to);
+        let sent = shared.posts[leaving.to].hand_over(Message::Moved(connection));
+        drop(order);
+        self.leave_slot(slot, timer.map(|(timer, _)| timer));
+        self.guests.remove(&name);
+        self.core.counters.moved_out += 1;
+        if let Err(Message::Moved(connection)) = sent {
+            // That shard has failed, and the server is about to end: it ends here.
+            shared.move_load(leaving.to, self.core.shard);
+            let slot = self.take_in(connection);
+            self.close(slot);
+        }
+        Departure::Done
+    }
+
+    /// A connection comes from another shard. Returns the slot that it gets.
+    pub(super) fn take_in(&mut self, mut connection: Box<dyn Driven>) -> u32 {
+        let address = self.take_slot();
+        let slot = address.slot;
+        self.core.counters.moved_in += 1;
+        connection.arrive(&mut self.core, address);
+        let channel = connection.channel_mut();
+        let token = SocketToken::new(slot, address.generation);
+        let watched = channel.link.watch(&mut *self.core.platform, token);
+        let (peer, name) = (channel.peer, channel.residence.name);
+        if name != address {
+            self.guests.insert(name, address);
+        }
+        self.slots[slot as usize].connection = Some(connection);
+        self.share_memory();
+        if let Err(error) = watched {
+            tracing::error!(%peer, %error, "connection lost on its way to another reactor");
+            self.close(slot);
+            return slot;
+        }
+        if self.phase != Phase::Serving {
+            self.close(slot);
+            return slot;
+        }
+        tracing::debug!(%peer, shard = self.core.shard, "connection moved here");
+        self.mark_dirty(slot);
+        self.arm(slot);
+        self.list(slot);
+        slot
+    }
+
+    /// Where a connection of this shard is, by its name or by its address here.
+    pub(super) fn find(&self, name: ConnectionAddress) -> ConnectionAddress {
+        self.guests.get(&name).copied().unwrap_or(name)
+    }
+}
