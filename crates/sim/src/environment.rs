@@ -117,6 +117,10 @@ impl Ord for Planned {
 pub struct Environment {
     /// Nanoseconds since the run began.
     pub now: u64,
+    /// The shard whose turn it is.
+    pub turning: usize,
+    /// Times that a connection went from one shard to another.
+    pub moves: u64,
     /// Chance for everything outside the workloads.
     pub random: Random,
     /// Which faults there are.
@@ -148,6 +152,8 @@ impl Environment {
     pub fn new(random: Random, profile: Profile, echo: bool) -> Self {
         Self {
             now: 0,
+            turning: 0,
+            moves: 0,
             random,
             profile,
             wires: Vec::new(),

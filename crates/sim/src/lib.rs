@@ -24,6 +24,7 @@
 //! - storage that answers late and out of order, moves less than asked, or says EINTR;
 //! - media that know no holes or no zeroing;
 //! - aborts, resets of units and controllers at any moment, memory that runs out (the command is refused, or waits);
+//! - connections that go from one shard to another, with whatever they have in progress;
 //! - the server process killed at any moment: all that was acknowledged is still there;
 //! - the power cut at any moment: all that was flushed or written with FUA is still there.
 //!
@@ -97,6 +98,8 @@ pub struct Report {
     pub steps: u64,
     /// Virtual nanoseconds.
     pub time: u64,
+    /// Times that a connection went from one shard to another.
+    pub moves: u64,
     /// Digest of all that happened.
     pub trace_hash: u64,
 }
@@ -145,6 +148,7 @@ pub fn run(settings: &Settings) -> Result<Report, Box<Failure>> {
         Ok(()) => Ok(Report {
             steps: world.steps,
             time: environment.now,
+            moves: environment.moves,
             trace_hash: environment.trace_hash(),
         }),
         Err(violation) => Err(Box::new(Failure {

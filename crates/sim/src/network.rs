@@ -82,6 +82,12 @@ impl Wire {
         self.reset || (self.to_initiator.ended && self.to_initiator.bytes.is_empty())
     }
 
+    /// Whether the target has been, or would have been, told of the end.
+    fn is_over_for_target(&self) -> bool {
+        let stream = &self.to_target;
+        self.reset || (stream.ended && stream.arrived == stream.bytes.len())
+    }
+
     /// Whether the target would find something to receive.
     #[must_use]
     pub fn is_readable_for_target(&self) -> bool {
@@ -289,7 +295,21 @@ impl Link for SimLink {
     }
 
     fn watch(&mut self, _platform: &mut dyn Platform, token: SocketToken) -> io::Result<()> {
-        self.environment.lock().wires[self.wire].token = Some(token);
+        let mut environment = self.environment.lock();
+        let shard = environment.turning;
+        let wire = &mut environment.wires[self.wire];
+        wire.token = Some(token);
+        if std::mem::replace(&mut wire.shard, shard) == shard {
+            return Ok(());
+        }
+        let is_over = wire.is_over_for_target();
+        environment.moves += 1;
+        let wire = self.wire;
+        environment.trace(format_args!("wire {wire}: moves to shard {shard}"));
+        if is_over {
+            // Like an engine that is given a socket whose peer has hung up already.
+            environment.plan_in(1, Event::HangUp { wire });
+        }
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub struct Profile {
     pub kill_every: u64,
     /// The longest ordinary delay of a storage operation.
     pub disk_delay: u64,
+    /// A connection is told to go to another shard: looked at two thousand times a second.
+    pub moves: u64,
     /// A storage operation stalls.
     pub stall: u64,
     /// How long.
@@ -61,6 +63,7 @@ impl Profile {
             cut_every: 0,
             kill_every: 0,
             disk_delay: 200 * MICROSECOND,
+            moves: 1000,
             stall: 0,
             stall_time: 0,
             short_transfer: 0,
@@ -84,6 +87,23 @@ impl Profile {
             stall: 2000,
             stall_time: 20 * MILLISECOND,
             inline: 0,
+            ..Self::calm()
+        }
+    }
+
+    /// Connections move all the time, busy or not.
+    #[must_use]
+    pub const fn moving() -> Self {
+        Self {
+            network_delay: 20 * MICROSECOND,
+            network_tiny: 800,
+            short_send: 1500,
+            send_buffer: 5_000,
+            cut_every: 20 * MILLISECOND,
+            disk_delay: 300 * MICROSECOND,
+            stall: 200,
+            stall_time: 5 * MILLISECOND,
+            moves: 9_000,
             ..Self::calm()
         }
     }
@@ -139,6 +159,7 @@ impl Profile {
         profile.stall_time =
             random.pick(&[20 * MILLISECOND, 200 * MILLISECOND, 2_000 * MILLISECOND]);
         profile.inline = random.pick(&[0, 3_000, 9_000]);
+        profile.moves = random.pick(&[0, 300, 3_000, 9_000]);
         profile.no_holes = random.chance(2000);
         profile.no_zeroing = random.chance(2000);
         profile

@@ -78,6 +78,8 @@ pub struct World {
     files: Vec<PathBuf>,
     next_cut: Option<u64>,
     next_kill: Option<u64>,
+    /// Shards look at their load, too.
+    rebalance: bool,
 }
 
 impl std::fmt::Debug for World {
@@ -141,6 +143,7 @@ impl World {
             files: Vec::new(),
             next_cut: None,
             next_kill: None,
+            rebalance: random.chance(5000),
             random,
         };
         for unit in 0..world.random.pick(&[1, 1, 2]) {
@@ -232,7 +235,10 @@ impl World {
             cores: Vec::new(),
             transmit: TransmitConfig::default(),
             copies: Copies::default(),
-            reactor: ReactorConfig::default(),
+            reactor: ReactorConfig {
+                rebalance: self.rebalance,
+                ..ReactorConfig::default()
+            },
             limits: self.limits.clone(),
             state_directory: None,
             sample: 1,
@@ -366,6 +372,7 @@ impl World {
         if server.has_mail(shard) {
             events.push(ReactorEvent::Woken);
         }
+        self.environment.lock().turning = shard;
         let next = server.turn(shard, events, instant);
         let with_mail: Vec<usize> = (0..self.shards).filter(|s| server.has_mail(*s)).collect();
         match next {
@@ -468,6 +475,7 @@ impl World {
             }
             self.plan_trouble();
         }
+        self.move_one();
         // Only a restart helps a volume whose sync has failed.
         let environment = self.environment.lock();
         let suspect = environment.disks.iter().any(Disk::is_suspect);
@@ -479,6 +487,26 @@ impl World {
             .lock()
             .plan_in(MILLISECOND / 2, Event::Trouble);
         Ok(())
+    }
+
+    /// A connection is told to go to another shard, perhaps.
+    fn move_one(&mut self) {
+        let mut environment = self.environment.lock();
+        let chance = environment.profile.moves;
+        if self.shards < 2 || !environment.random.chance(chance) {
+            return;
+        }
+        let from = environment.random.index(self.shards);
+        let to = environment.random.index(self.shards);
+        let index = environment.random.index(64);
+        let now = environment.instant();
+        drop(environment);
+        let Some(server) = &mut self.server else {
+            return;
+        };
+        if !self.ended[from] && server.move_connection(from, index, to, now) {
+            self.ensure_turn_soon(from);
+        }
     }
 
     /// Something happens to a connection.

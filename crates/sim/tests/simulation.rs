@@ -44,6 +44,19 @@ fn promises_hold_when_sessions_are_reinstated_again_and_again() {
     }
 }
 
+/// Connections go from shard to shard all the time, with what they have in progress.
+#[test]
+fn promises_hold_when_connections_move_again_and_again() {
+    let mut moves = 0;
+    for seed in 0..60 {
+        let mut settings = Settings::new(seed, 300);
+        settings.profile = Some(Profile::moving());
+        moves += succeed(&settings).moves;
+    }
+    // One run in three has a single shard.
+    assert!(moves > 1000, "{moves}");
+}
+
 /// Syncs fail, and the machine is restarted.
 #[test]
 fn promises_hold_when_data_cannot_be_written_back() {
