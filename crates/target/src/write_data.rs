@@ -30,6 +30,8 @@ const WRITING_PART: usize = 2;
 const PROMISED_BYTES_MIN: usize = 32 << 10;
 /// While a connection's commands have no more than this for write data, early data go to where they belong.
 const APART_BYTES: usize = 2 << 20;
+/// Beyond this part of all memory, early data go there too: lying apart costs memory that other commands want.
+const APART_PART: usize = 4;
 
 /// Memory that a task takes when its write data come.
 #[derive(Debug)]
@@ -59,8 +61,8 @@ impl<P: Protocol> Connection<P> {
         };
         if let Some(whole) = promised {
             self.account(task, whole.capacity());
-            let apart = 0 < early && early <= wanted / 2 && self.writing > APART_BYTES;
-            let early = if apart && self.may_write(core, early) {
+            let apart = 0 < early && early <= wanted / 2;
+            let early = if apart && self.has_room_apart(core, early) {
                 core.pool.reserve(early)
             } else {
                 None
@@ -85,6 +87,13 @@ impl<P: Protocol> Connection<P> {
     fn account(&mut self, task: &mut Task<P::Work>, capacity: usize) {
         task.writing += capacity;
         self.writing += capacity;
+    }
+
+    /// Whether so many early bytes lie apart: there is something to gain, and memory enough.
+    fn has_room_apart(&self, core: &Core, early: usize) -> bool {
+        let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
+        let room = APART_BYTES + 1..=memory / APART_PART;
+        room.contains(&self.writing) && room.contains(&(self.writing + early.next_power_of_two()))
     }
 
     /// Whether so many bytes of write data may come. A connection that announces much and sends none

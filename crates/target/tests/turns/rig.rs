@@ -39,6 +39,8 @@ pub struct Wire {
     nagle: bool,
     /// The end of what was sent may wait for more.
     pub is_kept: bool,
+    /// Sends of the target.
+    pub sends: usize,
     /// Sends whose end was to wait for more.
     pub kept_sends: usize,
 }
@@ -61,6 +63,7 @@ impl Pipe {
         }
         // Acknowledgements, which would let it go, come late.
         wire.is_kept = more || wire.nagle;
+        wire.sends += 1;
         wire.kept_sends += usize::from(more);
         Ok(taken)
     }
@@ -339,6 +342,11 @@ impl Rig {
             })
             .collect();
         self.server.turn(0, &mut events, self.now)
+    }
+
+    /// Time goes by.
+    pub fn pause(&mut self, time: Duration) {
+        self.now += time;
     }
 
     /// A turn without news.

@@ -1,5 +1,7 @@
 //! When answers leave: nothing stays behind in the kernel for want of a decision.
 
+use std::time::Duration;
+
 use longshore_target::config::{NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy};
 use longshore_volume::BackendKind;
 
@@ -95,4 +97,50 @@ fn auto_keeps_the_end_of_a_send_for_one_turn_at_most() {
     }
     let kept_sends = rig.clients[0].wire().kept_sends;
     assert!(kept_sends > 100, "it was worth a test: {kept_sends}");
+}
+
+/// Sends of each of so many turns, each with 16 answers of 4 KiB. A turn with one send takes longer by `one`.
+fn sends_of_turns(rig: &mut Rig, turns: usize, one: Duration) -> Vec<usize> {
+    let turn = |_| {
+        for _ in 0..16 {
+            rig.clients[0].read(8);
+        }
+        let before = rig.clients[0].wire().sends;
+        rig.turn();
+        rig.clients[0].take();
+        assert_eq!(rig.clients[0].outstanding, 0);
+        let sends = rig.clients[0].wire().sends - before;
+        if sends == 1 {
+            rig.pause(one);
+        }
+        sends
+    };
+    (0..turns).map(turn).collect()
+}
+
+#[test]
+fn auto_sends_early_where_the_peer_gets_more_that_way() {
+    for (one, chosen) in [(Duration::from_micros(30), 2), (Duration::ZERO, 1)] {
+        let mut rig = Rig::new(&Options::default());
+        // Enough to send to begin a trial, and the trial.
+        let sends = sends_of_turns(&mut rig, 600, one);
+        assert!(sends[..60].iter().all(|sends| *sends == 1), "{sends:?}");
+        assert!(sends.contains(&2), "it was tried");
+        let sends = sends_of_turns(&mut rig, 500, one);
+        assert_eq!(sends, [chosen; 500]);
+    }
+}
+
+#[test]
+fn others_never_send_early() {
+    let transmit = TransmitConfig {
+        policy: TransmitPolicy::NoDelay,
+        send: SendUnit::Turn,
+        ..TransmitConfig::default()
+    };
+    let mut rig = Rig::new(&Options {
+        transmit,
+        ..Options::default()
+    });
+    assert_eq!(sends_of_turns(&mut rig, 600, Duration::ZERO), [1; 600]);
 }
