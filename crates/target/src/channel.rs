@@ -558,6 +558,8 @@ impl Channel {
         for pages in self.pages() {
             core.pipes.send_away(pages);
         }
+        core.transmit_part.note(self.noted_memory, 0);
+        self.noted_memory = 0;
         (self.is_listed, self.is_dirty, self.may_go_idle) = (false, false, false);
         self.residence.moves += 1;
         self.residence.moved_ms = Some(core.now_ms);
@@ -568,6 +570,7 @@ impl Channel {
         for pages in self.pages() {
             core.pipes.take_in(pages);
         }
+        self.note_memory(core);
         self.address = address;
         self.residence.leaving = false;
         (self.readable, self.writable) = (true, true);
