@@ -344,6 +344,16 @@ impl Engine {
         self.refusal.as_ref()
     }
 
+    /// Has the kernel poll the network cards of registered sockets for so many microseconds before this engine sleeps;
+    /// `prefer`: polling takes the place of interrupts while it goes on. Whether that was done: only a ring can
+    /// (Linux 6.9). With epoll receives poll, if the socket says so ([`crate::socket::set_busy_poll`]).
+    pub fn poll_network(&self, microseconds: u32, prefer: bool) -> io::Result<bool> {
+        match &self.inner {
+            Inner::IoUring(engine) => engine.poll_network(microseconds, prefer).map(|()| true),
+            Inner::Epoll(_) => Ok(false),
+        }
+    }
+
     /// What other threads wake this engine with.
     #[must_use]
     pub fn waker(&self) -> Waker {

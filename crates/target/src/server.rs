@@ -26,9 +26,9 @@ use crate::nvme::exports::{NvmeExports, NvmePort};
 use crate::nvme::hosts::Hosts;
 use crate::observe::Statistics;
 use crate::observe::collect::{self, Board};
-use crate::placement::interrupts;
 use crate::placement::load::Load;
 use crate::placement::whereabouts::Whereabouts;
+use crate::placement::{interrupts, options};
 use crate::reservation_store::ReservationStore;
 use crate::shard::Shard;
 
@@ -211,6 +211,7 @@ impl Server {
                         return Ok(());
                     }
                 };
+                options::poll_network(&engine, &shared.reactor.sockets);
                 let refusal = engine.refusal().map(ToString::to_string);
                 let kind = engine.kind();
                 let core = Core::new(index, shared, Box::new(engine), pool, now);

@@ -119,6 +119,10 @@ impl UringEngine {
         &self.waker
     }
 
+    pub(super) fn poll_network(&self, microseconds: u32, prefer: bool) -> io::Result<()> {
+        self.ring.poll_network(microseconds, prefer)
+    }
+
     pub(super) fn register(
         &mut self,
         socket: BorrowedFd<'_>,

@@ -52,6 +52,19 @@ on_both_engines! {
         expect_received(&ours, b"early");
     }
 
+    fn a_ring_may_poll_network_cards_as_well(rig) {
+        match rig.engine.poll_network(20, true) {
+            Ok(polls) => assert_eq!(polls, rig.engine.kind() == EngineKind::IoUring),
+            Err(error) => eprintln!("SKIPPED: no NAPI busy poll of rings before Linux 6.9: {error}"),
+        }
+        let (ours, mut peer) = rig.connection(TOKEN);
+        for round in 0..50_u8 {
+            peer.write_all(&[round]).unwrap();
+            rig.wait_for(TOKEN, Readiness::is_readable);
+            expect_received(&ours, &[round]);
+        }
+    }
+
     fn arrival_is_reported_once(rig) {
         let (_ours, mut peer) = rig.connection(TOKEN);
         peer.write_all(b"x").unwrap();

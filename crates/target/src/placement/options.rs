@@ -3,7 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 
-use longshore_reactor::socket;
+use longshore_reactor::{Engine, socket};
 
 use crate::config::SocketOptions;
 
@@ -34,6 +34,16 @@ impl Options {
             self.asked.priority = None;
             refused("priority", &error);
         }
+    }
+}
+
+/// Asks that an engine polls network cards before it sleeps, if connections are to be polled.
+pub(crate) fn poll_network(engine: &Engine, asked: &SocketOptions) {
+    let Some(microseconds) = asked.busy_poll_us else {
+        return;
+    };
+    if let Err(error) = engine.poll_network(microseconds, asked.prefer_busy_poll) {
+        tracing::info!(%error, "this kernel's io_uring polls no network cards; receives do");
     }
 }
 

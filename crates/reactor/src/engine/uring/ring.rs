@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::io_uring::IoringRegisterOp;
 
 use crate::engine::{EngineConfig, EngineCounters, IoUringRefusal};
 
@@ -45,6 +47,23 @@ impl Ring {
             backlog: VecDeque::new(),
             no_iowait,
         })
+    }
+
+    /// Has the kernel poll the network cards of the sockets that are polled, before it sleeps
+    /// (IORING_REGISTER_NAPI, Linux 6.9).
+    pub(super) fn poll_network(&self, microseconds: u32, prefer: bool) -> io::Result<()> {
+        let mut napi = rustix::io_uring::io_uring_napi::default();
+        napi.busy_poll_to = microseconds;
+        napi.prefer_busy_poll = u8::from(prefer);
+        // SAFETY: the descriptor is the ring's, which lives longer than this borrow of it.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        // SAFETY: the kernel reads one `io_uring_napi` at that place, and writes what it replaces there, before the
+        // call returns.
+        unsafe {
+            let place = std::ptr::from_mut(&mut napi).cast();
+            rustix::io_uring::io_uring_register(ring, IoringRegisterOp::RegisterNapi, place, 1)?;
+        }
+        Ok(())
     }
 
     /// Queues an entry for the next enter.
