@@ -31,6 +31,9 @@ const FILE: &str = "bench/instructions.toml";
 /// which these take other ways.
 const TOLERANCE: f64 = 8.0;
 
+/// A point above its limit is counted so often; so is every point whose value is to be kept. The least holds.
+const TRIES: u32 = 3;
+
 /// Operations until everything is warm, and those that are counted.
 const LENGTH: Length = Length {
     few: 1_000,
@@ -84,9 +87,18 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     };
     let mut found = BTreeMap::new();
     for &point in &points {
-        let count = count(&plan, point)?;
-        println!("{}", kept.line(&point.name(), count));
-        found.insert(point.name(), count);
+        let name = point.name();
+        let mut least = count(&plan, point)?;
+        // On a busy machine batches are smaller now and then, and cost more. What the server costs more by itself, it
+        // costs each time.
+        for _ in 1..TRIES {
+            if !update && kept.verdict(&name, least) != Verdict::Above {
+                break;
+            }
+            least = least.min(count(&plan, point)?);
+        }
+        println!("{}", kept.line(&name, least));
+        found.insert(name, least);
     }
     if update {
         return kept.updated(found)?.store(&path);
