@@ -78,12 +78,13 @@ impl Arrivals {
             self.new.pop_front();
             self.counts[shard] -= 1;
         }
-        let load = |shard: usize| {
+        let share = |shard: usize| {
             let new = NEW_SHARE * self.counts[shard];
-            let share = loads.map_or(0, |loads| loads[shard].share(now_ms) + new);
-            (share / STEP, connections(shard))
+            loads.map_or(0, |loads| loads[shard].share(now_ms) + new)
         };
         let shards = 0..self.cores.len();
+        let about_least = shards.clone().map(share).min().unwrap_or(0) + STEP;
+        let load = |shard: usize| (share(shard) >= about_least, connections(shard));
         let least = shards.min_by_key(|shard| load(*shard)).unwrap_or(0);
         let on_core = |core| self.cores.iter().position(|pinned| *pinned == Some(core));
         let known = incoming

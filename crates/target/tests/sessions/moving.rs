@@ -81,6 +81,16 @@ fn moves_given_up(stopper: &Stopper) -> u64 {
     shards.iter().map(|s| s.counters.moves_given_up).sum()
 }
 
+/// Waits until some connection has moved since the last look.
+fn await_move(stopper: &Stopper, seen: &mut u64) {
+    let moved = || {
+        let shards = stopper.statistics().shards;
+        shards.iter().map(|shard| shard.counters.moved_in).sum()
+    };
+    eventually("a move", || moved() > *seen);
+    *seen = moved();
+}
+
 /// Contents that tell rounds and places apart.
 fn pattern(round: usize, length: usize) -> Vec<u8> {
     let byte = |at: usize| (round * 31 + at * 7 + (at >> 9) * 13) % 251;
@@ -279,9 +289,10 @@ fn abort_task_ends_a_task_that_has_moved() {
 fn a_session_is_reinstated_wherever_its_connection_has_gone() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
-        let mut old = scene.host(1);
+        let (mut old, mut seen) = (scene.host(1), 0);
         for round in 0..50 {
             let mover = Mover::of(&scene, vec![address(&old)]);
+            await_move(scene.stopper(), &mut seen);
             assert!(write(&mut old, 1, round).is_good());
             let mut new = Initiator::log_in(scene.portals[0], &login(1)).unwrap();
             assert!(old.is_closed_within(LIMIT).unwrap(), "round {round}");
@@ -303,9 +314,11 @@ fn a_session_is_reinstated_wherever_its_connection_has_gone() {
 fn a_session_logs_out_while_it_moves() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
+        let mut seen = 0;
         for round in 0..30 {
             let mut host = scene.host(1);
             let mover = Mover::of(&scene, vec![address(&host)]);
+            await_move(scene.stopper(), &mut seen);
             assert!(write(&mut host, 1, round).is_good());
             host.log_out().unwrap();
             drop(mover);
@@ -317,9 +330,11 @@ fn a_session_logs_out_while_it_moves() {
 fn a_cold_reset_closes_connections_that_move() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
+        let mut seen = 0;
         for _ in 0..20 {
             let (mut one, mut two) = (scene.host(1), scene.host(2));
             let mover = Mover::of(&scene, vec![address(&one), address(&two)]);
+            await_move(scene.stopper(), &mut seen);
             assert_eq!(manage(&mut one, TARGET_COLD_RESET, 0), 0);
             assert!(one.is_closed_within(LIMIT).unwrap());
             assert!(two.is_closed_within(LIMIT).unwrap());
@@ -336,6 +351,7 @@ fn the_server_ends_in_order_while_connections_move() {
             let mut hosts = [scene.host(1), scene.host(2), scene.host(3)];
             let peers = hosts.iter().map(address).collect();
             let mover = Mover::of(&scene, peers);
+            await_move(scene.stopper(), &mut 0);
             for host in &mut hosts {
                 assert!(write(host, 4, 4).is_good());
             }
