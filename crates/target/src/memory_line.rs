@@ -39,10 +39,14 @@ pub(crate) struct MemoryLine {
     waiting: usize,
     /// The task that is tried now.
     served: Option<TaskAddress>,
-    /// It found no memory, and waits for it.
+    /// It found no memory, and stays the first.
     is_stuck: bool,
     /// Memory that was in use when the first of the line found none.
     used_then: Option<usize>,
+    /// Bytes that reads were given in the last pass, and that those who cannot wait may have as well.
+    granted: usize,
+    /// Somebody has come since the last pass.
+    is_news: bool,
 }
 
 impl MemoryLine {
@@ -55,8 +59,19 @@ impl MemoryLine {
     /// A pass begins, in which so many tasks at most get their turn.
     #[inline]
     pub(crate) fn begin(&mut self) -> usize {
-        self.used_then = None;
+        (self.used_then, self.granted, self.is_news) = (None, 0, false);
         self.waiting
+    }
+
+    /// Whether somebody may take memory who cannot wait in the line. While its first one finds none these get as much
+    /// as the line does: neither keeps all from the other.
+    pub(crate) fn admits_at_once(&mut self, length: usize) -> bool {
+        if self.used_then.is_none() {
+            return true;
+        }
+        let admits = self.granted > 0;
+        self.granted = self.granted.saturating_sub(length);
+        admits
     }
 
     /// Whether a task may take memory, if there is any.
@@ -69,6 +84,7 @@ impl MemoryLine {
     /// case it stays the first.
     pub(crate) fn wait(&mut self, task: TaskAddress, has_claim: bool) {
         self.waiting += 1;
+        self.is_news |= self.served.is_none();
         if has_claim && self.served == Some(task) {
             self.is_stuck = true;
             return self.queue(task).push_front(task);
@@ -145,11 +161,12 @@ impl Core {
     /// Memory for a task, unless others wait for some.
     #[inline]
     pub(crate) fn take_memory(&mut self, task: TaskAddress, length: usize) -> Option<Buffer> {
-        if self.memory_line.admits(task) {
-            self.pool.take(length)
-        } else {
-            None
+        if !self.memory_line.admits(task) {
+            return None;
         }
+        let buffer = self.pool.take(length)?;
+        self.memory_line.granted += length;
+        Some(buffer)
     }
 
     /// Whether a task that wants so much may keep others waiting.
@@ -168,11 +185,14 @@ impl Core {
         goes_on
     }
 
-    /// Whether the first of the line may find now what it did not find in this turn.
+    /// Whether the line may get on: its first one may find now what it did not find in this turn, or nobody waits for
+    /// memory and somebody has come behind those that wait for something else.
     #[inline]
     pub(crate) fn memory_came_back(&self) -> bool {
-        let then = self.memory_line.used_then;
-        then.is_some_and(|then| self.used_memory() < then)
+        match self.memory_line.used_then {
+            Some(then) => self.used_memory() < then,
+            None => self.memory_line.is_news,
+        }
     }
 
     fn used_memory(&self) -> usize {
@@ -273,6 +293,28 @@ mod tests {
         }
         assert_eq!((got, line.waiting), (vec![1, 2], 1));
         assert_eq!(pass(&mut line, |_| true), [(0, 0)]);
+    }
+
+    #[test]
+    fn who_cannot_wait_gets_as_much_as_the_line_got_last() {
+        let mut line = MemoryLine::default();
+        assert!(line.admits_at_once(1));
+        (line.used_then, line.granted) = (Some(0), 8192);
+        assert!(line.admits_at_once(4096) && line.admits_at_once(65536));
+        assert!(!line.admits_at_once(1));
+        line.begin();
+        assert!(line.admits_at_once(1));
+    }
+
+    #[test]
+    fn who_comes_between_two_passes_is_news() {
+        let mut line = MemoryLine::default();
+        line.wait(task(0, 0), false);
+        assert!(line.is_news);
+        let got = pass(&mut line, |_| false);
+        assert!(got.is_empty() && !line.is_empty() && !line.is_news);
+        line.wait(task(1, 0), true);
+        assert!(line.is_news);
     }
 
     #[test]

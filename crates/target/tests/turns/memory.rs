@@ -88,3 +88,30 @@ fn memory_that_comes_free_is_used_at_once() {
         }
     }
 }
+
+#[test]
+fn reads_that_wait_and_writes_that_cannot_keep_nothing_from_each_other() {
+    let mut rig = rig(8 << 20);
+    for _ in 0..400 {
+        for (number, client) in rig.clients.iter_mut().enumerate() {
+            client.take();
+            // Half of them read 512 KiB at a time, the others write 64 KiB.
+            let depth = if number % 2 == 0 { 2 } else { 16 };
+            while client.outstanding < depth {
+                if number % 2 == 0 {
+                    client.read(LARGE / 2);
+                } else {
+                    client.write(READ, 0);
+                }
+            }
+        }
+        rig.turn();
+    }
+    let answered = |of: usize| {
+        let clients = rig.clients.iter().skip(of).step_by(2);
+        clients.map(|client| client.answered).collect::<Vec<_>>()
+    };
+    let (reads, writes) = (answered(0), answered(1));
+    assert!(reads.iter().all(|reads| *reads > 5), "{reads:?}");
+    assert!(writes.iter().sum::<u64>() > 200, "{writes:?}");
+}
