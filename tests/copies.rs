@@ -36,13 +36,11 @@ fn builder(scratch: &Scratch, engine: &str) -> ServerBuilder {
     let everybody = Permissions::from_mode;
     std::fs::set_permissions(&path, everybody(0o666)).unwrap();
     std::fs::set_permissions(scratch.path(), everybody(0o777)).unwrap();
-    let report = scratch.join("report.json");
     let builder = ServerBuilder::new()
         .volume(&format!("d,backend=file,path={}", path.display()))
         .iscsi()
         .nvme()
-        .argument("--statistics")
-        .argument(&report.display().to_string());
+        .reports_to(scratch);
     let options = [
         "--engine",
         engine,
@@ -60,7 +58,7 @@ fn serve(scratch: &Scratch, engine: &str) -> Server {
 
 /// Counters of the server.
 fn total(server: &Server, scratch: &Scratch) -> Value {
-    report::ask(server.pid(), &scratch.join("report.json"))["total"].take()
+    report::of(server, scratch)["total"].take()
 }
 
 /// Pages were sent by reference, unless the kernel cannot: cachestat(2) came with Linux 6.5, and sandboxes may

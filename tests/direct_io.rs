@@ -33,8 +33,7 @@ impl Direct {
             .nvme()
             .argument("--engine")
             .argument(engine)
-            .argument("--statistics")
-            .argument(&scratch.join("report.json").display().to_string())
+            .reports_to(&scratch)
             .start();
         match server {
             Ok(server) => Some(Self { server, scratch }),
@@ -47,7 +46,7 @@ impl Direct {
     }
 
     fn count(&self, name: &str) -> u64 {
-        let report = report::ask(self.server.pid(), &self.scratch.join("report.json"));
+        let report = report::of(&self.server, &self.scratch);
         report["total"][name].as_u64().expect("it is counted")
     }
 

@@ -61,8 +61,7 @@ impl Watched {
                 "[limits]\nmemory = {MEMORY}\nsessions = 2000\ncontrollers = 2000\n\
                  pending-logins = 2000\n"
             ))
-            .argument("--statistics")
-            .argument(&scratch.join("report.json").display().to_string())
+            .reports_to(&scratch)
             .argument("--log-level")
             .argument("warn")
             .start()
@@ -71,7 +70,7 @@ impl Watched {
     }
 
     fn report(&self) -> Value {
-        report::ask(self.server.pid(), &self.scratch.join("report.json"))
+        report::of(&self.server, &self.scratch)
     }
 
     /// Commands of a protocol that have arrived so far.

@@ -39,17 +39,16 @@ impl Watched {
         };
         let scratch = Scratch::new("placement");
         let (cores, rebalance) = (format!("{one},{two}"), rebalance.to_string());
-        let report = scratch.join("report.json").display().to_string();
         let arguments = [
             ["--engine", engine],
             ["--cores", &cores],
             ["--rebalance", &rebalance],
-            ["--statistics", &report],
         ];
         let builder = ServerBuilder::new()
             .volume("d,backend=mem,size=64M")
             .iscsi()
-            .nvme();
+            .nvme()
+            .reports_to(&scratch);
         let arguments = arguments.into_iter().flatten();
         let server = arguments
             .fold(builder, ServerBuilder::argument)
@@ -59,7 +58,7 @@ impl Watched {
     }
 
     fn report(&self) -> Value {
-        report::ask(self.server.pid(), &self.scratch.join("report.json"))
+        report::of(&self.server, &self.scratch)
     }
 
     /// The event loop of each of these connections. Those that are just moving may be missing.

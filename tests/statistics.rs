@@ -38,8 +38,7 @@ impl Watched {
             .argument("0")
             .argument("--sample")
             .argument("1")
-            .argument("--statistics")
-            .argument(&scratch.join("report.json").display().to_string())
+            .reports_to(&scratch)
             .start()
             .unwrap();
         Self { server, scratch }
@@ -47,12 +46,12 @@ impl Watched {
 
     /// A new report.
     fn report(&self) -> Value {
-        report::ask(self.server.pid(), &self.scratch.join("report.json"))
+        report::of(&self.server, &self.scratch)
     }
 
     /// The last report.
     fn stop(self) -> Value {
-        let path = self.scratch.join("report.json");
+        let path = report::path(&self.scratch);
         let _ = std::fs::remove_file(&path);
         assert!(self.server.stop(STOP_LIMIT).unwrap().success());
         report::read(&path).expect("a report at the end")

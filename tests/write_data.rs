@@ -156,15 +156,14 @@ impl Reporting {
             .iscsi()
             .nvme()
             .config(config)
-            .argument("--statistics")
-            .argument(&scratch.join("report.json").display().to_string())
+            .reports_to(&scratch)
             .start()
             .unwrap();
         Self { server, scratch }
     }
 
     fn report(&self) -> Value {
-        report::ask(self.server.pid(), &self.scratch.join("report.json"))
+        report::of(&self.server, &self.scratch)
     }
 
     /// Waits until payload memory is as expected.

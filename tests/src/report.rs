@@ -1,15 +1,37 @@
 //! Reports of a server's statistics (`--statistics FILE`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::server::signal;
+use crate::scratch::Scratch;
+use crate::server::{Server, ServerBuilder, signal};
 
 /// How long a report may take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the reports of [`ServerBuilder::reports_to`] are.
+#[must_use]
+pub fn path(scratch: &Scratch) -> PathBuf {
+    scratch.join("report.json")
+}
+
+impl ServerBuilder {
+    /// Reports of its statistics go to a file in that folder.
+    #[must_use]
+    pub fn reports_to(self, scratch: &Scratch) -> Self {
+        self.argument("--statistics")
+            .argument(&path(scratch).display().to_string())
+    }
+}
+
+/// A new report of a server whose [reports go](ServerBuilder::reports_to) to that folder.
+#[must_use]
+pub fn of(server: &Server, scratch: &Scratch) -> Value {
+    ask(server.pid(), &path(scratch))
+}
 
 /// Has the server with that process number write a new report to its file.
 ///

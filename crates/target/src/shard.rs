@@ -439,7 +439,8 @@ impl Shard {
         }
     }
 
-    /// The slot is free again: its connection has ended or gone.
+    /// The slot is free again: its connection has ended or gone. Events of it may have been reported already, so
+    /// its address is not used again.
     fn leave_slot(&mut self, slot: u32, timer: Option<TimerId>) {
         if let Some(timer) = timer {
             self.timers.cancel(timer);

@@ -4,16 +4,18 @@
 //! allocates up to four times, 900 bytes, between starting the thread of a test and waiting for it. On a busy
 //! machine that happens while the test counts. Here there is no other thread.
 
+#[path = "common/idle.rs"]
+mod idle;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use idle::Idle;
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
-use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
     Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
@@ -75,31 +77,6 @@ impl Link for Pipe {
     }
 
     fn forget(&mut self, _: &mut dyn Platform, _: SocketToken) {}
-}
-
-/// Memory volumes need no storage, and nobody waits here.
-struct Idle;
-
-impl Storage for Idle {
-    fn submit(&mut self, operation: FileOperation) {
-        panic!("{operation:?}");
-    }
-
-    fn delegate(&mut self, tag: StorageTag) -> Delegated {
-        panic!("{tag:?}");
-    }
-}
-
-impl Platform for Idle {
-    fn watch(&mut self, _: BorrowedFd<'_>, _: SocketToken) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn forget(&mut self, _: BorrowedFd<'_>, _: SocketToken) {}
-
-    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Event>) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 struct Bench {

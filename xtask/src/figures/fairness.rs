@@ -35,14 +35,7 @@ const SECTION: &str = "fairness";
 
 /// Measures and shows everything; how many points there were.
 pub fn run(plan: &Plan) -> Result<usize> {
-    // A shorter run sees too few of the slow operations.
-    let plan = &Plan {
-        seconds: plan.seconds.max(if plan.quick { 0.5 } else { 2.0 }),
-        program: plan.program.clone(),
-        fio: None,
-        selection: super::adaptive_nagle::Selection::default(),
-        ..*plan
-    };
+    let plan = &plan.lasting(if plan.quick { 0.5 } else { 2.0 });
     let folder = workspace::work_folder("bench/fairness")?;
     let statistics = folder.join("statistics.json");
     let ours = Ours {

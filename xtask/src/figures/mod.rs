@@ -82,6 +82,17 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 }
 
 impl Plan {
+    /// The same with runs of so many seconds at least: shorter ones see too few of the slow operations.
+    fn lasting(&self, seconds: f64) -> Self {
+        Self {
+            seconds: self.seconds.max(seconds),
+            program: self.program.clone(),
+            fio: None,
+            selection: adaptive_nagle::Selection::default(),
+            ..*self
+        }
+    }
+
     /// Prints a page and keeps it, if that was asked for.
     fn publish(&self, section: &str, page: &str) -> Result<()> {
         println!("\n{page}");

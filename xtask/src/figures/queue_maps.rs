@@ -5,7 +5,6 @@ use anyhow::Result;
 use longshore_tests::server::Server;
 
 use super::Plan;
-use super::adaptive_nagle::Selection;
 use super::load::{bench, by_turns, figure, words};
 use crate::bench::point::Protocol;
 use crate::bench::server::{Ours, url};
@@ -34,14 +33,7 @@ const WRITER_FIGURE: (&str, &str, f64) = ("written MB/s", "/jobs/1/bytes_per_sec
 
 /// Measures and shows everything; how many points there were.
 pub fn run(plan: &Plan) -> Result<usize> {
-    // A shorter run sees too few of the slow operations.
-    let plan = &Plan {
-        seconds: plan.seconds.max(2.0),
-        program: plan.program.clone(),
-        fio: None,
-        selection: Selection::default(),
-        ..*plan
-    };
+    let plan = &plan.lasting(2.0);
     let ours = Ours {
         program: &plan.program,
         backend: Backend::Memory,

@@ -112,15 +112,6 @@ impl Arrivals {
 mod tests {
     use super::*;
 
-    fn loads(shares: &[u64], now_ms: u64) -> Vec<Load> {
-        let publish = |share: &u64| {
-            let load = Load::default();
-            load.publish(now_ms, *share);
-            load
-        };
-        shares.iter().map(publish).collect()
-    }
-
     fn arrivals(shards: usize) -> Arrivals {
         Arrivals::new((0..shards).map(Some).collect())
     }
@@ -135,7 +126,7 @@ mod tests {
     #[test]
     fn idle_shards_get_the_same_number() {
         let mut arrivals = arrivals(3);
-        let loads = loads(&[0; 3], 0);
+        let loads = Load::of_shards(&[0; 3], 0);
         let mut counts = [0; 3];
         for _ in 0..30 {
             let shard = arrivals.place(Incoming::default(), Some(&loads), |s| counts[s], 0);
@@ -147,7 +138,7 @@ mod tests {
     #[test]
     fn a_busy_shard_with_few_connections_gets_none() {
         let mut arrivals = arrivals(2);
-        let loads = loads(&[900, 100], 0);
+        let loads = Load::of_shards(&[900, 100], 0);
         for _ in 0..2 {
             let shard = arrivals.place(Incoming::default(), Some(&loads), |s| [1, 50][s], 0);
             assert_eq!(shard, 1);
@@ -157,7 +148,7 @@ mod tests {
     #[test]
     fn a_crowd_that_comes_at_once_does_not_all_go_to_the_less_busy_shard() {
         let mut arrivals = arrivals(2);
-        let loads = loads(&[300, 0], 0);
+        let loads = Load::of_shards(&[300, 0], 0);
         let mut counts = [0; 2];
         for _ in 0..64 {
             let shard = arrivals.place(Incoming::default(), Some(&loads), |s| counts[s], 0);
@@ -178,7 +169,7 @@ mod tests {
     #[test]
     fn one_queue_goes_to_one_shard() {
         let mut arrivals = arrivals(4);
-        let loads = loads(&[0; 4], 0);
+        let loads = Load::of_shards(&[0; 4], 0);
         let first = arrivals.place(from_queue(8193), Some(&loads), |_| 0, 0);
         let other = arrivals.place(
             from_queue(8194),
@@ -204,15 +195,15 @@ mod tests {
             queue: None,
         };
         assert_eq!(
-            arrivals.place(on_one, Some(&loads(&[0, 0], 0)), |_| 4, 0),
+            arrivals.place(on_one, Some(&Load::of_shards(&[0, 0], 0)), |_| 4, 0),
             1
         );
         assert_eq!(
-            arrivals.place(on_one, Some(&loads(&[0, 0], 0)), |s| [4, 5][s], 0),
+            arrivals.place(on_one, Some(&Load::of_shards(&[0, 0], 0)), |s| [4, 5][s], 0),
             0
         );
         assert_eq!(
-            arrivals.place(on_one, Some(&loads(&[0, 800], 0)), |_| 4, 0),
+            arrivals.place(on_one, Some(&Load::of_shards(&[0, 800], 0)), |_| 4, 0),
             0
         );
     }

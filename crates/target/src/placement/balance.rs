@@ -169,15 +169,6 @@ mod tests {
     use super::*;
     use crate::message::ConnectionAddress;
 
-    fn loads(shares: &[u64], now_ms: u64) -> Vec<Load> {
-        let publish = |share: &u64| {
-            let load = Load::default();
-            load.publish(now_ms, *share);
-            load
-        };
-        shares.iter().map(publish).collect()
-    }
-
     fn weighing(weight: u64) -> Residence {
         let mut residence = Residence::new(ConnectionAddress {
             shard: 0,
@@ -245,7 +236,7 @@ mod tests {
     #[test]
     fn a_short_peak_moves_nothing() {
         let mut balance = Balance::new(0);
-        let loads = loads(&[1000, 0], 100);
+        let loads = Load::of_shards(&[1000, 0], 100);
         assert_eq!(balance.judge(0, 1000, &loads, 100), Verdict::Weigh);
         assert_eq!(balance.judge(0, 1000, &loads, 200), Verdict::Weigh);
         assert_eq!(balance.judge(0, 100, &loads, 300), Verdict::Even);
@@ -255,7 +246,7 @@ mod tests {
     #[test]
     fn lasting_load_moves_to_the_least_busy_shard_that_nobody_else_gives_to() {
         let mut balance = Balance::new(0);
-        let loads = loads(&[1000, 100, 50, 400], 100);
+        let loads = Load::of_shards(&[1000, 100, 50, 400], 100);
         assert!(loads[2].claim(100));
         for _ in 1..WINDOWS {
             assert_eq!(balance.judge(0, 1000, &loads, 100), Verdict::Weigh);
@@ -272,7 +263,7 @@ mod tests {
     #[test]
     fn shards_with_little_to_do_keep_it() {
         let mut balance = Balance::new(0);
-        let loads = loads(&[0, 0], 100);
+        let loads = Load::of_shards(&[0, 0], 100);
         for _ in 0..10 {
             assert_eq!(balance.judge(0, 250, &loads, 100), Verdict::Even);
         }

@@ -64,6 +64,19 @@ impl Load {
 }
 
 #[cfg(test)]
+impl Load {
+    /// Shards that have worked for these shares of the last window.
+    pub(crate) fn of_shards(shares: &[u64], now_ms: u64) -> Vec<Self> {
+        let publish = |share: &u64| {
+            let load = Self::default();
+            load.publish(now_ms, *share);
+            load
+        };
+        shares.iter().map(publish).collect()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

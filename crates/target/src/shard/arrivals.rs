@@ -105,9 +105,7 @@ impl Shard {
                 let (shared, shard) = (&self.core.shared, self.core.shard);
                 shared.pending_logins[shard].fetch_sub(1, Ordering::Relaxed);
                 shared.connections[shard].fetch_sub(1, Ordering::Relaxed);
-                // Events of it may have been reported already.
-                self.slots[slot as usize].generation = generation.wrapping_add(1);
-                self.free.push(slot);
+                self.leave_slot(slot, None);
             }
         }
     }

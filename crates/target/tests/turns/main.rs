@@ -2,6 +2,8 @@
 #![allow(missing_docs)] // The names of the tests say what they prove.
 
 mod fairness;
+#[path = "../common/idle.rs"]
+mod idle;
 mod memory;
 mod rig;
 mod transmit;

@@ -3,13 +3,11 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::target::directory::{Authentication, LoginConfig};
-use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
 use longshore_target::config::{
     Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
@@ -21,6 +19,8 @@ use longshore_tests::initiator::{Login, cdb};
 use longshore_tests::pdu::{BHS_LENGTH, Pdu, opcode};
 use longshore_tests::server::TARGET;
 use longshore_volume::{BackendKind, VolumeSpec};
+
+use crate::idle::Idle;
 
 /// Bytes that a connection's send buffer holds.
 const SEND_BUFFER: usize = 1 << 20;
@@ -115,31 +115,6 @@ impl Link for Pipe {
     }
 
     fn forget(&mut self, _: &mut dyn Platform, _: SocketToken) {}
-}
-
-/// Volumes in memory need no storage, and nobody sleeps here.
-struct Idle;
-
-impl Storage for Idle {
-    fn submit(&mut self, operation: FileOperation) {
-        panic!("{operation:?}");
-    }
-
-    fn delegate(&mut self, tag: StorageTag) -> Delegated {
-        panic!("{tag:?}");
-    }
-}
-
-impl Platform for Idle {
-    fn watch(&mut self, _: BorrowedFd<'_>, _: SocketToken) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn forget(&mut self, _: BorrowedFd<'_>, _: SocketToken) {}
-
-    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Event>) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// An initiator that keeps commands outstanding.
