@@ -38,10 +38,50 @@ pub struct Reservations {
     pub held: Option<Reservation>,
     /// There has been one, so that commands of others may be refused.
     pub used: bool,
-    /// Commands sent so far that may end one.
-    pub disturbances: u64,
-    /// Those of them that may still come into effect.
-    pub disturbers: usize,
+    /// How often a command that may end one was sent or answered.
+    disturbances: u64,
+    /// Commands that may end one and may still come into effect.
+    disturbers: usize,
+    /// `disturbances` when the target that runs now was started: what was sent before it is not
+    /// among `disturbers`.
+    started: u64,
+}
+
+impl Reservations {
+    /// A command is sent; `disturbs` when it may end a reservation. To be remembered for
+    /// [`answered`](Self::answered).
+    pub fn sent(&mut self, disturbs: bool) -> u64 {
+        self.used = true;
+        if disturbs {
+            self.held = None;
+            self.disturbances += 1;
+            self.disturbers += 1;
+        }
+        self.disturbances
+    }
+
+    /// The command was answered. Returns whether no other that may end a reservation was under
+    /// way at any time since it was sent: only then it is known what stands.
+    pub fn answered(&mut self, disturbs: bool, sent: u64) -> bool {
+        if disturbs && sent >= self.started {
+            self.disturbers -= 1;
+        }
+        let undisturbed = self.disturbances == sent && self.disturbers == 0;
+        if disturbs {
+            // For those that were sent meanwhile: it may have come into effect after them.
+            self.disturbances += 1;
+        }
+        undisturbed
+    }
+
+    /// The target ended, and all reservations with it. Answers that tell of them may still be on
+    /// their way.
+    pub fn target_ended(&mut self) {
+        self.held = None;
+        self.disturbances += 1;
+        self.disturbers = 0;
+        self.started = self.disturbances;
+    }
 }
 
 /// See the module documentation.
@@ -221,5 +261,46 @@ impl Scene<'_> {
             && held.since < sent_at
             && is_concerned
             && !(registers && held.registrants)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_stands_when_nothing_else_was_under_way() {
+        let mut reservations = Reservations::default();
+        let acquire = reservations.sent(false);
+        assert!(reservations.answered(false, acquire));
+        let preempt = reservations.sent(true);
+        assert!(reservations.answered(true, preempt));
+    }
+
+    #[test]
+    fn a_clear_that_overlaps_an_acquire_at_either_end_leaves_it_open_what_stands() {
+        let mut reservations = Reservations::default();
+        let clear = reservations.sent(true);
+        let acquire = reservations.sent(false);
+        reservations.answered(true, clear);
+        assert!(!reservations.answered(false, acquire), "sent before");
+
+        let acquire = reservations.sent(false);
+        let clear = reservations.sent(true);
+        assert!(!reservations.answered(false, acquire), "answered after");
+        reservations.answered(true, clear);
+    }
+
+    #[test]
+    fn nothing_of_an_ended_target_stands() {
+        let mut reservations = Reservations::default();
+        let acquire = reservations.sent(false);
+        let release = reservations.sent(true);
+        reservations.target_ended();
+        assert!(!reservations.answered(false, acquire));
+        assert!(!reservations.answered(true, release));
+
+        let acquire = reservations.sent(false);
+        assert!(reservations.answered(false, acquire));
     }
 }

@@ -570,10 +570,8 @@ impl World {
             }
         }
         for reservations in &mut self.reservations {
-            // None of them was to survive. Answers that tell of them may still be on their way.
-            reservations.held = None;
-            reservations.disturbances += 1;
-            reservations.disturbers = 0;
+            // None of them was to survive.
+            reservations.target_ended();
         }
         let pause = environment.random.between(MICROSECOND, 5 * MILLISECOND);
         self.restart_at = Some(environment.now + pause);

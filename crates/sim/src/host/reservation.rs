@@ -56,8 +56,8 @@ pub(super) struct Plan {
     kind: u8,
     /// A command is under way.
     sent: bool,
-    /// Disturbances of the unit when it was sent.
-    disturbances: u64,
+    /// What [`Reservations::sent`](crate::scene::Reservations::sent) said of it.
+    sent_as: u64,
     /// Not before then.
     at: u64,
 }
@@ -70,7 +70,7 @@ impl Plan {
             stage: Stage::Register { clear },
             kind: random.pick(&TYPES),
             sent: false,
-            disturbances: 0,
+            sent_as: 0,
             at: 0,
         }
     }
@@ -88,14 +88,7 @@ impl Plan {
             self.stage = Stage::Release;
         }
         self.sent = true;
-        let reservations = &mut scene.reservations[self.unit];
-        reservations.used = true;
-        if self.stage.disturbs() {
-            reservations.held = None;
-            reservations.disturbances += 1;
-            reservations.disturbers += 1;
-        }
-        self.disturbances = reservations.disturbances;
+        self.sent_as = scene.reservations[self.unit].sent(self.stage.disturbs());
         let namespace = namespace(self.unit);
         let (command, keys) = match self.stage {
             Stage::Register { .. } => (
@@ -139,10 +132,9 @@ impl Plan {
     ) -> Result<bool, String> {
         let now = scene.now();
         self.sent = false;
+        let reservations = &mut scene.reservations[self.unit];
+        let undisturbed = reservations.answered(self.stage.disturbs(), self.sent_as);
         if status.code() == Status::COMMAND_INTERRUPTED {
-            if self.stage.disturbs() {
-                scene.reservations[self.unit].disturbers -= 1;
-            }
             self.at = now + MILLISECOND;
             return Ok(false);
         }
@@ -153,17 +145,11 @@ impl Plan {
         if !status.is_success() && !expected.contains(&status.code()) {
             return Err(format!("{status} for {:?}", self.stage));
         }
-        let reservations = &mut scene.reservations[self.unit];
-        if self.stage.disturbs() {
-            reservations.disturbers -= 1;
-        }
         let success = status.is_success();
         self.stage = match self.stage {
             Stage::Register { clear: true } if success => Stage::Clear,
             Stage::Register { clear: false } if success => Stage::Acquire,
             Stage::Acquire | Stage::Preempt { .. } if success => {
-                let undisturbed =
-                    reservations.disturbances == self.disturbances && reservations.disturbers == 0;
                 reservations.held = undisturbed.then_some(Reservation {
                     holder: self.party,
                     exclusive_access: matches!(self.kind, 2 | 4),
