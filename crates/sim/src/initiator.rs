@@ -39,6 +39,9 @@ const ANSWER_LIMIT: u64 = 120 * SECOND;
 const SWALLOWED_LIMIT: u64 = SECOND;
 /// A login that takes longer is given up.
 const LOGIN_LIMIT: u64 = 30 * SECOND;
+/// Task management requests without an answer. They are immediate, and a target rejects more of
+/// those than it has room for (RFC 7143 §4.2.2.1).
+const MANAGEMENT_LIMIT: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -528,11 +531,12 @@ impl Initiator {
         if self.random.chance(stops) {
             self.stopped_until = now + self.random.below(300 * MILLISECOND);
         }
+        let may_manage = self.management.len() < MANAGEMENT_LIMIT;
         match self.random.below(400) {
             0 => self.log_out(now),
-            1..=4 => self.abort_one(scene),
-            5 => self.manage_unit(Function::ABORT_TASK_SET, scene),
-            6 => self.manage_unit(Function::LOGICAL_UNIT_RESET, scene),
+            1..=4 if may_manage => self.abort_one(scene),
+            5 if may_manage => self.manage_unit(Function::ABORT_TASK_SET, scene),
+            6 if may_manage => self.manage_unit(Function::LOGICAL_UNIT_RESET, scene),
             _ => self.issue(scene),
         }
         Ok(())
@@ -558,7 +562,9 @@ impl Initiator {
                 swallowed = Some(CommandId(*id));
             }
         }
-        if let Some(command) = swallowed {
+        if let Some(command) = swallowed
+            && self.management.len() < MANAGEMENT_LIMIT
+        {
             self.abort(command, scene);
         }
         Ok(())
