@@ -16,7 +16,7 @@ mod arrivals;
 mod drain;
 mod moves;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,6 +36,7 @@ use crate::message::{ConnectionAddress, Message};
 use crate::observe::collect::ShardReport;
 use crate::observe::published::Published;
 use crate::placement::balance::{Balance, Plan};
+use crate::placement::guests::Guests;
 use crate::request::Owner;
 use crate::spin::Waiting;
 use moves::Leaving;
@@ -112,8 +113,7 @@ pub(crate) struct Shard {
     quiet: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
     unfinished: VecDeque<u32>,
-    /// Those that came from other shards, by their names.
-    guests: HashMap<ConnectionAddress, ConnectionAddress>,
+    guests: Guests,
     balance: Balance,
     /// What is to go to another shard.
     plan: Option<Plan>,
@@ -144,6 +144,7 @@ impl Shard {
         listeners: Option<Listeners>,
         started: Instant,
     ) -> Self {
+        let guests = Guests::new(core.shard);
         Self {
             core,
             inbox,
@@ -157,7 +158,7 @@ impl Shard {
             dirty: VecDeque::new(),
             quiet: Vec::new(),
             unfinished: VecDeque::new(),
-            guests: HashMap::new(),
+            guests,
             balance: Balance::new(0),
             plan: None,
             leaving: None,
@@ -370,17 +371,19 @@ impl Shard {
             }
             Message::Relocate { peer, to } => self.relocate(peer, to),
             Message::CloseConnection(name) => {
-                let address = self.find(name);
-                if self.connection(address.slot, address.generation).is_some() {
+                if let Some(address) = self.guests.find(name)
+                    && self.connection(address.slot, address.generation).is_some()
+                {
                     tracing::debug!("closing a connection whose session or controller has ended");
                     self.close(address.slot);
                 }
             }
             Message::Note(name, note) => {
-                let address = self.find(name);
-                self.with(address, |connection, core| connection.take_note(core, note));
-                // It may take input now that it did not before.
-                self.list_if_open(address);
+                if let Some(address) = self.guests.find(name) {
+                    self.with(address, |connection, core| connection.take_note(core, note));
+                    // It may take input now that it did not before.
+                    self.list_if_open(address);
+                }
             }
             Message::NoteForAll(note) => {
                 for slot in 0..self.slots.len() {
@@ -668,7 +671,7 @@ impl Shard {
         let is_load = connection.is_load();
         connection.tear_down(&mut self.core);
         let channel = connection.channel();
-        if self.guests.remove(&channel.residence.name).is_some() || channel.residence.moves > 0 {
+        if self.guests.leave(channel.residence.name) || channel.residence.moves > 0 {
             self.core.shared.whereabouts.forget(channel.residence.name);
         }
         self.leave_slot(slot, channel.timer.map(|(timer, _)| timer));

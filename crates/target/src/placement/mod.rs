@@ -7,6 +7,7 @@
 //! | [`load`] | how busy shards are |
 //! | [`balance`] | when the load is uneven, and what is moved then |
 //! | [`whereabouts`] | mail for connections that have moved |
+//! | [`guests`] | connections of a shard that came from others |
 //! | [`residence`] | what a connection knows of all that |
 //! | [`interrupts`] | the core that takes the network's interrupts |
 //! | [`options`] | socket options |
@@ -57,6 +58,7 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod balance;
+pub(crate) mod guests;
 pub(crate) mod interrupts;
 pub(crate) mod load;
 pub(crate) mod options;

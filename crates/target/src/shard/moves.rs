@@ -225,7 +225,7 @@ impl Shard {
         let sent = shared.posts[leaving.to].hand_over(Message::Moved(connection));
         drop(order);
         self.leave_slot(slot, timer.map(|(timer, _)| timer));
-        self.guests.remove(&name);
+        self.guests.leave(name);
         self.core.counters.moved_out += 1;
         if let Err(Message::Moved(connection)) = sent {
             // That shard has failed, and the server is about to end: it ends here.
@@ -247,7 +247,7 @@ impl Shard {
         let watched = channel.link.watch(&mut *self.core.platform, token);
         let (peer, name) = (channel.peer, channel.residence.name);
         if name != address {
-            self.guests.insert(name, address);
+            self.guests.enter(name, address);
         }
         self.slots[slot as usize].connection = Some(connection);
         self.share_memory();
@@ -265,10 +265,5 @@ impl Shard {
         self.arm(slot);
         self.list(slot);
         slot
-    }
-
-    /// Where a connection of this shard is, by its name or by its address here.
-    pub(super) fn find(&self, name: ConnectionAddress) -> ConnectionAddress {
-        self.guests.get(&name).copied().unwrap_or(name)
     }
 }
