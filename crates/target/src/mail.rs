@@ -16,25 +16,36 @@ use crate::message::Message;
 /// Unread messages a shard may have before the overflow list is used.
 const MAILBOX_CAPACITY: usize = 1024;
 
-/// What found the mailbox full, oldest first.
+/// What found the mailbox full.
 #[derive(Debug, Default)]
 struct Overflow {
-    messages: Mutex<VecDeque<Message>>,
+    unread: Mutex<Unread>,
     /// There are some: later messages queue up behind them. Changed under the lock.
     in_use: AtomicBool,
 }
 
+#[derive(Debug, Default)]
+struct Unread {
+    /// Oldest first.
+    messages: VecDeque<Message>,
+    /// Nobody reads any more.
+    is_closed: bool,
+}
+
 impl Overflow {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Message>> {
-        self.messages
-            .lock()
-            .expect("nothing panics under this lock")
+    fn lock(&self) -> MutexGuard<'_, Unread> {
+        self.unread.lock().expect("nothing panics under this lock")
     }
 
-    fn push(&self, message: Message) {
-        let mut messages = self.lock();
-        messages.push_back(message);
+    /// Queues a message, or gives it back if nobody will read it.
+    fn push(&self, message: Message) -> Result<(), Message> {
+        let mut unread = self.lock();
+        if unread.is_closed {
+            return Err(message);
+        }
+        unread.messages.push_back(message);
         self.in_use.store(true, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -73,21 +84,20 @@ impl Post {
         let _ = self.hand_over(message);
     }
 
-    /// Delivers `message`, or gives it back if the shard has ended.
+    /// Delivers `message`, or gives it back if the shard has ended. If it ends at this moment, what was
+    /// delivered is dropped unread.
     pub(crate) fn hand_over(&self, message: Message) -> Result<(), Message> {
-        if self.overflow.in_use.load(Ordering::Acquire) {
-            self.overflow.push(message);
-            self.waker.wake();
-            return Ok(());
-        }
-        match self.sender.send(message) {
-            Ok(()) => {}
-            Err(SendError::Closed(message)) => return Err(message),
-            Err(SendError::Full(message)) => {
-                self.overflow.push(message);
-                self.waker.wake();
+        let message = if self.overflow.in_use.load(Ordering::Acquire) {
+            message
+        } else {
+            match self.sender.send(message) {
+                Ok(()) => return Ok(()),
+                Err(SendError::Closed(message)) => return Err(message),
+                Err(SendError::Full(message)) => message,
             }
-        }
+        };
+        self.overflow.push(message)?;
+        self.waker.wake();
         Ok(())
     }
 }
@@ -95,7 +105,7 @@ impl Post {
 impl Inbox {
     /// Whether nothing waits to be read.
     pub(crate) fn is_empty(&self) -> bool {
-        self.mailbox.is_empty() && self.overflow.lock().is_empty()
+        self.mailbox.is_empty() && self.overflow.lock().messages.is_empty()
     }
 
     /// The next message.
@@ -108,8 +118,8 @@ impl Inbox {
         if let Some(message) = self.mailbox.receive() {
             return Some(message);
         }
-        let message = overflow.pop_front();
-        if overflow.is_empty() {
+        let message = overflow.messages.pop_front();
+        if overflow.messages.is_empty() {
             self.overflow.in_use.store(false, Ordering::Release);
         }
         message
@@ -119,8 +129,13 @@ impl Inbox {
 impl Drop for Inbox {
     /// As a mailbox's: a connection among the messages may hold a sending end itself.
     fn drop(&mut self) {
-        let messages = std::mem::take(&mut *self.overflow.lock());
-        drop(messages);
+        let closed = Unread {
+            messages: VecDeque::new(),
+            is_closed: true,
+        };
+        let unread = std::mem::replace(&mut *self.overflow.lock(), closed);
+        // Without the lock: what a message owns may send, too.
+        drop(unread);
     }
 }
 
@@ -167,6 +182,24 @@ mod tests {
         post.send(Message::NoteForAll(Note::TargetReset(0)));
         assert!(!inbox.overflow.in_use.load(Ordering::Acquire));
         assert_eq!(inbox.receive().as_ref().map(target_of), Some(0));
+    }
+
+    #[test]
+    fn whoever_sends_to_a_shard_that_has_ended_gets_the_message_back() {
+        for unread in [0, 1, MAILBOX_CAPACITY, MAILBOX_CAPACITY + 1] {
+            let (post, inbox) = post_box(Waker::new().expect("an eventfd"));
+            for number in 0..unread {
+                let sent = post.hand_over(Message::NoteForAll(Note::TargetReset(number)));
+                assert!(sent.is_ok(), "{number} of {unread}");
+            }
+            drop(inbox);
+            for number in 0..3 {
+                let sent = post.hand_over(Message::NoteForAll(Note::TargetReset(number)));
+                let back = sent.expect_err("nobody reads it");
+                assert_eq!(target_of(&back), number, "after {unread}");
+            }
+            assert!(post.overflow.lock().messages.is_empty());
+        }
     }
 
     #[test]

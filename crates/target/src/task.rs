@@ -286,7 +286,12 @@ impl<W> Tasks<W> {
         if entry.generation != address.generation {
             return None;
         }
-        self.take(address.slot)
+        let task = self.take(address.slot);
+        debug_assert!(
+            task.as_ref().is_none_or(|task| task.address == address),
+            "whoever knew it before its connection moved knows its new address"
+        );
+        task
     }
 
     /// The parked tasks.

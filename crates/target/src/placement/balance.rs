@@ -46,7 +46,7 @@ impl Plan {
         (fits && !residence.moved_within(now_ms, REST_MS)).then_some(share)
     }
 
-    /// A connection of that weight goes. `None`: that was enough.
+    /// A connection of that weight has gone. `None`: that was enough.
     pub(crate) fn after(self, weight: u64) -> Option<Self> {
         let wanted = self.wanted.saturating_sub(self.share_of(weight));
         (wanted >= WEIGHT_LEAST).then_some(Self { wanted, ..self })
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn a_connection_that_makes_all_the_load_stays() {
-        assert_eq!(moved(&[1_000_000, 0, 0], 1000, 0), []);
-        assert_eq!(moved(&[1_000_000], 1000, 0), []);
+        assert!(moved(&[1_000_000, 0, 0], 1000, 0).is_empty());
+        assert!(moved(&[1_000_000], 1000, 0).is_empty());
     }
 
     #[test]

@@ -48,7 +48,7 @@
 //!
 //! **The end of the server.** A shard that drains sends no connections away. One that was sent before the
 //! order to drain arrives before that order, too: nothing is in the mail to a shard that has ended. (If a shard
-//! fails, the connection comes back to the sender, who closes it.)
+//! fails, connections in its mail end with it, and one that is sent later comes back to the sender, who closes it.)
 //!
 //! **Time.** All shards count milliseconds from the same start, so deadlines keep their meaning.
 //!

@@ -7,7 +7,7 @@ use longshore_reactor::SocketToken;
 use super::{Phase, Shard, Timer};
 use crate::connection::Driven;
 use crate::message::{ConnectionAddress, Message};
-use crate::placement::balance::{Balance, Verdict};
+use crate::placement::balance::{Balance, Plan, Verdict};
 
 /// A connection that is not at rest after this time stays. Until then it receives nothing, which its peer
 /// should not notice.
@@ -21,6 +21,8 @@ pub(super) struct Leaving {
     address: ConnectionAddress,
     to: usize,
     until: Instant,
+    /// What the shard's plan has moved when it has gone, if it goes because of that.
+    planned: Option<u64>,
 }
 
 /// What came of an attempt to send a connection away.
@@ -31,6 +33,18 @@ enum Departure {
     NotYet,
     /// It stays.
     GivenUp,
+    /// It has ended.
+    Ended,
+}
+
+impl Departure {
+    /// What is left of a shard's plan after it: only what has gone to the other shard counts as moved.
+    fn pays(self, leaving: &Leaving, plan: Option<Plan>) -> Option<Plan> {
+        match (self, leaving.planned) {
+            (Self::Done, Some(weight)) => plan.and_then(|plan| plan.after(weight)),
+            _ => plan,
+        }
+    }
 }
 
 impl Shard {
@@ -103,11 +117,12 @@ impl Shard {
             let address = leaving.address;
             let departure = match self.connection(address.slot, address.generation) {
                 Some(_) => self.try_to_send(leaving),
-                None => Departure::Done,
+                None => Departure::Ended,
             };
+            self.plan = departure.pays(&leaving, self.plan.take());
             match departure {
                 Departure::NotYet if self.now < leaving.until => return,
-                Departure::Done => self.leaving = None,
+                Departure::Done | Departure::Ended => self.leaving = None,
                 Departure::NotYet | Departure::GivenUp => self.keep(address),
             }
         }
@@ -116,10 +131,8 @@ impl Shard {
     /// Begins with the connection that suits the plan best. `None`: there is none.
     fn begin_next(&mut self) -> Option<Leaving> {
         let now_ms = self.core.now_ms;
-        let Some(plan) = self.plan.take_if(|plan| !plan.is_over(now_ms)) else {
-            self.plan = None;
-            return None;
-        };
+        self.plan = self.plan.take().filter(|plan| !plan.is_over(now_ms));
+        let plan = self.plan?;
         let suited = self.slots.iter().filter_map(|entry| {
             let connection = entry.connection.as_deref()?;
             let channel = connection.channel();
@@ -129,10 +142,16 @@ impl Shard {
                 .may_move()
                 .then_some((suits, weight, channel.address))
         });
-        let (_, weight, address) = suited.max_by_key(|(suits, ..)| *suits)?;
-        self.plan = plan.after(weight);
-        self.begin_to_leave(address, plan.to);
-        self.leaving
+        let Some((_, weight, address)) = suited.max_by_key(|(suits, ..)| *suits) else {
+            self.plan = None;
+            return None;
+        };
+        if !self.begin_to_leave(address, plan.to) {
+            self.plan = None;
+        }
+        let leaving = self.leaving.as_mut()?;
+        leaving.planned = Some(weight);
+        Some(*leaving)
     }
 
     /// Has a connection go to another shard. `false`: it stays, or another one is leaving.
@@ -149,7 +168,12 @@ impl Shard {
             return false;
         }
         connection.channel_mut().residence.leaving = true;
-        self.leaving = Some(Leaving { address, to, until });
+        self.leaving = Some(Leaving {
+            address,
+            to,
+            until,
+            planned: None,
+        });
         self.timers.insert(until, Timer::Leave);
         true
     }
@@ -195,7 +219,7 @@ impl Shard {
         let slot = leaving.address.slot;
         let entry = &mut self.slots[slot as usize];
         let Some(connection) = &mut entry.connection else {
-            return Departure::Done;
+            return Departure::Ended;
         };
         if self.phase != Phase::Serving || !connection.may_move() {
             return Departure::GivenUp;
@@ -210,7 +234,7 @@ impl Shard {
             return Departure::NotYet;
         }
         let Some(mut connection) = entry.connection.take() else {
-            return Departure::Done;
+            return Departure::Ended;
         };
         let token = SocketToken::new(slot, entry.generation);
         let channel = connection.channel_mut();
@@ -232,6 +256,7 @@ impl Shard {
             shared.move_load(leaving.to, self.core.shard);
             let slot = self.take_in(connection);
             self.close(slot);
+            return Departure::Ended;
         }
         Departure::Done
     }
@@ -265,5 +290,42 @@ impl Shard {
         self.arm(slot);
         self.list(slot);
         slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaving(planned: Option<u64>) -> Leaving {
+        Leaving {
+            address: ConnectionAddress {
+                shard: 0,
+                slot: 0,
+                generation: 0,
+            },
+            to: 1,
+            until: Instant::now(),
+            planned,
+        }
+    }
+
+    #[test]
+    fn a_plan_pays_only_for_connections_that_went() {
+        const WEIGHT: u64 = 1000;
+        // Two of the four connections are to go.
+        let plan = Balance::plan(1, 1000, 1000, 4 * WEIGHT, 0);
+        let planned = leaving(Some(WEIGHT));
+        for stays in [Departure::NotYet, Departure::GivenUp, Departure::Ended] {
+            assert_eq!(stays.pays(&planned, Some(plan)), Some(plan), "{stays:?}");
+        }
+        // One that goes because somebody said so is not of the plan.
+        let told = leaving(None);
+        assert_eq!(Departure::Done.pays(&told, Some(plan)), Some(plan));
+        let first = Departure::Done.pays(&planned, Some(plan));
+        assert_eq!(first, plan.after(WEIGHT));
+        assert!(first.is_some());
+        assert_eq!(Departure::Done.pays(&planned, first), None);
+        assert_eq!(Departure::Done.pays(&planned, None), None);
     }
 }
