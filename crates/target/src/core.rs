@@ -30,6 +30,7 @@ use crate::observe::{Counters, ProtocolKind};
 use crate::placement::load::Load;
 use crate::placement::whereabouts::Whereabouts;
 use crate::platform::{Link, Platform};
+use crate::refusals::Refusals;
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
 
@@ -158,6 +159,8 @@ pub(crate) struct Core {
     pub released: Vec<PayloadId>,
     /// Tasks that wait for memory.
     pub memory_line: MemoryLine,
+    /// Connections that were refused some.
+    pub refusals: Refusals,
     /// What part of a turn each connection gets.
     pub fairness: Fairness,
     /// Whether no more than one connection had something to say in this turn.
@@ -199,6 +202,7 @@ impl Core {
             now_ms: 0,
             released: Vec::new(),
             memory_line: MemoryLine::default(),
+            refusals: Refusals::default(),
             fairness: Fairness::default(),
             alone: true,
             counters: Counters::default(),

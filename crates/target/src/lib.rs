@@ -31,6 +31,7 @@ mod nvme;
 pub mod observe;
 mod placement;
 pub mod platform;
+mod refusals;
 mod request;
 mod reservation_store;
 mod server;

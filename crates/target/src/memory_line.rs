@@ -161,12 +161,45 @@ impl Core {
     /// Memory for a task, unless others wait for some.
     #[inline]
     pub(crate) fn take_memory(&mut self, task: TaskAddress, length: usize) -> Option<Buffer> {
-        if !self.memory_line.admits(task) {
+        if !self.memory_line.admits(task) || !self.leaves_enough(length) {
             return None;
         }
         let buffer = self.pool.take(length)?;
         self.memory_line.granted += length;
         Some(buffer)
+    }
+
+    /// Whether so much less leaves something to those that cannot wait and were refused.
+    #[inline]
+    fn leaves_enough(&mut self, length: usize) -> bool {
+        if self.refusals.is_empty() {
+            return true;
+        }
+        self.refusals.expire(self.now_ms);
+        let left = self.pool.budget().limit_bytes() / CLAIM_PART;
+        self.refusals.is_empty() || length.next_power_of_two() + left <= self.free_memory()
+    }
+
+    /// Whether a connection that cannot wait in the line may take memory.
+    pub(crate) fn admits_at_once(&mut self, slot: u32, length: usize) -> bool {
+        if !self.refusals.is_empty() {
+            let (bytes, free) = (length.next_power_of_two(), self.free_memory());
+            if !self.refusals.admits(slot, bytes, free, self.now_ms) {
+                return false;
+            }
+        }
+        self.memory_line.admits_at_once(length)
+    }
+
+    /// A connection without memory for write data was refused some, or has got it.
+    #[inline]
+    pub(crate) fn note_refusal(&mut self, slot: u32, length: usize, is_refused: bool) {
+        if is_refused && self.has_claim(length) {
+            let bytes = length.next_power_of_two();
+            self.refusals.refuse(slot, bytes, self.now_ms);
+        } else if !self.refusals.is_empty() {
+            self.refusals.forget(slot);
+        }
     }
 
     /// Whether a task that wants so much may keep others waiting.
@@ -193,6 +226,11 @@ impl Core {
             Some(then) => self.used_memory() < then,
             None => self.memory_line.is_news,
         }
+    }
+
+    fn free_memory(&self) -> usize {
+        let limit = self.pool.budget().limit_bytes();
+        limit.saturating_sub(self.used_memory())
     }
 
     fn used_memory(&self) -> usize {

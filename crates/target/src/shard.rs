@@ -449,6 +449,7 @@ impl Shard {
             self.timers.cancel(timer);
         }
         self.core.memory_line.forget(slot);
+        self.core.refusals.forget(slot);
         let entry = &mut self.slots[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(slot);

@@ -83,6 +83,25 @@ impl<P: Protocol> Connection<P> {
         true
     }
 
+    /// As [`Self::take_data_out`], for a task that is refused if there is none. Reads that wait and connections that
+    /// were refused come first.
+    pub(crate) fn take_data_out_now(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        wanted: usize,
+        early: usize,
+    ) -> bool {
+        let slot = self.channel.address.slot;
+        let had_none = self.writing == 0;
+        let taken =
+            core.admits_at_once(slot, wanted) && self.take_data_out(core, task, wanted, early);
+        if had_none {
+            core.note_refusal(slot, wanted, !taken);
+        }
+        taken
+    }
+
     /// A task has so many more bytes for write data, until it ends.
     fn account(&mut self, task: &mut Task<P::Work>, capacity: usize) {
         task.writing += capacity;

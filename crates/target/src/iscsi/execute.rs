@@ -74,9 +74,7 @@ impl Connection<Iscsi> {
         let wanted = self.wanted_data_out(arrived, transfer);
         if wanted > 0 {
             let early = self.protocol.machine.unsolicited_data_out(arrived.task) as usize;
-            if !core.memory_line.admits_at_once(wanted)
-                || !self.take_data_out(core, &mut task, wanted, early)
-            {
+            if !self.take_data_out_now(core, &mut task, wanted, early) {
                 return self.refuse_for_memory(core, task);
             }
             self.tasks.park(task);

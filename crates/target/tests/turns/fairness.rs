@@ -34,7 +34,7 @@ fn equal_shares(options: Options, depth: usize, begin: impl Fn(&mut Client)) {
     for of in [|it: &Client| it.answered, |it: &Client| it.bytes] {
         let shares: Vec<u64> = rig.clients.iter().map(of).collect();
         let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-        assert!(*least > 100, "it was worth a test: {shares:?}");
+        assert!(*least > 40, "it was worth a test: {shares:?}");
         assert!(most * 100 <= least * 110, "{shares:?}");
     }
 }
@@ -67,6 +67,17 @@ fn sessions_of_equal_load_get_equal_shares_where_memory_is_short() {
         ..Options::default()
     };
     equal_shares(options, 16, |client| client.read(128));
+}
+
+#[test]
+fn sessions_of_equal_load_get_equal_shares_of_writes_that_are_refused_for_lack_of_memory() {
+    // There is memory for one write each of half of them; the others are refused and ask again.
+    let options = Options {
+        backend: BackendKind::Mem,
+        memory: 2 << 20,
+        ..Options::default()
+    };
+    equal_shares(options, 16, |client| client.write(128, 0));
 }
 
 #[test]

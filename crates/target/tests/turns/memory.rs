@@ -113,5 +113,5 @@ fn reads_that_wait_and_writes_that_cannot_keep_nothing_from_each_other() {
     };
     let (reads, writes) = (answered(0), answered(1));
     assert!(reads.iter().all(|reads| *reads > 5), "{reads:?}");
-    assert!(writes.iter().sum::<u64>() > 200, "{writes:?}");
+    assert!(writes.iter().all(|writes| *writes > 20), "{writes:?}");
 }
