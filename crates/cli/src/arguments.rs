@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
-use longshore_daemon::config::copies::ByReference;
+use longshore_daemon::config::copies::{ByReference, RegisteredBuffers};
 use longshore_daemon::config::engine::{CoreList, EngineKind};
 use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
@@ -156,6 +156,11 @@ pub struct Serve {
     /// Whether read data goes straight from the page cache to the socket; auto: that of read-only volumes [default: auto]
     #[arg(long, value_name = "auto|off|always")]
     splice: Option<ByReference>,
+
+    /// Whether memory is registered with io_uring for large reads and writes of direct volumes [default: auto]
+    #[arg(long, value_name = "auto|off")]
+    registered: Option<RegisteredBuffers>,
+
     /// Poll before falling asleep: while it pays, never, or so long each time [default: auto]
     #[arg(long, value_name = "auto|off|MICROSECONDS")]
     spin: Option<Spin>,
@@ -299,6 +304,7 @@ impl Serve {
             },
             zero_copy: self.zero_copy,
             splice: self.splice,
+            registered: self.registered,
             reactor: ReactorSettings {
                 spin: self.spin,
                 cpu_budget: self.cpu_budget,

@@ -11,7 +11,7 @@ use longshore_target::observe::SAMPLE;
 use longshore_volume::Volume;
 
 use crate::config::Config;
-use crate::config::copies::ByReference;
+use crate::config::copies::{ByReference, RegisteredBuffers};
 use crate::config::engine::EngineKind;
 use crate::config::limits::{Digests, Limits, Negotiation};
 use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin};
@@ -49,6 +49,7 @@ pub fn server_config(
         copies: target::Copies {
             zero_copy: by_reference(config.engine.zero_copy),
             splice: by_reference(config.engine.splice),
+            registered: config.engine.registered == RegisteredBuffers::Auto,
         },
         reactor: reactor(&config.engine.reactor),
         limits: limits(&config.limits),

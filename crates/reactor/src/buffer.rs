@@ -19,8 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 mod block;
+pub(crate) mod registration;
 
 use block::Block;
+use registration::Registration;
 
 /// Capacity of the smallest class, and the unit of all capacities.
 const CLASS_MIN: usize = 4096;
@@ -38,6 +40,8 @@ pub struct Buffer {
     len: usize,
     /// Where the capacity is accounted for, if anywhere.
     charge: Option<Charge>,
+    /// What rings know of it.
+    registration: Registration,
 }
 
 impl Buffer {
@@ -49,6 +53,7 @@ impl Buffer {
             block: Block::zeroed(rounded_capacity(len)),
             len,
             charge: None,
+            registration: Registration::New,
         }
     }
 
@@ -57,6 +62,7 @@ impl Buffer {
             block: Block::zeroed(charge.bytes),
             len,
             charge: Some(charge),
+            registration: Registration::New,
         }
     }
 
@@ -64,6 +70,26 @@ impl Buffer {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.block.capacity()
+    }
+
+    /// Whether it comes from a pool, which keeps it for its next use.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.charge.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn registration(&self) -> &Registration {
+        &self.registration
+    }
+
+    /// What was known before is forgotten: a place that it had elsewhere goes back.
+    pub(crate) fn set_registration(&mut self, registration: Registration) {
+        self.registration = registration;
+    }
+
+    /// All of its memory, whatever its length.
+    pub(crate) fn memory(&mut self) -> &mut [u8] {
+        self.block.bytes_mut()
     }
 
     /// Changes how many bytes it is said to hold. Bytes beyond the old length have the value they

@@ -88,6 +88,9 @@ pub struct EngineConfig {
     /// Most helper threads of this engine. They start when there is work for them and end after a
     /// while without.
     pub helper_threads_max: usize,
+    /// Most bytes of buffers that are registered with a ring for operations on O_DIRECT files, so that the kernel
+    /// does not pin their pages for each; 0: none are.
+    pub registered_bytes_max: usize,
 }
 
 impl Default for EngineConfig {
@@ -96,6 +99,7 @@ impl Default for EngineConfig {
             ring_entries: 256,
             completion_entries: 1024,
             helper_threads_max: 8,
+            registered_bytes_max: 0,
         }
     }
 }
@@ -215,6 +219,14 @@ pub struct EngineCounters {
     pub helper_operations: u64,
     /// Times the completion queue overflowed. Nothing is lost then; it costs time.
     pub completion_overflows: u64,
+    /// Reads and writes of O_DIRECT files that went to a ring.
+    pub direct_operations: u64,
+    /// Those of them whose buffer was registered with it.
+    pub registered_operations: u64,
+    /// Bytes of buffers that are registered with it at this moment.
+    pub registered_bytes: usize,
+    /// Most there can be: [`EngineConfig::registered_bytes_max`], or less once the kernel has refused more.
+    pub registered_bytes_max: usize,
 }
 
 /// Why io_uring cannot be used here. [`EngineChoice::Auto`] then takes epoll and keeps the reason for
@@ -255,6 +267,19 @@ fn memlock_text(limit: &Option<u64>) -> String {
         || "unlimited".to_owned(),
         |bytes| format!("{} KiB", bytes / 1024),
     )
+}
+
+/// Bytes of memory that this process may lock, together with others of its user (RLIMIT_MEMLOCK). `None`: as much
+/// as it likes.
+#[must_use]
+pub fn lockable_bytes() -> Option<u64> {
+    use rustix::thread::{CapabilitySet, capabilities};
+    let exempt = capabilities(None)
+        .is_ok_and(|capabilities| capabilities.effective.contains(CapabilitySet::IPC_LOCK));
+    if exempt {
+        return None;
+    }
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
 }
 
 /// Why no engine could be made.

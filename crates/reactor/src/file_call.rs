@@ -22,6 +22,7 @@ pub(crate) fn run(operation: FileOperation) -> FileCompletion {
         file,
         mut kind,
         tag,
+        ..
     } = operation;
     let result = loop {
         match call(&file.0, &mut kind) {

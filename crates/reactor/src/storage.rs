@@ -29,6 +29,9 @@ pub struct FileOperation {
     pub file: FileHandle,
     /// What to do.
     pub kind: FileOperationKind,
+    /// The file is open with O_DIRECT: the medium reads and writes the buffer's own pages, which an engine may
+    /// therefore have registered.
+    pub is_direct: bool,
     /// Comes back in [`FileCompletion::tag`].
     pub tag: StorageTag,
 }

@@ -160,7 +160,12 @@ impl Reactor {
 
     fn submit(&mut self, tag: u64, kind: FileOperationKind) {
         let (file, tag) = (self.file.clone(), StorageTag(tag));
-        self.engine.submit(FileOperation { file, kind, tag });
+        self.engine.submit(FileOperation {
+            file,
+            kind,
+            is_direct: false,
+            tag,
+        });
     }
 }
 

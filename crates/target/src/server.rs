@@ -11,7 +11,7 @@ use std::time::Instant;
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{
     BlockingPool, BufferPool, Engine, EngineConfig, EngineError, EngineKind, MemoryBudget, Waker,
-    affinity,
+    affinity, lockable_bytes,
 };
 use longshore_volume::{Geometry, VolumeError};
 
@@ -34,6 +34,8 @@ use crate::shard::Shard;
 
 /// Freed payload memory that all shards together keep at hand, at most.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+/// So large a part of payload memory may be registered with io_uring.
+const REGISTERED_PART: usize = 4;
 /// Helper threads for control work such as storing reservations.
 const BLOCKING_THREADS_MAX: usize = 2;
 
@@ -192,6 +194,10 @@ impl Server {
         let mut threads = Vec::new();
         // All count the time from here: connections that move take their deadlines along.
         let now = Instant::now();
+        let engine_config = EngineConfig {
+            registered_bytes_max: registered_bytes_max(&shared, shards),
+            ..EngineConfig::default()
+        };
         for (index, (waker, inbox)) in inboxes.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
             let pool = BufferPool::new(Arc::clone(&budget), kept_bytes_max(&budget, shards));
@@ -204,7 +210,7 @@ impl Server {
                 {
                     tracing::warn!(core, %error, "reactor not pinned");
                 }
-                let engine = match Engine::new(choice, EngineConfig::default(), waker) {
+                let engine = match Engine::new(choice, engine_config, waker) {
                     Ok(engine) => engine,
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -373,6 +379,18 @@ impl Stopper {
 /// they keep a small part of what there is.
 pub(crate) fn kept_bytes_max(budget: &MemoryBudget, shards: usize) -> usize {
     KEPT_BYTES_MAX.min(budget.limit_bytes() / 4) / shards
+}
+
+/// Memory that a shard may have registered with io_uring: of payload, and of what may be locked, it shares a quarter with
+/// the others. Rings and sends by reference need some of the latter, too.
+fn registered_bytes_max(shared: &Shared, shards: usize) -> usize {
+    if !shared.copies.registered {
+        return 0;
+    }
+    let lockable = lockable_bytes().map_or(usize::MAX, |bytes| {
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    });
+    shared.budget.limit_bytes().min(lockable) / REGISTERED_PART / shards
 }
 
 /// The cores that reactors are pinned to; `None` for one that is not.

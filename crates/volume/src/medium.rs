@@ -400,6 +400,7 @@ impl Medium {
         storage.submit(FileOperation {
             file: file.clone(),
             kind,
+            is_direct: self.abilities.direct_memory_alignment.is_some(),
             tag: request.tag,
         });
         Progress::Pending

@@ -1,4 +1,4 @@
-//! Whether payload is sent without copying it.
+//! Whether payload is sent without copying it, and its memory registered with the kernel.
 
 use std::str::FromStr;
 
@@ -34,6 +34,40 @@ impl FromStr for ByReference {
     }
 }
 
+/// Whether memory of direct volumes is registered with io_uring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegisteredBuffers {
+    /// Where that pays.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// Another word than those.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not auto or off")]
+pub struct RegisteredBuffersError(String);
+
+impl FromStr for RegisteredBuffers {
+    type Err = RegisteredBuffersError;
+
+    fn from_str(text: &str) -> Result<Self, RegisteredBuffersError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Err(RegisteredBuffersError(text.to_owned())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RegisteredBuffers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for ByReference {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -52,5 +86,13 @@ mod tests {
         assert_eq!("always".parse(), Ok(ByReference::Always));
         let error = "on".parse::<ByReference>().unwrap_err();
         assert_eq!(error.to_string(), "`on` is not auto, off or always");
+    }
+
+    #[test]
+    fn memory_is_registered_or_not() {
+        assert_eq!("auto".parse(), Ok(RegisteredBuffers::Auto));
+        assert_eq!("off".parse(), Ok(RegisteredBuffers::Off));
+        let error = "always".parse::<RegisteredBuffers>().unwrap_err();
+        assert_eq!(error.to_string(), "`always` is not auto or off");
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use longshore_target::config::TransmitConfig;
 use serde::Deserialize;
 
-use super::copies::ByReference;
+use super::copies::{ByReference, RegisteredBuffers};
 use super::reactor::ReactorSettings;
 
 /// Which kernel interface drives sockets and files.
@@ -34,6 +34,8 @@ pub struct EngineConfig {
     pub zero_copy: ByReference,
     /// Read data straight out of the page cache.
     pub splice: ByReference,
+    /// Buffers of direct volumes are registered with io_uring.
+    pub registered: RegisteredBuffers,
     /// One operation in so many is followed through its stages; 0: none. `None`: as the server likes.
     pub sample: Option<u32>,
     /// How they wait and share.

@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 use uuid::Uuid;
 
-use super::copies::ByReference;
+use super::copies::{ByReference, RegisteredBuffers};
 use super::engine::{CoreList, EngineKind};
 use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
@@ -319,6 +319,8 @@ pub struct EngineTable {
     pub zero_copy: Option<ByReference>,
     /// `auto`, `off` or `always`.
     pub splice: Option<ByReference>,
+    /// `auto` or `off`.
+    pub registered: Option<RegisteredBuffers>,
     /// One operation in so many is followed through its stages, for statistics; 0: none.
     pub sample: Option<u32>,
     /// `auto`, `off` or microseconds.

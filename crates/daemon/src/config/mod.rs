@@ -39,7 +39,7 @@ use longshore_iscsi::target::directory::Authentication;
 use longshore_volume::open::VolumeSpec;
 
 use authentication::Demand;
-use copies::ByReference;
+use copies::{ByReference, RegisteredBuffers};
 use engine::{CoreList, EngineConfig, EngineKind};
 use file::ConfigFile;
 use limits::{IN_CAPSULE_UNIT, Limits, Negotiation};
@@ -77,6 +77,8 @@ pub struct Arguments {
     pub zero_copy: Option<ByReference>,
     /// `--splice`
     pub splice: Option<ByReference>,
+    /// `--registered`
+    pub registered: Option<RegisteredBuffers>,
     /// `--spin` and others
     pub reactor: ReactorSettings,
     /// `--log-format`
@@ -194,6 +196,7 @@ impl Config {
         config.engine.transmit = config.transmit.settle(file)?;
         replace(&mut config.engine.zero_copy, arguments.zero_copy);
         replace(&mut config.engine.splice, arguments.splice);
+        replace(&mut config.engine.registered, arguments.registered);
         config.engine.reactor.replace(&arguments.reactor);
         replace(&mut config.log.format, arguments.log_format);
         replace(&mut config.log.filter, arguments.log_filter);
@@ -288,6 +291,7 @@ impl Config {
         replace(&mut self.engine.kind, document.engine.kind);
         replace(&mut self.engine.zero_copy, document.engine.zero_copy);
         replace(&mut self.engine.splice, document.engine.splice);
+        replace(&mut self.engine.registered, document.engine.registered);
         self.engine.sample = document.engine.sample;
         self.engine.reactor.replace(&document.engine.reactor());
         replace(&mut self.log.format, document.log.format);

@@ -23,6 +23,7 @@ const ENGINE: EngineConfig = EngineConfig {
     ring_entries: 16,
     completion_entries: 64,
     helper_threads_max: 1,
+    registered_bytes_max: 0,
 };
 
 /// Two tokens a lane: its socket and its notifier.

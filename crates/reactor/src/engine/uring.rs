@@ -12,14 +12,17 @@ use super::epoll::FileHelpers;
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, Event, IoUringRefusal, Readiness, SocketToken,
 };
+use crate::buffer::Buffer;
 use crate::storage::{Delegated, FileCompletion, FileOperation, StorageTag};
 use crate::wake::Waker;
 
+mod buffers;
 mod files;
 mod listeners;
 mod ring;
 
-use files::Files;
+use buffers::RegisteredBuffers;
+use files::{Files, Started};
 use listeners::{Listeners, is_listener};
 use ring::{Enter, Ring};
 
@@ -77,6 +80,7 @@ pub(super) struct UringEngine {
     /// Made with the first one.
     listeners: Option<Listeners>,
     files: Files,
+    buffers: RegisteredBuffers,
     /// For what the ring cannot do: seeking holes, ioctls, and what others do.
     helpers: FileHelpers,
     waker: Waker,
@@ -105,6 +109,7 @@ impl UringEngine {
             sockets: Sockets::default(),
             listeners: None,
             files: Files::default(),
+            buffers: RegisteredBuffers::new(config, waker.clone()),
             helpers: FileHelpers::new(config.helper_threads_max, waker.clone()),
             waker,
             counters: EngineCounters::default(),
@@ -174,6 +179,7 @@ impl UringEngine {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         self.counters.turns += 1;
+        self.buffers.let_go(&self.ring, &mut self.counters);
         let may_sleep = timeout != Some(Duration::ZERO) && self.waker.prepare_sleep();
         self.counters.sleeps += u64::from(may_sleep);
         let idle = self.files.in_flight() == 0;
@@ -187,6 +193,7 @@ impl UringEngine {
         entered?;
         self.reap(events);
         if wakeups.helper {
+            self.buffers.let_go(&self.ring, &mut self.counters);
             self.counters.file_completed += self.helpers.take_completions(events);
         }
         if wakeups.mail {
@@ -198,9 +205,12 @@ impl UringEngine {
 
     pub(super) fn submit(&mut self, operation: FileOperation) {
         self.counters.file_submitted += 1;
-        match self.files.start(operation) {
-            Ok(entry) => self.push(entry),
-            Err(operation) => {
+        let counters = &mut self.counters;
+        let registered =
+            |buffer: &mut Buffer, length| self.buffers.index(&self.ring, buffer, length, counters);
+        match self.files.start(operation, registered) {
+            Started::Entry(entry) => self.push(entry),
+            Started::NotHere(operation) => {
                 self.counters.helper_operations += 1;
                 self.helpers.submit(operation);
             }
@@ -217,7 +227,12 @@ impl UringEngine {
     }
 
     pub(super) fn counters(&self) -> EngineCounters {
-        self.counters
+        let (registered_bytes, registered_bytes_max) = self.buffers.bytes();
+        EngineCounters {
+            registered_bytes,
+            registered_bytes_max,
+            ..self.counters
+        }
     }
 
     fn flush(&mut self) {
@@ -258,7 +273,9 @@ impl UringEngine {
         // SAFETY: polls and cancellations refer to no memory. File operations are made by `Files`,
         // which keeps file and buffer of each alive and untouched from before it is pushed until
         // `finish`, called when its completion has been taken off the ring or its entry has been
-        // taken back; and `Drop` waits for that or leaks them.
+        // taken back; and `Drop` waits for that or leaks them. One that names a place in the table of
+        // registered buffers owns the buffer at it, and `RegisteredBuffers` gives the place to
+        // no other one as long as there is that buffer.
         unsafe { self.ring.push(entry) };
     }
 
@@ -324,7 +341,10 @@ impl UringEngine {
     fn file_completion(&mut self, slot: u32, result: i32) -> Option<FileCompletion> {
         if result == -libc::EINTR
             && !self.closing
-            && let Some(entry) = self.files.entry_again(slot)
+            && let Some(entry) = self.files.entry_again(slot, |buffer, length| {
+                let counters = &mut self.counters;
+                self.buffers.index(&self.ring, buffer, length, counters)
+            })
         {
             self.push(entry);
             return None;

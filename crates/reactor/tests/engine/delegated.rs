@@ -104,7 +104,7 @@ on_both_engines! {
                 dsync: false,
             };
             let tag = StorageTag(number);
-            rig.engine.submit(FileOperation { file: file.clone(), kind, tag });
+            rig.engine.submit(FileOperation { file: file.clone(), kind, is_direct: false, tag });
         }
         let written = rig.completions(40);
         assert!(written.iter().all(|done| done.tag.0 < 1000));

@@ -28,7 +28,7 @@ on_both_engines! {
                 end: 65536,
                 dsync: number % 2 == 0,
             };
-            engine.submit(FileOperation { file: file.clone(), kind, tag: StorageTag(number) });
+            engine.submit(FileOperation { file: file.clone(), kind, is_direct: false, tag: StorageTag(number) });
         }
         let mut events = Vec::new();
         engine.wait(Some(Duration::ZERO), &mut events).unwrap();
@@ -54,7 +54,7 @@ on_both_engines! {
                 end: 4096,
             },
         ] {
-            engine.submit(FileOperation { file: handle.clone(), kind, tag: StorageTag(0) });
+            engine.submit(FileOperation { file: handle.clone(), kind, is_direct: false, tag: StorageTag(0) });
         }
         drop(handle);
         drop(engine);
@@ -85,7 +85,7 @@ on_both_engines! {
         let buffer = Buffer::allocate(4096);
         let kind = FileOperationKind::Read { offset: 0, buffer, start: 0, end: 4096 };
         let mut engine = rig.resized(longshore_reactor::EngineConfig::default()).engine;
-        engine.submit(FileOperation { file, kind, tag: StorageTag(0) });
+        engine.submit(FileOperation { file, kind, is_direct: false, tag: StorageTag(0) });
         let mut events = Vec::new();
         engine.wait(Some(Duration::from_millis(20)), &mut events).unwrap();
         assert!(events.is_empty());

@@ -1,7 +1,9 @@
 //! One suite of facts about [`Engine`](longshore_reactor::Engine), proved on both engines.
 
 mod delegated;
+mod direct;
 mod drop;
+mod registered;
 mod rig;
 mod sockets;
 mod storage;

@@ -31,6 +31,7 @@ fn run(rig: &mut Rig, file: &FileHandle, kind: FileOperationKind) -> FileComplet
     rig.engine.submit(FileOperation {
         file: file.clone(),
         kind,
+        is_direct: false,
         tag,
     });
     assert_eq!(rig.engine.operations_in_flight(), 1);
@@ -238,6 +239,7 @@ on_both_engines! {
             small.engine.submit(FileOperation {
                 file: file.clone(),
                 kind: write(number * 512, filled(512, value)),
+                is_direct: false,
                 tag: StorageTag(number),
             });
         }
@@ -263,7 +265,7 @@ on_both_engines! {
         let file = temporary();
         let copy = FileHandle(Arc::new(file.0.try_clone().unwrap()));
         let kind = write(0, filled(4096, 8));
-        rig.engine.submit(FileOperation { file, kind, tag: StorageTag(1) });
+        rig.engine.submit(FileOperation { file, kind, is_direct: false, tag: StorageTag(1) });
         assert_eq!(rig.completions(1).pop().unwrap().result.unwrap(), 4096);
         assert_eq!(contents(&copy.0, 0, 4096), [8; 4096]);
     }

@@ -22,11 +22,13 @@ pub enum ByReference {
     Always,
 }
 
-/// What is sent by reference.
+/// What the kernel need not copy, nor look up each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies {
     /// Buffers, by MSG_ZEROCOPY.
     pub zero_copy: ByReference,
     /// Pages of the page cache, by splice(2).
     pub splice: ByReference,
+    /// Buffers that are read into from O_DIRECT files, or written from, are registered with io_uring.
+    pub registered: bool,
 }

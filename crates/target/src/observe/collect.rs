@@ -179,6 +179,8 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
             });
             continue;
         };
+        memory.registered_bytes += report.engine.registered_bytes;
+        memory.registered_budget_bytes += report.engine.registered_bytes_max;
         let engine = report.engine.into();
         shards.push(ShardStatistics {
             shard,

@@ -89,6 +89,10 @@ pub struct EngineStatistics {
     pub helper_operations: u64,
     /// Times the completion queue overflowed.
     pub completion_overflows: u64,
+    /// Reads and writes of direct volumes by the ring.
+    pub direct_operations: u64,
+    /// Those of them whose memory was registered with it.
+    pub registered_operations: u64,
 }
 
 impl From<EngineCounters> for EngineStatistics {
@@ -101,6 +105,8 @@ impl From<EngineCounters> for EngineStatistics {
             socket_events: counters.socket_events,
             helper_operations: counters.helper_operations,
             completion_overflows: counters.completion_overflows,
+            direct_operations: counters.direct_operations,
+            registered_operations: counters.registered_operations,
         }
     }
 }
@@ -116,6 +122,8 @@ impl EngineStatistics {
             socket_events: self.socket_events + other.socket_events,
             helper_operations: self.helper_operations + other.helper_operations,
             completion_overflows: self.completion_overflows + other.completion_overflows,
+            direct_operations: self.direct_operations + other.direct_operations,
+            registered_operations: self.registered_operations + other.registered_operations,
         }
     }
 }
@@ -254,6 +262,10 @@ pub struct MemoryStatistics {
     pub task_bytes: usize,
     /// Receive buffers of shards.
     pub receive_buffer_bytes: usize,
+    /// What may be registered with io_uring, part of the payload.
+    pub registered_budget_bytes: usize,
+    /// What is.
+    pub registered_bytes: usize,
     /// Connections that are open.
     pub connections: usize,
     /// Storage requests in progress.

@@ -46,6 +46,7 @@ fn splicing(splice: ByReference) -> Copies {
     Copies {
         splice,
         zero_copy: ByReference::Off,
+        ..Copies::default()
     }
 }
 
@@ -222,6 +223,7 @@ fn buffers_that_the_kernel_sends_from_come_back_and_are_right() {
         let copies = Copies {
             zero_copy: ByReference::Always,
             splice: ByReference::Off,
+            ..Copies::default()
         };
         let scene = scene(volume, engine, copies);
         let mut host = scene.host(1);

@@ -71,6 +71,7 @@ impl GateVolume {
         storage.submit(FileOperation {
             file: self.file.clone(),
             kind: FileOperationKind::DataSync,
+            is_direct: false,
             tag: request.tag,
         });
     }

@@ -11,6 +11,8 @@ use longshore_target::Stopper;
 use longshore_target::observe::ConnectionStatistics;
 use longshore_tests::initiator::{Data, Initiator, cdb};
 use longshore_tests::pdu::opcode;
+use longshore_tests::scratch::Scratch;
+use longshore_volume::{BackendKind, VolumeSpec};
 
 use crate::gate_volume::GateVolume;
 use crate::scene::*;
@@ -141,6 +143,54 @@ fn a_session_moves_under_load_without_a_lost_or_reordered_byte() {
         drop(mover);
         let moves = find(scene.stopper(), address(&host)).unwrap().moves;
         assert!(moves > 10, "{moves}");
+        host.log_out().unwrap();
+    }
+}
+
+/// Each reactor has a ring of its own, which knows nothing of memory that was registered with another one.
+#[test]
+fn memory_that_is_registered_with_one_ring_serves_on_others() {
+    const LENGTH: usize = 96 << 10;
+    let scratch = Scratch::new("moving-direct");
+    let mut spec = VolumeSpec::new("disk", BackendKind::File);
+    spec.path = Some(scratch.join("data"));
+    spec.size = Some(16 << 20);
+    spec.direct = true;
+    for engine in ENGINES {
+        let volume = match longshore_volume::open(&spec) {
+            Ok(volume) => volume,
+            Err(error) => {
+                eprintln!("SKIPPED: {error}");
+                return;
+            }
+        };
+        let mut config = config(vec![volume], engine);
+        config.copies.registered = true;
+        let scene = Scene::new(config);
+        let mut host = scene.host(1);
+        let mover = Mover::of(&scene, vec![address(&host)]);
+        let blocks = u32::try_from(LENGTH / 512).unwrap();
+        for round in 0..300 {
+            let data = pattern(round, LENGTH);
+            let lba = u64::try_from(round % 7).unwrap() * u64::from(blocks);
+            let write = cdb::write_16(lba, blocks, false);
+            let answer = host.command(0, &write, Data::Out(&data)).unwrap();
+            assert!(answer.is_good(), "round {round}: {answer:?}");
+            let read = cdb::read_16(lba, blocks);
+            let length = u32::try_from(LENGTH).unwrap();
+            let answer = host.command(0, &read, Data::In(length)).unwrap();
+            assert!(answer.data == data, "round {round}");
+        }
+        drop(mover);
+        let moves = find(scene.stopper(), address(&host)).unwrap().moves;
+        assert!(moves > 10, "{moves}");
+        let statistics = scene.stopper().statistics();
+        let memory = statistics.memory;
+        assert!(memory.registered_bytes <= memory.registered_budget_bytes);
+        for shard in statistics.shards {
+            let registered = shard.engine.registered_operations;
+            assert_eq!(registered > 0, engine == EngineChoice::IoUring);
+        }
         host.log_out().unwrap();
     }
 }

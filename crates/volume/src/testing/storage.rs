@@ -160,6 +160,7 @@ impl Storage for TestStorage {
             file,
             mut kind,
             tag,
+            ..
         } = operation;
         let name = OperationName::of(&kind);
         self.log.push(name);

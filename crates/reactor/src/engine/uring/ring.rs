@@ -8,6 +8,7 @@ use std::time::Duration;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io_uring::IoringRegisterOp;
 
+use crate::buffer::Buffer;
 use crate::engine::{EngineConfig, EngineCounters, IoUringRefusal};
 
 /// How to enter the kernel.
@@ -64,6 +65,45 @@ impl Ring {
             rustix::io_uring::io_uring_register(ring, IoringRegisterOp::RegisterNapi, place, 1)?;
         }
         Ok(())
+    }
+
+    /// Makes an empty table for so many registered buffers.
+    pub(super) fn register_buffers_sparse(&self, places: u16) -> io::Result<()> {
+        let submitter = self.ring.submitter();
+        submitter.register_buffers_sparse(u32::from(places))
+    }
+
+    /// Registers all memory of a buffer at that place of the table, instead of what was there. Operations that
+    /// name the place mean these pages from now on, whatever becomes of the buffer.
+    pub(super) fn register_buffer(&self, place: u32, buffer: &mut Buffer) -> io::Result<()> {
+        let memory = buffer.memory();
+        self.update_buffer(
+            place,
+            libc::iovec {
+                iov_base: memory.as_mut_ptr().cast(),
+                iov_len: memory.len(),
+            },
+        )
+    }
+
+    /// Empties a place of the table. Operations that have been passed on and name it are not affected.
+    pub(super) fn unregister_buffer(&self, place: u32) -> io::Result<()> {
+        let nothing = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        self.update_buffer(place, nothing)
+    }
+
+    fn update_buffer(&self, place: u32, memory: libc::iovec) -> io::Result<()> {
+        let submitter = self.ring.submitter();
+        // SAFETY: the kernel reads the vector before the call returns, and takes references of its own to the pages of
+        // the memory, whose contents it touches only for operations that name the place. Those vouch for
+        // themselves, in `push`: each owns a buffer that is at the place. Its memory is private and anonymous, and nothing maps
+        // other pages there while it lives: the kernel moves and swaps no pinned pages, and copies them for a
+        // child of a fork, not for us. After the buffer has been freed the references keep pages from the system, but
+        // nobody names them, until the place gets other ones.
+        unsafe { submitter.register_buffers_update(place, &[memory], None) }
     }
 
     /// Queues an entry for the next enter.
