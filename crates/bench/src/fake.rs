@@ -179,7 +179,7 @@ impl LoadQueue for FakeQueue {
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), Lost> {
+    fn send(&mut self, _: usize) -> Result<(), Lost> {
         self.sent = self.waiting.len();
         Ok(())
     }

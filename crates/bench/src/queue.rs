@@ -15,8 +15,8 @@ pub trait LoadQueue: Send {
     /// Takes an operation; nothing is sent yet. What it has no room for comes back.
     fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused>;
 
-    /// Sends what can be sent now.
-    fn send(&mut self) -> Result<(), Lost>;
+    /// Sends what can be sent now, at most so many bytes.
+    fn send(&mut self, most: usize) -> Result<(), Lost>;
 
     /// Whether something waits for the socket to take more.
     fn has_unsent(&self) -> bool;
@@ -62,8 +62,8 @@ impl LoadQueue for AnyQueue {
     }
 
     #[inline]
-    fn send(&mut self) -> Result<(), Lost> {
-        Self::send(self).map(drop)
+    fn send(&mut self, most: usize) -> Result<(), Lost> {
+        self.send_at_most(most).map(drop)
     }
 
     #[inline]

@@ -22,6 +22,10 @@ use crate::verify::{Fault, Verifier};
 use crate::waiter::Waiter;
 use crate::workload::Step;
 
+/// What one queue of several sends at a time: what takes some 15 µs. A send goes on for as long as the server takes
+/// what it sends, and other queues would wait for milliseconds with requests that are small.
+const SEND_QUANTUM: usize = 64 << 10;
+
 /// So often a waiting thread looks whether it is to stop.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 /// At the end, answers that are still under way get so much time.
@@ -399,10 +403,15 @@ impl<Q: LoadQueue> Worker<Q> {
 
     /// Each time another queue is the first: a server that serves who comes first would else favour the first.
     fn send(&mut self) -> Result<(), Lost> {
+        let most = if self.queues.len() > 1 {
+            SEND_QUANTUM
+        } else {
+            usize::MAX
+        };
         let (later, earlier) = self.queues.split_at_mut(self.first_to_send);
         for queue in earlier.iter_mut().chain(later) {
             if queue.has_unsent() {
-                queue.send()?;
+                queue.send(most)?;
             }
         }
         self.first_to_send += 1;

@@ -235,6 +235,16 @@ pub fn set_priority(socket: impl AsFd, priority: u32) -> io::Result<()> {
     )
 }
 
+/// Has the kernel give a connection a receive buffer for a window of so many bytes, or as much of that as
+/// net.ipv4.tcp_rmem allows, and still adapt it from there on. (What SO_RCVBUF sets it adapts no more.)
+pub fn raise_receive_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    // Linux makes room for as much as a receive is to wait for, and leaves it when that is taken back.
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
+}
+
 /// Ends the connection at once and throws away what it had to send, but keeps the socket: zero-copy sends report that
 /// their pages are free. No connection is no error.
 pub fn disconnect(socket: impl AsFd) -> io::Result<()> {
@@ -325,6 +335,23 @@ pub(crate) mod tests {
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
+    }
+
+    #[test]
+    fn a_raised_receive_window_is_one_that_the_kernel_still_adapts() {
+        const WINDOW: u32 = 512 << 10;
+        let (client, server) = connection();
+        let room = |socket: &OwnedFd| SockRef::from(socket).recv_buffer_size().unwrap();
+        let before = room(&server);
+        raise_receive_window(&server, WINDOW).unwrap();
+        assert!(before < room(&server) && WINDOW as usize <= room(&server));
+        // A single byte still wakes whoever waits, and is received.
+        let low = option(server.as_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap();
+        assert_eq!(low, 1);
+        // What SO_RCVBUF has set would not grow by asking for more.
+        raise_receive_window(&server, 2 * WINDOW).unwrap();
+        assert!(room(&server) >= 2 * WINDOW as usize);
+        drop(client);
     }
 
     #[test]

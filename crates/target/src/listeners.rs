@@ -13,6 +13,11 @@ use crate::placement::arrivals::{Arrivals, Incoming};
 use crate::placement::options::Options;
 use crate::platform::{Platform, TcpLink};
 
+/// What a connection may send ahead from its beginning. The kernel makes a window larger once more is received in a
+/// round trip than before. With a first window of 64 KiB (net.ipv4.tcp_rmem) and as much received in a turn
+/// ([`crate::fairness`]) that need not come about: some connections kept it for ever, and got half of what others got.
+const RECEIVE_WINDOW: u32 = 512 << 10;
+
 /// Tokens of listeners have this generation, which connections' slots never reach in practice; slots
 /// tell them apart for certain.
 const LISTENER_GENERATION: u32 = u32::MAX;
@@ -114,6 +119,9 @@ impl Listeners {
                         socket::set_keepalive(&stream, idle, interval, KEEPALIVE_PROBES)
                     {
                         tracing::debug!(%peer, %error, "SO_KEEPALIVE not set");
+                    }
+                    if let Err(error) = socket::raise_receive_window(&stream, RECEIVE_WINDOW) {
+                        tracing::debug!(%peer, %error, "SO_RCVLOWAT not set");
                     }
                     self.options.set(&stream);
                     let shard = place(&mut self.arrivals, core, &stream);

@@ -65,6 +65,15 @@ impl AnyQueue {
         either!(self, queue => queue.send())
     }
 
+    /// See [`Queue::send_at_most`].
+    ///
+    /// # Errors
+    /// The connection is broken.
+    #[inline]
+    pub fn send_at_most(&mut self, most: usize) -> Result<Sent, Lost> {
+        either!(self, queue => queue.send_at_most(most))
+    }
+
     /// See [`Queue::receive`].
     ///
     /// # Errors

@@ -41,16 +41,31 @@ impl<M: Machine> Queue<M> {
     /// The connection is broken.
     #[inline]
     pub fn send(&mut self) -> Result<Sent, Lost> {
+        self.send_at_most(usize::MAX)
+    }
+
+    /// As [`Self::send`], up to so many bytes: other queues of the same thread have their turns then. What is left
+    /// counts as what the socket does not take.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    #[inline]
+    pub fn send_at_most(&mut self, most: usize) -> Result<Sent, Lost> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
+        let mut left = most;
         while !self.transmit.is_empty() {
-            let step = match self.send_once() {
+            if left == 0 {
+                return Ok(Sent::WouldBlock);
+            }
+            let step = match self.send_once(left) {
                 Ok(step) => step,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => Step::Part(0),
                 Err(error) => return Err(self.lose(Lost::from_io(&error))),
             };
             let (Step::All(n) | Step::Part(n)) = step;
+            left -= n;
             self.sent += n as u64;
             self.counters.bytes_sent += n as u64;
             self.transmit.advance(n, &mut self.released);
@@ -65,30 +80,31 @@ impl<M: Machine> Queue<M> {
         Ok(Sent::Done)
     }
 
-    /// One call.
+    /// One call, with up to `most` bytes.
     #[inline]
-    fn send_once(&mut self) -> std::io::Result<Step> {
+    fn send_once(&mut self, most: usize) -> std::io::Result<Step> {
         let mut segments = self.transmit.segments();
         let count = segments.size_hint().0;
         if let Some(Segment::Buffer { id, start, length }) = segments.next()
             && self.zero_copy.suits(length)
         {
             drop(segments);
-            return self.send_zero_copy(number_of(id), start, length, count > 1);
+            let more = count > 1 || length > most;
+            return self.send_zero_copy(number_of(id), start, length.min(most), more);
         }
         drop(segments);
         if count <= FEW_SEGMENTS {
-            self.send_list::<FEW_SEGMENTS>()
+            self.send_list::<FEW_SEGMENTS>(most)
         } else if count <= SOME_SEGMENTS {
-            self.send_list::<SOME_SEGMENTS>()
+            self.send_list::<SOME_SEGMENTS>(most)
         } else {
-            self.send_list::<SEGMENTS_PER_SEND>()
+            self.send_list::<SEGMENTS_PER_SEND>(most)
         }
     }
 
     /// Sends up to so many segments, none by zero copy.
     #[inline]
-    fn send_list<const SEGMENTS: usize>(&mut self) -> std::io::Result<Step> {
+    fn send_list<const SEGMENTS: usize>(&mut self, most: usize) -> std::io::Result<Step> {
         let mut slices = [IoSlice::new(&[]); SEGMENTS];
         let mut count = 0;
         let mut total = 0;
@@ -111,10 +127,15 @@ impl<M: Machine> Queue<M> {
                     &self.table.entry(number_of(id)).data.bytes()[start..start + length]
                 }
             };
-            slices[count] = IoSlice::new(bytes);
+            let cut = &bytes[..bytes.len().min(most - total)];
+            slices[count] = IoSlice::new(cut);
             count += 1;
-            total += bytes.len();
-            if bytes.len() < segment.length() {
+            total += cut.len();
+            if total == most {
+                more = true;
+                break;
+            }
+            if cut.len() < segment.length() {
                 break;
             }
         }

@@ -484,6 +484,41 @@ fn a_write_that_fails_early_ends_while_its_data_is_still_being_sent() {
 }
 
 #[test]
+fn a_large_write_leaves_in_the_parts_that_the_caller_gives_it() {
+    const SIZE: u32 = 4 << 20;
+    const MOST: usize = 100_000;
+    for send in [SendPath::Gather, SendPath::ZeroCopy, SendPath::Ring] {
+        let Some((mut queue, mut peer)) = pair_if_there(2, &paths(send)) else {
+            continue;
+        };
+        let expected = pattern(SIZE as usize, 9);
+        let data = buffer(&expected);
+        queue.submit(write(SIZE as usize), data, 1).unwrap();
+        queue.send().unwrap();
+        let slot = peer.take().0.slot;
+        peer.send(b'r', slot, 0, SIZE);
+        while !queue.has_unsent() {
+            queue.receive(&mut Vec::new()).unwrap();
+        }
+        let reader = thread::spawn(move || (peer.take().1, peer));
+        let mut calls = 0;
+        while queue.has_unsent() {
+            let before = queue.counters().bytes_sent;
+            let sent = queue.send_at_most(MOST).unwrap();
+            let bytes = queue.counters().bytes_sent - before;
+            assert!(bytes <= MOST as u64, "{send:?}: {bytes}");
+            assert_eq!(sent == Sent::Done, !queue.has_unsent());
+            calls += 1;
+        }
+        assert!(calls > 40, "{send:?}: {calls}");
+        let (received, peer) = reader.join().unwrap();
+        assert!(received == expected, "{send:?}");
+        // What the kernel pins comes back when the peer has read all.
+        drop((queue, peer));
+    }
+}
+
+#[test]
 fn what_was_not_answered_comes_back_with_a_note_whether_it_was_sent() {
     let (mut queue, mut peer) = pair(4, &TransferPaths::default());
     queue.submit(read(512), Data::Discard, 1).unwrap();
