@@ -10,6 +10,7 @@ mod faults;
 mod gate_volume;
 mod hang_up;
 mod lifecycle;
+mod lost_queues;
 mod memory;
 mod moving;
 mod reinstatement;

@@ -120,6 +120,7 @@ pub struct Scene {
     server: Option<Server>,
     stopper: Stopper,
     pub portals: Vec<SocketAddr>,
+    pub nvme_portals: Vec<SocketAddr>,
 }
 
 impl Scene {
@@ -128,6 +129,7 @@ impl Scene {
         Self {
             stopper: server.stopper(),
             portals: server.addresses().to_vec(),
+            nvme_portals: server.nvme_addresses().to_vec(),
             server: Some(server),
         }
     }
