@@ -142,6 +142,7 @@ impl MemoryLine {
             if queue.is_empty() {
                 self.turns.retain(|other| *other != slot);
             }
+            self.look_for_end();
         }
     }
 
@@ -153,6 +154,14 @@ impl MemoryLine {
             self.waiting -= queue.len();
             *queue = VecDeque::new();
             self.turns.retain(|other| *other != slot);
+            self.look_for_end();
+        }
+    }
+
+    /// The last one that waited may have left without having been served.
+    fn look_for_end(&mut self) {
+        if self.waiting == 0 {
+            (self.used_then, self.granted) = (None, 0);
         }
     }
 }
@@ -397,5 +406,16 @@ mod tests {
             let rest: std::collections::BTreeSet<_> = pass(&mut line, |_| true).into_iter().collect();
             proptest::prop_assert_eq!(rest, waiting);
         }
+    }
+
+    #[test]
+    fn a_line_whose_last_task_left_keeps_nobody_from_memory() {
+        let mut line = MemoryLine::default();
+        line.wait(task(1, 1), true);
+        assert!(pass(&mut line, |_| false).is_empty());
+        line.used_then = Some(1);
+        assert!(!line.admits_at_once(1));
+        line.forget(1);
+        assert!(line.admits_at_once(1));
     }
 }

@@ -302,11 +302,7 @@ impl Server {
             let ended = thread
                 .join()
                 .unwrap_or_else(|_| Err(std::io::Error::other("a reactor thread panicked")));
-            if let Err(error) = ended {
-                // The others would serve on without it.
-                self.shared.broadcast(|| Message::ShutdownNow);
-                outcome = outcome.and(Err(error));
-            }
+            outcome = outcome.and(ended);
         }
         outcome
     }

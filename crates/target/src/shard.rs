@@ -202,6 +202,14 @@ impl Shard {
 
     /// Serves until the server ends.
     pub(crate) fn run(mut self) -> io::Result<()> {
+        let ended = self.take_turns();
+        if ended.is_err() {
+            self.fail();
+        }
+        ended
+    }
+
+    fn take_turns(&mut self) -> io::Result<()> {
         if let Some(listeners) = &self.listeners {
             listeners.watch(&mut *self.core.platform)?;
         }
@@ -212,16 +220,23 @@ impl Shard {
             match self.turn(&mut events, now) {
                 Turn::Ended => return Ok(()),
                 Turn::Wait(deadline) => {
-                    let waited = waiting.wait(&mut self.core, now, deadline, &mut events);
-                    if waited.is_err() && self.phase != Phase::Flushing {
-                        // The others flush without this one.
-                        let busy = &self.core.shared.shards_busy;
-                        busy.fetch_sub(1, Ordering::AcqRel);
-                    }
-                    now = waited?;
+                    now = waiting.wait(&mut self.core, now, deadline, &mut events)?;
                 }
             }
         }
+    }
+
+    /// It gets no more events. The server ends: others would go on giving it connections and mail.
+    pub(crate) fn fail(&mut self) {
+        let shared = Arc::clone(&self.core.shared);
+        shared.closing.store(true, Ordering::Relaxed);
+        let is_flushing = self.phase == Phase::Flushing;
+        self.end_connections();
+        if !is_flushing {
+            // The others flush without this one.
+            shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
+        }
+        shared.broadcast(|| Message::ShutdownNow);
     }
 
     /// One turn: acts on what has happened by `now`, and sends what came of it.

@@ -126,6 +126,11 @@ impl SteppedServer {
         }
     }
 
+    /// What becomes of a shard that cannot wait for events any more. It takes no further turn.
+    pub fn fail(&mut self, shard: usize) {
+        self.shards[shard].fail();
+    }
+
     /// Begins an orderly end.
     pub fn shut_down(&self) {
         self.shared

@@ -35,6 +35,8 @@ enum Departure {
     GivenUp,
     /// It has ended.
     Ended,
+    /// The other shard takes nothing any more.
+    Refused,
 }
 
 impl Departure {
@@ -42,6 +44,7 @@ impl Departure {
     fn pays(self, leaving: &Leaving, plan: Option<Plan>) -> Option<Plan> {
         match (self, leaving.planned) {
             (Self::Done, Some(weight)) => plan.and_then(|plan| plan.after(weight)),
+            (Self::Refused, _) => None,
             _ => plan,
         }
     }
@@ -122,7 +125,7 @@ impl Shard {
             self.plan = departure.pays(&leaving, self.plan.take());
             match departure {
                 Departure::NotYet if self.now < leaving.until => return,
-                Departure::Done | Departure::Ended => self.leaving = None,
+                Departure::Done | Departure::Ended | Departure::Refused => self.leaving = None,
                 Departure::NotYet | Departure::GivenUp => self.keep(address),
             }
         }
@@ -256,7 +259,7 @@ impl Shard {
             shared.move_load(leaving.to, self.core.shard);
             let slot = self.take_in(connection);
             self.close(slot);
-            return Departure::Ended;
+            return Departure::Refused;
         }
         Departure::Done
     }
@@ -327,5 +330,14 @@ mod tests {
         assert!(first.is_some());
         assert_eq!(Departure::Done.pays(&planned, first), None);
         assert_eq!(Departure::Done.pays(&planned, None), None);
+    }
+
+    #[test]
+    fn a_plan_ends_when_the_other_shard_takes_nothing() {
+        let plan = Balance::plan(1, 1000, 1000, 4000, 0);
+        for planned in [Some(1000), None] {
+            let refused = Departure::Refused.pays(&leaving(planned), Some(plan));
+            assert_eq!(refused, None);
+        }
     }
 }

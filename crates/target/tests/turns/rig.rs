@@ -241,6 +241,8 @@ pub struct Rig {
 pub struct Options {
     pub backend: BackendKind,
     pub clients: usize,
+    /// Clients are all at the first one.
+    pub shards: usize,
     pub memory: u64,
     pub transmit: TransmitConfig,
 }
@@ -250,6 +252,7 @@ impl Default for Options {
         Self {
             backend: BackendKind::Null,
             clients: 1,
+            shards: 1,
             memory: Limits::default().memory,
             transmit: TransmitConfig::default(),
         }
@@ -259,7 +262,8 @@ impl Default for Options {
 impl Rig {
     pub fn new(options: &Options) -> Self {
         let now = Instant::now();
-        let platforms: Vec<Box<dyn Platform>> = vec![Box::new(Idle)];
+        let platform = |_| Box::new(Idle) as Box<dyn Platform>;
+        let platforms: Vec<_> = (0..options.shards).map(platform).collect();
         let server = SteppedServer::new(config(options), platforms, now).unwrap();
         let mut rig = Self {
             server,
@@ -328,6 +332,17 @@ impl Rig {
     pub fn turn_without_events(&mut self) -> Next {
         self.now += Duration::from_micros(100);
         self.server.turn(0, &mut Vec::new(), self.now)
+    }
+
+    /// A turn in which mail is read.
+    pub fn turn_with_mail(&mut self) -> Next {
+        self.now += Duration::from_micros(100);
+        self.server.turn(0, &mut vec![Event::Woken], self.now)
+    }
+
+    /// A shard cannot wait for events any more.
+    pub fn fail(&mut self, shard: usize) {
+        self.server.fail(shard);
     }
 
     /// Whether that is what comes before falling asleep.
