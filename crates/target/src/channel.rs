@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use longshore_reactor::{Buffer, PagePipe, TimerId};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
@@ -64,6 +65,8 @@ pub(crate) struct Channel {
     pub may_go_idle: bool,
     /// When its responses leave.
     pub policy: PolicyState,
+    /// Until when what was sent may wait for the peer.
+    pub waits_until: Option<Instant>,
     /// Who is at the other end.
     pub peer: SocketAddr,
     /// Our address, as the peer reached it.
@@ -113,6 +116,7 @@ impl Channel {
             is_dirty: false,
             may_go_idle: false,
             policy,
+            waits_until: None,
             peer,
             reached,
             portal,
@@ -178,7 +182,28 @@ impl Channel {
     pub(crate) fn end_turn(&mut self, core: &Core) {
         self.release_held();
         let sent = self.counts.sent_bytes;
-        self.policy.turn_ended(core.now, sent, core.alone);
+        let switch = self.policy.turn_ended(core.now, sent, core.alone);
+        self.switch_nodelay(switch);
+        self.waits_until = self.policy.waits_until(core.now);
+    }
+
+    /// Whether what was sent may wait still; if not, it leaves.
+    pub(crate) fn goes_on_waiting(&mut self, now: Instant) -> bool {
+        match self.waits_until {
+            None => false,
+            Some(until) if now < until => true,
+            Some(_) => {
+                self.stop_waiting();
+                false
+            }
+        }
+    }
+
+    fn stop_waiting(&mut self) {
+        if self.waits_until.take().is_some() {
+            let switch = self.policy.waited();
+            self.switch_nodelay(switch);
+        }
     }
 
     /// Sends a partial segment that waited for a turn which brought nothing.
@@ -554,6 +579,7 @@ impl Channel {
 
     /// Leaves its shard, with all that is queued.
     pub(crate) fn depart(&mut self, core: &mut Core) {
+        self.stop_waiting();
         core.stages.forget(&mut self.unsent);
         for pages in self.pages() {
             core.pipes.send_away(pages);

@@ -351,9 +351,10 @@ impl<P: Protocol> Connection<P> {
     /// A response may be ready: sends it before the turn ends, if that is the policy.
     #[inline]
     pub(crate) fn respond(&mut self, core: &mut Core) {
-        if self.channel.transmit.pending_bytes() >= self.channel.policy.early_limit()
+        let ready = self.channel.transmit.pending_bytes();
+        if ready >= self.channel.policy.early_limit()
             && self.channel.may_send()
-            && self.channel.policy.leaves_early()
+            && self.channel.policy.leaves_early(ready)
         {
             // A broken connection fails again when the turn ends, and is closed then.
             let _ = self.send(core);

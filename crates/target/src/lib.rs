@@ -45,4 +45,4 @@ mod write_data;
 
 pub use observe::Statistics;
 pub use server::{Resized, Server, StartError, Stopper};
-pub use transmit_policy::TransmitStatistics;
+pub use transmit_policy::{TransmitStatistics, Way};

@@ -111,6 +111,10 @@ pub(crate) struct Shard {
     dirty: VecDeque<u32>,
     /// Connections that are idle unless something has come for them by the next turn.
     quiet: Vec<u32>,
+    /// Connections that have sent what may wait for the peer ([`Channel::waits_until`]).
+    ///
+    /// [`Channel::waits_until`]: crate::channel::Channel::waits_until
+    waiting: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
     unfinished: VecDeque<u32>,
     guests: Guests,
@@ -157,6 +161,7 @@ impl Shard {
             listing: Vec::new(),
             dirty: VecDeque::new(),
             quiet: Vec::new(),
+            waiting: Vec::new(),
             unfinished: VecDeque::new(),
             guests,
             balance: Balance::new(0),
@@ -254,6 +259,7 @@ impl Shard {
             self.handle(event);
         }
         self.look_for_idle();
+        self.end_waiting();
         self.run_timers();
         self.receive_listed();
         self.serve_memory_line();
@@ -273,7 +279,7 @@ impl Shard {
             && self.unfinished.is_empty()
             && !self.core.memory_came_back()
         {
-            Turn::Wait(self.timers.next_deadline())
+            Turn::Wait(self.next_deadline())
         } else {
             Turn::Wait(Some(now))
         }
@@ -534,6 +540,28 @@ impl Shard {
             channel.may_go_idle = true;
             self.quiet.push(slot);
         }
+        if channel.waits_until.is_some() && !self.waiting.contains(&slot) {
+            self.waiting.push(slot);
+        }
+    }
+
+    /// What waited for its peer for long enough leaves.
+    fn end_waiting(&mut self) {
+        let (slots, now) = (&mut self.slots, self.now);
+        self.waiting.retain(|slot| {
+            let connection = slots[*slot as usize].connection.as_mut();
+            connection.is_some_and(|connection| connection.channel_mut().goes_on_waiting(now))
+        });
+    }
+
+    /// When to take a turn although nothing has come.
+    fn next_deadline(&self) -> Option<Instant> {
+        let timers = self.timers.next_deadline();
+        let waits = self.waiting.iter().filter_map(|slot| {
+            let connection = self.slots[*slot as usize].connection.as_ref()?;
+            connection.channel().waits_until
+        });
+        waits.chain(timers).min()
     }
 
     /// Tells connections that are idle so. Nothing slept since their receive buffers were found empty, and what has

@@ -2,7 +2,7 @@
 //!
 //! | policy | a send holds | a partial segment waits |
 //! |---|---|---|
-//! | `auto` | all responses of a turn; where that is faster, its first 16 KiB and then the rest ([`early`]) | for the next turn, if that comes without a pause |
+//! | `auto` | all responses of a turn; where that is faster, its first half and then the rest, or one ([`early`]) | for the next turn, if that comes without a pause; where that is faster, for the peer, 100 µs at most |
 //! | `nodelay` | one response | never |
 //! | `nagle` | one response | while sent data is unacknowledged (RFC 896) |
 //! | `adaptive-nagle` | one response | the same, while the connection keeps its thread busy |
@@ -22,11 +22,16 @@ mod adaptive_nagle;
 pub(crate) mod config;
 mod early;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use adaptive_nagle::AdaptiveNagle;
 use config::{TransmitConfig, TransmitPolicy};
 use early::Early;
+pub use early::Way;
+
+/// So long a response waits at most under `auto` for the peer to take in what was sent before. Peers that are worth
+/// waiting for answer sooner; a kernel that keeps its acknowledgements back takes 40 ms.
+const WAIT: Duration = Duration::from_micros(100);
 
 /// What becomes of TCP_NODELAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +81,11 @@ pub struct TransmitStatistics {
     pub reads_in_nagle: u64,
     /// The same in percent.
     pub nagle_percent: f64,
-    /// Whether the first bytes of a turn leave before its end. This and what follows is counted under `auto` alone.
+    /// Whether the first responses of a turn leave before its end. This and what follows is told under `auto` alone.
     pub early: bool,
-    /// How often it was tried which is faster.
+    /// How the responses of a turn leave.
+    pub way: Way,
+    /// How often it was tried which way is fastest.
     pub trials: u64,
 }
 
@@ -126,7 +133,8 @@ impl PolicyState {
     /// What TCP_NODELAY is set to now.
     pub(crate) fn nodelay(&self) -> bool {
         match self.config.policy {
-            TransmitPolicy::Auto | TransmitPolicy::NoDelay => true,
+            TransmitPolicy::Auto => !self.early.is_paced(),
+            TransmitPolicy::NoDelay => true,
             TransmitPolicy::Nagle => false,
             TransmitPolicy::AdaptiveNagle => !self.adaptive.is_nagle(),
         }
@@ -168,14 +176,41 @@ impl PolicyState {
 
     /// So many bytes are ready: whether they leave before the turn ends.
     #[inline]
-    pub(crate) fn leaves_early(&mut self) -> bool {
-        self.config.policy != TransmitPolicy::Auto || self.early.leaves()
+    pub(crate) fn leaves_early(&mut self, ready: usize) -> bool {
+        self.config.policy != TransmitPolicy::Auto || self.early.leaves(ready)
     }
 
     /// A turn ended, at which `sent` bytes have been sent in all; `alone` is whether it was this connection's only.
     #[inline]
-    pub(crate) fn turn_ended(&mut self, now: Instant, sent: u64, alone: bool) {
+    pub(crate) fn turn_ended(&mut self, now: Instant, sent: u64, alone: bool) -> Switch {
+        if self.config.policy != TransmitPolicy::Auto {
+            return Switch::Keep;
+        }
+        let was_paced = self.early.is_paced();
         self.early.turn_ended(now, sent, alone);
+        match (was_paced, self.early.is_paced()) {
+            (false, true) => Switch::Nagle,
+            (true, false) => Switch::NoDelay,
+            _ => Switch::Keep,
+        }
+    }
+
+    /// Until when what was sent by now may wait for the peer.
+    #[inline]
+    pub(crate) fn waits_until(&self, now: Instant) -> Option<Instant> {
+        let waits =
+            self.sent && self.config.policy == TransmitPolicy::Auto && self.early.is_paced();
+        waits.then(|| now + WAIT)
+    }
+
+    /// What was sent has waited for long enough.
+    pub(crate) fn waited(&mut self) -> Switch {
+        self.sent = false;
+        if self.nodelay() {
+            Switch::Keep
+        } else {
+            Switch::Flush
+        }
     }
 
     /// A complete request was read.
@@ -257,7 +292,8 @@ impl PolicyState {
             reads: counts.reads,
             reads_in_nagle: counts.reads_in_nagle,
             nagle_percent: counts.reads_in_nagle as f64 * 100.0 / counts.reads.max(1) as f64,
-            early: self.early.chosen,
+            early: self.early.chosen != Way::Together,
+            way: self.early.chosen,
             trials: self.early.trials,
         }
     }
@@ -287,13 +323,13 @@ mod tests {
             let mut config = config(policy);
             let mut state = PolicyState::new(&config);
             assert_eq!(state.early_limit(), 1);
-            assert!(state.leaves_early());
+            assert!(state.leaves_early(100));
             config.send = SendUnit::Turn;
             assert_eq!(PolicyState::new(&config).early_limit(), usize::MAX);
         }
         let mut auto = PolicyState::new(&config(TransmitPolicy::Auto));
         assert!(auto.early_limit() > 1);
-        assert!(!auto.leaves_early());
+        assert!(!auto.leaves_early(100_000));
         assert!(auto.may_hold());
     }
 
@@ -375,6 +411,7 @@ mod tests {
                 // Half of threshold and margin is 3, the sum of two cycles 12 at the tenth request.
                 reads_in_nagle: 6,
                 early: false,
+                way: Way::Together,
                 trials: 0,
             }
         );

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ pub struct Wire {
     /// Bytes the target has received.
     pub received: usize,
     /// Nagle's algorithm is on.
-    nagle: bool,
+    pub nagle: bool,
     /// The end of what was sent may wait for more.
     pub is_kept: bool,
     /// Sends of the target.
@@ -312,8 +313,14 @@ impl Rig {
 
     /// A turn in which everything is reported that initiators have sent, or made room for.
     pub fn turn(&mut self) -> Next {
+        self.turn_of(0..self.clients.len())
+    }
+
+    /// The same, of those initiators alone.
+    pub fn turn_of(&mut self, clients: Range<usize>) -> Next {
         self.now += Duration::from_micros(100);
-        let tokens = self.clients.iter().map(|client| client.wire().token);
+        let clients = self.clients[clients].iter();
+        let tokens = clients.map(|client| client.wire().token);
         let mut events: Vec<_> = tokens
             .map(|token| Event::Socket {
                 token: token.expect("the connection is watched"),
@@ -321,6 +328,11 @@ impl Rig {
             })
             .collect();
         self.server.turn(0, &mut events, self.now)
+    }
+
+    /// The time of the last turn, and what went by since.
+    pub fn now(&self) -> Instant {
+        self.now
     }
 
     /// Time goes by.

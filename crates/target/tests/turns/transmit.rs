@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longshore_target::config::{NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy};
+use longshore_target::stepped::Next;
 use longshore_volume::BackendKind;
 
 use crate::rig::{Options, Rig};
@@ -128,6 +129,62 @@ fn auto_sends_early_where_the_peer_gets_more_that_way() {
         assert!(sends.contains(&2), "it was tried");
         let sends = sends_of_turns(&mut rig, 500, one);
         assert_eq!(sends, [chosen; 500]);
+    }
+}
+
+/// Turns of the first client with four small answers each, which take longer while nothing waits for the peer.
+fn load_that_is_better_paced(rig: &mut Rig, turns: usize) -> Next {
+    let mut next = rig.turn();
+    for _ in 0..turns {
+        for _ in 0..4 {
+            rig.clients[0].read(1);
+        }
+        next = rig.turn_of(0..1);
+        rig.clients[0].take();
+        assert_eq!(rig.clients[0].outstanding, 0);
+        if !rig.clients[0].wire().nagle {
+            rig.pause(Duration::from_micros(30));
+        }
+    }
+    next
+}
+
+#[test]
+fn auto_waits_for_the_peer_where_that_is_faster_and_not_for_long() {
+    let mut rig = Rig::new(&Options::default());
+    let next = load_that_is_better_paced(&mut rig, 900);
+    assert!(rig.clients[0].wire().nagle);
+    assert!(rig.clients[0].wire().is_kept);
+    assert!(rig.sleeps(next));
+    let Next::Wait(Some(until)) = next else {
+        panic!("it has to end: {next:?}");
+    };
+    assert!(until <= rig.now() + Duration::from_micros(100));
+    let next = rig.turn_without_events();
+    assert!(!rig.clients[0].wire().is_kept);
+    // And that was all: nothing ticks while nothing happens.
+    let last = rig.turn_without_events();
+    assert!(rig.sleeps(next) && rig.sleeps(last));
+    let Next::Wait(until) = last else { panic!() };
+    assert!(until.is_none_or(|until| until > rig.now() + Duration::from_millis(1)));
+}
+
+#[test]
+fn auto_waits_for_nobody_once_another_connection_shares_its_turns() {
+    let mut rig = Rig::new(&Options {
+        clients: 2,
+        ..Options::default()
+    });
+    load_that_is_better_paced(&mut rig, 900);
+    assert!(rig.clients[0].wire().nagle);
+    for client in &mut rig.clients {
+        client.read(1);
+    }
+    rig.turn();
+    for client in &mut rig.clients {
+        assert!(!client.wire().nagle && !client.wire().is_kept);
+        client.take();
+        assert_eq!(client.outstanding, 0);
     }
 }
 
