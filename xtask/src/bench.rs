@@ -80,7 +80,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some(program) => before::run(&with(5, "1"), &program, label)?,
         None if only_targets => targets::run(&with(5, "0.4"))?,
         None => {
-            let plan = with(3, "1");
+            let plan = with(5, "1");
             let beside = beside_tgt::run(&plan)? + protocols::run(&plan)?;
             beside + targets::run(&with(5, "0.4"))?
         }
