@@ -9,13 +9,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::arguments::Arguments;
 use crate::command::{run_captured, run_shown};
 use crate::counts::{Counts, Skipped};
 use crate::{
-    bench, conformance, dependencies, fuzz, kernel, peers, powercut, qemu, setup, sim, workspace,
+    bench, conformance, dependencies, figures, fuzz, kernel, peers, powercut, qemu, setup, sim,
+    workspace,
 };
 
 /// All tests of the workspace, on a machine that is busy.
@@ -46,12 +47,21 @@ const STEPS: &[Step] = &[
     ("benchmark, in small", || {
         bench::run(Arguments::of(&["--quick"]))
     }),
+    ("figures, in small", small_figures),
+    (NAGLE, || small_figure("adaptive-nagle")),
 ];
+
+/// The figure that needs a network of its own.
+const NAGLE: &str = "figure of transmit policies, in small";
+
+/// Figures that loopback is enough for.
+const FIGURES: &[&str] = &["fujita", "fairness", "queue-maps", "clients"];
 
 /// Reasons for which a step may be skipped without failing the run, by step.
 const ALLOWED: &[(&str, &str)] = &[
     // The targets have run on random bytes among the tests.
     ("fuzz", "there is no C++ compiler to build libFuzzer with"),
+    (NAGLE, figures::NO_NAMESPACES),
 ];
 
 /// `cargo xtask ci`.
@@ -155,6 +165,20 @@ fn documentation() -> Result<Counts> {
             .args(arguments)
             .env("RUSTDOCFLAGS", "--deny warnings"),
     )
+}
+
+/// That the figures can be made; what they say is not judged.
+fn small_figures() -> Result<Counts> {
+    let mut counts = Counts::default();
+    for name in FIGURES {
+        counts += small_figure(name).with_context(|| format!("figure {name}"))?;
+    }
+    Ok(counts)
+}
+
+fn small_figure(name: &str) -> Result<Counts> {
+    println!("--- {name}");
+    figures::run(Arguments::of(&[name, "--quick"]))
 }
 
 /// All tests of the workspace, counted one by one. Those that start the server use the optimised

@@ -49,6 +49,8 @@ const PACKAGES: &[Package] = &[
     program("binutils", "strip"),
     program("util-linux", "taskset"),
     program("valgrind", "valgrind"),
+    program("iproute2", "ip"),
+    program("procps", "sysctl"),
 ];
 
 impl Package {

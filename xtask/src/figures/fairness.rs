@@ -35,7 +35,7 @@ const SECTION: &str = "fairness";
 
 /// Measures and shows everything; how many points there were.
 pub fn run(plan: &Plan) -> Result<usize> {
-    let plan = &plan.lasting(if plan.quick { 0.5 } else { 2.0 });
+    let plan = &plan.lasting(if plan.quick { 1.0 } else { 2.0 });
     let folder = workspace::work_folder("bench/fairness")?;
     let statistics = folder.join("statistics.json");
     let ours = Ours {

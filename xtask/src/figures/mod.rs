@@ -12,6 +12,8 @@ mod load;
 mod network;
 mod queue_maps;
 
+pub use network::NO_NAMESPACES;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};

@@ -33,7 +33,7 @@ const WRITER_FIGURE: (&str, &str, f64) = ("written MB/s", "/jobs/1/bytes_per_sec
 
 /// Measures and shows everything; how many points there were.
 pub fn run(plan: &Plan) -> Result<usize> {
-    let plan = &plan.lasting(2.0);
+    let plan = &plan.lasting(if plan.quick { 0.5 } else { 2.0 });
     let ours = Ours {
         program: &plan.program,
         backend: Backend::Memory,
