@@ -3,6 +3,8 @@
 //!
 //! Four servers run at a time, one for each policy, all on one processor and asleep but for the one that has the load.
 
+mod study;
+
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -12,7 +14,7 @@ use longshore_tests::server::{Server, ServerBuilder};
 
 use super::Plan;
 use super::load::{by_turns, words};
-use super::network::{Network, RATE, Wire};
+use super::network::{BITS_PER_SECOND, Network, RATE, Wire};
 use crate::bench::load::{Report, bench_below};
 use crate::bench::point::{Protocol, bytes};
 use crate::bench::rounds::Figure;
@@ -45,6 +47,8 @@ pub struct Selection {
     pub wire: Option<String>,
     /// This size alone.
     pub size: Option<u32>,
+    /// Tunables, sessions and writes instead of the policies by size.
+    pub study: bool,
 }
 
 /// A point under all policies.
@@ -76,20 +80,28 @@ pub fn run(plan: &Plan) -> Result<usize> {
     let wires = if plan.quick { &wires[..1] } else { &wires[..] };
     let mut points = 0;
     for wire in wires {
-        points += measure(plan, *wire)?;
+        points += match selection.study {
+            true => study::run(plan, *wire)?,
+            false => measure(plan, *wire)?,
+        };
     }
     Ok(points)
 }
 
-fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
+/// The network that a figure is measured on.
+fn network(wire: Wire) -> Result<Network> {
     // The script that runs this takes down what a killed run has left, by this name.
     let name = std::env::var("LONGSHORE_NETWORK")
         .unwrap_or_else(|_| format!("longshore{}", std::process::id()));
-    let network = Network::new(&name, wire)?;
+    Network::new(&name, wire)
+}
+
+fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
+    let network = network(wire)?;
     let servers = POLICIES
         .iter()
         .zip(PORT..)
-        .map(|(policy, port)| server(plan, &network, policy, port))
+        .map(|(policy, port)| server(plan, &network, &[policy], port))
         .collect::<Result<Vec<_>>>()?;
     let sizes: Vec<u32> = match (plan.selection.size, plan.quick) {
         (Some(size), _) => vec![size],
@@ -102,7 +114,7 @@ fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
     }
     let mut text = plan.conditions()?;
     let _ = writeln!(text, "{}", conditions(wire));
-    text += &table(&curves);
+    text += &table(&curves, wire);
     if plan.selection.size.is_none() && !plan.quick {
         let file = format!("adaptive-nagle-{}.svg", wire.name());
         let chart = Chart {
@@ -123,21 +135,23 @@ fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
     Ok(curves.iter().map(|curve| curve.points.len()).sum())
 }
 
-fn server(plan: &Plan, network: &Network, policy: &str, port: u16) -> Result<Server> {
+/// A server with that policy, and more options.
+fn server(plan: &Plan, network: &Network, policy: &[&str], port: u16) -> Result<Server> {
     let mut below = network.on_server();
     below.extend(pinned(SERVER_CORE));
     let below: Vec<&str> = below.iter().map(String::as_str).collect();
     let folder = workspace::work_folder("bench/adaptive-nagle")?;
-    let server = ServerBuilder::with_program(plan.program.clone())
+    let mut server = ServerBuilder::with_program(plan.program.clone())
         .below(&below)
         // Nobody else can reach the namespace.
         .config("[listen]\nallow-open = true\n")
         .volume(&format!("disk0,backend=null,size={VOLUME_SIZE}"))
-        .argument("--transmit")
-        .argument(policy)
         .argument("--state-dir")
-        .argument(&folder.join(policy).display().to_string())
+        .argument(&folder.join(port.to_string()).display().to_string())
         .iscsi_at(SocketAddr::new(network.server(), port), "");
+    for word in ["--transmit"].iter().chain(policy) {
+        server = server.argument(word);
+    }
     Ok(server.start()?)
 }
 
@@ -146,8 +160,9 @@ fn curve(plan: &Plan, network: &Network, servers: &[Server], size: u32) -> Resul
     let depths = if plan.quick { &[1, 32][..] } else { DEPTHS };
     let mut points = Vec::new();
     for depth in depths {
+        let load = format!("--rw randread --bs {size} --iodepth {depth}");
         let all = by_turns(plan, servers.len(), |way| {
-            load(plan, network, &servers[way], size, *depth)
+            run_load(plan, network, &servers[way], &load)
         })?;
         let point = Point::new(*depth, &all)?;
         println!("{}", point.in_one_line(size));
@@ -156,12 +171,11 @@ fn curve(plan: &Plan, network: &Network, servers: &[Server], size: u32) -> Resul
     Ok(Curve { size, points })
 }
 
-fn load(plan: &Plan, network: &Network, server: &Server, size: u32, depth: u32) -> Result<Report> {
+fn run_load(plan: &Plan, network: &Network, server: &Server, load: &str) -> Result<Report> {
     let mut below = network.on_client();
     below.extend(pinned(CLIENT_CORE));
     let options = format!(
-        "--rw randread --bs {size} --iodepth {depth} --span {SPAN} --time {}s --warmup {WARMUP} \
-         --server-pid {}",
+        "{load} --span {SPAN} --time {}s --warmup {WARMUP} --server-pid {}",
         plan.seconds,
         server.pid()
     );
@@ -243,13 +257,24 @@ fn conditions(wire: Wire) -> String {
     format!("Network: {wire}; `net.ipv4.tcp_autocorking` = 0 on both sides.\n")
 }
 
+/// The part of the wire that so many reads per second take, with all headers: 48 bytes of Data-In, 52 of IP and TCP
+/// in each packet, 38 of Ethernet around it (Models B.2).
+fn share_of_wire(wire: Wire, size: u32, iops: f64) -> Option<f64> {
+    let Wire::Veth(mtu) = wire else {
+        return None;
+    };
+    let mtu = f64::from(mtu);
+    let bytes = f64::from(size + 48) * (mtu + 38.0) / (mtu - 52.0);
+    Some(iops * bytes * 8.0 / BITS_PER_SECOND)
+}
+
 /// For each size: the peaks, where Nagle overtakes, and how ours does.
-fn table(curves: &[Curve]) -> String {
-    let mut text = "| size | peak IOPS, nodelay | nagle | adaptive-nagle | auto | nagle ahead of nodelay from QD | \
+fn table(curves: &[Curve], wire: Wire) -> String {
+    let mut text = "| size | peak IOPS, nodelay | nagle | adaptive-nagle | auto | of the wire | nagle ahead of nodelay from QD | \
          CPU µs/op at QD 64, nodelay | nagle | adaptive-nagle | auto | auto / best of the others: least, at QD | median | \
          below it | worst spread |\n"
         .to_owned();
-    text += &format!("|{}\n", "---|".repeat(14));
+    text += &format!("|{}\n", "---|".repeat(15));
     for curve in curves {
         let points = &curve.points;
         let peak = |way: usize| {
@@ -259,6 +284,10 @@ fn table(curves: &[Curve]) -> String {
         let _ = write!(text, "| {} |", bytes(curve.size));
         for way in 0..POLICIES.len() {
             let _ = write!(text, " {:.0} |", peak(way));
+        }
+        match share_of_wire(wire, curve.size, peak(OURS)) {
+            Some(share) => text += &format!(" {:.0} % |", share * 100.0),
+            None => text += " – |",
         }
         match curve.crossover() {
             Some(depth) => text += &format!(" {depth} |"),
@@ -367,6 +396,14 @@ mod tests {
         assert!(!below.is_at_the_top());
     }
 
+    /// Models B.2: 221,004 reads of 512 B fill 1 Gb/s in packets of 9000 bytes.
+    #[test]
+    fn the_share_of_the_wire_is_that_of_the_model() {
+        let share = share_of_wire(Wire::Veth(9000), 512, 221_004.0).unwrap();
+        assert!((share - 1.0).abs() < 0.002, "{share}");
+        assert_eq!(share_of_wire(Wire::Loopback, 512, 1.0), None);
+    }
+
     #[test]
     fn the_table_tells_peaks_and_the_worst_ratio() {
         let curves = [Curve {
@@ -376,10 +413,10 @@ mod tests {
                 point(64, [20.0, 40.0, 30.0, 80.0]),
             ],
         }];
-        let table = table(&curves);
+        let table = table(&curves, Wire::Loopback);
         let last = table.lines().last().unwrap();
         assert!(
-            last.starts_with("| 1.5 KiB | 20 | 40 | 30 | 80 | 64 | 1.00 |"),
+            last.starts_with("| 1.5 KiB | 20 | 40 | 30 | 80 | – | 64 | 1.00 |"),
             "{last}"
         );
         assert!(last.contains("| 1.00, at 1 | 2.00 | 0 of 2 |"), "{last}");

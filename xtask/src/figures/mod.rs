@@ -59,6 +59,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         selection: adaptive_nagle::Selection {
             wire: arguments.value("--network")?,
             size: arguments.number("--size")?.map(u32::try_from).transpose()?,
+            study: arguments.flag("--study"),
         },
         program: PathBuf::new(),
     };

@@ -18,6 +18,8 @@ use crate::counts::Skipped;
 
 /// The speed of the wire.
 pub const RATE: &str = "1gbit";
+/// The same as a number.
+pub const BITS_PER_SECOND: f64 = 1e9;
 /// What the wire takes at once, and for how long it keeps what waits: a card with a large ring.
 const BURST: &str = "burst 64kb latency 50ms";
 
