@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_block::media::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
+use longshore_reactor::PagePipe;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::report;
@@ -26,9 +27,13 @@ struct Watched {
 
 impl Watched {
     fn start(volume: &str, engine: &str) -> Self {
+        Self::start_with(volume, engine, &[])
+    }
+
+    fn start_with(volume: &str, engine: &str, arguments: &[&str]) -> Self {
         let scratch = Scratch::new("statistics");
         let volume = volume.replace("DIR", &scratch.path().display().to_string());
-        let server = ServerBuilder::new()
+        let builder = ServerBuilder::new()
             .volume(&volume)
             .iscsi()
             .nvme()
@@ -38,9 +43,11 @@ impl Watched {
             .argument("0")
             .argument("--sample")
             .argument("1")
-            .reports_to(&scratch)
-            .start()
-            .unwrap();
+            .reports_to(&scratch);
+        let builder = arguments
+            .iter()
+            .fold(builder, |it, argument| it.argument(argument));
+        let server = builder.start().unwrap();
         Self { server, scratch }
     }
 
@@ -371,6 +378,9 @@ fn operations_cost_what_the_table_of_copies_and_system_calls_says() {
                 assert!(sends == OPERATIONS || row.bytes > 65_536, "{name}: {sends}");
             }
             assert_eq!(each("/total/attempt_calls"), row.attempts, "{name}");
+            for path in ["option_calls", "page_calls", "notification_calls"] {
+                assert_eq!(each(&format!("/total/{path}")), 0, "{name}: {path}");
+            }
             assert_eq!(each("/total/storage_submitted"), row.submitted, "{name}");
             let helpers = growth(&before, &after, "/shards/0/engine/helper_operations");
             let expected = if engine == "epoll" { row.submitted } else { 0 };
@@ -420,5 +430,124 @@ fn reads_of_nvme_hosts_cost_the_same() {
                 assert_eq!(growth, 10 * each, "{engine}, {volume}, {path}");
             }
         }
+    }
+}
+
+#[test]
+fn reads_by_reference_cost_what_the_table_says() {
+    const OPERATIONS: u64 = 20;
+    for engine in ENGINES {
+        for bytes in [32 << 10, 64 << 10, 1 << 20] {
+            let watched = Watched::start_with(FILE, engine, &["--splice", "always"]);
+            if !takes_pages(&watched.scratch) {
+                return;
+            }
+            let mut initiator =
+                Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+            let data = vec![7; bytes as usize];
+            let write = cdb::write_16(0, bytes / 512, false);
+            let answer = initiator.command(0, &write, Data::Out(&data)).unwrap();
+            assert!(answer.is_good());
+            let read = cdb::read_16(0, bytes / 512);
+            // The first one makes the pipe.
+            initiator.command(0, &read, Data::In(bytes)).unwrap();
+            let before = watched.report();
+            for _ in 0..OPERATIONS {
+                let answer = initiator.command(0, &read, Data::In(bytes)).unwrap();
+                assert!(answer.data == data);
+            }
+            let after = watched.report();
+            let count = |path: &str| growth(&before, &after, &format!("/total/{path}"));
+            let name = format!("{engine}, {bytes} bytes");
+            assert_eq!(count("storage_pages"), OPERATIONS, "{name}");
+            assert_eq!(count("page_calls"), 3 * OPERATIONS, "{name}");
+            assert_eq!(count("receives"), OPERATIONS, "{name}");
+            assert_eq!(
+                count("spliced_bytes"),
+                OPERATIONS * u64::from(bytes),
+                "{name}"
+            );
+            // A large answer may find less room than it needs.
+            let sends = count("sends");
+            assert!(
+                sends == 2 * OPERATIONS || sends > 2 * OPERATIONS && bytes > 65_536,
+                "{name}: {sends}"
+            );
+            for path in [
+                "attempt_calls",
+                "storage_inline",
+                "storage_submitted",
+                "copied_volume_bytes",
+                "copied_transmit_bytes",
+            ] {
+                assert_eq!(count(path), 0, "{name}: {path}");
+            }
+        }
+    }
+}
+
+/// Whether pages can be taken out of the page cache: cachestat(2) came with Linux 6.5, and sandboxes may refuse it.
+fn takes_pages(scratch: &Scratch) -> bool {
+    let path = scratch.join("pages");
+    std::fs::write(&path, [1; 4096]).unwrap();
+    let file = std::fs::File::open(path).unwrap();
+    let taken = PagePipe::new(16).and_then(|mut pipe| pipe.take(&file, 0, 4096));
+    let takes = matches!(taken, Ok(true));
+    if !takes {
+        eprintln!("SKIPPED: no pages can be taken out of the page cache here: {taken:?}");
+    }
+    takes
+}
+
+#[test]
+fn calls_that_set_options_are_counted() {
+    const ROUNDS: u64 = 10;
+    for engine in ENGINES {
+        let policy = [
+            "--transmit",
+            "adaptive-nagle",
+            "--nagle-threshold",
+            "4",
+            "--nagle-margin",
+            "0",
+        ];
+        let watched = Watched::start_with("disk0,backend=null,size=1G", engine, &policy);
+        let mut initiator = Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+        let before = watched.report();
+        for _ in 0..ROUNDS {
+            let mut bytes = Vec::new();
+            for number in 0..8 {
+                let read = initiator.command_pdu(0, &cdb::read_16(number, 1), Data::In(512));
+                bytes.extend(read.to_bytes(false, false));
+            }
+            initiator.send_bytes(&bytes).unwrap();
+            for _ in 0..8 {
+                assert_eq!(initiator.receive().unwrap().data.len(), 512);
+            }
+        }
+        let after = watched.report();
+        let count = |path: &str| growth(&before, &after, &format!("/total/{path}"));
+        // Nagle's algorithm goes on within a burst, and off behind it.
+        let calls = count("option_calls");
+        assert!(calls >= ROUNDS, "{engine}: {calls}");
+        // It is a part of the mean.
+        let of = |report: &Value| {
+            let total = |path: &str| number(report, &format!("/total/{path}"));
+            let calls = ["receives", "receives_empty", "sends", "sends_blocked"].map(total);
+            let others = [
+                "attempt_calls",
+                "option_calls",
+                "page_calls",
+                "notification_calls",
+            ];
+            let engine = ["system_calls", "helper_operations"]
+                .map(|path| number(report, &format!("/shards/0/engine/{path}")));
+            let sum = calls.iter().sum::<u64>()
+                + others.map(total).iter().sum::<u64>()
+                + engine.iter().sum::<u64>();
+            sum as f64 / (total("operations_iscsi") + total("operations_nvme")) as f64
+        };
+        let mean = after["derived"]["system_calls_per_operation"].as_f64();
+        assert!((mean.unwrap() - of(&after)).abs() < 1e-9, "{mean:?}");
     }
 }

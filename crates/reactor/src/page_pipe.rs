@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::ReadWriteFlags;
@@ -32,6 +33,8 @@ pub struct PagePipe {
     pages: usize,
     /// Bytes in it.
     held: usize,
+    /// System calls made for it but for those that send, since [`PagePipe::calls_made`] was asked.
+    calls: u64,
 }
 
 impl PagePipe {
@@ -44,7 +47,9 @@ impl PagePipe {
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let page_size = rustix::param::page_size();
         let mut room = rustix::pipe::fcntl_getpipe_size(&writer)? / page_size;
+        let mut calls = 2;
         if room < pages {
+            calls += 1;
             room = rustix::pipe::fcntl_setpipe_size(&writer, pages * page_size)? / page_size;
         }
         Ok(Self {
@@ -52,7 +57,13 @@ impl PagePipe {
             writer,
             pages: room,
             held: 0,
+            calls,
         })
+    }
+
+    /// System calls since the last time: those that made it, and those of [`Self::take`], not those of [`Self::send`].
+    pub fn calls_made(&mut self) -> u64 {
+        mem::take(&mut self.calls)
     }
 
     /// Pages it has room for.
@@ -73,12 +84,15 @@ impl PagePipe {
     /// unless [`Self::held`] is 0.
     pub fn take(&mut self, file: &File, offset: u64, length: usize) -> io::Result<bool> {
         debug_assert_eq!(self.held, 0, "a pipe holds one thing at a time");
-        if pages_spanned(offset, length) > self.pages || !is_cached(file, offset, length)? {
+        if pages_spanned(offset, length) > self.pages
+            || !is_cached(file, offset, length, &mut self.calls)?
+        {
             return Ok(false);
         }
         let mut position = offset;
         while self.held < length {
             let left = length - self.held;
+            self.calls += 1;
             let moved = retry(|| {
                 let to = self.writer.as_fd();
                 let flags = SpliceFlags::NONBLOCK;
@@ -140,8 +154,8 @@ struct CacheStatus {
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Whether all pages behind `length` bytes at `offset` are in the page cache, and nothing suggests that they are still
-/// being read.
-fn is_cached(file: &File, offset: u64, length: usize) -> io::Result<bool> {
+/// being read. Adds its system calls to `calls`.
+fn is_cached(file: &File, offset: u64, length: usize, calls: &mut u64) -> io::Result<bool> {
     let Some(last) = length.checked_sub(1) else {
         return Ok(true);
     };
@@ -150,6 +164,7 @@ fn is_cached(file: &File, offset: u64, length: usize) -> io::Result<bool> {
         length: length as u64,
     };
     let mut status = CacheStatus::default();
+    *calls += 1;
     // SAFETY: the call reads a `cachestat_range` and writes a `cachestat`, both of which are ours, laid out as C does
     // and alive across the call; it keeps neither. The descriptor is borrowed.
     let result = unsafe {
@@ -169,6 +184,7 @@ fn is_cached(file: &File, offset: u64, length: usize) -> io::Result<bool> {
     }
     let mut byte = [0];
     let buffers = &mut [IoSliceMut::new(&mut byte)];
+    *calls += 1;
     match rustix::io::preadv2(file, buffers, offset + last as u64, ReadWriteFlags::NOWAIT) {
         Ok(read) => Ok(read == 1),
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(false),
@@ -346,6 +362,10 @@ mod tests {
                 eprintln!("SKIPPED: cachestat(2) is not to be had here");
                 return;
             }
+            // Two calls made it and one may have made it large; two looked at the file, one at least took its pages.
+            let made = if length > 65_536 { 3 } else { 2 };
+            assert!(pipe.calls_made() >= made + 3);
+            assert_eq!(pipe.calls_made(), 0);
             let from = usize::try_from(offset).unwrap();
             assert!(
                 send_all(&mut pipe) == bytes[from..from + length],

@@ -101,6 +101,7 @@ impl Channel {
         link: Box<dyn Link>,
         portal: usize,
         transmit: &TransmitConfig,
+        counters: &mut Counters,
     ) -> std::io::Result<Self> {
         let (peer, reached) = link.addresses()?;
         let policy = PolicyState::new(transmit);
@@ -132,7 +133,7 @@ impl Channel {
             discarded: None,
         };
         if channel.policy.nodelay() {
-            channel.switch_nodelay(Switch::NoDelay);
+            channel.switch_nodelay(Switch::NoDelay, counters);
         }
         Ok(channel)
     }
@@ -158,69 +159,70 @@ impl Channel {
 
     /// A complete request was read.
     #[inline]
-    pub(crate) fn request_read(&mut self) {
+    pub(crate) fn request_read(&mut self, counters: &mut Counters) {
         let switch = self.policy.request_read();
-        self.switch_nodelay(switch);
+        self.switch_nodelay(switch, counters);
     }
 
     /// Goes idle, if nothing has come since its receive buffer was found empty.
-    pub(crate) fn look_for_idle(&mut self) {
+    pub(crate) fn look_for_idle(&mut self, counters: &mut Counters) {
         self.may_go_idle = false;
         if !self.readable {
             let switch = self.policy.idle();
-            self.switch_nodelay(switch);
+            self.switch_nodelay(switch, counters);
         }
     }
 
     /// Has its responses leave like this from now on.
-    pub(crate) fn set_transmit(&mut self, config: &TransmitConfig) {
+    pub(crate) fn set_transmit(&mut self, config: &TransmitConfig, counters: &mut Counters) {
         let switch = self.policy.configure(config);
-        self.switch_nodelay(switch);
+        self.switch_nodelay(switch, counters);
     }
 
     /// Everything that its turn gave has been sent, or is with the kernel.
-    pub(crate) fn end_turn(&mut self, core: &Core) {
-        self.release_held();
+    pub(crate) fn end_turn(&mut self, core: &mut Core) {
+        self.release_held(&mut core.counters);
         let sent = self.counts.sent_bytes;
         let switch = self.policy.turn_ended(core.now, sent, core.alone);
-        self.switch_nodelay(switch);
+        self.switch_nodelay(switch, &mut core.counters);
         self.waits_until = self.policy.waits_until(core.now);
     }
 
     /// Whether what was sent may wait still; if not, it leaves.
-    pub(crate) fn goes_on_waiting(&mut self, now: Instant) -> bool {
+    pub(crate) fn goes_on_waiting(&mut self, now: Instant, counters: &mut Counters) -> bool {
         match self.waits_until {
             None => false,
             Some(until) if now < until => true,
             Some(_) => {
-                self.stop_waiting();
+                self.stop_waiting(counters);
                 false
             }
         }
     }
 
-    fn stop_waiting(&mut self) {
+    fn stop_waiting(&mut self, counters: &mut Counters) {
         if self.waits_until.take().is_some() {
             let switch = self.policy.waited();
-            self.switch_nodelay(switch);
+            self.switch_nodelay(switch, counters);
         }
     }
 
     /// Sends a partial segment that waited for a turn which brought nothing.
-    fn release_held(&mut self) {
+    fn release_held(&mut self, counters: &mut Counters) {
         // With Nagle's algorithm, which may have been chosen meanwhile, acknowledgements release it.
         if self.policy.holds()
             && self.transmit.is_empty()
             && self.policy.stops_holding(self.is_listed)
             && self.policy.nodelay()
         {
-            self.switch_nodelay(Switch::NoDelay);
+            self.switch_nodelay(Switch::NoDelay, counters);
         }
     }
 
     #[inline]
-    fn switch_nodelay(&mut self, switch: Switch) {
+    fn switch_nodelay(&mut self, switch: Switch, counters: &mut Counters) {
         for on in switch.settings() {
+            counters.option_calls += 1;
             if let Err(error) = self.link.set_nodelay(on) {
                 // What is held back leaves with an acknowledgement, later.
                 tracing::debug!(peer = %self.peer, %error, "TCP_NODELAY not set");
@@ -502,6 +504,7 @@ impl Channel {
         let told = self.zero_copy.settle(socket, &mut free);
         core.counters.zero_copy_told += told.sends;
         core.counters.zero_copy_copied += told.copied;
+        core.counters.notification_calls += told.calls;
         for number in free {
             // The rest of a buffer that is not all sent is still needed.
             if let Held::Sent(_) = self.sending[number]
@@ -579,7 +582,7 @@ impl Channel {
 
     /// Leaves its shard, with all that is queued.
     pub(crate) fn depart(&mut self, core: &mut Core) {
-        self.stop_waiting();
+        self.stop_waiting(&mut core.counters);
         core.stages.forget(&mut self.unsent);
         for pages in self.pages() {
             core.pipes.send_away(pages);

@@ -420,7 +420,9 @@ impl Shard {
                 self.core.transmit = config;
                 for entry in &mut self.slots {
                     if let Some(connection) = &mut entry.connection {
-                        connection.channel_mut().set_transmit(&config);
+                        connection
+                            .channel_mut()
+                            .set_transmit(&config, &mut self.core.counters);
                     }
                 }
             }
@@ -548,9 +550,11 @@ impl Shard {
     /// What waited for its peer for long enough leaves.
     fn end_waiting(&mut self) {
         let (slots, now) = (&mut self.slots, self.now);
+        let counters = &mut self.core.counters;
         self.waiting.retain(|slot| {
             let connection = slots[*slot as usize].connection.as_mut();
-            connection.is_some_and(|connection| connection.channel_mut().goes_on_waiting(now))
+            connection
+                .is_some_and(|connection| connection.channel_mut().goes_on_waiting(now, counters))
         });
     }
 
@@ -569,7 +573,9 @@ impl Shard {
     fn look_for_idle(&mut self) {
         for slot in self.quiet.drain(..) {
             if let Some(connection) = &mut self.slots[slot as usize].connection {
-                connection.channel_mut().look_for_idle();
+                connection
+                    .channel_mut()
+                    .look_for_idle(&mut self.core.counters);
             }
         }
     }

@@ -34,7 +34,10 @@ pub(crate) fn take(
         return None;
     }
     let mut pipe = core.pipes.take(offset.0, length)?;
-    if unit.volume.take_pages(offset, length, &mut pipe) {
+    let taken = unit.volume.take_pages(offset, length, &mut pipe);
+    core.counters.page_calls += pipe.calls_made();
+    if taken {
+        core.counters.storage_pages += 1;
         return Some(pipe);
     }
     core.pipes.put(pipe);

@@ -72,6 +72,8 @@ pub(crate) struct Told {
     pub sends: u64,
     /// Those whose bytes the kernel has copied nevertheless.
     pub copied: u64,
+    /// System calls that it took to hear of them.
+    pub calls: u64,
 }
 
 impl ZeroCopy {
@@ -140,8 +142,12 @@ impl ZeroCopy {
     /// Takes in what the kernel says. Payload that it holds no more is appended to `free`.
     pub(crate) fn settle(&mut self, socket: BorrowedFd<'_>, free: &mut Vec<usize>) -> Told {
         let mut told = Told::default();
-        // An error here is the connection's, and comes again with the next receive or send.
-        while let Ok(Some(notification)) = zero_copy::next_notification(socket) {
+        loop {
+            told.calls += 1;
+            // An error here is the connection's, and comes again with the next receive or send.
+            let Ok(Some(notification)) = zero_copy::next_notification(socket) else {
+                break;
+            };
             self.take_in(notification, &mut told, free);
         }
         while self.pins.front().is_some_and(|pin| pin.gone) {

@@ -334,7 +334,7 @@ impl Connection<Iscsi> {
                     }
                 }
                 Event::Command(command) => {
-                    self.channel.request_read();
+                    self.channel.request_read(&mut core.counters);
                     match self.run_directly(core, &shared, &command, &mut input) {
                         Directly::Done => {}
                         Directly::Task(begun) => self.start_command(core, &command, begun),

@@ -373,7 +373,7 @@ impl Connection<Nvme> {
             match machine.next(&mut input, transmit, core.now_ms) {
                 Event::NeedMore => break,
                 Event::Command(arrived) => {
-                    self.channel.request_read();
+                    self.channel.request_read(&mut core.counters);
                     match self.run_directly(core, &shared, &arrived, &mut input) {
                         Directly::Done => {
                             self.respond(core);

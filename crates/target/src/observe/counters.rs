@@ -60,6 +60,14 @@ counters! {
     storage_completed,
     /// Reads answered with shared zeros, without asking the volume for any.
     storage_zeros,
+    /// Reads answered with pages of the page cache, taken in the turn that asked for them.
+    storage_pages,
+    /// System calls that took pages, or found that they cannot be taken.
+    page_calls,
+    /// Times that TCP_NODELAY was set, or taken back.
+    option_calls,
+    /// System calls that asked what has become of zero-copy sends.
+    notification_calls,
     /// Bytes of write data copied from the receive buffer to where they belong.
     copied_data_out_bytes,
     /// Bytes of read data copied from a buffer into the transmit queue.

@@ -66,7 +66,8 @@ pub struct Derived {
     pub operations_per_receive: f64,
     /// Responses that left with one send.
     pub operations_per_send: f64,
-    /// Receives, sends, calls of the engine, and attempts at files, for an operation.
+    /// System calls for an operation: receives, sends, options of sockets, notifications, calls of the engine and of
+    /// helper threads, attempts at files and the taking of pages.
     pub system_calls_per_operation: f64,
     /// Bytes copied by the server itself for an operation.
     pub copied_bytes_per_operation: f64,
@@ -279,7 +280,9 @@ impl Derived {
         let operations = counters.operations();
         let socket_calls =
             counters.receives + counters.receives_empty + counters.sends + counters.sends_blocked;
-        let other_calls = counters.attempt_calls + engine.system_calls + engine.helper_operations;
+        let socket_calls = socket_calls + counters.option_calls + counters.notification_calls;
+        let file_calls = counters.attempt_calls + counters.page_calls;
+        let other_calls = file_calls + engine.system_calls + engine.helper_operations;
         let copied = counters.copied_data_out_bytes
             + counters.copied_transmit_bytes
             + counters.bounced_bytes

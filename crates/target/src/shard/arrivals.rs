@@ -118,7 +118,13 @@ impl Shard {
     ) -> io::Result<Box<dyn Driven>> {
         let token = SocketToken::new(address.slot, address.generation);
         let shared = Arc::clone(&self.core.shared);
-        let mut channel = Channel::new(address, link, portal, &self.core.transmit)?;
+        let mut channel = Channel::new(
+            address,
+            link,
+            portal,
+            &self.core.transmit,
+            &mut self.core.counters,
+        )?;
         channel.link.watch(&mut *self.core.platform, token)?;
         let now_ms = self.core.now_ms;
         if shared.exports.is_nvme(portal) {
