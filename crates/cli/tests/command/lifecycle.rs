@@ -349,6 +349,23 @@ fn a_standard_error_that_nobody_reads_does_not_stop_the_server() {
 }
 
 #[test]
+fn the_log_says_what_becomes_of_busy_polling() {
+    let log_with = |options: &[&str]| {
+        let mut run = Run::serve_memory(&[&["--engine", "epoll"], options].concat()).start();
+        run.signal("TERM");
+        assert_eq!(run.end().code(), Some(0));
+        run.stderr()
+    };
+    let said = "event loops do not before they sleep";
+    let log = log_with(&["--busy-poll", "0"]);
+    assert_eq!(log.matches(said).count(), 1, "{log}");
+    let log = log_with(&["--prefer-busy-poll"]);
+    assert!(!log.contains(said), "{log}");
+    let warning = "prefer-busy-poll does nothing without busy-poll";
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
+}
+
+#[test]
 fn a_configuration_is_checked_without_serving() {
     let mut run = Run::serve(&["--config", "{dir}/x.toml", "--check"])
         .with_file("x.toml", include_str!("../../../../dist/longshore.toml"))

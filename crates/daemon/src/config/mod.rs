@@ -213,6 +213,9 @@ impl Config {
             }
         }
         warnings.extend(subsystem::seen_twice(&config.subsystems, &names));
+        if config.engine.reactor.prefers_polling_in_vain() {
+            warnings.push(Warning::PreferenceWithoutPolling);
+        }
         let arguments = config.volumes.iter().filter(|it| it.location.is_none());
         warnings.extend(arguments.filter_map(|source| password_in_argument(&source.spec)));
         config.warnings = warnings;

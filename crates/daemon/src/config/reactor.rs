@@ -61,6 +61,12 @@ impl ReactorSettings {
         self.prefer_busy_poll = other.prefer_busy_poll.or(self.prefer_busy_poll);
         self.priority = other.priority.or(self.priority);
     }
+
+    /// Whether polling is to take the place of interrupts, and there is none.
+    #[must_use]
+    pub fn prefers_polling_in_vain(&self) -> bool {
+        self.prefer_busy_poll == Some(true) && self.busy_poll.is_none()
+    }
 }
 
 /// Why a setting is refused.

@@ -417,6 +417,16 @@ fn a_map_without_lun_zero_and_a_volume_nobody_reaches_are_worth_a_warning() {
 }
 
 #[test]
+fn a_preference_for_polling_without_polling_is_worth_a_warning() {
+    let warnings = |engine: &str| config(&format!("[engine]\n{engine}\n{TARGET}")).warnings;
+    let alone = warnings("prefer-busy-poll = true");
+    assert_eq!(alone, [Warning::PreferenceWithoutPolling]);
+    assert!(alone[0].to_string().contains("--busy-poll MICROSECONDS"));
+    assert_eq!(warnings("busy-poll = 20\nprefer-busy-poll = true"), []);
+    assert_eq!(warnings("prefer-busy-poll = false"), []);
+}
+
+#[test]
 fn access_rules_give_initiators_their_own_map_and_refuse_the_rest() {
     let config = config(&format!(
         "[[volume]]\nname = \"d1\"\nbackend = \"mem\"\nsize = 512\n\

@@ -45,6 +45,12 @@ pub enum Warning {
         /// The volume.
         volume: String,
     },
+    /// Polling that is to take the place of interrupts, and is not asked for.
+    #[error(
+        "prefer-busy-poll does nothing without busy-poll, which says for how long the network card is polled: add \
+         --busy-poll MICROSECONDS, or busy-poll to [engine] of the file"
+    )]
+    PreferenceWithoutPolling,
     /// A target everybody can write to, as asked for.
     #[error(
         "{listener} can be reached from other machines and target {target} has no access control \
