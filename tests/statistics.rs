@@ -175,6 +175,35 @@ fn stages_follow_each_other_and_add_up() {
 }
 
 #[test]
+fn processor_time_has_a_part_in_the_kernel_and_a_part_of_our_own() {
+    for engine in ENGINES {
+        let watched = Watched::start("disk0,backend=null,size=1G", engine);
+        let mut initiator = Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+        let time = |report: &Value, name: &str| number(report, &format!("/shards/0/times/{name}"));
+        let begun = watched.report();
+        let deadline = Instant::now() + REPORT_LIMIT;
+        // Until both have grown: the kernel tells them apart by what its timer meets.
+        loop {
+            for number in 0..1000 {
+                let read = cdb::read_16(number, 8);
+                let answer = initiator.command(0, &read, Data::In(4096)).unwrap();
+                assert!(answer.is_good());
+            }
+            let report = watched.report();
+            let ran = time(&report, "working_ns") + time(&report, "polling_ns");
+            let parts = time(&report, "user_ns") + time(&report, "system_ns");
+            // Both are read one after the other, and getrusage(2) has the grain of the timer where nothing is exact.
+            assert!(parts.abs_diff(ran) <= 20_000_000, "{engine}: {parts} {ran}");
+            let grew = |name: &str| time(&report, name) > time(&begun, name);
+            if grew("user_ns") && grew("system_ns") {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{report:#}");
+        }
+    }
+}
+
+#[test]
 fn what_arrives_together_is_received_and_answered_together() {
     for engine in ENGINES {
         let watched = Watched::start("disk0,backend=null,size=1G", engine);

@@ -7,6 +7,8 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
+use crate::result::float;
+
 /// Time that this thread has spent on a processor, user and system, to the nanosecond.
 #[must_use]
 pub fn of_this_thread() -> Duration {
@@ -52,6 +54,47 @@ impl ProcessClock {
     }
 }
 
+/// What a process has spent on processors in itself and in the kernel, in ticks of the kernel's accounting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticks {
+    /// In itself.
+    pub user: u64,
+    /// In the kernel.
+    pub system: u64,
+}
+
+impl ProcessClock {
+    /// How time on a processor has been spent so far; nothing where the kernel does not tell. A tick is a hundredth of a
+    /// second, so this is for shares of [`Self::time`], not for times.
+    #[must_use]
+    pub fn ticks(&self) -> Option<Ticks> {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        Ticks::parse(&text)
+    }
+}
+
+impl Ticks {
+    /// Of a line of `/proc/PID/stat` (proc(5)): fields 14 and 15.
+    fn parse(line: &str) -> Option<Self> {
+        // The second field is the name of the program in parentheses, which may have any character.
+        let (_, fields) = line.rsplit_once(')')?;
+        let mut fields = fields.split_ascii_whitespace().skip(11);
+        let mut next = || fields.next()?.parse().ok();
+        Some(Self {
+            user: next()?,
+            system: next()?,
+        })
+    }
+
+    /// The part of the time since `before` that was spent in the kernel; nothing if no tick has passed.
+    #[must_use]
+    pub fn system_share_since(&self, before: &Self) -> Option<f64> {
+        let user = float(self.user.checked_sub(before.user)?);
+        let system = float(self.system.checked_sub(before.system)?);
+        (user + system > 0.0).then(|| system / (user + system))
+    }
+}
+
 fn duration_of(time: &TimeSpec) -> Duration {
     Duration::from(*time)
 }
@@ -87,6 +130,30 @@ mod tests {
         });
         let spent = spent.join().unwrap();
         assert!(clock.time().unwrap() - before >= spent);
+    }
+
+    #[test]
+    fn time_of_a_process_has_parts() {
+        let line = "17 (a) b (c) R 1 17 17 0 -1 4194304 90 0 0 0 250 50 7 3 20 0 1 0 8 9 10";
+        let before = Ticks::parse(line).unwrap();
+        assert_eq!((before.user, before.system), (250, 50));
+        let after = Ticks {
+            user: 280,
+            system: 60,
+        };
+        assert_eq!(after.system_share_since(&before), Some(0.25));
+        assert_eq!(before.system_share_since(&before), None);
+        assert_eq!(Ticks::parse("17 (a) R 1"), None);
+
+        let clock = ProcessClock::new(std::process::id()).unwrap();
+        let before = clock.ticks().unwrap();
+        let share = loop {
+            work();
+            if let Some(share) = clock.ticks().unwrap().system_share_since(&before) {
+                break share;
+            }
+        };
+        assert!((0.0..=1.0).contains(&share), "{share}");
     }
 
     #[test]

@@ -235,10 +235,13 @@ impl Load<'_> {
         let both = sum.read.operations > 0 && sum.write.operations > 0;
         let several = run.jobs.len() > 1 || !run.jobs[0].name.is_empty();
         let operations = total.operations;
+        let system_share = outcome.server_system_share;
         let server = outcome.server.filter(|(_, window)| !window.is_zero());
         // The window of the server's time is not to the microsecond that of the operations.
         let server =
             server.map(|(time, window)| time.mul_f64(elapsed.as_secs_f64() / window.as_secs_f64()));
+        let server_cpu_us = server.and_then(|time| result::per_operation_us(time, operations));
+        let part_of_server = |share: Option<f64>| Some(server_cpu_us? * share?);
         let verify = self.verify_result(&outcome, read_back.as_ref());
         let outcomes: Vec<Outcome> = std::iter::once(outcome).chain(read_back).collect();
         let mut errors = Errors::default();
@@ -260,8 +263,9 @@ impl Load<'_> {
             latency_ns: total.latency_ns,
             service_latency_ns: total.service_latency_ns,
             client_cpu_us_per_op: result::per_operation_us(cpu, operations),
-            server_cpu_us_per_op: server
-                .and_then(|time| result::per_operation_us(time, operations)),
+            server_cpu_us_per_op: server_cpu_us,
+            server_user_us_per_op: part_of_server(system_share.map(|share| 1.0 - share)),
+            server_system_us_per_op: part_of_server(system_share),
             read: both.then(|| result::direction(&sum.read, elapsed)),
             write: both.then(|| result::direction(&sum.write, elapsed)),
             jobs: if several {

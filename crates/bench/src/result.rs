@@ -39,6 +39,10 @@ pub struct PointResult {
     pub client_cpu_us_per_op: Option<f64>,
     /// Processor time of the server's process, in microseconds per operation.
     pub server_cpu_us_per_op: Option<f64>,
+    /// What the server's process spent of that in itself.
+    pub server_user_us_per_op: Option<f64>,
+    /// What it spent of that in the kernel.
+    pub server_system_us_per_op: Option<f64>,
     /// Reads alone, where there were both.
     pub read: Option<DirectionResult>,
     /// Writes alone, where there were both.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use longshore_initiator::attach::Control;
 use longshore_initiator::error::Lost;
 
-use crate::cpu::ProcessClock;
+use crate::cpu::{ProcessClock, Ticks};
 use crate::queue::LoadQueue;
 use crate::stream::Stream;
 use crate::watch::{Interrupt, Phase, Progress, Watch};
@@ -42,6 +42,8 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// The server's processor time, and the time in which it was spent.
     pub server: Option<(Duration, Duration)>,
+    /// What part of it was spent in the kernel.
+    pub server_system_share: Option<f64>,
     /// The signal that ended it.
     pub signal: Option<usize>,
     /// The control path is lost, and why.
@@ -113,6 +115,14 @@ fn prepare_thread() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
 }
 
+/// What a server had spent at a moment.
+#[derive(Clone, Copy)]
+struct ServerTime {
+    at_ns: u64,
+    spent: Duration,
+    ticks: Option<Ticks>,
+}
+
 /// A load that runs.
 struct Watched<'a, 'b> {
     supervisor: &'a mut Supervisor<'b>,
@@ -121,8 +131,8 @@ struct Watched<'a, 'b> {
     start_ns: u64,
     measure_from_ns: u64,
     end_ns: u64,
-    server_before: Option<(u64, Duration)>,
-    server_after: Option<(u64, Duration)>,
+    server_before: Option<ServerTime>,
+    server_after: Option<ServerTime>,
     next_control: Instant,
     signal: Option<usize>,
     control_lost: Option<Lost>,
@@ -169,10 +179,12 @@ impl<'a, 'b> Watched<'a, 'b> {
         let both = self.server_before.zip(self.server_after);
         Outcome {
             reports: Vec::new(),
-            server: both.map(|((from_ns, before), (to_ns, after))| {
-                let window = Duration::from_nanos(to_ns.saturating_sub(from_ns));
-                (after.saturating_sub(before), window)
+            server: both.map(|(before, after)| {
+                let window = Duration::from_nanos(after.at_ns.saturating_sub(before.at_ns));
+                (after.spent.saturating_sub(before.spent), window)
             }),
+            server_system_share: both
+                .and_then(|(before, after)| after.ticks?.system_share_since(&before.ticks?)),
             signal: self.signal,
             control_lost: self.control_lost,
         }
@@ -204,11 +216,15 @@ impl<'a, 'b> Watched<'a, 'b> {
         self.tell(now_ns);
     }
 
-    fn server_time(&self) -> Option<(u64, Duration)> {
+    fn server_time(&self) -> Option<ServerTime> {
         let clock = self.supervisor.server?;
         // Of a server that has ended there is no figure; its connections tell the rest.
-        let time = clock.time().ok()?;
-        Some((self.shared.now_ns(), time))
+        let spent = clock.time().ok()?;
+        Some(ServerTime {
+            at_ns: self.shared.now_ns(),
+            spent,
+            ticks: clock.ticks(),
+        })
     }
 
     fn look_for_signal(&mut self) {

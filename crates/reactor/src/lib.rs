@@ -41,6 +41,7 @@ pub mod page_pipe;
 pub mod send_ring;
 pub mod socket;
 pub mod storage;
+pub mod thread_time;
 pub mod timer;
 pub mod wake;
 pub mod zero_copy;

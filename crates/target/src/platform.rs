@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::Storage;
-use longshore_reactor::{Engine, EngineCounters, Event, PagePipe, SocketToken, socket};
+use longshore_reactor::{
+    Engine, EngineCounters, Event, PagePipe, SocketToken, socket, thread_time,
+};
 
 /// A stream of bytes in both directions that never blocks.
 pub trait Link: Debug + Send {
@@ -158,16 +160,24 @@ pub struct ProcessorTime {
     pub ran_ns: u64,
     /// It could have run, but something else had the core, for so long.
     pub waited_ns: u64,
+    /// It ran this program for so long.
+    pub user_ns: u64,
+    /// It ran the kernel for so long.
+    pub system_ns: u64,
 }
 
-/// `/proc/thread-self/schedstat`: time on the core, time in the run queue, slices.
+/// `/proc/thread-self/schedstat`: time on the core, time in the run queue, slices. And getrusage(2).
 fn processor_time_of_thread() -> Option<ProcessorTime> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let mut fields = text.split_ascii_whitespace().map(str::parse);
     let mut next = || fields.next()?.ok();
+    let parts = thread_time::of_this_thread().unwrap_or_default();
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Some(ProcessorTime {
         ran_ns: next()?,
         waited_ns: next()?,
+        user_ns: nanoseconds(parts.user),
+        system_ns: nanoseconds(parts.system),
     })
 }
 

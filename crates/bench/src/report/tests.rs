@@ -34,6 +34,8 @@ pub fn point(rw: &str, bs: &str, iodepth: u32) -> PointResult {
         service_latency_ns: None,
         client_cpu_us_per_op: Some(1.25),
         server_cpu_us_per_op: Some(2.5),
+        server_user_us_per_op: Some(1.0),
+        server_system_us_per_op: Some(1.5),
         read: None,
         write: None,
         jobs: Vec::new(),
@@ -97,6 +99,8 @@ fn one_point_has_its_figures_at_the_top_of_the_document() {
     assert_eq!(json["latency_ns"]["mean"], 31_500.0);
     assert_eq!(json["client_cpu_us_per_op"], 1.25);
     assert_eq!(json["server_cpu_us_per_op"], 2.5);
+    assert_eq!(json["server_user_us_per_op"], 1.0);
+    assert_eq!(json["server_system_us_per_op"], 1.5);
     assert_eq!(json["version"], 1);
     assert_eq!(json["protocol"], "iscsi");
     assert!(json.get("points").is_none());

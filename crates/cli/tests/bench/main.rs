@@ -47,6 +47,14 @@ fn the_keys_that_scripts_rely_on_are_there() {
         ] {
             assert!(number(&json, path) > 0.0, "{path}: {json}");
         }
+        let part = |path: &str| json.pointer(path).expect("a figure or null").as_f64();
+        let parts = part("/server_user_us_per_op").zip(part("/server_system_us_per_op"));
+        // A run so short may pass between two ticks.
+        if let Some((user, system)) = parts {
+            let sum = number(&json, "/server_cpu_us_per_op");
+            assert!(user >= 0.0 && system >= 0.0, "{json}");
+            assert!((user + system - sum).abs() < 1e-6 * sum, "{json}");
+        }
         let ratio = number(&json, "/bytes_per_second") / number(&json, "/iops");
         assert!((ratio - 4096.0).abs() < 1e-3, "{json}");
         assert_eq!(json["sessions"], 2);

@@ -71,6 +71,8 @@ impl ShardReport {
                 polling_ns,
                 waiting_for_core_ns: times.waited_ns,
                 asleep_ns: elapsed_ns.saturating_sub(awake_ns),
+                user_ns: times.user_ns,
+                system_ns: times.system_ns,
             },
             connections,
             kept_bytes: core.pool.kept_bytes(),

@@ -142,6 +142,10 @@ pub struct ThreadTimes {
     pub waiting_for_core_ns: u64,
     /// It slept.
     pub asleep_ns: u64,
+    /// It ran, in this program: a part of what it worked and polled.
+    pub user_ns: u64,
+    /// It ran, in the kernel: the rest of that.
+    pub system_ns: u64,
 }
 
 /// What a connection that is open has done.
