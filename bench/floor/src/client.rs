@@ -46,8 +46,8 @@ impl LoadQueue for FloorQueue {
     }
 
     #[inline]
-    fn send(&mut self) -> Result<(), Lost> {
-        self.0.send().map(drop)
+    fn send(&mut self, most: usize) -> Result<(), Lost> {
+        self.0.send_at_most(most).map(drop)
     }
 
     #[inline]
