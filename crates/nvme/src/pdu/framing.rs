@@ -13,6 +13,7 @@
 
 use longshore_wire::Crc32c;
 
+use super::capsule::CapsuleCmd;
 use super::header::{CommonHeader, DIGEST_LENGTH, Layout, PduType};
 use super::terminate::{FatalError, FatalErrorStatus};
 
@@ -156,12 +157,17 @@ impl Framing {
             self.taken = false;
             self.staged_length = 0;
         }
+        if self.staged_length == 0
+            && let Some(common) = self.stage_command(input)
+        {
+            return self.whole(common);
+        }
         if self.staged_length < CommonHeader::LENGTH {
             self.stage_up_to(CommonHeader::LENGTH, input);
             if self.staged_length < CommonHeader::LENGTH {
                 return HeaderStep::NeedMore;
             }
-            if let Err(fault) = self.check_common() {
+            if let Err(fault) = self.check_common(CommonHeader::decode(&self.staged)) {
                 return HeaderStep::Fault(fault);
             }
         }
@@ -171,6 +177,12 @@ impl Framing {
         if self.staged_length < length {
             return HeaderStep::NeedMore;
         }
+        self.whole(common)
+    }
+
+    /// A header is staged whole.
+    #[inline]
+    fn whole(&mut self, common: CommonHeader) -> HeaderStep {
         self.taken = true;
         match self.check_whole(common) {
             Ok(()) => HeaderStep::Header(common),
@@ -178,28 +190,37 @@ impl Framing {
         }
     }
 
+    /// By far the most frequent header is that of a command, in one piece and without a digest: stages it with one
+    /// copy. What is anything else, or faulty, goes the long way.
+    #[inline]
+    fn stage_command(&mut self, input: &mut &[u8]) -> Option<CommonHeader> {
+        let (header, rest) = input.split_first_chunk::<{ CapsuleCmd::LENGTH }>()?;
+        let common = CommonHeader::decode(header);
+        if common.pdu_type != PduType::CAPSULE_CMD
+            || self.header_digest
+            || self.check_common(common).is_err()
+        {
+            return None;
+        }
+        *self.staged.first_chunk_mut()? = *header;
+        self.staged_length = header.len();
+        *input = rest;
+        Some(common)
+    }
+
     #[inline]
     fn stage_up_to(&mut self, length: usize, input: &mut &[u8]) {
         let have = self.staged_length;
         let wanted = length.saturating_sub(have).min(input.len());
         let (taken, rest) = input.split_at(wanted);
-        let place = &mut self.staged[have..have + wanted];
-        // By far the most frequent: the rest of a command, in one piece.
-        match (
-            <&[u8; 64]>::try_from(taken),
-            <&mut [u8; 64]>::try_from(&mut *place),
-        ) {
-            (Ok(taken), Ok(place)) => *place = *taken,
-            _ => place.copy_from_slice(taken),
-        }
+        self.staged[have..have + wanted].copy_from_slice(taken);
         self.staged_length = have + wanted;
         *input = rest;
     }
 
     /// Whether such a PDU may come now, and the end of its header is known.
     #[inline]
-    fn check_common(&self) -> Result<(), FatalError> {
-        let common = CommonHeader::decode(&self.staged);
+    fn check_common(&self, common: CommonHeader) -> Result<(), FatalError> {
         if !self.receiver.takes(common.pdu_type) {
             return Err(FatalError::invalid_field(0));
         }
@@ -400,6 +421,37 @@ mod tests {
             assert_eq!(CapsuleCmd::decode(framing.header()).entry, command());
             assert_eq!(data, [1, 2, 3, 4, 5]);
             assert!(done, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn commands_without_digests_may_be_cut_at_any_byte() {
+        let mut encoder = Encoder::default();
+        encoder.initialized(false, false, 0);
+        let mut transmit = Transmit::new();
+        let entries =
+            [7, 8].map(|id| SubmissionEntry::new(io::READ, CommandId(id), NamespaceId(1)));
+        for entry in entries {
+            encoder.push(CapsuleCmd { entry }.encode(), &mut transmit);
+        }
+        let stream = transmit.arena().to_vec();
+        for cut in 0..=stream.len() {
+            let mut framing = Framing::new(Receiver::Controller);
+            framing.initialized(false, false, 0);
+            let mut found = Vec::new();
+            for mut piece in [&stream[..cut], &stream[cut..]] {
+                loop {
+                    match framing.take_header(&mut piece) {
+                        HeaderStep::NeedMore => break,
+                        HeaderStep::Fault(fault) => panic!("{fault:?} at cut {cut}"),
+                        HeaderStep::Header(_) => {}
+                    }
+                    found.push(CapsuleCmd::decode(framing.header()).entry);
+                    assert!(!framing.is_inside_header());
+                }
+                assert!(piece.is_empty());
+            }
+            assert_eq!(found, entries, "cut at {cut}");
         }
     }
 

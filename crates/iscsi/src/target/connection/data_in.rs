@@ -133,23 +133,34 @@ impl Connection {
     ) {
         let tag = self.tasks.get(task).initiator_task_tag;
         self.end_task(task);
-        let data_in = DataIn {
+        let end = End {
+            tag,
+            status: 0,
+            residual,
+        };
+        let data_in = self.only_data_in(end);
+        self.encoder.close(pdu, &mut data_in.encode(), transmit);
+    }
+
+    /// The Data-In PDU of a read that has one, with its status.
+    #[inline]
+    fn only_data_in(&mut self, end: End) -> DataIn {
+        DataIn {
             is_final: true,
             acknowledge: false,
-            overflow: residual.overflow,
-            underflow: residual.underflow,
+            overflow: end.residual.overflow,
+            underflow: end.residual.underflow,
             has_status: true,
-            status: 0,
+            status: end.status,
             lun: Lun::ZERO,
-            initiator_task_tag: tag,
+            initiator_task_tag: end.tag,
             target_transfer_tag: TargetTransferTag::RESERVED,
             stat_sn: self.next_stat_sn(),
             window: self.window.announced(),
             data_sn: DataSn(0),
             buffer_offset: 0,
-            residual_count: residual.count,
-        };
-        self.encoder.close(pdu, &mut data_in.encode(), transmit);
+            residual_count: end.residual.count,
+        }
     }
 
     /// Forgets the read begun; the task lives on.
@@ -188,6 +199,13 @@ impl Connection {
             status: completion.status,
             residual,
         };
+        let limits = &self.limits;
+        let segment_max = limits.initiator_max_recv_data_segment_length;
+        if collapsed && sent <= segment_max.min(limits.max_burst_length) {
+            let chunk = chunk(completion.data_in, 0, sent, true);
+            let data_in = self.only_data_in(end);
+            return self.encoder.push_chunk(data_in.encode(), chunk, transmit);
+        }
         let pdus = self.send_data_in(completion.data_in, sent, end, collapsed, transmit);
         if !collapsed {
             self.send_response(end, completion.sense, pdus, transmit);
