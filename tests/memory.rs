@@ -1,13 +1,17 @@
 //! The memory of a server stays within what `docs/operating/memory.md` says, however many peers ask for
-//! much and take nothing.
+//! much and take nothing, or promise much and do not finish it.
 
+use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
+use longshore_nvme::command::{CommandId, NamespaceId};
 use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::sgl::SglDescriptor;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::pdu::{Pdu as NvmePdu, kind};
+use longshore_tests::nvme::{Host, HostOptions, Queue};
+use longshore_tests::pdu::{Pdu, opcode};
 use longshore_tests::process::allow_many_files;
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
@@ -21,7 +25,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// `limits.memory`.
 const MEMORY: u64 = 256 * MIB;
-/// The volume's own memory, which is not bounded by that. Reads of what was never written take none.
+/// The volume's own memory, which is not bounded by that. Reads of what was never written take none, and writes that
+/// are not finished neither.
 const VOLUME: &str = "disk0,backend=mem,size=64M";
 
 // The figures of `docs/operating/memory.md`.
@@ -118,9 +123,23 @@ impl Watched {
         // It was worth a test.
         assert!(field("used_bytes") > MEMORY / 2 || transmit > MEMORY / 16);
     }
+
+    /// Waits until no write has memory or a promise of it.
+    fn wait_until_writes_hold_nothing(&self) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let memory = &self.report()["memory"];
+            if memory["used_bytes"] == memory["kept_bytes"] {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{memory}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
-/// Most connections read 16 KiB at a time, which is put into transmit queues, the others 64 KiB.
+/// Most connections read 16 KiB at a time, which is put into transmit queues, the others 64 KiB. Writers
+/// write as much.
 fn blocks_of(connection: u64) -> u32 {
     if connection % 4 == 3 { 128 } else { 32 }
 }
@@ -158,18 +177,22 @@ fn a_thousand_sessions_that_take_nothing_stay_within_the_documented_memory() {
     }
 }
 
-#[test]
-fn a_thousand_queues_of_hosts_that_take_nothing_stay_within_the_documented_memory() {
+/// Hosts with a thousand I/O queues between them.
+fn hosts_of(watched: &Watched) -> Vec<Host> {
     const QUEUES: u16 = 10;
-    let watched = Watched::start(ServerBuilder::nvme);
     let options = HostOptions {
         entries: 128,
         ..HostOptions::default().queues(QUEUES)
     };
-    let mut hosts = Vec::new();
-    for _ in 0..CONNECTIONS / u64::from(QUEUES) {
-        hosts.push(Host::connect(watched.server.nvme(0), &options).unwrap());
-    }
+    (0..CONNECTIONS / u64::from(QUEUES))
+        .map(|_| Host::connect(watched.server.nvme(0), &options).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_thousand_queues_of_hosts_that_take_nothing_stay_within_the_documented_memory() {
+    let watched = Watched::start(ServerBuilder::nvme);
+    let mut hosts = hosts_of(&watched);
     let before = watched.operations("operations_nvme");
     let queues = hosts.iter_mut().flat_map(|host| &mut host.queues);
     for (number, queue) in (0..).zip(queues) {
@@ -186,4 +209,204 @@ fn a_thousand_queues_of_hosts_that_take_nothing_stay_within_the_documented_memor
         queue.start(&read, &[]).unwrap();
     }
     watched.check("operations_nvme", before + CONNECTIONS * OUTSTANDING);
+}
+
+/// What each write keeps to itself.
+const HELD_BACK: usize = 512;
+
+/// A write that was asked for its data, and got them but for the end.
+struct Unfinished {
+    tag: u32,
+    transfer_tag: u32,
+    bytes: usize,
+}
+
+/// Sends 64 writes, and then, of those that are asked for their data and not refused, all data but the last block.
+fn write_without_end(session: &mut Initiator, data: &[u8]) -> Vec<Unfinished> {
+    const TASK_SET_FULL: u8 = 0x28;
+    let blocks = u32::try_from(data.len() / 512).unwrap();
+    let cdb = cdb::write_16(0, blocks, false);
+    let mut bytes = Vec::new();
+    for _ in 0..OUTSTANDING {
+        let pdu = session.command_pdu(0, &cdb, Data::Out(data));
+        bytes.extend(pdu.to_bytes(false, false));
+    }
+    session.send_bytes(&bytes).unwrap();
+    let mut unfinished = Vec::new();
+    for _ in 0..OUTSTANDING {
+        let answer = session.receive().unwrap();
+        session.adopt_numbers(&answer);
+        if answer.opcode() == opcode::SCSI_RESPONSE {
+            assert_eq!(answer.bhs[3], TASK_SET_FULL);
+            continue;
+        }
+        assert_eq!(answer.opcode(), opcode::R2T);
+        assert_eq!((answer.word(40), answer.word(44)), (0, blocks * 512));
+        let write = Unfinished {
+            tag: answer.initiator_task_tag(),
+            transfer_tag: answer.target_transfer_tag(),
+            bytes: data.len(),
+        };
+        let first = &data[..data.len() - HELD_BACK];
+        session
+            .send(&data_out(session, &write, 0, 0, first))
+            .unwrap();
+        unfinished.push(write);
+    }
+    unfinished
+}
+
+fn data_out(
+    session: &Initiator,
+    write: &Unfinished,
+    number: u32,
+    offset: usize,
+    data: &[u8],
+) -> Pdu {
+    let is_last = offset + data.len() == write.bytes;
+    Pdu::new(opcode::DATA_OUT)
+        .set_byte(1, if is_last { 0x80 } else { 0 })
+        .set_word(16, write.tag)
+        .set_word(20, write.transfer_tag)
+        .set_word(28, session.exp_stat_sn)
+        .set_word(36, number)
+        .set_word(40, u32::try_from(offset).unwrap())
+        .with_data(data)
+}
+
+#[test]
+fn a_thousand_sessions_that_do_not_finish_writes_stay_within_the_documented_memory() {
+    let watched = Watched::start(ServerBuilder::iscsi);
+    let portal = watched.server.portal(0);
+    let data = vec![7; 64 << 10];
+    let mut sessions = Vec::new();
+    let mut before = 0;
+    for number in 0..CONNECTIONS {
+        let login = Login {
+            initial_r2t: true,
+            immediate_data: false,
+            ..Login::numbered(u16::try_from(number).unwrap())
+        };
+        let mut session = Initiator::ready(portal, &login).unwrap();
+        if number == 0 {
+            before = watched.operations("operations_iscsi") * CONNECTIONS;
+        }
+        let bytes = blocks_of(number) as usize * 512;
+        let unfinished = write_without_end(&mut session, &data[..bytes]);
+        sessions.push((session, unfinished));
+    }
+    watched.check("operations_iscsi", before + CONNECTIONS * OUTSTANDING);
+    // Whoever goes on to write is answered.
+    for (session, unfinished) in &mut sessions[..4] {
+        assert!(!unfinished.is_empty());
+        for write in unfinished {
+            let offset = write.bytes - HELD_BACK;
+            let last = data_out(session, write, 1, offset, &data[..HELD_BACK]);
+            session.send(&last).unwrap();
+            let response = session.receive().unwrap();
+            session.adopt_numbers(&response);
+            assert_eq!(response.opcode(), opcode::SCSI_RESPONSE);
+            assert_eq!((response.bhs[2], response.bhs[3]), (0, 0), "{response:?}");
+        }
+    }
+    drop(sessions);
+    watched.wait_until_writes_hold_nothing();
+}
+
+/// Sends 64 writes. Those that find no memory wait for it.
+fn send_writes(queue: &mut Queue, blocks: u32) {
+    let write = commands::write(
+        Blocks {
+            namespace: NamespaceId(1),
+            lba: Lba(0),
+            count: blocks,
+            block_bytes: 512,
+        },
+        0,
+    );
+    let mut bytes = Vec::new();
+    for id in 0..u16::try_from(OUTSTANDING).unwrap() {
+        let mut entry = write.entry;
+        entry.set_id(CommandId(id));
+        let length = write.transfer.length();
+        entry.set_sgl(SglDescriptor::Transport { length });
+        bytes.extend(NvmePdu::command(&entry.0).to_bytes());
+    }
+    queue.send_bytes(&bytes).unwrap();
+}
+
+/// Bytes of a Ready to Transfer PDU, and of a Response Capsule.
+const PDU: usize = 24;
+
+/// The Ready to Transfer PDUs that have arrived.
+fn arrived(queue: &Queue) -> Vec<u8> {
+    let mut pdus = Vec::new();
+    queue.stream().set_nonblocking(true).unwrap();
+    let error = queue.stream().read_to_end(&mut pdus).expect_err("open");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    queue.stream().set_nonblocking(false).unwrap();
+    // Of the last one a part may be on its way.
+    let arrived = pdus.len();
+    pdus.resize(arrived.next_multiple_of(PDU), 0);
+    queue.stream().read_exact(&mut pdus[arrived..]).unwrap();
+    pdus
+}
+
+/// The next Response Capsule. Before it some writes may be asked for their data late.
+fn receive_response(queue: &Queue) -> [u8; PDU] {
+    for _ in 0..OUTSTANDING {
+        let mut pdu = [0; PDU];
+        queue.stream().read_exact(&mut pdu).unwrap();
+        if pdu[0] != kind::R2T {
+            return pdu;
+        }
+    }
+    panic!("more R2Ts than writes");
+}
+
+#[test]
+fn a_thousand_queues_of_hosts_that_do_not_finish_writes_stay_within_the_documented_memory() {
+    let watched = Watched::start(ServerBuilder::nvme);
+    let mut hosts = hosts_of(&watched);
+    let before = watched.operations("operations_nvme");
+    let data = vec![7; 64 << 10];
+    let mut queues: Vec<_> = hosts.iter_mut().flat_map(|host| &mut host.queues).collect();
+    for (number, queue) in (0..).zip(&mut queues) {
+        send_writes(queue, blocks_of(number));
+    }
+    watched.check("operations_nvme", before + CONNECTIONS * OUTSTANDING);
+    // No more R2Ts come before some of the data do.
+    let mut unfinished = Vec::new();
+    for (number, queue) in (0..).zip(&mut queues) {
+        let bytes = blocks_of(number) as usize * 512;
+        let mut writes = Vec::new();
+        for r2t in arrived(queue).chunks_exact(PDU) {
+            assert_eq!(r2t[0], kind::R2T);
+            let command = u16::from_le_bytes([r2t[8], r2t[9]]);
+            let tag = u16::from_le_bytes([r2t[10], r2t[11]]);
+            let first = NvmePdu::h2c_data(command, tag, 0, &data[..bytes - HELD_BACK]);
+            queue.send_bytes(&first.set_byte(1, 0).to_bytes()).unwrap();
+            writes.push((command, tag, bytes));
+        }
+        unfinished.push(writes);
+    }
+    watched.check("operations_nvme", before + CONNECTIONS * OUTSTANDING);
+    // Whoever goes on to write is answered.
+    let (queue, writes) = queues
+        .iter()
+        .zip(&unfinished)
+        .find(|(_, writes)| !writes.is_empty())
+        .expect("somebody got memory");
+    let (command, tag, bytes) = writes[0];
+    let offset = u32::try_from(bytes - HELD_BACK).unwrap();
+    let last = NvmePdu::h2c_data(command, tag, offset, &data[..HELD_BACK]);
+    (&mut queue.stream()).write_all(&last.to_bytes()).unwrap();
+    let answer = receive_response(queue);
+    assert_eq!(
+        (answer[0], &answer[20..22]),
+        (kind::CAPSULE_RESP, &command.to_le_bytes()[..])
+    );
+    assert_eq!(&answer[22..24], &[0, 0], "success");
+    drop(hosts);
+    watched.wait_until_writes_hold_nothing();
 }

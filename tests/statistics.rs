@@ -704,6 +704,59 @@ fn reads_by_reference_cost_what_the_table_says() {
     }
 }
 
+#[test]
+fn calls_that_ask_what_became_of_zero_copy_sends_are_counted() {
+    const OPERATIONS: u64 = 20;
+    const BYTES: u32 = 64 << 10;
+    for engine in ENGINES {
+        for zero_copy in ["always", "off"] {
+            let arguments = ["--zero-copy", zero_copy, "--splice", "off", "--spin", "off"];
+            let watched = Watched::start_with(FILE, engine, &arguments);
+            let mut initiator =
+                Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
+            let read = cdb::read_16(0, BYTES / 512);
+            let before = watched.report();
+            for _ in 0..OPERATIONS {
+                let answer = initiator.command(0, &read, Data::In(BYTES)).unwrap();
+                assert!(answer.is_good());
+            }
+            let name = format!("{engine}, zero-copy {zero_copy}");
+            let deadline = Instant::now() + REPORT_LIMIT;
+            // Of the last send the kernel may tell a little later.
+            let after = loop {
+                let after = watched.report();
+                let total = |path: &str| number(&after, &format!("/total/{path}"));
+                if total("zero_copy_told") == total("zero_copy_sends") {
+                    break after;
+                }
+                assert!(Instant::now() < deadline, "{name}: {after:#}");
+            };
+            let count = |path: &str| growth(&before, &after, &format!("/total/{path}"));
+            let calls = count("notification_calls");
+            let sends = count("zero_copy_sends");
+            if zero_copy == "off" {
+                assert_eq!((sends, calls), (0, 0), "{name}");
+            } else if sends == 0 {
+                eprintln!("SKIPPED: no MSG_ZEROCOPY here: {after:#}");
+                return;
+            } else {
+                // Of each read two calls: one that is told and one that finds no more. The kernel may tell of two at once, or
+                // late.
+                let expected = OPERATIONS..=4 * OPERATIONS;
+                assert!(expected.contains(&calls), "{name}: {calls} of {sends}");
+            }
+            // Nobody asks again when there is nothing to be told, for a while.
+            std::thread::sleep(Duration::from_millis(200));
+            let later = watched.report();
+            assert_eq!(
+                growth(&after, &later, "/total/notification_calls"),
+                0,
+                "{name}"
+            );
+        }
+    }
+}
+
 /// Whether pages can be taken out of the page cache: cachestat(2) came with Linux 6.5, and sandboxes may refuse it.
 fn takes_pages(scratch: &Scratch) -> bool {
     let path = scratch.join("pages");

@@ -15,7 +15,9 @@ use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
 use longshore_daemon::config::masked::Masked;
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
-use longshore_daemon::config::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin};
+use longshore_daemon::config::reactor::{
+    BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread,
+};
 use longshore_daemon::config::transmit::{
     NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
 };
@@ -173,6 +175,10 @@ pub struct Serve {
     #[arg(long, value_name = "true|false")]
     rebalance: Option<bool>,
 
+    /// Whether large reads and writes of a connection that keeps its core busy are made on others [default: auto]
+    #[arg(long, value_name = "auto|off|always")]
+    spread: Option<Spread>,
+
     /// Poll the network card for so long where there is nothing to receive (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     busy_poll: Option<BusyPoll>,
@@ -309,6 +315,7 @@ impl Serve {
                 spin: self.spin,
                 cpu_budget: self.cpu_budget,
                 rebalance: self.rebalance,
+                spread: self.spread,
                 busy_poll: self.busy_poll,
                 prefer_busy_poll: self.prefer_busy_poll.then_some(true),
                 priority: self.priority,

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::config::copies::{ByReference, RegisteredBuffers};
 use crate::config::engine::EngineKind;
 use crate::config::limits::{Digests, Limits, Negotiation};
-use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin};
+use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin, Spread};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
 use crate::config::target::{LunConfig, TargetConfig};
 use crate::portals::{Portal, PortalError, Service};
@@ -76,6 +76,11 @@ fn reactor(settings: &ReactorSettings) -> target::ReactorConfig {
         },
         cpu_budget_percent: settings.cpu_budget.unwrap_or_default().0,
         rebalance: settings.rebalance.unwrap_or(true),
+        spread: match settings.spread.unwrap_or_default() {
+            Spread::Auto => target::Spread::Auto,
+            Spread::Off => target::Spread::Off,
+            Spread::Always => target::Spread::Always,
+        },
         sockets: target::SocketOptions {
             busy_poll_us: settings.busy_poll.map(|BusyPoll(us)| us),
             prefer_busy_poll: settings.prefer_busy_poll.unwrap_or_default(),

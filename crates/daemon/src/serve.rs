@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::{EngineError, EngineKind, affinity};
+use longshore_reactor::{EngineError, affinity};
 use longshore_target::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::open::open_or_create;
 use longshore_volume::{Geometry, Volume};
@@ -109,11 +109,10 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
 
     let (events, inbox) = channel();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
-    let polls_network = config.engine.reactor.busy_poll.is_some();
     let server_config = exports::server_config(config, volumes.clone(), bound, state_directory)?;
     let server = Server::start(server_config)?;
     new_files.keep();
-    log_engine(&server, polls_network);
+    log_engine(&server);
     let stopper = server.stopper();
     thread::Builder::new()
         .name("wait".to_owned())
@@ -271,20 +270,14 @@ impl Running {
     }
 }
 
-/// Which engine runs, and why not the other one. `polls_network`: `busy-poll` is set.
-fn log_engine(server: &Server, polls_network: bool) {
+/// Which engine runs, and why not the other one.
+fn log_engine(server: &Server) {
     match server.engine_refusal() {
         Some(reason) => tracing::info!(
             "engine {}: io_uring is not usable: {reason}",
             server.engine()
         ),
         None => tracing::info!("engine {}", server.engine()),
-    }
-    if polls_network && server.engine() == EngineKind::Epoll {
-        tracing::info!(
-            "busy-poll: with this engine receives poll the network card, event loops do not before they sleep; \
-             that takes io_uring"
-        );
     }
 }
 

@@ -38,6 +38,7 @@ use std::time::Duration;
 use crate::storage::{Delegated, FileCompletion, FileOperation, Storage, StorageTag};
 use crate::wake::Waker;
 
+mod elsewhere;
 mod epoll;
 mod uring;
 
@@ -217,6 +218,10 @@ pub struct EngineCounters {
     pub file_completed: u64,
     /// File operations run by helper threads rather than by the ring.
     pub helper_operations: u64,
+    /// Those of them that were handed over to threads on other cores ([`Engine::hand_over`]).
+    pub handed_over: u64,
+    /// Those of these that came back, because they had to wait for the medium.
+    pub handed_back: u64,
     /// Times the completion queue overflowed. Nothing is lost then; it costs time.
     pub completion_overflows: u64,
     /// Reads and writes of O_DIRECT files that went to a ring.
@@ -370,13 +375,22 @@ impl Engine {
     }
 
     /// Has the kernel poll the network cards of registered sockets for so many microseconds before this engine sleeps;
-    /// `prefer`: polling takes the place of interrupts while it goes on. Whether that was done: only a ring can
-    /// (Linux 6.9). With epoll receives poll, if the socket says so ([`crate::socket::set_busy_poll`]).
-    pub fn poll_network(&self, microseconds: u32, prefer: bool) -> io::Result<bool> {
-        match &self.inner {
-            Inner::IoUring(engine) => engine.poll_network(microseconds, prefer).map(|()| true),
-            Inner::Epoll(_) => Ok(false),
-        }
+    /// `prefer`: polling takes the place of interrupts while it goes on. Both engines can from Linux 6.9 on; where
+    /// they are refused, receives still poll, if the socket says so ([`crate::socket::set_busy_poll`]).
+    pub fn poll_network(&self, microseconds: u32, prefer: bool) -> io::Result<()> {
+        either!(&self.inner, engine => engine.poll_network(microseconds, prefer))
+    }
+
+    /// From now on threads on `cores` (none: on that of the caller) make reads and writes of `from_bytes` or more, but
+    /// for those of O_DIRECT files, of bytes that the page cache does not hold, and with RWF_DSYNC. That is for an engine whose
+    /// own core is short of time; it costs a change of threads. It may be called again, with other values.
+    pub fn hand_over(&mut self, from_bytes: usize, cores: &[usize]) {
+        either!(&mut self.inner, engine => engine.hand_over(from_bytes, cores));
+    }
+
+    /// Ends that. Operations that have been handed over end there.
+    pub fn keep_all(&mut self) {
+        either!(&mut self.inner, engine => engine.hand_over(usize::MAX, &[]));
     }
 
     /// What other threads wake this engine with.

@@ -37,6 +37,42 @@ pub(crate) fn run(operation: FileOperation) -> FileCompletion {
     }
 }
 
+/// What came of an [`attempt`].
+#[derive(Debug)]
+pub(crate) enum Attempted {
+    /// It is over.
+    Done(FileCompletion),
+    /// It is as it was: the file's bytes have to be waited for, or the file cannot tell whether they have.
+    WouldSleep(FileOperation),
+}
+
+/// Runs `operation` in this thread, unless it is a read of bytes that are not all in the page cache: of such a read
+/// those are taken that are there, if the first ones are.
+pub(crate) fn attempt(mut operation: FileOperation) -> Attempted {
+    let FileOperationKind::Read {
+        offset,
+        buffer,
+        start,
+        end,
+    } = &mut operation.kind
+    else {
+        return Attempted::Done(run(operation));
+    };
+    let Ok((start, end)) = checked_range(*start, *end, buffer.len()) else {
+        return Attempted::Done(run(operation));
+    };
+    let into = &mut [io::IoSliceMut::new(&mut buffer[start..end])];
+    match rustix::io::preadv2(&operation.file.0, into, *offset, ReadWriteFlags::NOWAIT) {
+        Ok(read) => Attempted::Done(FileCompletion {
+            tag: operation.tag,
+            result: Ok(count(read)),
+            buffer: take_buffer(operation.kind),
+        }),
+        // Whatever else is wrong shows again.
+        Err(_) => Attempted::WouldSleep(operation),
+    }
+}
+
 /// The buffer that an operation goes with.
 pub(crate) fn take_buffer(kind: FileOperationKind) -> Option<crate::Buffer> {
     match kind {

@@ -2,9 +2,9 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use longshore_reactor::{Buffer, PagePipe, TimerId};
+use longshore_reactor::{Buffer, PagePipe, TimerId, socket};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
@@ -164,6 +164,11 @@ impl Channel {
         self.switch_nodelay(switch, counters);
     }
 
+    /// How long the network takes to bring what is sent to the peer and tell so, if it knows.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        socket::round_trip(self.link.socket()?)
+    }
+
     /// Goes idle, if nothing has come since its receive buffer was found empty.
     pub(crate) fn look_for_idle(&mut self, counters: &mut Counters) {
         self.may_go_idle = false;
@@ -221,6 +226,13 @@ impl Channel {
 
     #[inline]
     fn switch_nodelay(&mut self, switch: Switch, counters: &mut Counters) {
+        if switch != Switch::Keep {
+            self.set_nodelay(switch, counters);
+        }
+    }
+
+    #[cold]
+    fn set_nodelay(&mut self, switch: Switch, counters: &mut Counters) {
         for on in switch.settings() {
             counters.option_calls += 1;
             if let Err(error) = self.link.set_nodelay(on) {
@@ -408,6 +420,7 @@ impl Channel {
         match sent {
             Ok(sent) => {
                 core.fairness.sent(sent);
+                core.sender = self.address.slot;
                 core.counters.sends += 1;
                 core.counters.sent_bytes += sent as u64;
                 self.counts.sends += 1;

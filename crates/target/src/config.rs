@@ -171,6 +171,8 @@ pub struct ReactorConfig {
     pub cpu_budget_percent: u8,
     /// Whether connections move to other reactors when the load is uneven.
     pub rebalance: bool,
+    /// Whether large reads and writes are made on other cores than the reactor's.
+    pub spread: Spread,
     /// See [`SocketOptions`].
     pub sockets: SocketOptions,
 }
@@ -181,6 +183,7 @@ impl Default for ReactorConfig {
             spin: Spin::Auto,
             cpu_budget_percent: 50,
             rebalance: true,
+            spread: Spread::Auto,
             sockets: SocketOptions::default(),
         }
     }
@@ -199,6 +202,18 @@ pub enum Spin {
         /// How long.
         microseconds: u32,
     },
+}
+
+/// Whether large reads and writes of files are made on other cores than that of their connection's reactor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// While one connection keeps its reactor busy, others have little to do, and it pays.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always, also where there is no other core.
+    Always,
 }
 
 /// Options of the kernel for each connection.

@@ -222,6 +222,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Whether a read may start. Connections that take nothing of what they ask for must not hold
     /// all the memory there is.
+    #[inline]
     fn has_room(&mut self, core: &mut Core) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         self.channel.transmit.pending_bytes() < BACKED_UP_BYTES

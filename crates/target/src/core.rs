@@ -8,13 +8,13 @@ use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::storage::StorageTag;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipes};
 use longshore_volume::{
-    Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
+    AttemptCost, Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
 };
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::budget::{self, Part};
-use crate::config::{Copies, Limits, ReactorConfig, TransmitConfig};
+use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
 use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
 use crate::fairness::Fairness;
@@ -134,6 +134,11 @@ impl Shared {
         self.reactor.rebalance && self.posts.len() > 1
     }
 
+    /// Whether shards look at how busy they are.
+    pub(crate) fn watches_load(&self) -> bool {
+        self.rebalances() || self.reactor.spread == Spread::Always
+    }
+
     /// A connection that counts as load goes from one shard to another.
     pub(crate) fn move_load(&self, from: usize, to: usize) {
         self.connections[from].fetch_sub(1, Ordering::Relaxed);
@@ -165,6 +170,10 @@ pub(crate) struct Core {
     pub fairness: Fairness,
     /// Whether no more than one connection had something to say in this turn.
     pub alone: bool,
+    /// The connection that sent last, by slot.
+    pub sender: u32,
+    /// Reads and writes of files of so many bytes or more are made on other cores; `usize::MAX`: none are.
+    pub handed_from: usize,
     /// What this shard has done.
     pub counters: Counters,
     /// When some operations got how far.
@@ -205,6 +214,8 @@ impl Core {
             refusals: Refusals::default(),
             fairness: Fairness::default(),
             alone: true,
+            sender: 0,
+            handed_from: usize::MAX,
             counters: Counters::default(),
             now,
             transmit_share: budget::SHARE_MAX,
@@ -213,6 +224,13 @@ impl Core {
 
     pub(crate) fn post(&self) -> &Post {
         &self.shared.posts[self.shard]
+    }
+
+    /// Whether a read or write of a unit is for other cores.
+    #[inline]
+    pub(crate) fn is_handed_over(&self, unit: &Unit, length: usize) -> bool {
+        // What costs no system call would have to be copied by the shard in any case.
+        length >= self.handed_from && unit.attempt_cost == AttemptCost::SystemCall
     }
 
     /// The time now.

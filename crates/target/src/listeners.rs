@@ -10,6 +10,7 @@ use longshore_reactor::{SocketToken, socket};
 use crate::config::SocketOptions;
 use crate::core::Core;
 use crate::placement::arrivals::{Arrivals, Incoming};
+use crate::placement::nearness::Surroundings;
 use crate::placement::options::Options;
 use crate::platform::{Platform, TcpLink};
 
@@ -62,9 +63,10 @@ impl Listeners {
         cores: Vec<Option<usize>>,
         options: SocketOptions,
     ) -> Self {
+        let around = cores.into_iter().map(|core| core.map(Surroundings::of));
         Self {
             sockets,
-            arrivals: Arrivals::new(cores),
+            arrivals: Arrivals::new(around.collect()),
             options: Options::new(options),
             complained: false,
         }

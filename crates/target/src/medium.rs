@@ -173,7 +173,7 @@ impl<P: Protocol> Connection<P> {
             (_, Place::Scratch { start, length }) => (BufferHome::Scratch, start..start + length),
             (_, Place::None | Place::DataIn { .. }) => (BufferHome::None, 0..0),
         };
-        let mut asleep = std::mem::take(&mut task.sleeps);
+        let mut asleep = std::mem::take(&mut task.sleeps) || core.is_handed_over(unit, range.len());
         if home == BufferHome::DataIn {
             if let Some(pages) = self.pages(core, unit, operation, range.len()) {
                 task.data_in = DataIn::Pages(pages);

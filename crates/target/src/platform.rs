@@ -111,6 +111,10 @@ pub trait Platform: Storage {
     /// The operating system's; the shard cannot go on.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
 
+    /// Has threads on `cores` make large reads and writes of files from now on, those of `from_bytes` or more:
+    /// [`Engine::hand_over`]. `None`: no more of them.
+    fn hand_over(&mut self, _to: Option<(usize, &[usize])>) {}
+
     /// What it has done so far.
     fn counters(&self) -> EngineCounters {
         EngineCounters::default()
@@ -138,6 +142,13 @@ impl Platform for Engine {
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         Self::wait(self, timeout, events)
+    }
+
+    fn hand_over(&mut self, to: Option<(usize, &[usize])>) {
+        match to {
+            Some((from_bytes, cores)) => Self::hand_over(self, from_bytes, cores),
+            None => self.keep_all(),
+        }
     }
 
     fn counters(&self) -> EngineCounters {

@@ -13,9 +13,9 @@
 //!  a write of D, which has memory for other writes: 256 KiB before it: refused, without a place
 //! ```
 //!
-//! Reads that wait leave a sixteenth of all memory to them. Who does not come back in time loses the place. (Places for all that are refused would share more evenly still
-//! while each has something; but what is left to them lies unused until they come back, and with memory for an eighth of
-//! what was asked for a fifth less got done.)
+//! Reads that wait leave a sixteenth of all memory to them. Who does not come back in time loses the place. (Places for
+//! all that are refused would share more evenly still while each has something; but what is left to them lies unused
+//! until they come back, and with memory for an eighth of what was asked for a fifth less got done.)
 
 use std::collections::VecDeque;
 

@@ -205,10 +205,14 @@ impl Server {
             let pin = pins[index];
             let started = started.clone();
             let body = move || {
-                if let Some(core) = pin
-                    && let Err(error) = affinity::pin_to_core(core)
-                {
-                    tracing::warn!(core, %error, "reactor not pinned");
+                let _others = EndOthers {
+                    shared: Arc::clone(&shared),
+                };
+                if let Some(core) = pin {
+                    match affinity::pin_to_core(core) {
+                        Ok(()) => shared.loads[index].pin(core),
+                        Err(error) => tracing::warn!(core, %error, "reactor not pinned"),
+                    }
                 }
                 let engine = match Engine::new(choice, engine_config, waker) {
                     Ok(engine) => engine,
@@ -217,7 +221,7 @@ impl Server {
                         return Ok(());
                     }
                 };
-                options::poll_network(&engine, &shared.reactor.sockets);
+                options::poll_network(&engine, &shared.reactor.sockets, index);
                 let refusal = engine.refusal().map(ToString::to_string);
                 let kind = engine.kind();
                 let core = Core::new(index, shared, Box::new(engine), pool, now);
@@ -305,6 +309,21 @@ impl Server {
             outcome = outcome.and(ended);
         }
         outcome
+    }
+}
+
+/// Ends the others when a reactor's thread panics, where that does not end the process: they would go on giving it
+/// connections and mail. What was written is not flushed then, as the one that panicked counts as one that may still write.
+struct EndOthers {
+    shared: Arc<Shared>,
+}
+
+impl Drop for EndOthers {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.closing.store(true, Ordering::Relaxed);
+            self.shared.broadcast(|| Message::ShutdownNow);
+        }
     }
 }
 

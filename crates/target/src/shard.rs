@@ -37,6 +37,7 @@ use crate::observe::collect::ShardReport;
 use crate::observe::published::Published;
 use crate::placement::balance::{Balance, Plan};
 use crate::placement::guests::Guests;
+use crate::placement::spread::Spread;
 use crate::request::Owner;
 use crate::spin::Waiting;
 use moves::Leaving;
@@ -119,6 +120,7 @@ pub(crate) struct Shard {
     unfinished: VecDeque<u32>,
     guests: Guests,
     balance: Balance,
+    spread: Spread,
     /// What is to go to another shard.
     plan: Option<Plan>,
     leaving: Option<Leaving>,
@@ -149,6 +151,7 @@ impl Shard {
         started: Instant,
     ) -> Self {
         let guests = Guests::new(core.shard);
+        let spread = Spread::new(core.shared.reactor.spread);
         Self {
             core,
             inbox,
@@ -165,6 +168,7 @@ impl Shard {
             unfinished: VecDeque::new(),
             guests,
             balance: Balance::new(0),
+            spread,
             plan: None,
             leaving: None,
             started,
@@ -225,7 +229,10 @@ impl Shard {
             match self.turn(&mut events, now) {
                 Turn::Ended => return Ok(()),
                 Turn::Wait(deadline) => {
-                    now = waiting.wait(&mut self.core, now, deadline, &mut events)?;
+                    let sender = self.slots.get(self.core.sender as usize);
+                    let round_trip = || sender?.connection.as_ref()?.channel().round_trip();
+                    let core = &mut self.core;
+                    now = waiting.wait(core, now, deadline, round_trip, &mut events)?;
                 }
             }
         }
@@ -249,7 +256,7 @@ impl Shard {
         self.now = now;
         self.core.now = now;
         let elapsed = now.saturating_duration_since(self.started);
-        self.core.now_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+        self.core.now_ms = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());
         self.core.counters.turns += 1;
         if Published::is_due(&self.core.counters) {
             let board = &self.core.shared.board;
@@ -258,8 +265,12 @@ impl Shard {
         for event in events.drain(..) {
             self.handle(event);
         }
-        self.look_for_idle();
-        self.end_waiting();
+        if !self.quiet.is_empty() {
+            self.look_for_idle();
+        }
+        if !self.waiting.is_empty() {
+            self.end_waiting();
+        }
         self.run_timers();
         self.receive_listed();
         self.serve_memory_line();
@@ -561,6 +572,9 @@ impl Shard {
     /// When to take a turn although nothing has come.
     fn next_deadline(&self) -> Option<Instant> {
         let timers = self.timers.next_deadline();
+        if self.waiting.is_empty() {
+            return timers;
+        }
         let waits = self.waiting.iter().filter_map(|slot| {
             let connection = self.slots[*slot as usize].connection.as_ref()?;
             connection.channel().waits_until
@@ -589,16 +603,19 @@ impl Shard {
         let Some(deadline_ms) = connection.next_deadline_ms() else {
             return;
         };
-        let deadline = self.started + Duration::from_millis(deadline_ms);
-        let address = connection.channel().address;
-        let timer = &mut connection.channel_mut().timer;
+        let channel = connection.channel_mut();
+        let address = channel.address;
+        let timer = &mut channel.timer;
+        let deadline = || self.started + Duration::from_millis(deadline_ms);
         match *timer {
             Some((_, armed_ms)) if armed_ms <= deadline_ms => {}
             Some((armed, _)) => {
+                let deadline = deadline();
                 self.timers.reset(armed, deadline);
                 *timer = Some((armed, deadline_ms));
             }
             None => {
+                let deadline = deadline();
                 let armed = self.timers.insert(deadline, Timer::Connection(address));
                 *timer = Some((armed, deadline_ms));
             }

@@ -2,8 +2,6 @@
 
 use std::str::FromStr;
 
-use serde::Deserialize;
-
 /// Whether something that saves copies is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByReference {
@@ -61,19 +59,7 @@ impl FromStr for RegisteredBuffers {
     }
 }
 
-impl<'de> Deserialize<'de> for RegisteredBuffers {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for ByReference {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+deserialize_from_str!(RegisteredBuffers, ByReference);
 
 #[cfg(test)]
 mod tests {

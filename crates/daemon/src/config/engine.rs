@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use longshore_target::config::TransmitConfig;
-use serde::Deserialize;
 
 use super::copies::{ByReference, RegisteredBuffers};
 use super::reactor::ReactorSettings;
@@ -124,17 +123,6 @@ impl fmt::Display for CoreList {
         }
         Ok(())
     }
-}
-
-/// Reads a type from a TOML string by its `FromStr`.
-macro_rules! deserialize_from_str {
-    ($($name:ty),* $(,)?) => {$(
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    )*};
 }
 
 deserialize_from_str!(EngineKind, CoreList);

@@ -17,7 +17,7 @@ use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::problem::{Location, Problem, ProblemKind};
-use super::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin};
+use super::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
@@ -329,6 +329,8 @@ pub struct EngineTable {
     pub cpu_budget: Option<CpuBudget>,
     /// Whether connections move.
     pub rebalance: Option<bool>,
+    /// `auto`, `off` or `always`.
+    pub spread: Option<Spread>,
     /// Microseconds.
     pub busy_poll: Option<BusyPoll>,
     /// Polling instead of interrupts.
@@ -344,6 +346,7 @@ impl EngineTable {
             spin: self.spin,
             cpu_budget: self.cpu_budget,
             rebalance: self.rebalance,
+            spread: self.spread,
             busy_poll: self.busy_poll,
             prefer_busy_poll: self.prefer_busy_poll,
             priority: self.priority,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use serde::Deserialize;
 use tracing_subscriber::filter::Targets;
 
 /// One event a line, for people or for programs.
@@ -86,21 +85,7 @@ pub struct LogConfig {
     pub statistics: Option<PathBuf>,
 }
 
-impl<'de> Deserialize<'de> for LogFormat {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-impl<'de> Deserialize<'de> for LogFilter {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+deserialize_from_str!(LogFormat, LogFilter);
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,19 @@
 //! Values from the command line win over those of the file, except that volumes add up: those of
 //! the file come first. Relative paths in the file start at the directory of the file.
 
+/// Reads a type from a TOML string by its `FromStr`.
+macro_rules! deserialize_from_str {
+    ($($name:ty),* $(,)?) => {$(
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
 pub mod copies;
 pub mod engine;
 pub mod file;

@@ -26,6 +26,18 @@ impl Default for CpuBudget {
     }
 }
 
+/// Whether large reads and writes of files are made on other cores than that of their event loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// While one connection has more to do than one core gives, and it pays.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always.
+    Always,
+}
+
 /// Microseconds that receives poll the network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll(pub u32);
@@ -43,6 +55,8 @@ pub struct ReactorSettings {
     pub cpu_budget: Option<CpuBudget>,
     /// `rebalance`
     pub rebalance: Option<bool>,
+    /// `spread`
+    pub spread: Option<Spread>,
     /// `busy-poll`
     pub busy_poll: Option<BusyPoll>,
     /// `prefer-busy-poll`
@@ -57,6 +71,7 @@ impl ReactorSettings {
         self.spin = other.spin.or(self.spin);
         self.cpu_budget = other.cpu_budget.or(self.cpu_budget);
         self.rebalance = other.rebalance.or(self.rebalance);
+        self.spread = other.spread.or(self.spread);
         self.busy_poll = other.busy_poll.or(self.busy_poll);
         self.prefer_busy_poll = other.prefer_busy_poll.or(self.prefer_busy_poll);
         self.priority = other.priority.or(self.priority);
@@ -81,6 +96,9 @@ pub enum ReactorError {
     /// Not a percentage.
     #[error("`{0}` is not a budget; it is a percentage from 0 to 100")]
     CpuBudget(String),
+    /// Not a way to spread.
+    #[error("`{0}` is not a way to spread; it is auto, off or always")]
+    Spread(String),
     /// Not a time to poll for.
     #[error(
         "`{0}` is not a time to poll; it is a number of microseconds up to {max}",
@@ -135,6 +153,19 @@ impl FromStr for CpuBudget {
     }
 }
 
+impl FromStr for Spread {
+    type Err = ReactorError;
+
+    fn from_str(text: &str) -> Result<Self, ReactorError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            "always" => Ok(Self::Always),
+            _ => Err(ReactorError::Spread(text.to_owned())),
+        }
+    }
+}
+
 impl FromStr for BusyPoll {
     type Err = ReactorError;
 
@@ -185,7 +216,7 @@ macro_rules! deserialize_from_word {
     )*};
 }
 
-deserialize_from_word!(Spin, CpuBudget, BusyPoll, Priority);
+deserialize_from_word!(Spin, CpuBudget, Spread, BusyPoll, Priority);
 
 #[cfg(test)]
 mod tests {
@@ -199,6 +230,16 @@ mod tests {
         assert_eq!("25".parse(), Ok(Spin::For(25)));
         for text in ["", "on", "-1", "+1", "1.5", "10001"] {
             assert!(text.parse::<Spin>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ways_to_spread_are_read() {
+        assert_eq!("auto".parse(), Ok(Spread::Auto));
+        assert_eq!("off".parse(), Ok(Spread::Off));
+        assert_eq!("always".parse(), Ok(Spread::Always));
+        for text in ["", "Auto", "true", "1"] {
+            assert!(text.parse::<Spread>().is_err(), "{text}");
         }
     }
 

@@ -170,16 +170,7 @@ fn count(text: &str, what: &'static str, most: u16) -> Result<u16, RemoteSetting
         })
 }
 
-macro_rules! read_from_text {
-    ($($type:ty),+) => {$(
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-            }
-        }
-    )+};
-}
-read_from_text!(RemoteUrl, InitiatorName, HostNqn);
+deserialize_from_str!(RemoteUrl, InitiatorName, HostNqn);
 
 macro_rules! read_from_number {
     ($($type:ty),+) => {$(

@@ -216,28 +216,12 @@ impl FromStr for InlineWriting {
     }
 }
 
-impl<'de> Deserialize<'de> for InlineWriting {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
 /// Reads yes or no.
 fn parse_switch(text: &str) -> Result<bool, SettingError> {
     match text {
         "yes" | "true" | "on" | "1" => Ok(true),
         "no" | "false" | "off" | "0" => Ok(false),
         _ => Err(SettingError::Switch(text.to_owned())),
-    }
-}
-
-impl<'de> Deserialize<'de> for Backend {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -251,13 +235,7 @@ impl<'de> Deserialize<'de> for BlockSize {
     }
 }
 
-impl<'de> Deserialize<'de> for Serial {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+deserialize_from_str!(InlineWriting, Backend, Serial);
 
 /// A `--volume` argument that could be read. The settings are not yet checked against each other.
 #[derive(Clone, Debug, PartialEq, Eq)]

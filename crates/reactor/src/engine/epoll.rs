@@ -11,6 +11,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
+use super::elsewhere::Elsewhere;
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, EngineError, Event, Readiness, SocketToken,
 };
@@ -18,6 +19,8 @@ use crate::file_call;
 use crate::helper::HelperPool;
 use crate::storage::{CompletionSink, Delegated, FileCompletion, FileOperation, StorageTag};
 use crate::wake::Waker;
+
+mod network;
 
 /// Most sockets reported by one turn; the kernel hands out the others next time, in turn.
 const READY_MAX: usize = 1024;
@@ -33,7 +36,13 @@ pub(super) struct EpollEngine {
     waker: Waker,
     ready: Vec<epoll::Event>,
     helpers: FileHelpers,
+    /// Once something has been handed over.
+    elsewhere: Option<Elsewhere>,
+    /// What came back from there. Empty between turns.
+    again: Vec<FileOperation>,
     counters: EngineCounters,
+    /// What ends now is not begun again.
+    closing: bool,
 }
 
 impl std::fmt::Debug for EpollEngine {
@@ -70,12 +79,19 @@ impl EpollEngine {
             helpers: FileHelpers::new(config.helper_threads_max, waker.clone()),
             waker,
             ready: Vec::with_capacity(READY_MAX),
+            elsewhere: None,
+            again: Vec::new(),
             counters: EngineCounters::default(),
+            closing: false,
         })
     }
 
     pub(super) fn waker(&self) -> &Waker {
         &self.waker
+    }
+
+    pub(super) fn poll_network(&self, microseconds: u32, prefer: bool) -> io::Result<()> {
+        network::poll(self.epoll.as_fd(), microseconds, prefer)
     }
 
     pub(super) fn register(
@@ -132,6 +148,7 @@ impl EpollEngine {
         }
         if wakeups.helper {
             self.counters.file_completed += self.helpers.take_completions(events);
+            self.take_from_elsewhere(events);
         }
         if wakeups.mail {
             self.counters.woken += 1;
@@ -143,7 +160,31 @@ impl EpollEngine {
     pub(super) fn submit(&mut self, operation: FileOperation) {
         self.counters.file_submitted += 1;
         self.counters.helper_operations += 1;
-        self.helpers.submit(operation);
+        match &mut self.elsewhere {
+            Some(elsewhere) if elsewhere.takes(&operation) => {
+                self.counters.handed_over += 1;
+                elsewhere.submit(operation);
+            }
+            _ => self.helpers.submit(operation),
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, from_bytes: usize, cores: &[usize]) {
+        Elsewhere::take_from(&mut self.elsewhere, from_bytes, cores, &self.waker);
+    }
+
+    fn take_from_elsewhere(&mut self, events: &mut Vec<Event>) {
+        let Some(elsewhere) = &mut self.elsewhere else {
+            return;
+        };
+        self.counters.file_completed += elsewhere.take_ended(events, &mut self.again);
+        for operation in self.again.drain(..) {
+            self.counters.handed_back += 1;
+            if !self.closing {
+                self.counters.helper_operations += 1;
+                self.helpers.submit(operation);
+            }
+        }
     }
 
     pub(super) fn delegate(&mut self, tag: StorageTag) -> Delegated {
@@ -152,7 +193,8 @@ impl EpollEngine {
     }
 
     pub(super) fn operations_in_flight(&self) -> usize {
-        self.helpers.in_flight
+        let elsewhere = self.elsewhere.as_ref().map_or(0, Elsewhere::in_flight);
+        self.helpers.in_flight + elsewhere
     }
 
     pub(super) fn counters(&self) -> EngineCounters {
@@ -165,14 +207,18 @@ impl Drop for EpollEngine {
     /// so waiting for them is not a matter of safety: after it, nothing of this engine changes a
     /// file any more, unless storage hangs. The same goes for delegated ones.
     fn drop(&mut self) {
+        self.closing = true;
         self.helpers.cancel_queued();
+        if let Some(elsewhere) = &mut self.elsewhere {
+            elsewhere.cancel_queued();
+        }
         let deadline = Instant::now() + DROP_TIMEOUT;
         let mut events = Vec::new();
-        while self.helpers.in_flight > 0 {
+        while self.operations_in_flight() > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.wait(Some(left), &mut events).is_err() {
                 tracing::warn!(
-                    operations = self.helpers.in_flight,
+                    operations = self.operations_in_flight(),
                     "storage operations hang"
                 );
                 return;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{cqueue, opcode, squeue, types};
 
+use super::elsewhere::Elsewhere;
 use super::epoll::FileHelpers;
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, Event, IoUringRefusal, Readiness, SocketToken,
@@ -83,6 +84,10 @@ pub(super) struct UringEngine {
     buffers: RegisteredBuffers,
     /// For what the ring cannot do: seeking holes, ioctls, and what others do.
     helpers: FileHelpers,
+    /// Once something has been handed over.
+    elsewhere: Option<Elsewhere>,
+    /// What came back from there. Empty between turns.
+    again: Vec<FileOperation>,
     waker: Waker,
     counters: EngineCounters,
     /// What ends now is not begun again.
@@ -111,6 +116,8 @@ impl UringEngine {
             files: Files::default(),
             buffers: RegisteredBuffers::new(config, waker.clone()),
             helpers: FileHelpers::new(config.helper_threads_max, waker.clone()),
+            elsewhere: None,
+            again: Vec::new(),
             waker,
             counters: EngineCounters::default(),
             closing: false,
@@ -195,6 +202,7 @@ impl UringEngine {
         if wakeups.helper {
             self.buffers.let_go(&self.ring, &mut self.counters);
             self.counters.file_completed += self.helpers.take_completions(events);
+            self.take_from_elsewhere(events);
         }
         if wakeups.mail {
             self.counters.woken += 1;
@@ -205,6 +213,17 @@ impl UringEngine {
 
     pub(super) fn submit(&mut self, operation: FileOperation) {
         self.counters.file_submitted += 1;
+        if let Some(elsewhere) = &mut self.elsewhere
+            && elsewhere.takes(&operation)
+        {
+            self.counters.handed_over += 1;
+            self.counters.helper_operations += 1;
+            return elsewhere.submit(operation);
+        }
+        self.begin(operation);
+    }
+
+    fn begin(&mut self, operation: FileOperation) {
         let counters = &mut self.counters;
         let registered =
             |buffer: &mut Buffer, length| self.buffers.index(&self.ring, buffer, length, counters);
@@ -217,13 +236,34 @@ impl UringEngine {
         }
     }
 
+    pub(super) fn hand_over(&mut self, from_bytes: usize, cores: &[usize]) {
+        Elsewhere::take_from(&mut self.elsewhere, from_bytes, cores, &self.waker);
+    }
+
+    fn take_from_elsewhere(&mut self, events: &mut Vec<Event>) {
+        let Some(elsewhere) = &mut self.elsewhere else {
+            return;
+        };
+        let mut again = std::mem::take(&mut self.again);
+        self.counters.file_completed += elsewhere.take_ended(events, &mut again);
+        self.counters.handed_back +=
+            u64::try_from(again.len()).expect("usize is at most 64 bits on Linux");
+        for operation in again.drain(..) {
+            if !self.closing {
+                self.begin(operation);
+            }
+        }
+        self.again = again;
+    }
+
     pub(super) fn delegate(&mut self, tag: StorageTag) -> Delegated {
         self.counters.file_submitted += 1;
         self.helpers.delegate(tag)
     }
 
     pub(super) fn operations_in_flight(&self) -> usize {
-        self.files.in_flight() + self.helpers.in_flight
+        let elsewhere = self.elsewhere.as_ref().map_or(0, Elsewhere::in_flight);
+        self.files.in_flight() + self.helpers.in_flight + elsewhere
     }
 
     pub(super) fn counters(&self) -> EngineCounters {
@@ -296,7 +336,8 @@ impl UringEngine {
                 }
                 Owner::Waker => {
                     // Whoever is still at work for an engine that ends says so by the waker.
-                    let needed = !self.closing || self.helpers.in_flight > 0;
+                    let others = self.operations_in_flight() - self.files.in_flight();
+                    let needed = !self.closing || others > 0;
                     if !cqueue::more(entry.flags()) && needed {
                         self.watch_waker();
                     }
@@ -358,6 +399,9 @@ impl Drop for UringEngine {
     /// and write to the buffers, which are freed afterwards.
     fn drop(&mut self) {
         self.helpers.cancel_queued();
+        if let Some(elsewhere) = &mut self.elsewhere {
+            elsewhere.cancel_queued();
+        }
         for entry in self.ring.take_back() {
             if let Owner::File { slot } = Owner::from_user_data(entry.get_user_data()) {
                 self.files.finish(slot, -libc::ECANCELED);

@@ -3,6 +3,7 @@
 mod delegated;
 mod direct;
 mod drop;
+mod handed_over;
 mod registered;
 mod rig;
 mod sockets;

@@ -52,10 +52,9 @@ on_both_engines! {
         expect_received(&ours, b"early");
     }
 
-    fn a_ring_may_poll_network_cards_as_well(rig) {
-        match rig.engine.poll_network(20, true) {
-            Ok(polls) => assert_eq!(polls, rig.engine.kind() == EngineKind::IoUring),
-            Err(error) => eprintln!("SKIPPED: no NAPI busy poll of rings before Linux 6.9: {error}"),
+    fn an_engine_may_poll_network_cards_as_well(rig) {
+        if let Err(error) = rig.engine.poll_network(20, true) {
+            eprintln!("SKIPPED: no NAPI busy poll of engines before Linux 6.9: {error}");
         }
         let (ours, mut peer) = rig.connection(TOKEN);
         for round in 0..50_u8 {

@@ -16,7 +16,7 @@ use longshore_reactor::{Buffer, socket, zero_copy};
 
 use super::ByReference;
 
-/// Buffers from this length on are sent so. Pinning and the notification cost about as much as copying half of it.
+/// Buffers from this length on are sent so. An estimate: pinning and the notification may cost as much as copying half of it.
 pub(crate) const LENGTH_MIN: usize = 32 << 10;
 /// After so many copies in a row that the kernel made nevertheless, it is not asked for a while.
 const IN_VAIN: u32 = 4;

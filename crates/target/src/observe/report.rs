@@ -88,6 +88,10 @@ pub struct EngineStatistics {
     pub socket_events: u64,
     /// Operations on helper threads.
     pub helper_operations: u64,
+    /// Those of them on threads of other cores.
+    pub handed_over: u64,
+    /// Those of these that came back, because they had to wait for the medium.
+    pub handed_back: u64,
     /// Times the completion queue overflowed.
     pub completion_overflows: u64,
     /// Reads and writes of direct volumes by the ring.
@@ -105,6 +109,8 @@ impl From<EngineCounters> for EngineStatistics {
             woken: counters.woken,
             socket_events: counters.socket_events,
             helper_operations: counters.helper_operations,
+            handed_over: counters.handed_over,
+            handed_back: counters.handed_back,
             completion_overflows: counters.completion_overflows,
             direct_operations: counters.direct_operations,
             registered_operations: counters.registered_operations,
@@ -122,6 +128,8 @@ impl EngineStatistics {
             woken: self.woken + other.woken,
             socket_events: self.socket_events + other.socket_events,
             helper_operations: self.helper_operations + other.helper_operations,
+            handed_over: self.handed_over + other.handed_over,
+            handed_back: self.handed_back + other.handed_back,
             completion_overflows: self.completion_overflows + other.completion_overflows,
             direct_operations: self.direct_operations + other.direct_operations,
             registered_operations: self.registered_operations + other.registered_operations,

@@ -1,8 +1,11 @@
 //! The shard for a new connection.
 //!
 //! It is the one that received from the same queue of the network card before (SO_INCOMING_NAPI_ID), or that
-//! runs on the core where the kernel receives the connection's packets (SO_INCOMING_CPU), unless another
-//! one has less to do. What a shard has to do is the share of its time that it worked lately, with something for each
+//! runs on the core where the kernel receives the connection's packets (SO_INCOMING_CPU), unless others
+//! have less to do. Of these it is the one on the core [nearest](super::nearness) to where the packets are received, which is often
+//! none of the server's: the core of the network's interrupts is better left to the kernel ([`super::interrupts`]).
+//!
+//! What a shard has to do is the share of its time that it worked lately, with something for each
 //! connection that came too lately to show in it; shards that are about equal are told apart by how many connections they
 //! have.
 
@@ -12,6 +15,7 @@ use std::net::TcpStream;
 use longshore_reactor::socket;
 
 use super::load::{Load, WINDOW_MS};
+use super::nearness::{Nearness, Surroundings};
 
 /// After so long a new connection shows in the load of its shard.
 const NEW_MS: u64 = 5 * WINDOW_MS;
@@ -44,7 +48,7 @@ impl Incoming {
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     /// The core each shard is pinned to, if it is.
-    cores: Vec<Option<usize>>,
+    cores: Vec<Option<Surroundings>>,
     /// The shard that receives from each queue.
     queues: HashMap<u32, usize>,
     /// When new connections came to which shards, oldest first.
@@ -54,7 +58,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    pub(crate) fn new(cores: Vec<Option<usize>>) -> Self {
+    pub(crate) fn new(cores: Vec<Option<Surroundings>>) -> Self {
         Self {
             counts: vec![0; cores.len()],
             cores,
@@ -85,16 +89,17 @@ impl Arrivals {
         let shards = 0..self.cores.len();
         let about_least = shards.clone().map(share).min().unwrap_or(0) + STEP;
         let load = |shard: usize| (share(shard) >= about_least, connections(shard));
-        let least = shards.min_by_key(|shard| load(*shard)).unwrap_or(0);
-        let on_core = |core| self.cores.iter().position(|pinned| *pinned == Some(core));
         let known = incoming
             .queue
             .and_then(|queue| self.queues.get(&queue).copied());
-        let near = known.or_else(|| incoming.core.and_then(on_core));
-        let shard = match near {
-            Some(shard) if load(shard) <= load(least) => shard,
-            _ => least,
+        let distance = |shard: usize| {
+            let around = self.cores[shard].as_ref();
+            let nearness = around.zip(incoming.core);
+            let nearness = nearness.map_or(Nearness::Far, |(around, core)| around.nearness(core));
+            (known != Some(shard), nearness)
         };
+        let shard = shards.min_by_key(|shard| (load(*shard), distance(*shard)));
+        let shard = shard.unwrap_or(0);
         if let (Some(queue), None) = (incoming.queue, known)
             && self.queues.len() < QUEUES_MAX
         {
@@ -110,10 +115,16 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
+    use super::super::nearness::tests::{CHIPLETS, PAIRS, SILENT, SOCKETS, System, THREADS};
     use super::*;
 
     fn arrivals(shards: usize) -> Arrivals {
-        Arrivals::new((0..shards).map(Some).collect())
+        on_cores(&SILENT, &(0..shards).collect::<Vec<_>>())
+    }
+
+    fn on_cores(system: &System, cores: &[usize]) -> Arrivals {
+        let around = cores.iter().map(|core| Some(system.around(*core)));
+        Arrivals::new(around.collect())
     }
 
     fn from_queue(queue: u32) -> Incoming {
@@ -206,5 +217,86 @@ mod tests {
             arrivals.place(on_one, Some(&Load::of_shards(&[0, 800], 0)), |_| 4, 0),
             0
         );
+    }
+
+    /// On which of the server's cores connections go, one after the other, that are received on another one.
+    fn chosen(system: &System, cores: &[usize], received_on: usize) -> Vec<usize> {
+        let mut arrivals = on_cores(system, cores);
+        let incoming = Incoming {
+            core: Some(received_on),
+            queue: None,
+        };
+        let loads = Load::of_shards(&vec![0; cores.len()], 0);
+        let mut counts = vec![0; cores.len()];
+        let mut place = || {
+            let shard = arrivals.place(incoming, Some(&loads), |s| counts[s], 0);
+            counts[shard] += 1;
+            cores[shard]
+        };
+        cores.iter().map(|_| place()).collect()
+    }
+
+    #[test]
+    fn the_nearest_of_equals_is_taken() {
+        assert_eq!(chosen(&PAIRS, &[0, 1, 2], 3), [2, 0, 1]);
+        assert_eq!(chosen(&CHIPLETS, &[0, 1, 3], 2), [3, 0, 1]);
+        // Its socket, the other thread of its core, the other socket.
+        assert_eq!(
+            chosen(&SOCKETS, &[0, 1, 2, 3, 4, 5, 7], 6),
+            [3, 7, 2, 0, 1, 4, 5]
+        );
+        assert_eq!(chosen(&SOCKETS, &[0, 1, 3], 6), [3, 0, 1]);
+        assert_eq!(chosen(&THREADS, &[1, 2, 3], 0), [2, 3, 1]);
+        assert_eq!(chosen(&SILENT, &[0, 1, 2], 3), [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_neighbour_of_a_busy_core_comes_next() {
+        let mut arrivals = on_cores(&PAIRS, &[0, 1, 2, 3]);
+        let on_three = Incoming {
+            core: Some(3),
+            queue: None,
+        };
+        let loads = Load::of_shards(&[0, 0, 0, 900], 0);
+        assert_eq!(arrivals.place(on_three, Some(&loads), |_| 0, 0), 2);
+        let loads = Load::of_shards(&[0, 0, 900, 900], 0);
+        assert_eq!(arrivals.place(on_three, Some(&loads), |_| 0, 0), 0);
+    }
+
+    #[test]
+    fn what_is_near_does_not_outweigh_the_load() {
+        let mut arrivals = on_cores(&PAIRS, &[0, 1, 2]);
+        let on_three = Incoming {
+            core: Some(3),
+            queue: None,
+        };
+        let loads = Load::of_shards(&[0; 3], 0);
+        assert_eq!(
+            arrivals.place(on_three, Some(&loads), |s| [5, 4, 5][s], 0),
+            1
+        );
+    }
+
+    #[test]
+    fn a_queue_whose_core_is_not_ours_goes_near_that_core_and_stays_there() {
+        let mut arrivals = on_cores(&PAIRS, &[0, 1, 2]);
+        let incoming = |core| Incoming {
+            core: Some(core),
+            queue: Some(8193),
+        };
+        let loads = Load::of_shards(&[0; 3], 0);
+        assert_eq!(arrivals.place(incoming(3), Some(&loads), |_| 1, 0), 2);
+        assert_eq!(arrivals.place(incoming(0), Some(&loads), |_| 1, 0), 2);
+    }
+
+    #[test]
+    fn shards_without_a_core_are_as_good_as_each_other() {
+        let mut arrivals = Arrivals::new(vec![None, None]);
+        let on_one = Incoming {
+            core: Some(1),
+            queue: None,
+        };
+        assert_eq!(arrivals.place(on_one, None, |s| [1, 0][s], 0), 1);
+        assert_eq!(arrivals.place(on_one, None, |_| 1, 0), 0);
     }
 }

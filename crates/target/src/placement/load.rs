@@ -1,5 +1,6 @@
 //! How busy shards are: each publishes it while it is awake, ten times a second at most.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Time over which the load is measured.
@@ -22,6 +23,8 @@ pub(crate) struct Load {
     published: AtomicU64,
     /// Until when nobody else moves anything there.
     claimed_until_ms: AtomicU64,
+    /// The core that the shard is pinned to, once it is.
+    core: OnceLock<usize>,
 }
 
 impl Load {
@@ -40,6 +43,17 @@ impl Load {
         } else {
             word & ((1 << SHARE_BITS) - 1)
         }
+    }
+
+    /// The shard runs on this core alone.
+    pub(crate) fn pin(&self, core: usize) {
+        // Nobody else says it, and it stays so.
+        let _ = self.core.set(core);
+    }
+
+    /// The core that the shard is pinned to.
+    pub(crate) fn core(&self) -> Option<usize> {
+        self.core.get().copied()
     }
 
     /// Whether somebody is moving something there.

@@ -6,10 +6,12 @@
 //! | [`arrivals`] | the shard for a new connection |
 //! | [`load`] | how busy shards are |
 //! | [`balance`] | when the load is uneven, and what is moved then |
+//! | [`spread`] | when nothing can be moved: whether large reads and writes go to other cores |
 //! | [`whereabouts`] | mail for connections that have moved |
 //! | [`guests`] | connections of a shard that came from others |
 //! | [`residence`] | what a connection knows of all that |
 //! | [`interrupts`] | the core that takes the network's interrupts |
+//! | [`nearness`] | cores that share caches with it |
 //! | [`options`] | socket options |
 //!
 //! # How a connection moves, and why nothing is lost or reordered
@@ -61,6 +63,8 @@ pub(crate) mod balance;
 pub(crate) mod guests;
 pub(crate) mod interrupts;
 pub(crate) mod load;
+pub(crate) mod nearness;
 pub(crate) mod options;
 pub(crate) mod residence;
+pub(crate) mod spread;
 pub(crate) mod whereabouts;

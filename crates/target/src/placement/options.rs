@@ -37,13 +37,20 @@ impl Options {
     }
 }
 
-/// Asks that an engine polls network cards before it sleeps, if connections are to be polled.
-pub(crate) fn poll_network(engine: &Engine, asked: &SocketOptions) {
+/// Asks that the engine of a shard polls network cards before it sleeps, if connections are to be polled. A kernel
+/// that refuses does so to all shards, and the first one tells.
+pub(crate) fn poll_network(engine: &Engine, asked: &SocketOptions, shard: usize) {
     let Some(microseconds) = asked.busy_poll_us else {
         return;
     };
-    if let Err(error) = engine.poll_network(microseconds, asked.prefer_busy_poll) {
-        tracing::info!(%error, "this kernel's io_uring polls no network cards; receives do");
+    if let Err(error) = engine.poll_network(microseconds, asked.prefer_busy_poll)
+        && shard == 0
+    {
+        tracing::info!(
+            engine = %engine.kind(),
+            %error,
+            "busy-poll: receives poll the network card, event loops do not before they sleep; that takes Linux 6.9 with CONFIG_NET_RX_BUSY_POLL"
+        );
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Phase, Shard, Timer};
 use crate::connection::Driven;
 use crate::message::{ConnectionAddress, Message};
 use crate::placement::balance::{Balance, Plan, Verdict};
+use crate::placement::spread::{self, Change, Window};
 
 /// A connection that is not at rest after this time stays. Until then it receives nothing, which its peer
 /// should not notice.
@@ -54,7 +55,7 @@ impl Shard {
     /// Looks at how busy this shard has been, if it is time to.
     #[inline]
     pub(super) fn look_at_balance(&mut self) {
-        if self.core.now_ms >= self.balance.due_ms && self.core.shared.rebalances() {
+        if self.core.now_ms >= self.balance.due_ms && self.core.shared.watches_load() {
             self.weigh_up();
         }
     }
@@ -67,6 +68,11 @@ impl Shard {
         let share = self.balance.measure(now_ms, idle_ns);
         let loads = &self.core.shared.loads;
         loads[shard].publish(now_ms, share);
+        self.look_at_spread(share);
+        let loads = &self.core.shared.loads;
+        if !self.core.shared.rebalances() {
+            return;
+        }
         let verdict = self.balance.judge(shard, share, loads, now_ms);
         if verdict == Verdict::Even {
             return;
@@ -81,6 +87,34 @@ impl Shard {
         {
             tracing::debug!(shard, to, share, difference, "load is uneven");
             self.plan = Some(Balance::plan(to, difference, share, total, now_ms));
+        }
+    }
+
+    /// Has other cores make large reads and writes, or no more, as the last window suggests.
+    fn look_at_spread(&mut self, share: u64) {
+        let core = &mut self.core;
+        let counters = &core.counters;
+        let window = Window {
+            now_ms: core.now_ms,
+            share,
+            operations: counters.operations(),
+            bytes: counters.received_bytes + counters.sent_bytes,
+        };
+        let (shard, loads) = (core.shard, &core.shared.loads);
+        match self.spread.look(window, |most| {
+            spread::cores_of_others(shard, loads, most, core.now_ms)
+        }) {
+            Change::None => {}
+            Change::HandOver(cores) => {
+                tracing::debug!(shard, ?cores, "large reads and writes go to other cores");
+                core.handed_from = spread::LENGTH_MIN;
+                core.platform.hand_over(Some((spread::LENGTH_MIN, &cores)));
+            }
+            Change::Keep => {
+                tracing::debug!(shard, "large reads and writes stay on their core");
+                core.handed_from = usize::MAX;
+                core.platform.hand_over(None);
+            }
         }
     }
 
@@ -147,6 +181,7 @@ impl Shard {
         });
         let Some((_, weight, address)) = suited.max_by_key(|(suits, ..)| *suits) else {
             self.plan = None;
+            self.spread.nothing_moves(now_ms);
             return None;
         };
         if !self.begin_to_leave(address, plan.to) {

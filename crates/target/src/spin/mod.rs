@@ -40,12 +40,14 @@ impl Waiting {
         }
     }
 
-    /// Waits for events until `deadline` after a turn that began at `now`. Returns the time then.
+    /// Waits for events until `deadline` after a turn that began at `now`. Returns the time then. `round_trip` asks the
+    /// connection that sent last.
     pub(crate) fn wait(
         &mut self,
         core: &mut Core,
         now: Instant,
         deadline: Option<Instant>,
+        round_trip: impl FnOnce() -> Option<Duration>,
         events: &mut Vec<Event>,
     ) -> io::Result<Instant> {
         if deadline.is_some_and(|deadline| deadline <= now) {
@@ -56,24 +58,36 @@ impl Waiting {
         let idle = Instant::now();
         core.counters.working_ns += nanoseconds(self.woke, idle);
         let mut from = idle;
-        if let Some(window) = self.window(core, idle) {
+        if let Some(window) = self.window(core, idle, round_trip) {
             let end = idle + window;
             let end = deadline.map_or(end, |deadline| deadline.min(end));
             let until = self.poll(core, idle, end, events)?;
             if !events.is_empty() {
-                return Ok(self.ended(idle, until));
+                return Ok(self.ended(nanoseconds(idle, until), until));
             }
             from = until;
         }
         let timeout = deadline.map(|at| at.saturating_duration_since(from));
         core.platform.wait(timeout, events)?;
         let woke = Instant::now();
-        core.counters.asleep_ns += nanoseconds(from, woke);
-        Ok(self.ended(idle, woke))
+        let asleep_ns = nanoseconds(from, woke);
+        core.counters.asleep_ns += asleep_ns;
+        let gap_ns = asleep_ns
+            + if from == idle {
+                0
+            } else {
+                nanoseconds(idle, from)
+            };
+        Ok(self.ended(gap_ns, woke))
     }
 
     /// For how long to poll, if that pays.
-    fn window(&mut self, core: &Core, idle: Instant) -> Option<Duration> {
+    fn window(
+        &mut self,
+        core: &mut Core,
+        idle: Instant,
+        round_trip: impl FnOnce() -> Option<Duration>,
+    ) -> Option<Duration> {
         // Whoever carries requests out may need this very core: helper threads inherit it.
         if self.policy.is_off() || !core.requests.is_empty() {
             return None;
@@ -83,13 +97,18 @@ impl Waiting {
         let bytes = core.counters.received_bytes + core.counters.sent_bytes;
         let moved = bytes - std::mem::replace(&mut self.bytes, bytes);
         let requests = requests.max(moved / REQUEST_BYTES);
-        let window_ns = self.policy.window_ns(self.at(idle), requests);
+        let ask = || {
+            let time = round_trip()?;
+            core.counters.option_calls += 1;
+            Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        };
+        let window_ns = self.policy.window_ns(self.at(idle), requests, ask);
         (window_ns > 0).then(|| Duration::from_nanos(window_ns))
     }
 
-    fn ended(&mut self, idle: Instant, now: Instant) -> Instant {
+    fn ended(&mut self, gap_ns: u64, now: Instant) -> Instant {
         self.woke = now;
-        self.policy.gap_ended(nanoseconds(idle, now));
+        self.policy.gap_ended(gap_ns);
         now
     }
 
@@ -133,6 +152,7 @@ impl Waiting {
 }
 
 fn nanoseconds(from: Instant, to: Instant) -> u64 {
+    // In 64 bits, which hold some centuries: this is worked out several times a turn.
     let duration = to.saturating_duration_since(from);
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    duration.as_secs().wrapping_mul(1_000_000_000) + u64::from(duration.subsec_nanos())
 }

@@ -5,7 +5,8 @@
 //! follows the other at once, as at queue depth 1, polling until the next one comes saves both. Where
 //! nothing comes, or a turn takes in many requests anyway, polling only burns the core. So [`Policy`]
 //! remembers how long the shard had nothing to do lately, whether that was short mostly, and how many
-//! requests a turn had. It gives up polling that does not pay, for longer and longer, and when somebody
+//! requests a turn had. Where answers take long to get through the network, what a wake-up adds is nothing; so it asks
+//! for the round trip now and then. It gives up polling that does not pay, for longer and longer, and when somebody
 //! else wants the core; and what it spends is bounded by the budget.
 
 use crate::config::Spin;
@@ -30,6 +31,15 @@ const MISS_SHARE_MAX: u64 = UNIT / 4;
 /// And where a turn has no more requests than this: with more, they share the price of a wake-up. Up to four, that
 /// is still a third of the time.
 const REQUESTS_MAX: u64 = UNIT * 9 / 2;
+
+/// And where the network takes no longer than this for a round trip: it is full, or slow, and a wake-up adds a
+/// twentieth at most.
+const ROUND_TRIP_NS_MAX: u64 = 100_000;
+/// A connection is asked for its round trip once in so many turns that would be polled after. It is that many turns, too, after
+/// a pause, in which the kernel takes the time of acknowledgements that the peer kept back for the network's.
+const ROUND_TRIP_TURNS: u32 = 64;
+/// So many connections asked one after the other are all far: those that are close are worth polling for.
+const ROUND_TRIPS: usize = 4;
 
 /// The budget is kept over so long.
 const BUDGET_WINDOW_NS: u64 = 100_000_000;
@@ -91,6 +101,9 @@ pub(super) struct Policy {
     requests: u64,
     /// The part of the times polled in which nothing came.
     miss_share: u64,
+    /// The last round trips of connections that sent something, and after how many turns one is asked again.
+    round_trips_ns: [u64; ROUND_TRIPS],
+    round_trip_turns: u32,
     misses: Pause,
     contention: Pause,
     /// Polled lately, and lost to others while polling.
@@ -111,6 +124,8 @@ impl Policy {
             short_share: 0,
             requests: 0,
             miss_share: 0,
+            round_trips_ns: [0; ROUND_TRIPS],
+            round_trip_turns: ROUND_TRIP_TURNS,
             misses: Pause::new(MISS_PAUSE_NS),
             contention: Pause::new(CONTENTION_PAUSE_NS),
             lately_polled_ns: 0,
@@ -126,8 +141,13 @@ impl Policy {
     }
 
     /// For how long to poll before falling asleep, at the end of a turn that took in `requests`. Zero:
-    /// not at all.
-    pub(super) fn window_ns(&mut self, now: u64, requests: u64) -> u64 {
+    /// not at all. `round_trip_ns` asks the connection that sent last, if it knows.
+    pub(super) fn window_ns(
+        &mut self,
+        now: u64,
+        requests: u64,
+        round_trip_ns: impl FnOnce() -> Option<u64>,
+    ) -> u64 {
         if requests > 0 {
             average(&mut self.requests, requests.saturating_mul(UNIT));
         }
@@ -142,6 +162,9 @@ impl Policy {
         if wanted == 0 || !self.contention.is_over(now) || !self.is_within_budget(now) {
             return 0;
         }
+        if self.spin == Spin::Auto && !self.is_close(round_trip_ns) {
+            return 0;
+        }
         wanted
     }
 
@@ -149,6 +172,18 @@ impl Policy {
         self.short_share > SHORT_SHARE_MIN
             && self.gap_ns <= EXPECTED_NS_MAX
             && self.requests <= REQUESTS_MAX
+    }
+
+    /// Whether answers of some connection are with the peer soon.
+    fn is_close(&mut self, round_trip_ns: impl FnOnce() -> Option<u64>) -> bool {
+        self.round_trip_turns -= 1;
+        if self.round_trip_turns == 0 {
+            self.round_trip_turns = ROUND_TRIP_TURNS;
+            self.round_trips_ns.rotate_right(1);
+            self.round_trips_ns[0] = round_trip_ns().unwrap_or(0);
+        }
+        let is_close = |ns: &u64| *ns <= ROUND_TRIP_NS_MAX;
+        self.round_trips_ns.iter().any(is_close)
     }
 
     fn is_within_budget(&mut self, now: u64) -> bool {
@@ -194,6 +229,8 @@ impl Policy {
             self.short_share = 0;
             self.gap_ns = EXPECTED_NS_MAX * 2;
             self.requests = 0;
+            self.round_trips_ns = [0; ROUND_TRIPS];
+            self.round_trip_turns = ROUND_TRIP_TURNS;
             return;
         }
         average(&mut self.gap_ns, gap_ns.min(WINDOW_NS_MAX * 2));
@@ -223,6 +260,9 @@ mod tests {
         policy: Policy,
         now: u64,
         polled_ns: u64,
+        /// And what the network takes.
+        round_trip_ns: Option<u64>,
+        round_trips_asked: usize,
     }
 
     impl Load {
@@ -231,13 +271,18 @@ mod tests {
                 policy: Policy::new(spin, budget_percent),
                 now: 1,
                 polled_ns: 0,
+                round_trip_ns: Some(20 * US),
+                round_trips_asked: 0,
             }
         }
 
         /// Returns whether the shard polled.
         fn turn(&mut self, gap_ns: u64, requests: u64) -> bool {
             self.now += 4 * US;
-            let window = self.policy.window_ns(self.now, requests);
+            let window = self.policy.window_ns(self.now, requests, || {
+                self.round_trips_asked += 1;
+                self.round_trip_ns
+            });
             let spent = window.min(gap_ns);
             self.polled_ns += spent;
             if window > 0 {
@@ -287,6 +332,58 @@ mod tests {
         let mut load = Load::new(Spin::Auto, 100);
         assert_eq!(load.polls_among(1000, 45 * US, 1), 0);
         assert_eq!(load.polls_among(1000, 200 * US, 1), 0);
+    }
+
+    #[test]
+    fn a_network_that_is_full_is_not_polled() {
+        let mut load = Load::new(Spin::Auto, 100);
+        load.polls_among(100, 10 * US, 1);
+        load.round_trip_ns = Some(300 * US);
+        load.polls_among(256, 10 * US, 1);
+        assert_eq!(load.polls_among(1000, 10 * US, 1), 0);
+        load.round_trip_ns = Some(90 * US);
+        load.polls_among(64, 10 * US, 1);
+        assert_eq!(load.polls_among(1000, 10 * US, 1), 1000);
+    }
+
+    #[test]
+    fn a_peer_that_is_far_takes_nothing_from_one_that_is_close() {
+        let mut load = Load::new(Spin::Auto, 100);
+        load.polls_among(100, 10 * US, 1);
+        for asked in 0..100 {
+            let is_close = asked % 4 == 3;
+            load.round_trip_ns = Some(if is_close { 20 * US } else { 5 * MS });
+            assert_eq!(load.polls_among(64, 10 * US, 1), 64, "{asked}");
+        }
+    }
+
+    #[test]
+    fn acknowledgements_kept_back_over_a_pause_are_not_the_network() {
+        let mut load = Load::new(Spin::Auto, 100);
+        // The kernel's average has them for some 30 round trips.
+        for _ in 0..20 {
+            for turn in 0..100 {
+                load.round_trip_ns = Some(if turn < 40 { 400 * US } else { 20 * US });
+                let polls = load.turn(10 * US, 1);
+                assert!(polls || turn < 20, "{turn}");
+            }
+            load.turn(100 * MS, 1);
+        }
+    }
+
+    #[test]
+    fn the_network_is_asked_seldom_and_what_it_does_not_know_changes_nothing() {
+        let mut load = Load::new(Spin::Auto, 100);
+        load.round_trip_ns = None;
+        let polls = load.polls_among(6400, 10 * US, 1);
+        assert!(polls > 6300);
+        assert_eq!(load.round_trips_asked, polls / 64);
+        let mut idle = Load::new(Spin::Auto, 100);
+        idle.polls_among(6400, 300 * US, 1);
+        assert_eq!(idle.round_trips_asked, 0, "only where it decides");
+        let mut fixed = Load::new(Spin::For { microseconds: 20 }, 100);
+        fixed.round_trip_ns = Some(300 * US);
+        assert_eq!(fixed.polls_among(100, 10 * US, 1), 100, "as asked for");
     }
 
     #[test]

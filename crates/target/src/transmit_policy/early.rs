@@ -10,7 +10,7 @@
 //!
 //! A trial begins when many turns had several responses. Connections at depth 1 have none; nor has a connection that
 //! shares its turns with others, because these have work for the processor meanwhile. The pauses between trials grow
-//! while their outcome is the same. Nothing here needs a timer: a connection that has nothing to send has no trial.
+//! while their outcome is the same, or hardly another. Nothing here needs a timer: a connection that has nothing to send has no trial.
 
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,10 @@ const ORDER: [Way; WAYS * ROUNDS] = {
 
 /// Another way has to be better by so much, in percent, to be taken.
 const GAIN: f64 = 5.0;
+
+/// A trial that found another way better by so much, in percent, is followed by the next one soon: what is less may
+/// be noise, and trials cost.
+const CHANGED: f64 = 20.0;
 
 /// Between trials, at first and at most.
 const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)];
@@ -241,14 +245,17 @@ impl Early {
         let Some(trial) = self.trial.take() else {
             return;
         };
-        let best = best(self.chosen, trial.rates.map(middle));
+        let rates = trial.rates.map(middle);
+        let best = best(self.chosen, rates);
         // Where no turn had several responses all ways are one.
         let best = if trial.several == 0 {
             Way::Together
         } else {
             best
         };
-        self.pause = if best == self.chosen && self.trials > 0 {
+        let changed = 1.0 + CHANGED / 100.0;
+        let is_settled = rates[best as usize] < rates[self.chosen as usize] * changed;
+        self.pause = if self.trials > 0 && is_settled {
             (self.pause * 2).min(PAUSE[1])
         } else {
             PAUSE[0]
@@ -455,7 +462,18 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_while_the_outcome_is_the_same() {
+    fn pauses_grow_while_the_outcome_is_the_same_or_close() {
+        let mut close = Load::new([8000; WAYS]);
+        for trial in 0..10 {
+            // One and then the other is better, by a tenth.
+            close.bytes = [8000, 8000, 8000 + trial % 2 * 800, 8800 - trial % 2 * 800];
+            let before = close.early.trials;
+            while close.early.trials == before {
+                close.turn();
+            }
+        }
+        assert!(close.early.pause >= Duration::from_secs(3));
+
         let mut load = Load::new([8000; WAYS]);
         load.run(Duration::from_secs(60));
         // 0.2 + 0.4 + … + 3.2 s, then one every 4 s.

@@ -20,6 +20,7 @@ pub struct GateVolume {
     file: FileHandle,
     writes_closed: AtomicBool,
     reads_closed: AtomicBool,
+    is_broken: AtomicBool,
     waiting: AtomicUsize,
     flushed: AtomicUsize,
 }
@@ -31,6 +32,7 @@ impl GateVolume {
             file: FileHandle(Arc::new(tempfile::tempfile().unwrap())),
             writes_closed: AtomicBool::new(false),
             reads_closed: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             flushed: AtomicUsize::new(0),
         })
@@ -47,6 +49,11 @@ impl GateVolume {
     pub fn open(&self) {
         self.writes_closed.store(false, Ordering::SeqCst);
         self.reads_closed.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on operations panic, on the thread of whoever asks for them.
+    pub fn break_down(&self) {
+        self.is_broken.store(true, Ordering::SeqCst);
     }
 
     /// Operations in flight.
@@ -120,6 +127,7 @@ impl Volume for GateVolume {
     }
 
     fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        assert!(!self.is_broken.load(Ordering::SeqCst), "the test asked");
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.submit(request, storage);
         Progress::Pending

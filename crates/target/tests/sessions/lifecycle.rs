@@ -65,6 +65,22 @@ fn shutdown_asks_for_logout_finishes_commands_and_flushes() {
 }
 
 #[test]
+fn a_panic_of_any_reactor_ends_the_server() {
+    for engine in ENGINES {
+        for broken in 0..3 {
+            let gate = GateVolume::new(mem("disk", 512));
+            let scene = Scene::with(vec![gate.clone()], engine);
+            // One on each reactor.
+            let mut hosts = [scene.host(1), scene.host(2), scene.host(3)];
+            gate.break_down();
+            begin_write(&mut hosts[broken], 0, 1);
+            let error = scene.outcome().unwrap_err();
+            assert!(error.to_string().contains("panicked"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn sessions_that_do_not_log_out_are_told_of_the_drop_and_keep_nobody_waiting() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);

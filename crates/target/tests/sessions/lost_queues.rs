@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use longshore_block::media::Lba;
 use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::CommandSlot;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
@@ -46,16 +47,25 @@ fn host(scene: &Scene, number: u8) -> Host {
     Host::connect(scene.nvme_portals[0], &HostOptions::numbered(number)).unwrap()
 }
 
+/// A server whose volume holds a write of that host, which is under way.
+fn with_a_write_of(
+    number: u8,
+    engine: EngineChoice,
+) -> (Scene, Arc<GateVolume>, Host, CommandSlot) {
+    let gate = GateVolume::new(mem("disk", 512));
+    let scene = scene(Arc::clone(&gate), engine);
+    let mut host = host(&scene, number);
+    gate.close_writes();
+    let write = commands::write(BLOCK, 0);
+    let slot = host.queues[0].start(&write, &[1; 512]).unwrap();
+    eventually("the write", || gate.waiting() == 1);
+    (scene, gate, host, slot)
+}
+
 #[test]
 fn a_new_queue_waits_for_the_last_write_of_a_closed_one_of_its_host() {
     for engine in ENGINES {
-        let gate = GateVolume::new(mem("disk", 512));
-        let scene = scene(Arc::clone(&gate), engine);
-        let mut old = host(&scene, 1);
-        gate.close_writes();
-        let write = commands::write(BLOCK, 0);
-        old.queues[0].start(&write, &[1; 512]).unwrap();
-        eventually("the old write", || gate.waiting() == 1);
+        let (scene, gate, old, _) = with_a_write_of(1, engine);
         drop(old);
         eventually("the end of the old queues", || {
             scene.stopper().statistics().connections.is_empty()
@@ -78,13 +88,7 @@ fn a_new_queue_waits_for_the_last_write_of_a_closed_one_of_its_host() {
 #[test]
 fn a_new_queue_of_a_host_without_writes_waits_for_nothing() {
     for engine in ENGINES {
-        let gate = GateVolume::new(mem("disk", 512));
-        let scene = scene(Arc::clone(&gate), engine);
-        let mut other = host(&scene, 2);
-        gate.close_writes();
-        let write = commands::write(BLOCK, 0);
-        let slot = other.queues[0].start(&write, &[1; 512]).unwrap();
-        eventually("the write of another host", || gate.waiting() == 1);
+        let (scene, gate, mut other, slot) = with_a_write_of(2, engine);
         drop(host(&scene, 1));
         let mut again = host(&scene, 1);
         again.read(BLOCK).unwrap().expect_success();

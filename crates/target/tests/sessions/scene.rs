@@ -151,8 +151,13 @@ impl Scene {
     }
 
     /// Waits for the end, which somebody has asked for.
-    pub fn wait(mut self) {
-        self.server.take().unwrap().wait().unwrap();
+    pub fn wait(self) {
+        self.outcome().unwrap();
+    }
+
+    /// Waits for the end, and tells how it came.
+    pub fn outcome(mut self) -> std::io::Result<()> {
+        self.server.take().unwrap().wait()
     }
 }
 
