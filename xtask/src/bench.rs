@@ -48,6 +48,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let before = arguments.value("--before")?.map(PathBuf::from);
     let label = arguments.value("--label")?;
     let only_targets = arguments.flag("--targets");
+    let only_parts = arguments.flag("--parts");
     let quick = arguments.flag("--quick");
     let engine = arguments.value("--engine")?;
     let seconds = arguments.value("--seconds")?;
@@ -79,6 +80,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         // Small changes need more rounds to be seen.
         Some(program) => before::run(&with(5, "1"), &program, label)?,
         None if only_targets => targets::run(&with(5, "0.4"))?,
+        None if only_parts => protocols::parts(&with(2, "0.4"))?,
         None => {
             let plan = with(5, "1");
             let beside = beside_tgt::run(&plan)? + protocols::run(&plan)?;

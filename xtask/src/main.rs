@@ -18,6 +18,8 @@ mod qemu;
 mod servers;
 mod setup;
 mod sim;
+#[cfg(test)]
+mod specification;
 mod vm;
 mod workspace;
 
@@ -39,7 +41,8 @@ usage: cargo xtask <command> [options]
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
-  bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets)
+  bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
+                user and kernel time of both protocols alone: --parts)
                 [--quick] [--update] [--engine E] [--only POINT] [--rounds N] [--seconds S];
                 beside an earlier server: --before PROGRAM [--label TEXT]
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT]

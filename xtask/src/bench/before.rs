@@ -27,6 +27,7 @@ pub fn run(plan: &Plan, program: &Path, label: Option<String>) -> Result<usize> 
         engine: &plan.engine,
         nvme: false,
         wrapper: &[],
+        options: &[],
         folder,
     };
     let both = |backend| {

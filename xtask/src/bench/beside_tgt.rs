@@ -34,6 +34,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
             engine: &plan.engine,
             nvme: false,
             wrapper: &[],
+            options: &[],
             folder: "longshore",
         };
         let ours = ours.start(plan)?;

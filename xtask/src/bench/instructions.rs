@@ -109,7 +109,8 @@ fn total(plan: &Plan, point: Point, ours: &Ours<'_>, operations: u64) -> Result<
     };
     let portal = free_port();
     let count = format!("--operations {operations}");
-    awake(portal, || -> Result<()> {
+    let loads = AtomicBool::new(false);
+    awake(portal, &loads, || -> Result<()> {
         let mut builder = counted.builder()?;
         if ours.program == plan.client {
             // How often it polls depends on time. An earlier program may not know the option.
@@ -119,7 +120,9 @@ fn total(plan: &Plan, point: Point, ours: &Ours<'_>, operations: u64) -> Result<
         if point.backend == Backend::Memory {
             fill(plan, &server)?;
         }
+        loads.store(true, Ordering::Relaxed);
         load(plan, point, &url(&server, point.protocol), &count)?;
+        loads.store(false, Ordering::Relaxed);
         server.stop(END_LIMIT)?;
         Ok(())
     })
@@ -128,13 +131,15 @@ fn total(plan: &Plan, point: Point, ours: &Ours<'_>, operations: u64) -> Result<
 }
 
 /// Connects now and then while `work` goes on: with io_uring, a thread that waits keeps all others
-/// of the process from running below Valgrind, and start and end wait for them.
-fn awake<T>(portal: SocketAddr, work: impl FnOnce() -> T) -> T {
+/// of the process from running below Valgrind, and start and end wait for them. Less often while it `loads`: what
+/// that costs is counted.
+fn awake<T>(portal: SocketAddr, loads: &AtomicBool, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(300));
+                let loads = loads.load(Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(if loads { 300 } else { 50 }));
                 // Refused before the server is up and after its end.
                 let _ = TcpStream::connect_timeout(&portal, Duration::from_secs(1));
             }

@@ -79,6 +79,14 @@ fn machine() -> Result<String> {
     ))
 }
 
+/// What the system says of the first processor's clock, the nominal one in most virtual machines. Not all
+/// architectures say something.
+pub fn clock_mhz() -> Option<f64> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let value = info.lines().find_map(|line| line.strip_prefix("cpu MHz"))?;
+    value.trim_start_matches(['\t', ' ', ':']).parse().ok()
+}
+
 /// The commit, with a mark when files differ from it.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
@@ -121,6 +129,7 @@ mod tests {
         for section in [
             "beside tgt",
             "NVMe beside iSCSI",
+            "server and kernel",
             "before and after",
             "clients",
             "Fujita's comparison",

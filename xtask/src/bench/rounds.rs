@@ -21,6 +21,8 @@ pub struct Side {
 pub struct Sample {
     pub iops: f64,
     pub cpu_us: f64,
+    /// What of it the server spent in the kernel; nothing where a run was too short for the kernel to tell.
+    pub system_us: Option<f64>,
     pub p99_us: f64,
 }
 
@@ -82,6 +84,7 @@ fn sample(plan: &Plan, point: Point, side: &Side) -> Result<Sample> {
     Ok(Sample {
         iops: report.number("/iops")?,
         cpu_us: report.number("/server_cpu_us_per_op")?,
+        system_us: report.number("/server_system_us_per_op").ok(),
         p99_us: report.number("/latency_ns/p99")? / 1e3,
     })
 }
@@ -93,9 +96,14 @@ pub fn load(plan: &Plan, point: Point, url: &str, options: &str) -> Result<Repor
     } else {
         format!("--rw rand{}", point.operation)
     };
+    let digest = if point.data_digest {
+        "--data-digest crc32c"
+    } else {
+        ""
+    };
     // Without flow control of NVMe submission queues reads end with their data.
     let all = format!(
-        "--bs {} --iodepth {} --span {SPAN} --flow-control off {order} {options}",
+        "--bs {} --iodepth {} --span {SPAN} --flow-control off {digest} {order} {options}",
         point.size, point.depth
     );
     bench(&plan.client, url, &words(&all))
@@ -121,6 +129,23 @@ impl Row {
             .iter()
             .flat_map(|&value| [0, 1].map(|side| self.figure(side, value).spread()));
         spreads.fold(0.0, f64::max)
+    }
+
+    /// Processor time of one side in the program and in the kernel: means of the rounds that tell, as the kernel tells
+    /// the parts of a short run in few steps.
+    pub fn parts(&self, side: usize) -> Option<[f64; 2]> {
+        let parts = self.rounds.iter().filter_map(|round| {
+            let Sample {
+                cpu_us, system_us, ..
+            } = round[side];
+            system_us.map(|system_us| [cpu_us - system_us, system_us])
+        });
+        let parts: Vec<[f64; 2]> = parts.collect();
+        let mean = |part: usize| {
+            let sum: f64 = parts.iter().map(|parts| parts[part]).sum();
+            sum / parts.len() as f64
+        };
+        (!parts.is_empty()).then(|| [mean(0), mean(1)])
     }
 
     /// For watching a run.
@@ -164,6 +189,30 @@ pub fn side_by_side(rows: &[Row], first: &str, second: &str) -> String {
     table
 }
 
+/// Where both sides spend their processor time, and what cycles that is of a processor with so many MHz.
+pub fn user_and_kernel(rows: &[Row], mhz: Option<f64>, first: &str, second: &str) -> String {
+    let mut table = format!(
+        "| volume | operation | QD | {first}, µs/op in the server | in the kernel | kernel's share | cycles \
+         | {second}, in the server | in the kernel | kernel's share | cycles |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n"
+    );
+    for row in rows {
+        table += &row.point.cells();
+        for side in [0, 1] {
+            let Some([user, kernel]) = row.parts(side) else {
+                table += " – | – | – | – |";
+                continue;
+            };
+            let all = user + kernel;
+            let share = kernel / all * 100.0;
+            let cycles = mhz.map_or("–".to_owned(), |mhz| format!("{:.0}", all * mhz));
+            table += &format!(" {user:.2} | {kernel:.2} | {share:.0} % | {cycles} |");
+        }
+        table.push('\n');
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +222,7 @@ mod tests {
         let sample = |iops| Sample {
             iops,
             cpu_us: 1.0,
+            system_us: Some(0.75),
             p99_us: 9.0,
         };
         Row {
@@ -200,6 +250,31 @@ mod tests {
         assert_eq!(
             last,
             "| null | read 4 KiB | 32 | 300 | 100 | 3.00 | 1.00 | 1.00 | 1.0 | 9 | 9 | 0 % |"
+        );
+    }
+
+    #[test]
+    fn parts_of_processor_time_are_means_and_add_up() {
+        let mut row = row(&[(1.0, 1.0), (1.0, 1.0), (1.0, 1.0)]);
+        row.rounds[1][0].system_us = Some(0.25);
+        row.rounds[2][0].system_us = None;
+        let table = user_and_kernel(&[row], Some(2000.0), "NVMe", "iSCSI");
+        let last = table.lines().last().unwrap();
+        assert_eq!(
+            last,
+            "| null | read 4 KiB | 32 | 0.50 | 0.50 | 50 % | 2000 | 0.25 | 0.75 | 75 % | 2000 |"
+        );
+    }
+
+    #[test]
+    fn runs_that_are_too_short_to_tell_leave_cells_empty() {
+        let mut row = row(&[(1.0, 1.0)]);
+        row.rounds[0][1].system_us = None;
+        let table = user_and_kernel(&[row], None, "NVMe", "iSCSI");
+        let last = table.lines().last().unwrap();
+        assert_eq!(
+            last,
+            "| null | read 4 KiB | 32 | 0.25 | 0.75 | 75 % | – | – | – | – | – |"
         );
     }
 }

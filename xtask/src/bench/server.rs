@@ -30,6 +30,8 @@ pub struct Ours<'a> {
     pub nvme: bool,
     /// What it runs below, besides being pinned.
     pub wrapper: &'a [String],
+    /// Further options of `serve`.
+    pub options: &'a [&'a str],
     /// Folder of its file and state, below that of all benchmarks.
     pub folder: &'a str,
 }
@@ -54,6 +56,9 @@ impl Ours<'_> {
             .argument(self.engine)
             .argument("--state-dir")
             .argument(&folder.join("state").display().to_string());
+        for option in self.options {
+            builder = builder.argument(option);
+        }
         if self.nvme {
             builder = builder.nvme();
         }
@@ -86,6 +91,7 @@ pub fn fill(plan: &Plan, server: &Server) -> Result<()> {
         operation: "write",
         size: 65_536,
         depth: 8,
+        data_digest: false,
     };
     let options = format!("--rw write --size {SPAN}");
     load(plan, point, &url(server, Protocol::Iscsi), &options).map(drop)

@@ -1,7 +1,8 @@
 //! The experiment of Adaptive Nagle (P-090 … P-104): reads per second by queue depth, under each transmit
 //! policy, on loopback and over a wire of 1 Gb/s.
 //!
-//! Four servers run at a time, one for each policy, all on one processor and asleep but for the one that has the load.
+//! Five servers run at a time, one for each policy and a second one under Nagle's, all on one processor and asleep but
+//! for the one that has the load. What the two alike differ by is what chance makes of such a comparison.
 
 mod study;
 
@@ -26,7 +27,10 @@ const AT_THE_TOP: f64 = 0.97;
 
 /// The policies, in the order of the paper; ours is the last.
 const POLICIES: [&str; 4] = ["nodelay", "nagle", "adaptive-nagle", "auto"];
+const NAGLE: usize = 1;
 const OURS: usize = 3;
+/// The second server under Nagle's algorithm.
+const CONTROL: usize = POLICIES.len();
 
 const SIZES: &[u32] = &[512, 1024, 1536, 2048, 4096];
 const DEPTHS: &[u32] = &[
@@ -37,7 +41,7 @@ const WIRES: &[Wire] = &[Wire::Loopback, Wire::Veth(1500), Wire::Veth(9000)];
 /// Before a run counts: connections find their windows.
 const WARMUP: &str = "50ms";
 
-/// The first of four ports.
+/// The first of the ports.
 const PORT: u16 = 3260;
 
 /// What is measured.
@@ -58,6 +62,8 @@ struct Point {
     cpu_us: [f64; 4],
     /// Ours by the best of the others in the same round.
     ratio: Figure,
+    /// The second server under Nagle's algorithm by the first.
+    control: Figure,
 }
 
 /// All depths of a size.
@@ -100,6 +106,7 @@ fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
     let network = network(wire)?;
     let servers = POLICIES
         .iter()
+        .chain([&POLICIES[NAGLE]])
         .zip(PORT..)
         .map(|(policy, port)| server(plan, &network, &[policy], port))
         .collect::<Result<Vec<_>>>()?;
@@ -141,7 +148,7 @@ fn server(plan: &Plan, network: &Network, policy: &[&str], port: u16) -> Result<
     below.extend(pinned(SERVER_CORE));
     let below: Vec<&str> = below.iter().map(String::as_str).collect();
     let folder = workspace::work_folder("bench/adaptive-nagle")?;
-    let mut server = ServerBuilder::with_program(plan.program.clone())
+    let server = ServerBuilder::with_program(plan.program.clone())
         .below(&below)
         // Nobody else can reach the namespace.
         .config("[listen]\nallow-open = true\n")
@@ -149,9 +156,11 @@ fn server(plan: &Plan, network: &Network, policy: &[&str], port: u16) -> Result<
         .argument("--state-dir")
         .argument(&folder.join(port.to_string()).display().to_string())
         .iscsi_at(SocketAddr::new(network.server(), port), "");
-    for word in ["--transmit"].iter().chain(policy) {
-        server = server.argument(word);
-    }
+    let server = policy
+        .iter()
+        .fold(server.argument("--transmit"), |server, word| {
+            server.argument(word)
+        });
     Ok(server.start()?)
 }
 
@@ -196,28 +205,25 @@ impl Point {
         let of = |place: &str, way: usize| -> Result<Vec<f64>> {
             all[way].iter().map(|report| report.number(place)).collect()
         };
-        let mut iops = Vec::new();
+        let iops = (0..all.len())
+            .map(|way| of("/iops", way))
+            .collect::<Result<Vec<_>>>()?;
         let mut cpu_us = [0.0; 4];
         for (way, cpu_us) in cpu_us.iter_mut().enumerate() {
-            iops.push(of("/iops", way)?);
             *cpu_us = Figure::of(of("/server_cpu_us_per_op", way)?).median;
         }
         let figures: Vec<Figure> = iops.iter().cloned().map(Figure::of).collect();
-        let best = best(&figures);
-        let rounds = iops[OURS].iter().zip(&iops[best]);
-        let ratio = Figure::of(rounds.map(|(ours, other)| ours / other).collect());
+        let ratio = |one: usize, other: usize| {
+            let rounds = iops[one].iter().zip(&iops[other]);
+            Figure::of(rounds.map(|(one, other)| one / other).collect())
+        };
         Ok(Self {
             depth,
             iops: std::array::from_fn(|way| figures[way]),
             cpu_us,
-            ratio,
+            ratio: ratio(OURS, best(&figures)),
+            control: ratio(CONTROL, NAGLE),
         })
-    }
-
-    /// Ours is at or above the best of the others: in some round it was, and in the middle of them it was
-    /// hardly below.
-    fn is_at_the_top(&self) -> bool {
-        self.ratio.largest >= 1.0 && self.ratio.median >= AT_THE_TOP
     }
 
     /// For watching a run.
@@ -231,11 +237,34 @@ impl Point {
             );
         }
         let _ = write!(line, "  {:.2}", self.ratio.median);
-        if !self.is_at_the_top() {
+        if !is_at_the_top(&self.ratio) {
             line += " BELOW";
         }
         line
     }
+}
+
+/// Whether one is at or above another: in some round it was, and in the middle of them it was hardly below.
+fn is_at_the_top(ratio: &Figure) -> bool {
+    ratio.largest >= 1.0 && ratio.median >= AT_THE_TOP
+}
+
+/// How the ratios of all points do: the least and its depth, the one in the middle, and how many points are below.
+fn ratios(points: &[Point], ratio: impl Fn(&Point) -> Figure) -> String {
+    let least = points
+        .iter()
+        .min_by(|a, b| ratio(a).median.total_cmp(&ratio(b).median))
+        .expect("there are points");
+    let medians = points.iter().map(|point| ratio(point).median).collect();
+    let below = points.iter().filter(|point| !is_at_the_top(&ratio(point)));
+    format!(
+        " {:.2}, at {} | {:.2} | {} of {} |",
+        ratio(least).median,
+        least.depth,
+        Figure::of(medians).median,
+        below.count(),
+        points.len()
+    )
 }
 
 fn heading(wire: Wire) -> String {
@@ -272,9 +301,9 @@ fn share_of_wire(wire: Wire, size: u32, iops: f64) -> Option<f64> {
 fn table(curves: &[Curve], wire: Wire) -> String {
     let mut text = "| size | peak IOPS, nodelay | nagle | adaptive-nagle | auto | of the wire | nagle ahead of nodelay from QD | \
          CPU µs/op at QD 64, nodelay | nagle | adaptive-nagle | auto | auto / best of the others: least, at QD | median | \
-         below it | worst spread |\n"
+         below it | nagle again / nagle: least, at QD | median | below it | worst spread |\n"
         .to_owned();
-    text += &format!("|{}\n", "---|".repeat(15));
+    text += &format!("|{}\n", "---|".repeat(18));
     for curve in curves {
         let points = &curve.points;
         let peak = |way: usize| {
@@ -300,24 +329,12 @@ fn table(curves: &[Curve], wire: Wire) -> String {
                 None => text += " |",
             }
         }
-        let least = points
-            .iter()
-            .min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))
-            .expect("there are points");
-        let ratios = points.iter().map(|point| point.ratio.median).collect();
-        let below = points.iter().filter(|point| !point.is_at_the_top()).count();
+        text += &ratios(points, |point| point.ratio);
+        text += &ratios(points, |point| point.control);
         let spreads = points
             .iter()
             .flat_map(|point| point.iops.iter().map(Figure::spread));
-        let _ = writeln!(
-            text,
-            " {:.2}, at {} | {:.2} | {below} of {} | {:.0} % |",
-            least.ratio.median,
-            least.depth,
-            Figure::of(ratios).median,
-            points.len(),
-            spreads.fold(0.0, f64::max) * 100.0
-        );
+        let _ = writeln!(text, " {:.0} % |", spreads.fold(0.0, f64::max) * 100.0);
     }
     text
 }
@@ -365,6 +382,7 @@ mod tests {
             iops: iops.map(figure),
             cpu_us: [1.0; 4],
             ratio: figure(iops[OURS] / iops[..OURS].iter().copied().fold(0.0, f64::max)),
+            control: figure(1.0),
         }
     }
 
@@ -386,14 +404,14 @@ mod tests {
 
     #[test]
     fn at_the_top_in_one_round_and_hardly_below_in_the_middle() {
-        assert!(point(1, [100.0, 90.0, 90.0, 100.0]).is_at_the_top());
-        assert!(point(1, [100.0, 90.0, 90.0, 98.0]).is_at_the_top());
+        assert!(is_at_the_top(&point(1, [100.0, 90.0, 90.0, 100.0]).ratio));
+        assert!(is_at_the_top(&point(1, [100.0, 90.0, 90.0, 98.0]).ratio));
         // Some round was above, but the middle is not.
-        assert!(!point(1, [100.0, 90.0, 90.0, 96.0]).is_at_the_top());
+        assert!(!is_at_the_top(&point(1, [100.0, 90.0, 90.0, 96.0]).ratio));
         // The middle is hardly below, but no round reached it.
         let mut below = point(1, [100.0, 90.0, 90.0, 98.0]);
         below.ratio.largest = 0.99;
-        assert!(!below.is_at_the_top());
+        assert!(!is_at_the_top(&below.ratio));
     }
 
     /// Models B.2: 221,004 reads of 512 B fill 1 Gb/s in packets of 9000 bytes.

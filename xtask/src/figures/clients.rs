@@ -42,6 +42,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: false,
         wrapper: &[],
+        options: &[],
         folder: "clients",
     };
     let server = ours.builder()?.iscsi().start()?;

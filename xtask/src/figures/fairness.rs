@@ -44,6 +44,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: true,
         wrapper: &[],
+        options: &[],
         folder: "fairness",
     };
     let server = ours

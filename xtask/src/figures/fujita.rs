@@ -50,6 +50,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: false,
         wrapper: &[],
+        options: &[],
         folder: "fujita",
     };
     let server = ours.builder()?.iscsi().start()?;

@@ -40,6 +40,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         engine: "auto",
         nvme: true,
         wrapper: &[],
+        options: &[],
         folder: "queue-maps",
     };
     let server = ours.builder()?.iscsi().start()?;

@@ -13,9 +13,7 @@ pub enum Quantity {
     Iops,
     /// 99th percentile of latency, first over second.
     P99,
-    /// Operations per second of one way with its server's processor in full use.
-    Capacity,
-    /// Operations per second of one way as they were measured.
+    /// Operations per second of one way, as they were measured.
     Measured,
     /// Bytes per second of server's processor time, first over second.
     BytesPerCpu,
@@ -92,7 +90,11 @@ impl Test {
             group: self.group,
             what: set.name.clone(),
             wanted: self.wanted(set),
-            measured: self.measured(figure, of(self.first, Sample::busy)),
+            measured: self.measured(
+                figure,
+                of(self.first, Sample::busy),
+                of(self.first, Sample::capacity),
+            ),
             figures: figures.join("; "),
             reached: self.bound.holds(figure.median),
         }
@@ -104,7 +106,6 @@ impl Test {
             Quantity::Cpu => first.cpu_us / second.cpu_us,
             Quantity::Iops => first.iops / second.iops,
             Quantity::P99 => first.p99_us / second.p99_us,
-            Quantity::Capacity => first.capacity(),
             Quantity::Measured => first.iops,
             // The same operation on both sides, so bytes fall out.
             Quantity::BytesPerCpu => second.cpu_us / first.cpu_us,
@@ -117,14 +118,14 @@ impl Test {
             Quantity::Cpu => format!("CPU per operation, {first} / {second}"),
             Quantity::Iops => format!("IOPS, {first} / {second}"),
             Quantity::P99 => format!("p99, {first} / {second}"),
-            Quantity::Capacity | Quantity::Measured => "IOPS".to_owned(),
+            Quantity::Measured => "IOPS".to_owned(),
             Quantity::BytesPerCpu => {
                 let size = bytes(set.size);
                 format!("{size} operations per second of CPU, {first} / {second}")
             }
         };
         let number = |value: f64| match self.quantity {
-            Quantity::Capacity | Quantity::Measured => thousands(value),
+            Quantity::Measured => thousands(value),
             _ => format!("{value:.2}"),
         };
         match self.bound {
@@ -134,21 +135,23 @@ impl Test {
         }
     }
 
-    fn measured(&self, figure: Figure, busy: f64) -> String {
+    /// With what a server that was not saturated might do, in words: it is computed, and nothing has shown it.
+    fn measured(&self, figure: Figure, busy: f64, capacity: f64) -> String {
         let Figure {
             median,
             smallest,
             largest,
         } = figure;
-        if matches!(self.quantity, Quantity::Capacity | Quantity::Measured) {
+        if self.quantity == Quantity::Measured {
             let (median, smallest, largest) =
                 (thousands(median), thousands(smallest), thousands(largest));
-            let by = if self.quantity == Quantity::Capacity && busy < SATURATED {
-                ", by CPU per operation"
+            let computed = if busy < SATURATED {
+                let capacity = thousands(capacity);
+                format!("; not saturated: {capacity} by its processor time")
             } else {
-                ""
+                String::new()
             };
-            return format!("{median} ({smallest} – {largest}){by}");
+            return format!("{median} ({smallest} – {largest}){computed}");
         }
         format!("{median:.2} ({smallest:.2} – {largest:.2})")
     }
@@ -253,13 +256,27 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_keeps_the_server_waiting_does_not_decide() {
-        let set = set(vec![test(Quantity::Capacity, Bound::AtLeast(1e6))]);
-        let judged = |iops, cpu_us| set.judge(&[vec![sample(iops, cpu_us), sample(1.0, 1.0)]]);
-        let waiting = judged(600_000.0, 0.8);
-        assert_eq!(waiting[0].reached, Some(true));
-        assert!(waiting[0].measured.ends_with("by CPU per operation"));
-        assert_eq!(judged(990_000.0, 1.0)[0].reached, Some(false));
+    fn what_was_measured_decides_though_processor_time_is_left() {
+        let set = set(vec![test(Quantity::Measured, Bound::AtLeast(1e6))]);
+        let judged = |iops| {
+            let judged = set.judge(&[vec![sample(iops, 0.5), sample(1.0, 1.0)]]);
+            (judged[0].reached, judged[0].measured.clone())
+        };
+        let (reached, measured) = judged(600_000.0);
+        assert_eq!(reached, Some(false));
+        assert_eq!(
+            measured,
+            "600 k (600 k – 600 k); not saturated: 2000 k by its processor time"
+        );
+        assert_eq!(judged(1_200_000.0).0, Some(true));
+    }
+
+    #[test]
+    fn nothing_is_computed_of_a_saturated_server() {
+        let set = set(vec![test(Quantity::Measured, Bound::AtLeast(1e6))]);
+        let judged = set.judge(&[vec![sample(990_000.0, 1.0), sample(1.0, 1.0)]]);
+        assert_eq!(judged[0].reached, Some(false));
+        assert_eq!(judged[0].measured, "990 k (990 k – 990 k)");
     }
 
     #[test]

@@ -64,14 +64,10 @@ impl Sample {
 pub const SATURATED: f64 = 0.95;
 
 impl Sample {
-    /// Operations per second of a server that has its whole processor to use: what was measured, or what
-    /// its processor time allows if the client kept it waiting.
+    /// Operations per second that the server's whole processor would allow at this processor time for each.
+    /// Computed: what keeps a server waiting changes its batches, and with them that time.
     pub fn capacity(&self) -> f64 {
-        if self.busy() < SATURATED {
-            1e6 / self.cpu_us
-        } else {
-            self.iops
-        }
+        1e6 / self.cpu_us
     }
 }
 

@@ -249,10 +249,10 @@ impl Planned {
                     test(TGT, Quantity::Cpu, 2, 0, Bound::AtLeast(10.0));
                 }
                 if is_read && load.size < 65_536 || load.size == 4096 {
-                    test(SPDK, Quantity::Capacity, 0, 0, spdk(load));
+                    test(SPDK, Quantity::Measured, 0, 0, spdk(load));
                 }
             }
-            Kind::Memory => test(SPDK, Quantity::Capacity, 0, 0, spdk(load)),
+            Kind::Memory => test(SPDK, Quantity::Measured, 0, 0, spdk(load)),
             Kind::File => {
                 let null = Load {
                     backend: Backend::Null,
@@ -260,7 +260,7 @@ impl Planned {
                 };
                 way("null", Which::Ours, &null)?;
                 test(FILE, Quantity::Cpu, 0, 1, Bound::AtMost(1.8));
-                test(FILE, Quantity::Capacity, 0, 0, spdk(load));
+                test(FILE, Quantity::Measured, 0, 0, spdk(load));
             }
             Kind::Busy => {
                 way("disturbed", Which::Ours, load)?;
