@@ -24,6 +24,7 @@ impl BlockingPool {
                 // A panic of one piece of work must not take the thread from the others. The hook has
                 // reported it; the state it touched is the closure's own business.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                None
             },
         ))
     }

@@ -40,6 +40,7 @@ use crate::wake::Waker;
 
 mod elsewhere;
 mod epoll;
+mod helpers;
 mod uring;
 
 /// How long dropping an engine waits for storage that does not answer.

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A helper that finds no work for this long ends.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
-/// Up to `threads_max` threads that run jobs of one kind in order of submission.
+/// Up to `threads_max` threads that begin jobs of one kind in order of submission.
 ///
 /// Jobs are owned by the pool's queue and then by the thread that runs them: dropping the pool
 /// leaves running jobs to finish by themselves.
@@ -16,10 +16,13 @@ pub(crate) struct HelperPool<J> {
     shared: Arc<Shared<J>>,
 }
 
+/// Does a job, or a part of one, whose rest goes behind all others.
+type Run<J> = Box<dyn Fn(J) -> Option<J> + Send + Sync>;
+
 struct Shared<J> {
     name: &'static str,
     threads_max: usize,
-    run: Box<dyn Fn(J) + Send + Sync>,
+    run: Run<J>,
     queue: Mutex<Queue<J>>,
     work: Condvar,
 }
@@ -43,7 +46,7 @@ impl<J: Send + 'static> HelperPool<J> {
     pub(crate) fn new(
         name: &'static str,
         threads_max: usize,
-        run: impl Fn(J) + Send + Sync + 'static,
+        run: impl Fn(J) -> Option<J> + Send + Sync + 'static,
     ) -> Self {
         assert!(
             threads_max > 0,
@@ -82,10 +85,9 @@ impl<J: Send + 'static> HelperPool<J> {
         // Else all are busy, and each looks for more work before it rests.
     }
 
-    /// Drops the jobs that no thread has begun; returns how many.
-    pub(crate) fn cancel_queued(&self) -> usize {
-        let jobs = std::mem::take(&mut self.shared.lock().jobs);
-        jobs.len()
+    /// Takes back the jobs that no thread has begun.
+    pub(crate) fn cancel_queued(&self) -> VecDeque<J> {
+        std::mem::take(&mut self.shared.lock().jobs)
     }
 
     fn start_thread(&self) {
@@ -103,7 +105,8 @@ impl<J: Send + 'static> HelperPool<J> {
             // Better slow than stuck: the caller itself works the queue off.
             tracing::warn!(%error, name = self.shared.name, "cannot start a helper thread");
             while let Some(job) = { self.shared.lock().jobs.pop_front() } {
-                (self.shared.run)(job);
+                let rest = (self.shared.run)(job);
+                self.shared.lock().jobs.extend(rest);
             }
         }
     }
@@ -114,8 +117,9 @@ fn helper_thread<J>(shared: &Shared<J>) {
     loop {
         while let Some(job) = queue.jobs.pop_front() {
             drop(queue);
-            (shared.run)(job);
+            let rest = (shared.run)(job);
             queue = shared.lock();
+            queue.jobs.extend(rest);
         }
         if queue.closed {
             queue.threads -= 1;
@@ -169,28 +173,50 @@ mod tests {
             running.send(job).unwrap();
             // Waiting for the lock or for the channel: all the same here.
             let _ = hold.lock().unwrap().recv();
+            None
         });
         (0..5).for_each(|job| pool.submit(job));
         let mut first: Vec<_> = (0..3).map(|_| started.recv().unwrap()).collect();
         first.sort_unstable();
         assert_eq!(first, [0, 1, 2]);
         assert!(started.recv_timeout(Duration::from_millis(50)).is_err());
-        assert_eq!(pool.cancel_queued(), 2);
+        assert_eq!(pool.cancel_queued(), [3, 4]);
         drop(release);
     }
 
     #[test]
     fn one_thread_runs_jobs_in_order() {
         let (done, results) = channel();
-        let pool = HelperPool::new("test", 1, move |job: u32| done.send(job).unwrap());
+        let pool = HelperPool::new("test", 1, move |job: u32| {
+            done.send(job).unwrap();
+            None
+        });
         (0..100).for_each(|job| pool.submit(job));
         assert!(results.iter().take(100).eq(0..100));
     }
 
     #[test]
+    fn the_rest_of_a_job_goes_behind_others() {
+        let (done, results) = channel();
+        let (go, wait) = sync_channel::<()>(0);
+        let wait = Mutex::new(wait);
+        let pool = HelperPool::new("test", 1, move |job: u32| {
+            let _ = wait.lock().unwrap().recv();
+            done.send(job).unwrap();
+            job.checked_sub(10)
+        });
+        [25, 3].into_iter().for_each(|job| pool.submit(job));
+        drop(go);
+        assert!(results.iter().take(4).eq([25, 3, 15, 5]));
+    }
+
+    #[test]
     fn jobs_queued_when_the_pool_is_dropped_still_run() {
         let (done, results) = channel();
-        let pool = HelperPool::new("test", 2, move |job: u32| done.send(job).unwrap());
+        let pool = HelperPool::new("test", 2, move |job: u32| {
+            done.send(job).unwrap();
+            None
+        });
         (0..50).for_each(|job| pool.submit(job));
         drop(pool);
         assert_eq!(results.iter().count(), 50);

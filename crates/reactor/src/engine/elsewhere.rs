@@ -130,6 +130,7 @@ impl Elsewhere {
         Self {
             pool: HelperPool::new("longshore-copy", threads, move |operation| {
                 working.run(operation);
+                None
             }),
             shared,
             from_bytes,
@@ -185,7 +186,7 @@ impl Elsewhere {
 
     /// Drops operations that no thread has begun.
     pub(super) fn cancel_queued(&mut self) {
-        self.in_flight -= self.pool.cancel_queued();
+        self.in_flight -= self.pool.cancel_queued().len();
     }
 }
 

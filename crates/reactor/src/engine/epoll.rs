@@ -1,10 +1,8 @@
 //! The engine for hosts without io_uring: epoll for sockets, helper threads for files.
 
-use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -12,12 +10,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
 use super::elsewhere::Elsewhere;
+use super::helpers::FileHelpers;
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, EngineError, Event, Readiness, SocketToken,
 };
-use crate::file_call;
-use crate::helper::HelperPool;
-use crate::storage::{CompletionSink, Delegated, FileCompletion, FileOperation, StorageTag};
+use crate::storage::{Delegated, FileOperation, StorageTag};
 use crate::wake::Waker;
 
 mod network;
@@ -124,6 +121,7 @@ impl EpollEngine {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         self.counters.turns += 1;
+        self.helpers.end_turn();
         let may_sleep = timeout != Some(Duration::ZERO) && self.waker.prepare_sleep();
         self.counters.sleeps += u64::from(may_sleep);
         self.counters.system_calls += 1;
@@ -265,123 +263,5 @@ fn tolerate_signal(result: rustix::io::Result<usize>) -> io::Result<()> {
     match result {
         Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
         _ => Ok(()),
-    }
-}
-
-/// Helper threads for file operations, delegated operations, and the way back of their completions.
-#[derive(Debug)]
-pub(super) struct FileHelpers {
-    pool: HelperPool<FileOperation>,
-    done: Arc<Done>,
-    pub(super) in_flight: usize,
-}
-
-/// Completions of other threads, on their way to the engine.
-#[derive(Debug)]
-struct Done {
-    queue: Mutex<DoneQueue>,
-    waker: Waker,
-}
-
-#[derive(Debug)]
-struct DoneQueue {
-    completions: VecDeque<FileCompletion>,
-    /// The engine is gone.
-    closed: bool,
-}
-
-impl Done {
-    /// Nothing is left half done under the lock, so a poisoned one still guards a consistent queue.
-    fn lock(&self) -> MutexGuard<'_, DoneQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl CompletionSink for Done {
-    fn accept(&self, completion: FileCompletion) {
-        let mut queue = self.lock();
-        if queue.closed {
-            drop(queue);
-            return; // And with it goes the buffer, outside of the lock.
-        }
-        queue.completions.push_back(completion);
-        drop(queue);
-        self.waker.wake_for_helper();
-    }
-}
-
-impl FileHelpers {
-    pub(super) fn new(threads_max: usize, waker: Waker) -> Self {
-        let done = Arc::new(Done {
-            queue: Mutex::new(DoneQueue {
-                completions: VecDeque::new(),
-                closed: false,
-            }),
-            waker,
-        });
-        let results = done.clone();
-        let pool = HelperPool::new("longshore-io", threads_max.max(1), move |operation| {
-            results.accept(file_call::run(operation));
-        });
-        Self {
-            pool,
-            done,
-            in_flight: 0,
-        }
-    }
-
-    pub(super) fn submit(&mut self, operation: FileOperation) {
-        self.in_flight += 1;
-        self.pool.submit(operation);
-    }
-
-    pub(super) fn delegate(&mut self, tag: StorageTag) -> Delegated {
-        self.in_flight += 1;
-        Delegated::new(tag, self.done.clone())
-    }
-
-    /// Appends what is done; returns how many.
-    pub(super) fn take_completions(&mut self, events: &mut Vec<Event>) -> u64 {
-        let mut done = self.done.lock();
-        let count = done.completions.len();
-        events.extend(done.completions.drain(..).map(Event::File));
-        self.in_flight -= count;
-        u64::try_from(count).expect("usize is at most 64 bits on Linux")
-    }
-
-    /// Drops operations that no thread has begun.
-    pub(super) fn cancel_queued(&mut self) {
-        self.in_flight -= self.pool.cancel_queued();
-    }
-}
-
-impl Drop for FileHelpers {
-    /// Delegated operations may end at any later time, and would leave their buffers here.
-    fn drop(&mut self) {
-        let unread = {
-            let mut done = self.done.lock();
-            done.closed = true;
-            std::mem::take(&mut done.completions)
-        };
-        drop(unread);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn completion_for_an_engine_that_is_gone_is_not_kept() {
-        let mut helpers = FileHelpers::new(1, Waker::new().unwrap());
-        let (early, late) = (
-            helpers.delegate(StorageTag(1)),
-            helpers.delegate(StorageTag(2)),
-        );
-        let done = helpers.done.clone();
-        early.complete(Ok(0), Some(crate::Buffer::allocate(512)));
-        drop(helpers);
-        late.complete(Ok(0), Some(crate::Buffer::allocate(512)));
-        assert!(done.lock().completions.is_empty());
     }
 }

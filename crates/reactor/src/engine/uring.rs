@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use io_uring::{cqueue, opcode, squeue, types};
 
 use super::elsewhere::Elsewhere;
-use super::epoll::FileHelpers;
+use super::helpers::FileHelpers;
 use super::{
     DROP_TIMEOUT, EngineConfig, EngineCounters, Event, IoUringRefusal, Readiness, SocketToken,
 };
@@ -186,6 +186,7 @@ impl UringEngine {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         self.counters.turns += 1;
+        self.helpers.end_turn();
         self.buffers.let_go(&self.ring, &mut self.counters);
         let may_sleep = timeout != Some(Duration::ZERO) && self.waker.prepare_sleep();
         self.counters.sleeps += u64::from(may_sleep);

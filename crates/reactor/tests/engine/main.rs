@@ -1,5 +1,6 @@
 //! One suite of facts about [`Engine`](longshore_reactor::Engine), proved on both engines.
 
+mod cached_writes;
 mod delegated;
 mod direct;
 mod drop;

@@ -1,0 +1,251 @@
+//! Writes to the page cache, a file's one after the other.
+//!
+//! A file system lets one writer at a file at a time (the lock of its inode). Several threads are of no use there: they
+//! wait for each other, on the core of who submitted, and each wakes the engine for one completion. So what
+//! a turn writes to a file is one job of one thread, which tells of many completions at once.
+//!
+//! Block devices have no such lock. What has to reach the medium (RWF_DSYNC) waits best beside others.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::file_call;
+use crate::storage::{FileCompletion, FileOperation, FileOperationKind};
+
+/// Completions wait no longer for others of their lane. A write of 4 KiB takes two microseconds, a change of threads some
+/// more than that.
+const TELL_AFTER: Duration = Duration::from_micros(50);
+
+/// The lanes of the files of one engine.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// By the address of the file, which stays taken as long as there is a weak reference to it.
+    files: HashMap<usize, Known>,
+    /// Lanes that somebody has to take up at the end of this turn.
+    begun: Vec<Arc<Lane>>,
+}
+
+/// What is known of a file.
+#[derive(Debug)]
+struct Known {
+    file: Weak<File>,
+    /// `None`: its writes do not wait for each other.
+    lane: Option<Arc<Lane>>,
+}
+
+impl Known {
+    fn of(file: &Arc<File>) -> Self {
+        let is_regular = file.metadata().is_ok_and(|data| data.is_file());
+        Self {
+            file: Arc::downgrade(file),
+            lane: is_regular.then(Arc::default),
+        }
+    }
+}
+
+impl Lanes {
+    /// Takes an operation in. Gives it back if it is not for a lane.
+    #[must_use]
+    pub(super) fn submit(&mut self, operation: FileOperation) -> Option<FileOperation> {
+        if !is_cached_write(&operation) {
+            return Some(operation);
+        }
+        let Some(lane) = &self.known(&operation.file.0).lane else {
+            return Some(operation);
+        };
+        let mut queue = lane.lock();
+        queue.operations.push_back(operation);
+        if !std::mem::replace(&mut queue.is_taken_up, true) {
+            drop(queue);
+            let lane = Arc::clone(lane);
+            self.begun.push(lane);
+        }
+        None
+    }
+
+    /// The lanes that somebody has to take up now.
+    #[inline]
+    pub(super) fn begun(&mut self) -> impl Iterator<Item = Arc<Lane>> {
+        self.begun.drain(..)
+    }
+
+    /// Drops operations that nobody has begun; returns how many.
+    pub(super) fn cancel_queued(&mut self) -> usize {
+        self.begun.clear();
+        let lanes = self.files.values().filter_map(|known| known.lane.as_ref());
+        lanes
+            .map(|lane| std::mem::take(&mut lane.lock().operations).len())
+            .sum()
+    }
+
+    fn known(&mut self, file: &Arc<File>) -> &Known {
+        let address = Arc::as_ptr(file).addr();
+        if !self.files.contains_key(&address) {
+            self.files.retain(|_, known| known.file.strong_count() > 0);
+        }
+        let known = || Known::of(file);
+        self.files.entry(address).or_insert_with(known)
+    }
+}
+
+fn is_cached_write(operation: &FileOperation) -> bool {
+    let is_cached = matches!(
+        operation.kind,
+        FileOperationKind::Write { dsync: false, .. }
+    );
+    is_cached && !operation.is_direct
+}
+
+/// Writes to one file.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    queue: Mutex<Queue>,
+    /// Of the thread that has taken it up.
+    work: Mutex<Work>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    operations: VecDeque<FileOperation>,
+    /// Somebody does what is in there, or is about to.
+    is_taken_up: bool,
+}
+
+/// Empty between runs; kept for its memory.
+#[derive(Debug, Default)]
+struct Work {
+    operations: VecDeque<FileOperation>,
+    ended: Vec<FileCompletion>,
+}
+
+impl Lane {
+    /// Nothing is left half done under the lock.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what is in the queue now. `tell` empties the list of what has ended. False: nothing was there, and who submits
+    /// next has to have the lane taken up again.
+    pub(super) fn run(&self, tell: impl Fn(&mut Vec<FileCompletion>)) -> bool {
+        let mut work = match self.work.try_lock() {
+            Ok(work) => work,
+            Err(TryLockError::Poisoned(work)) => work.into_inner(),
+            Err(TryLockError::WouldBlock) => unreachable!("one thread at a time takes a lane up"),
+        };
+        let Work { operations, ended } = &mut *work;
+        let mut queue = self.lock();
+        if queue.operations.is_empty() {
+            queue.is_taken_up = false;
+            return false;
+        }
+        std::mem::swap(&mut queue.operations, operations);
+        drop(queue);
+        let mut told = Instant::now();
+        while let Some(operation) = operations.pop_front() {
+            ended.push(file_call::run(operation));
+            if operations.is_empty() || told.elapsed() >= TELL_AFTER {
+                tell(ended);
+                told = Instant::now();
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::buffer::Buffer;
+    use crate::storage::{FileHandle, StorageTag};
+
+    fn file() -> FileHandle {
+        FileHandle(Arc::new(tempfile::tempfile().unwrap()))
+    }
+
+    fn write(file: &FileHandle, tag: u64, dsync: bool) -> FileOperation {
+        let mut buffer = Buffer::allocate(512);
+        buffer.fill(u8::try_from(tag).unwrap());
+        FileOperation {
+            file: file.clone(),
+            kind: FileOperationKind::Write {
+                offset: tag * 512,
+                buffer,
+                start: 0,
+                end: 512,
+                dsync,
+            },
+            is_direct: false,
+            tag: StorageTag(tag),
+        }
+    }
+
+    #[test]
+    fn a_lane_is_taken_up_once_and_runs_what_has_come_until_then() {
+        let mut lanes = Lanes::default();
+        let files = [file(), file()];
+        for tag in 0..3 {
+            for file in &files {
+                assert!(lanes.submit(write(file, tag, false)).is_none());
+            }
+        }
+        let begun: Vec<_> = lanes.begun().collect();
+        assert_eq!(begun.len(), 2, "one for each file");
+        assert!(lanes.submit(write(&files[0], 3, false)).is_none());
+        assert_eq!(lanes.begun().count(), 0, "it is taken up already");
+        let told = RefCell::new(Vec::new());
+        let tell = |ended: &mut Vec<FileCompletion>| {
+            for completion in ended.drain(..) {
+                assert_eq!(completion.result.unwrap(), 512);
+                told.borrow_mut().push(completion.tag.0);
+            }
+        };
+        assert!(begun[0].run(tell));
+        assert_eq!(told.take(), [0, 1, 2, 3]);
+        assert!(!begun[0].run(tell));
+        assert!(lanes.submit(write(&files[0], 4, false)).is_none());
+        assert_eq!(lanes.begun().count(), 1, "it was put down");
+        let mut byte = [0];
+        files[0].0.read_exact_at(&mut byte, 3 * 512).unwrap();
+        assert_eq!(byte, [3]);
+    }
+
+    #[test]
+    fn what_waits_for_the_medium_or_is_no_regular_file_has_no_lane() {
+        let mut lanes = Lanes::default();
+        let null = FileHandle(Arc::new(File::create("/dev/null").unwrap()));
+        assert!(lanes.submit(write(&null, 0, false)).is_some());
+        let file = file();
+        assert!(lanes.submit(write(&file, 0, true)).is_some());
+        let direct = FileOperation {
+            is_direct: true,
+            ..write(&file, 0, false)
+        };
+        assert!(lanes.submit(direct).is_some());
+        assert_eq!(lanes.begun().count(), 0);
+    }
+
+    #[test]
+    fn files_that_are_gone_are_forgotten() {
+        let mut lanes = Lanes::default();
+        for tag in 0..20 {
+            assert!(lanes.submit(write(&file(), tag, false)).is_none());
+            let lane = lanes.begun().next().unwrap();
+            lane.run(Vec::clear);
+            assert!(lanes.files.len() <= 2);
+        }
+    }
+
+    #[test]
+    fn operations_that_nobody_has_begun_are_dropped() {
+        let mut lanes = Lanes::default();
+        let file = file();
+        (0..5).for_each(|tag| assert!(lanes.submit(write(&file, tag, false)).is_none()));
+        assert_eq!(lanes.cancel_queued(), 5);
+        assert_eq!(lanes.begun().count(), 0);
+    }
+}
