@@ -20,6 +20,10 @@ use crate::open::{LockHolder, OpenError};
 const ATTEMPTS: u32 = 5;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
+/// A process that was killed holds its locks until the kernel has ended what it had under way, which on a busy
+/// machine outlasts the process by much more.
+const ATTEMPTS_WHEN_GONE: u32 = 100;
+
 /// Locks `file`, which was opened from `path`, for as long as its description is open.
 pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
     let operation = if read_only {
@@ -31,7 +35,12 @@ pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Open
         match flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if attempt < ATTEMPTS => thread::sleep(ATTEMPT_PAUSE),
+            Err(Errno::WOULDBLOCK)
+                if attempt < ATTEMPTS
+                    || attempt < ATTEMPTS_WHEN_GONE && may_be_gone(holder(file)) =>
+            {
+                thread::sleep(ATTEMPT_PAUSE);
+            }
             Err(Errno::WOULDBLOCK) => break,
             // Some network file systems have no locks at all; there, serving goes on unguarded.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
@@ -63,6 +72,16 @@ fn holder(file: &File) -> LockHolder {
         None => LockHolder::Unknown,
         Some(pid) if pid == std::process::id() => LockHolder::ThisProcess,
         Some(pid) => LockHolder::Process(pid),
+    }
+}
+
+/// Whether that process may have ended, so that nothing but the kernel holds its lock. Once it has, it is found
+/// no more, or its entry among the processes is not.
+fn may_be_gone(holder: LockHolder) -> bool {
+    match holder {
+        LockHolder::Unknown => true,
+        LockHolder::ThisProcess => false,
+        LockHolder::Process(pid) => !Path::new(&format!("/proc/{pid}")).exists(),
     }
 }
 
@@ -98,5 +117,13 @@ mod tests {
             None
         );
         assert_eq!(holder_in("garbage\n\n", "fe:00:97"), None);
+    }
+
+    #[test]
+    fn processes_that_are_there_are_not_gone() {
+        assert!(!may_be_gone(LockHolder::ThisProcess));
+        assert!(!may_be_gone(LockHolder::Process(std::process::id())));
+        assert!(may_be_gone(LockHolder::Process(u32::MAX - 1)));
+        assert!(may_be_gone(LockHolder::Unknown));
     }
 }
