@@ -7,16 +7,27 @@ mod support;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use longshore_tests::server::Server;
 use serde_json::Value;
 
-use support::{Desk, namespace, serve, unit, urls};
+use support::{Desk, Running, namespace, serve, unit, urls};
 
 const MEMORY: &str = "v,backend=mem,size=8M";
 
-/// Long enough for a run to have begun, on a busy machine.
-const A_WHILE: Duration = Duration::from_millis(1_500);
+/// Starts a run, and waits until the server has worked for it.
+fn under_way(desk: &Desk, server: &Server, url: &str) -> Running {
+    let used = || server.process().cpu_time().unwrap();
+    let enough = used() + Duration::from_millis(200);
+    let run = desk.start(url, "--time 60s --warmup 0s --output json");
+    let end = Instant::now() + Duration::from_secs(60);
+    while used() < enough {
+        assert!(Instant::now() < end, "nothing is measured");
+        thread::sleep(Duration::from_millis(20));
+    }
+    run
+}
 
 fn number(json: &Value, path: &str) -> f64 {
     let value = json.pointer(path).and_then(Value::as_f64);
@@ -30,7 +41,7 @@ fn the_keys_that_scripts_rely_on_are_there() {
     let pid = server.pid();
     for url in urls(&server) {
         let words = format!(
-            "--rw randread --bs 4k --iodepth 32 --sessions 2 --time 300ms --warmup 50ms \
+            "--rw randread --bs 4k --iodepth 32 --sessions 2 --time 1s --warmup 50ms \
              --server-pid {pid} --output json"
         );
         let json = desk.bench(&url, &words).good().json();
@@ -159,10 +170,11 @@ fn blocks_that_were_changed_behind_the_back_of_the_run_are_found() {
 fn a_rate_is_kept_and_both_latencies_are_told() {
     let desk = Desk::new();
     let server = serve(&[MEMORY]);
-    let words = "--rate 500 --iodepth 4 --time 1s --warmup 0s --output json";
+    let words = "--rate 500 --iodepth 4 --operations 500 --warmup 0s --output json";
     let json = desk.bench(&unit(&server, 0), words).good().json();
-    let operations = number(&json, "/operations");
-    assert!((350.0..=510.0).contains(&operations), "{json}");
+    assert_eq!(json["operations"], 500);
+    let elapsed = number(&json, "/elapsed_s");
+    assert!((0.95..30.0).contains(&elapsed), "{json}");
     let service = number(&json, "/service_latency_ns/max");
     assert!(service > 0.0 && number(&json, "/latency_ns/max") >= service);
 }
@@ -173,7 +185,7 @@ fn jobs_share_the_queues_of_their_maps() {
     let server = serve(&[MEMORY]);
     for url in urls(&server) {
         let words = "--map default=1,read=2 --job readers,rw=randread,bs=4k,numjobs=8 \
-                     --job writer,rw=write,bs=256k,iodepth=4 --time 300ms --output json";
+                     --job writer,rw=write,bs=256k,iodepth=4 --time 1s --output json";
         let json = desk.bench(&url, words).good().json();
         assert_eq!(json["sessions"], 3);
         assert_eq!(json["jobs"][0]["name"], "readers");
@@ -189,7 +201,7 @@ fn a_comparison_alternates_and_tells_ratios() {
     let [iscsi, nvme] = urls(&server);
     let pid = server.pid();
     let words = format!(
-        "--vs {nvme} --rounds 2 --time 100ms --server-pid {pid} --server-pid {pid} --output json"
+        "--vs {nvme} --rounds 2 --time 1s --server-pid {pid} --server-pid {pid} --output json"
     );
     let json = desk.bench(&iscsi, &words).good().json();
     let sides = json["points"][0]["sides"].as_array().unwrap();
@@ -205,7 +217,7 @@ fn a_comparison_alternates_and_tells_ratios() {
             assert!(number(&sides[1], &format!("/ratio/{figure}/{value}")) > 0.0);
         }
     }
-    let words = format!("--vs {nvme} --rounds 1 --time 100ms");
+    let words = format!("--vs {nvme} --rounds 1 --time 1s");
     let text = desk.bench(&iscsi, &words).good().stdout;
     assert!(text.contains("1 / 2"), "{text}");
 }
@@ -218,8 +230,7 @@ fn a_signal_ends_the_run_and_what_was_measured_is_printed() {
         (unit(&server, 0), "INT", 130),
         (namespace(&server, 0), "TERM", 143),
     ] {
-        let run = desk.start(&url, "--time 60s --warmup 0s --output json");
-        thread::sleep(A_WHILE);
+        let run = under_way(&desk, &server, &url);
         run.signal(signal);
         assert_eq!(run.end(), status, "{}", desk.text("stderr"));
         let json: Value = serde_json::from_str(&desk.text("stdout")).unwrap();
@@ -235,8 +246,7 @@ fn a_server_that_goes_away_is_told_with_what_was_done() {
     for protocol in 0..2 {
         let server = serve(&[MEMORY]);
         let url = urls(&server)[protocol].clone();
-        let run = desk.start(&url, "--time 60s --warmup 0s --output json");
-        thread::sleep(A_WHILE);
+        let run = under_way(&desk, &server, &url);
         server.kill().unwrap();
         assert_eq!(run.end(), 1);
         let error = desk.text("stderr");

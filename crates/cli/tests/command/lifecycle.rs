@@ -394,7 +394,10 @@ fn an_idle_server_is_up_soon_and_small() {
     let took = begun.elapsed();
     // A busy machine and a build without optimisation are allowed for; SPECIFICATION.md has the
     // figures of the optimised server.
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    let resident = Process::new(run.pid()).resident_bytes().unwrap();
+    let process = Process::new(run.pid());
+    let used = process.cpu_time().unwrap();
+    assert!(used < Duration::from_secs(2), "{used:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let resident = process.resident_bytes().unwrap();
     assert!(resident < 16 << 20, "{resident} bytes");
 }

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// Slow enough to be interrupted in the middle.
 const SLOW: [&str; 8] = [
     "--rate",
-    "4M",
+    "1M",
     "--checkpoint",
     "50ms",
     "--block-size",
@@ -103,7 +103,7 @@ fn a_stopped_copy_says_how_to_go_on_and_that_works_as_printed() {
         let done = journal(&desk).unwrap();
         let done = done.lines().find_map(|line| line.strip_prefix("done "));
         let done: u64 = done.unwrap().parse().unwrap();
-        let command = format!("{command} --rate 1G --output json").replace("--rate 4M", "");
+        let command = format!("{command} --rate 1G --output json").replace("--rate 1M", "");
         let output = desk.command("sh").args(["-c", &command]).output().unwrap();
         let summary = Ran::new(output).good().json();
         assert_eq!(summary["resumed_from"], done);
