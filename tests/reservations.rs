@@ -173,7 +173,7 @@ fn a_session_cut_off_keeps_its_persistent_reservation_and_loses_reserve_6() {
     );
     assert_conflict(&write(&mut two));
     drop(one);
-    let released = (0..100).any(|_| {
+    let released = (0..1_000).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         write(&mut two).is_good()
     });

@@ -106,7 +106,7 @@ fn an_event_that_nobody_waits_for_is_kept_until_somebody_does() {
     let mut host = connect(&server);
     ask(&mut host);
     grow(&disk, &server, 32 << 20);
-    let seen = (0..200).any(|_| {
+    let seen = (0..2_000).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         host.namespace_size(1).unwrap() == 32 << 11
     });

@@ -23,7 +23,7 @@ use longshore_tests::server::{Server, ServerBuilder};
 const MEBI: u64 = 1 << 20;
 
 /// How soon the server does what no timer delays.
-const SOON: Duration = Duration::from_secs(4);
+const SOON: Duration = Duration::from_secs(20);
 
 /// A server with short limits, and a well-behaved host.
 struct Scene {
@@ -32,8 +32,16 @@ struct Scene {
     resident_at_start: u64,
 }
 
-/// Limits that tests can wait for and reach.
+/// Limits that tests can reach.
 const LIMITS: &str = "\
+[limits]
+login-timeout = \"10s\"
+pending-logins = 64
+memory = \"64M\"
+";
+
+/// Those of a server that soon loses patience with who is not yet connected.
+const IMPATIENT: &str = "\
 [limits]
 login-timeout = \"1s\"
 pending-logins = 64
@@ -120,13 +128,18 @@ impl Scene {
     /// The well-behaved host works, its data is there, and it is answered soon.
     #[track_caller]
     fn assert_others_do_not_notice(&mut self) {
-        let started = Instant::now();
-        let read = self.healthy.read(blocks(1, 0, 8)).unwrap();
-        assert_eq!(read.expect_success().data, [7; 4096]);
-        let took = started.elapsed();
+        let mut took = Duration::ZERO;
+        // A machine that stands still for a moment slows one read, not three.
+        let is_soon = (0..3).any(|_| {
+            let started = Instant::now();
+            let read = self.healthy.read(blocks(1, 0, 8)).unwrap();
+            assert_eq!(read.expect_success().data, [7; 4096]);
+            took = started.elapsed();
+            took < Duration::from_secs(1)
+        });
         assert!(
-            took < Duration::from_secs(1),
-            "a read beside the rude peer took {took:?}"
+            is_soon,
+            "reads beside the rude peer are slow, the last took {took:?}"
         );
     }
 

@@ -231,16 +231,16 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Opens the volume; while it is opened, its caller is the one to try again.
+/// Opens the volume; while it is opened, its caller is the one to try again. Besides the cut, time may run out once.
 fn open(peer: &Peer, proxy: &Proxy, options: &Options) -> Remote {
     let url = peer.url_at(proxy.address());
-    match RemoteVolume::open(&url, options) {
-        Ok(volume) => Remote::over(volume),
-        Err(error) => {
-            assert!(proxy.cuts() > 0 && error.is_transient(), "{error}");
-            Remote::open(&url, options)
+    for _ in 0..2 {
+        match RemoteVolume::open(&url, options) {
+            Ok(volume) => return Remote::over(volume),
+            Err(error) => assert!(proxy.cuts() > 0 && error.is_transient(), "{error}"),
         }
     }
+    Remote::open(&url, options)
 }
 
 /// Zeros half of the blocks in each way; all of them held something.

@@ -228,7 +228,8 @@ fn ours() -> Vec<Peer> {
             .iscsi()
     };
     let start = |builder: ServerBuilder| Arc::new(builder.start().expect("our server starts"));
-    let open = start(volumes().iscsi().nvme().nvme());
+    let open = start(volumes().iscsi());
+    let open_nvme = start(volumes().nvme().nvme());
     let core = first_core();
     let single = start(volumes().nvme().argument("--cores").argument(&core));
     let closed = start(volumes().config(&format!(
@@ -256,13 +257,13 @@ fn ours() -> Vec<Peer> {
         chap: Some(chap),
         control: None,
         turn: Arc::default(),
-        servers: vec![Arc::clone(&open), closed],
+        servers: vec![open, closed],
     };
     let nvme = Peer {
         name: "longshore-nvme",
         maker: Maker::Longshore,
         protocol: Protocol::NvmeTcp,
-        portals: [open.nvme(0), open.nvme(1)],
+        portals: [open_nvme.nvme(0), open_nvme.nvme(1)],
         cut_portal: single.nvme(0),
         target: SUBSYSTEM.to_owned(),
         volume: 3,
@@ -270,7 +271,7 @@ fn ours() -> Vec<Peer> {
         chap: None,
         control: None,
         turn: Arc::default(),
-        servers: vec![open, single],
+        servers: vec![open_nvme, single],
     };
     vec![iscsi, nvme]
 }

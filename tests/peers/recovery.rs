@@ -65,13 +65,22 @@ fn breaks(peer: &Peer) {
     load.blocks_max = 100;
     let mut model = Model::new(load.region.clone());
     let pause = Duration::from_millis(if peer.maker.is_slow() { 400 } else { 150 });
+    let volume = remote.volume.clone();
     under(&mut remote, &mut model, &load, 8, pause, |time| {
+        // What is not rebuilt yet cannot break again.
+        let begin = Instant::now();
+        while volume.state().counters.reconnects < u64::from(time)
+            && begin.elapsed() < Duration::from_secs(20)
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         proxy.break_all(if time % 2 == 0 {
             How::Reset
         } else {
             How::Close
         });
     });
+    drop(volume);
     model.verify(&mut remote);
     let state = remote.volume.state();
     assert!(state.counters.reconnects >= 4, "{state:?}");

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::server::{Server, ServerBuilder, signal};
 
 use crate::rig::{BOTH, Client, ENGINES, Protocol, over, pattern};
 
@@ -169,9 +169,13 @@ fn a_server_that_stalls_for_a_while_is_a_pause() {
         let client = Client::new(&a, behind);
         client.write(0, &pattern(0, PIECE, 1), false).unwrap();
         thread::scope(|scope| {
-            let stalled = scope.spawn(|| remote.server().stall(Duration::from_secs(2)));
-            thread::sleep(Duration::from_millis(200));
+            let pid = remote.server().pid();
+            signal(pid, "STOP").unwrap();
             let start = Instant::now();
+            let stalled = scope.spawn(move || {
+                thread::sleep(Duration::from_secs(2));
+                signal(pid, "CONT")
+            });
             client.write(0, &pattern(0, PIECE, 2), true).unwrap();
             assert!(start.elapsed() > Duration::from_secs(1), "it was stalled");
             stalled.join().unwrap().unwrap();

@@ -194,7 +194,7 @@ fn a_volume_that_grows_is_told_of_once_and_goes_on() {
     file.set_len(2 << 20).unwrap();
     server.reload().unwrap();
     let mut told = false;
-    for _ in 0..200 {
+    for _ in 0..2_000 {
         if rig.read(0, 512).is_err() {
             told = true;
             break;

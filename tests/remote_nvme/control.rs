@@ -47,10 +47,11 @@ const SHORT: Duration = Duration::from_millis(600);
 #[test]
 fn an_association_that_is_driven_lives_and_one_that_is_not_expires() {
     let server = serve();
-    let mut driven = attach_with(&server, &with_keep_alive(SHORT));
+    let mut driven = attach_with(&server, &with_keep_alive(Duration::from_secs(3)));
     let mut left = attach_with(&server, &with_keep_alive(SHORT));
-    assert_eq!(negotiated(&driven, "KATO"), "600 ms");
-    assert_eq!(drive(&mut driven.control, SHORT * 5), Ok(Vec::new()));
+    assert_eq!(negotiated(&driven, "KATO"), "3000 ms");
+    let two_and_a_half = Duration::from_millis(7_500);
+    assert_eq!(drive(&mut driven.control, two_and_a_half), Ok(Vec::new()));
     write(&mut driven.queues[0], 0, &[1; 512]);
     let until = Instant::now() + LIMIT;
     let mut completions = Vec::new();

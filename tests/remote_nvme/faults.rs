@@ -23,24 +23,50 @@ const NQN: &str = "nqn.2026-11.local:fake";
 
 fn options() -> Options {
     let mut options = Options::default();
+    options.timeouts.login = Duration::from_secs(5);
+    options.nvme.keep_alive = Duration::from_secs(3);
+    options
+}
+
+/// For those who wait for a login that runs out of time.
+fn impatient() -> Options {
+    let mut options = options();
     options.timeouts.login = Duration::from_millis(700);
+    options
+}
+
+/// For those who wait for keep-alives.
+fn lively() -> Options {
+    let mut options = options();
     options.nvme.keep_alive = Duration::from_millis(400);
     options
 }
 
-fn try_attach(address: SocketAddr) -> Result<Attachment, Error> {
+fn try_attach(address: SocketAddr, options: &Options) -> Result<Attachment, Error> {
     let url = format!("nvme+tcp://{address}/{NQN}/1").parse().unwrap();
-    attach::attach(&url, &options())
+    attach::attach(&url, options)
 }
 
 fn attach(address: SocketAddr) -> Attachment {
-    try_attach(address).unwrap()
+    try_attach(address, &options()).unwrap()
 }
 
 /// The text of the error with which attaching fails.
 fn refusal(script: impl FnMut(&Arrived) -> Option<Answer> + Send + 'static) -> String {
+    refusal_with(&options(), script)
+}
+
+/// The same where the attempt is to run out of time.
+fn silence(script: impl FnMut(&Arrived) -> Option<Answer> + Send + 'static) -> String {
+    refusal_with(&impatient(), script)
+}
+
+fn refusal_with(
+    options: &Options,
+    script: impl FnMut(&Arrived) -> Option<Answer> + Send + 'static,
+) -> String {
     let began = Instant::now();
-    let error = try_attach(Fake::new(script).start()).unwrap_err();
+    let error = try_attach(Fake::new(script).start(), options).unwrap_err();
     assert!(began.elapsed() < LIMIT, "{error}");
     error.to_string()
 }
@@ -101,7 +127,7 @@ fn writes_and_unmaps_go_by_r2t_where_capsules_hold_no_data() {
 #[test]
 fn silence_after_the_tcp_connection_is_a_time_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let text = try_attach(listener.local_addr().unwrap())
+    let text = try_attach(listener.local_addr().unwrap(), &impatient())
         .unwrap_err()
         .to_string();
     contains(&text, "no answer to initialization");
@@ -110,22 +136,22 @@ fn silence_after_the_tcp_connection_is_a_time_out() {
 #[test]
 fn silence_at_any_step_is_a_time_out() {
     contains(
-        &refusal(|a| a.is_fabrics(fabrics::CONNECT).then_some(Answer::Nothing)),
+        &silence(|a| a.is_fabrics(fabrics::CONNECT).then_some(Answer::Nothing)),
         "Connect",
     );
     contains(
-        &refusal(|a| a.is_identify(1).then_some(Answer::Nothing)),
+        &silence(|a| a.is_identify(1).then_some(Answer::Nothing)),
         "Identify Controller",
     );
     contains(
-        &refusal(|a| a.is_identify(0).then_some(Answer::Nothing)),
+        &silence(|a| a.is_identify(0).then_some(Answer::Nothing)),
         "Identify Namespace",
     );
     let io_connect = |a: &Arrived| {
         let is_io = a.is_fabrics(fabrics::CONNECT) && a.entry.dword(10) >> 16 > 0;
         is_io.then_some(Answer::Nothing)
     };
-    contains(&refusal(io_connect), "Connect of an I/O queue");
+    contains(&silence(io_connect), "Connect of an I/O queue");
 }
 
 #[test]
@@ -153,7 +179,7 @@ fn an_icresp_that_no_controller_may_send_is_refused() {
         },
     ] {
         let address = Fake::new(|_| None).response(bad).start();
-        let text = try_attach(address).unwrap_err().to_string();
+        let text = try_attach(address, &options()).unwrap_err().to_string();
         contains(&text, "broke a rule");
     }
 }
@@ -206,7 +232,7 @@ fn a_controller_that_fails_while_it_becomes_ready_is_not_waited_for() {
         }
     };
     contains(&refusal(status(2)), "CSTS.CFS");
-    contains(&refusal(status(0)), "no answer to becoming ready");
+    contains(&silence(status(0)), "no answer to becoming ready");
 }
 
 #[test]
@@ -229,7 +255,7 @@ fn a_controller_that_fails_later_is_lost() {
 #[test]
 fn a_keep_alive_without_an_answer_is_silence() {
     let fake = Fake::new(|a| a.is_admin(admin::KEEP_ALIVE).then_some(Answer::Nothing));
-    let mut attachment = attach(fake.start());
+    let mut attachment = try_attach(fake.start(), &lively()).unwrap();
     assert_eq!(news(&mut attachment), Err(Lost::Silent));
 }
 
@@ -243,7 +269,7 @@ fn a_controller_without_keep_alive_is_not_sent_any() {
             Answer::Data(page)
         })
     });
-    let mut attachment = attach(fake.start());
+    let mut attachment = try_attach(fake.start(), &lively()).unwrap();
     let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {
         assert_eq!(attachment.control.drive(Instant::now()), Ok(Vec::new()));
@@ -366,7 +392,7 @@ fn a_discovery_log_that_comes_slowly_is_not_waited_for_to_its_end() {
         log.clone()
     });
     let began = Instant::now();
-    let text = discover(&portal, &options()).unwrap_err().to_string();
+    let text = discover(&portal, &impatient()).unwrap_err().to_string();
     contains(&text, "no answer to discovery");
     assert!(began.elapsed() < Duration::from_secs(10));
 }

@@ -48,7 +48,7 @@ fn a_portal_that_dies_under_load_is_left_for_the_other_and_taken_again() {
             let counters = volume.state().counters;
             assert_eq!(counters.failovers, 4, "{protocol:?} {how:?} {counters:?}");
             assert!(
-                load.slowest() < Duration::from_secs(3),
+                load.slowest() < Duration::from_secs(10),
                 "{protocol:?} {how:?}: {:?}",
                 load.slowest()
             );

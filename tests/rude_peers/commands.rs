@@ -7,7 +7,7 @@ use longshore_tests::pdu::{Pdu, RESERVED_TAG, opcode};
 
 use crate::Scene;
 
-const SOON: Duration = Duration::from_secs(4);
+const SOON: Duration = Duration::from_secs(20);
 const MEBI: u64 = 1 << 20;
 
 /// Sends a SCSI command whose ExpectedDataTransferLength has nothing to do with its CDB.

@@ -125,7 +125,7 @@ impl Tgt {
     }
 
     fn wait_until_up(&self) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while self.admin(&["--op", "show", "--mode", "target"]).is_err() {
             if Instant::now() > deadline {
                 return Err(io::Error::new(

@@ -76,7 +76,12 @@ fn goes_on(stopper: &Stopper, peer: SocketAddr, round: usize, rounds: usize) -> 
     if round < rounds {
         return true;
     }
-    let moves = find(stopper, peer).unwrap().moves;
+    let mut moves = None;
+    eventually("a look at the connection", || {
+        moves = find(stopper, peer).map(|it| it.moves);
+        moves.is_some()
+    });
+    let moves = moves.unwrap();
     assert!(
         moves > 10 || round < 100 * rounds,
         "{moves} moves in {round} rounds"
@@ -463,7 +468,7 @@ fn connections_crowded_on_one_reactor_spread_when_they_are_busy() {
             })
         })
         .collect();
-    eventually("the spread", || {
+    within(Duration::from_secs(120), "the spread", || {
         let statistics = stopper.statistics();
         let on = |shard| {
             let connections = statistics.connections.iter();

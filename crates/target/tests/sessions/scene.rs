@@ -270,8 +270,13 @@ pub fn assert_silent(initiator: &mut Initiator) {
     assert!(bytes.is_empty() && !closed, "{} bytes", bytes.len());
 }
 
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
+pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    within(LIMIT, what, holds);
+}
+
+/// The same for what takes longer.
+pub fn within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} does not happen");
         std::thread::sleep(Duration::from_millis(2));
