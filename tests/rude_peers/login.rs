@@ -78,6 +78,16 @@ fn a_login_that_comes_byte_by_byte_does_not_outlast_the_timeout() {
 }
 
 #[test]
+fn timers_of_peers_that_left_before_their_login_do_no_harm() {
+    let mut scene = Scene::with(IMPATIENT);
+    let peers: Vec<Initiator> = (0..50).map(|_| scene.connection()).collect();
+    drop(peers);
+    std::thread::sleep(Duration::from_millis(1_200));
+    scene.session(5).log_out().unwrap();
+    scene.assert_others_do_not_notice();
+}
+
+#[test]
 fn connections_beyond_the_pending_logins_are_closed_and_logins_work_during_the_flood() {
     // Only the limit closes any of them: a login may take longer than the test.
     let mut scene = Scene::with(&LIMITS.replace("\"10s\"", "\"60s\""));
