@@ -158,6 +158,7 @@ impl Drop for FileHelpers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{FileHandle, FileOperationKind};
 
     #[test]
     fn completion_for_an_engine_that_is_gone_is_not_kept() {
@@ -171,5 +172,38 @@ mod tests {
         drop(helpers);
         late.complete(Ok(0), Some(crate::Buffer::allocate(512)));
         assert!(done.lock().completions.is_empty());
+    }
+
+    #[test]
+    fn a_lane_may_be_taken_up_again_while_it_is_put_down() {
+        let mut helpers = FileHelpers::new(4, Waker::new().unwrap());
+        let file = FileHandle(Arc::new(tempfile::tempfile().unwrap()));
+        let mut buffer = Some(crate::Buffer::allocate(512));
+        let mut events = Vec::new();
+        for tag in 0..5_000 {
+            let kind = FileOperationKind::Write {
+                offset: 0,
+                buffer: buffer.take().unwrap(),
+                start: 0,
+                end: 512,
+                dsync: false,
+            };
+            helpers.submit(FileOperation {
+                file: file.clone(),
+                kind,
+                is_direct: false,
+                tag: StorageTag(tag),
+            });
+            helpers.end_turn();
+            while helpers.take_completions(&mut events) == 0 {
+                std::hint::spin_loop();
+            }
+            let Some(Event::File(ended)) = events.pop() else {
+                panic!("a write has ended");
+            };
+            assert_eq!((ended.tag, ended.result.unwrap()), (StorageTag(tag), 512));
+            buffer = ended.buffer;
+        }
+        assert_eq!(helpers.in_flight, 0);
     }
 }

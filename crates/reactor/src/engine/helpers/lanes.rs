@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::file_call;
@@ -129,11 +129,8 @@ impl Lane {
     /// Does what is in the queue now. `tell` empties the list of what has ended. False: nothing was there, and who submits
     /// next has to have the lane taken up again.
     pub(super) fn run(&self, tell: impl Fn(&mut Vec<FileCompletion>)) -> bool {
-        let mut work = match self.work.try_lock() {
-            Ok(work) => work,
-            Err(TryLockError::Poisoned(work)) => work.into_inner(),
-            Err(TryLockError::WouldBlock) => unreachable!("one thread at a time takes a lane up"),
-        };
+        // Who had the lane before may still be on the way out.
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Work { operations, ended } = &mut *work;
         let mut queue = self.lock();
         if queue.operations.is_empty() {
