@@ -17,6 +17,7 @@
 mod header;
 mod host;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -108,7 +109,11 @@ fn jobs() -> Result<Vec<Job>> {
             jobs.push(Job { name, script });
         }
     }
-    jobs.sort_by(|a, b| a.name.cmp(&b.name));
+    // The longest first, so that no worker is left alone with one at the end.
+    jobs.sort_by_cached_key(|job| {
+        let limit = Header::read(&job.script).map_or(Duration::ZERO, |header| header.limit);
+        (Reverse(limit), job.name.clone())
+    });
     Ok(jobs)
 }
 

@@ -30,7 +30,7 @@ use guest::TargetGuest;
 const PEERS: [&str; 4] = ["longshore", "tgt", "lio", "nvmet"];
 
 /// All tests, against all peers.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The same when each place of each workload is cut.
 const EXHAUSTIVE_LIMIT: Duration = Duration::from_secs(3600);

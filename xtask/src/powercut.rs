@@ -174,7 +174,7 @@ impl Cut {
             Ok(acknowledged) => acknowledged,
             Err(error) => bail!("{error:#}\n--- console\n{}", guest.console()),
         };
-        guest.kill()?;
+        let acknowledged = guest.kill()?.unwrap_or(0).max(acknowledged);
         let asked = disk.statistics();
         let (lost, kept) = disk.cut_power(&mut random);
 

@@ -139,7 +139,7 @@ fn awake<T>(portal: SocketAddr, loads: &AtomicBool, work: impl FnOnce() -> T) ->
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let loads = loads.load(Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(if loads { 300 } else { 50 }));
+                std::thread::sleep(Duration::from_millis(if loads { 2_000 } else { 50 }));
                 // Refused before the server is up and after its end.
                 let _ = TcpStream::connect_timeout(&portal, Duration::from_secs(1));
             }

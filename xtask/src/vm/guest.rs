@@ -184,10 +184,16 @@ impl Guest {
         self.to_guest.flush().context("write to the guest")
     }
 
-    /// Cuts the power: nothing in the guest or in QEMU gets to know of it.
-    pub fn kill(mut self) -> Result<()> {
+    /// Cuts the power: nothing in the guest or in QEMU gets to know of it. Returns the last generation that was
+    /// acknowledged, if that had not been read yet.
+    pub fn kill(mut self) -> Result<Option<u64>> {
         self.child.kill().context("kill QEMU")?;
-        self.child.wait().context("wait for QEMU").map(drop)
+        self.child.wait().context("wait for QEMU")?;
+        let unread = self.lines.iter().filter_map(|line| match parse(&line) {
+            Some(Message::Acknowledged(generation)) => Some(generation),
+            _ => None,
+        });
+        Ok(unread.max())
     }
 
     /// Everything on the console so far.

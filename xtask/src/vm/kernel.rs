@@ -64,7 +64,7 @@ fn download_and_unpack(folder: &Path) -> Result<()> {
         .with_context(|| format!("{PACKAGE} depends on no kernel:\n{depends}"))?;
     println!("fetching {real}");
     run_checked(
-        Command::new("apt-get")
+        setup::apt_get()
             .args(["download", "-qq", &real])
             .current_dir(folder),
         DOWNLOAD_LIMIT,

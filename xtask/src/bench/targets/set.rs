@@ -1,16 +1,12 @@
 //! A load that goes to some servers by turns.
 
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 
 use super::judge::{Judged, Test};
 use super::neighbour::Neighbour;
 use crate::bench::Plan;
-use crate::bench::load::Report;
+use crate::bench::load::measured;
 use crate::bench::server::{CLIENT_CORE, pinned};
-use crate::command::run_checked;
 
 /// How a load gets to a server.
 #[derive(Debug, Clone)]
@@ -98,10 +94,8 @@ impl Set {
         words.extend(["--time".to_owned(), format!("{seconds:.3}{unit}")]);
         words.extend(["--server-pid".to_owned(), way.pid.to_string()]);
         let neighbour = way.disturbed.then(Neighbour::start).transpose()?;
-        let mut command = Command::new(&words[0]);
-        let output = run_checked(command.args(&words[1..]), Duration::from_secs(120))?;
+        let report = measured(&words)?;
         drop(neighbour);
-        let report = Report::parse(&output)?;
         Ok(Sample {
             iops: report.number("/iops")?,
             cpu_us: report.number("/server_cpu_us_per_op")?,
