@@ -348,7 +348,33 @@ pub fn signal(pid: u32, name: &str) -> io::Result<()> {
     };
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("not the number of a process"))?;
-    Ok(kill_process(pid, signal)?)
+    kill_process(pid, signal)?;
+    if signal == Signal::STOP {
+        wait_until_stopped(pid)?;
+    }
+    Ok(())
+}
+
+/// Some threads go on until one has taken the signal.
+fn wait_until_stopped(pid: Pid) -> io::Result<()> {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut stopped = true;
+        for task in std::fs::read_dir(&tasks)? {
+            // One that has ended meanwhile does nothing either.
+            let stat = std::fs::read_to_string(task?.path().join("stat")).unwrap_or_default();
+            let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+            stopped &= state.is_empty() || state.starts_with(['T', 't', 'Z', 'X']);
+        }
+        if stopped {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(io::Error::other("the process does not stop"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// "with status 1" or "by signal 9".

@@ -32,7 +32,7 @@ const FILE: &str = "bench/instructions.toml";
 const TOLERANCE: f64 = 8.0;
 
 /// A point above its limit is counted so often; so is every point whose value is to be kept. The least holds.
-const TRIES: u32 = 3;
+const TRIES: u32 = 5;
 
 /// Operations until everything is warm, and those that are counted.
 const LENGTH: Length = Length {
