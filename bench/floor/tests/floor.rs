@@ -81,7 +81,7 @@ fn a_file_is_read_and_written() {
 fn the_processor_time_of_the_server_is_told() {
     let floor = Floor::serve(&[]);
     let pid = floor.child.id();
-    let report = floor.drive(&format!("--read 4096 --time 0.05 --server-pid {pid}"));
+    let report = floor.drive(&format!("--read 4096 --time 1 --server-pid {pid}"));
     assert!(report["server_cpu_us_per_op"].as_f64().unwrap() > 0.0);
     assert!(report["iops"].as_f64().unwrap() > 0.0);
 }

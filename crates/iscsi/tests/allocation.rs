@@ -212,7 +212,16 @@ fn drain(transmit: &mut Transmit) -> Vec<u8> {
     stream
 }
 
-#[test]
+// Without the test harness, whose own thread allocates now and then: what is counted is the whole process.
+fn main() {
+    if std::env::args().any(|argument| argument == "--list") {
+        println!("a_warm_initiator_does_not_allocate: test");
+        return;
+    }
+    a_warm_initiator_does_not_allocate();
+    println!("test a_warm_initiator_does_not_allocate ... ok");
+}
+
 fn a_warm_initiator_does_not_allocate() {
     for digest in [DigestPolicy::None, DigestPolicy::Crc32c] {
         let mut pair = Pair::log_in(digest);

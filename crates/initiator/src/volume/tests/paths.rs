@@ -173,8 +173,9 @@ fn equally_good_paths_share_the_work_when_asked_to() {
 
 /// A write that the server keeps from a lost connection, and executes when it would do harm.
 fn stale_write(fake: &Fake, volume: &RemoteVolume) -> Arc<Collector> {
-    fake.foretell(|portal, operation| match (portal, operation) {
-        (0, Operation::Write { .. }) => Fate::CutAndLate,
+    let mut is_cut = false;
+    fake.foretell(move |portal, operation| match (portal, operation) {
+        (0, Operation::Write { .. }) if !std::mem::replace(&mut is_cut, true) => Fate::CutAndLate,
         _ => Fate::Answer,
     });
     let stale = submit(volume, write(0, 1), 1);
