@@ -24,6 +24,9 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 /// machine outlasts the process by much more.
 const ATTEMPTS_WHEN_GONE: u32 = 100;
 
+/// Nobody knows whether who holds it is gone: in another container, or on another host.
+const ATTEMPTS_WHEN_UNKNOWN: u32 = 25;
+
 /// Locks `file`, which was opened from `path`, for as long as its description is open.
 pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
     let operation = if read_only {
@@ -36,8 +39,7 @@ pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Open
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK)
-                if attempt < ATTEMPTS
-                    || attempt < ATTEMPTS_WHEN_GONE && may_be_gone(holder(file)) =>
+                if attempt < ATTEMPTS || attempt < attempts_for(holder(file)) =>
             {
                 thread::sleep(ATTEMPT_PAUSE);
             }
@@ -75,14 +77,23 @@ fn holder(file: &File) -> LockHolder {
     }
 }
 
-/// Whether that process may have ended, so that nothing but the kernel holds its lock. Once it has, it is found
-/// no more, or its entry among the processes is not.
-fn may_be_gone(holder: LockHolder) -> bool {
+/// How often to try for a lock that this one holds.
+fn attempts_for(holder: LockHolder) -> u32 {
     match holder {
-        LockHolder::Unknown => true,
-        LockHolder::ThisProcess => false,
-        LockHolder::Process(pid) => !Path::new(&format!("/proc/{pid}")).exists(),
+        LockHolder::Unknown => ATTEMPTS_WHEN_UNKNOWN,
+        LockHolder::Process(pid) if is_gone(pid) => ATTEMPTS_WHEN_GONE,
+        LockHolder::ThisProcess | LockHolder::Process(_) => ATTEMPTS,
     }
+}
+
+/// Whether nothing but the kernel holds what that process held. Nobody may have waited for it yet, or threads of it may
+/// still be on their way out.
+fn is_gone(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    let state = stat.rsplit_once(") ").map_or("", |(_, state)| state);
+    state.starts_with(['Z', 'X'])
 }
 
 /// Finds the inode (`major:minor:number`) among lines like
@@ -121,9 +132,18 @@ mod tests {
 
     #[test]
     fn processes_that_are_there_are_not_gone() {
-        assert!(!may_be_gone(LockHolder::ThisProcess));
-        assert!(!may_be_gone(LockHolder::Process(std::process::id())));
-        assert!(may_be_gone(LockHolder::Process(u32::MAX - 1)));
-        assert!(may_be_gone(LockHolder::Unknown));
+        assert!(!is_gone(std::process::id()));
+        assert!(is_gone(u32::MAX - 1));
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        assert!(!is_gone(child.id()));
+        child.kill().unwrap();
+        // Until it is waited for it has an entry.
+        while !is_gone(child.id()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
     }
 }

@@ -4,19 +4,27 @@
 //! wait for each other, on the core of who submitted, and each wakes the engine for one completion. So what
 //! a turn writes to a file is one job of one thread, which tells of many completions at once.
 //!
-//! Block devices have no such lock. What has to reach the medium (RWF_DSYNC) waits best beside others.
+//! Block devices have no such lock. Nor has ZFS, where writes that have to read first do so one after the other, too. What has to reach the medium (RWF_DSYNC) waits best beside others.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+
 use crate::file_call;
 use crate::storage::{FileCompletion, FileOperation, FileOperationKind};
 
-/// Completions wait no longer for others of their lane. A write of 4 KiB takes two microseconds, a change of threads some
-/// more than that.
+/// Completions wait no longer for others of their lane, but for the write under way. One of 4 KiB takes two microseconds, a
+/// change of threads some more than that.
 const TELL_AFTER: Duration = Duration::from_micros(50);
+
+/// A write of so many bytes is not waited for by those before it.
+const LARGE: usize = 64 << 10;
+
+/// A thread takes up so many writes of a lane before it looks after others.
+const BATCH: usize = 32;
 
 /// The lanes of the files of one engine.
 #[derive(Debug, Default)]
@@ -37,7 +45,12 @@ struct Known {
 
 impl Known {
     fn of(file: &Arc<File>) -> Self {
-        let is_regular = file.metadata().is_ok_and(|data| data.is_file());
+        // What is known here is enough: file systems of a network would write back before they ask for more.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let status = rustix::fs::statx(file, c"", flags, StatxFlags::TYPE);
+        let is_regular = status.is_ok_and(|status| {
+            FileType::from_raw_mode(status.stx_mode.into()) == FileType::RegularFile
+        });
         Self {
             file: Arc::downgrade(file),
             lane: is_regular.then(Arc::default),
@@ -98,6 +111,13 @@ fn is_cached_write(operation: &FileOperation) -> bool {
     is_cached && !operation.is_direct
 }
 
+fn is_large(operation: &FileOperation) -> bool {
+    match &operation.kind {
+        FileOperationKind::Write { start, end, .. } => end.saturating_sub(*start) >= LARGE,
+        _ => false,
+    }
+}
+
 /// Writes to one file.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
@@ -126,7 +146,7 @@ impl Lane {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what is in the queue now. `tell` empties the list of what has ended. False: nothing was there, and who submits
+    /// Does what is in the queue now, up to a batch. `tell` empties the list of what has ended. False: nothing was there, and who submits
     /// next has to have the lane taken up again.
     pub(super) fn run(&self, tell: impl Fn(&mut Vec<FileCompletion>)) -> bool {
         // Who had the lane before may still be on the way out.
@@ -137,12 +157,14 @@ impl Lane {
             queue.is_taken_up = false;
             return false;
         }
-        std::mem::swap(&mut queue.operations, operations);
+        let batch = queue.operations.len().min(BATCH);
+        operations.extend(queue.operations.drain(..batch));
         drop(queue);
         let mut told = Instant::now();
         while let Some(operation) = operations.pop_front() {
             ended.push(file_call::run(operation));
-            if operations.is_empty() || told.elapsed() >= TELL_AFTER {
+            let waits_for_none = operations.front().is_none_or(is_large);
+            if waits_for_none || told.elapsed() >= TELL_AFTER {
                 tell(ended);
                 told = Instant::now();
             }
