@@ -31,7 +31,9 @@ impl Watch for Onlooker {
         if self.phases.last() != Some(&progress.phase) {
             self.phases.push(progress.phase);
         }
-        if let Some(interrupt) = &self.interrupt {
+        if progress.operations > 0
+            && let Some(interrupt) = &self.interrupt
+        {
             interrupt.cell().store(2, Ordering::Relaxed);
         }
     }

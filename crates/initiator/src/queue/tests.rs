@@ -544,8 +544,9 @@ fn a_queue_that_is_given_up_under_zero_copy_gives_its_memory_back() {
                 continue;
             };
             const SIZE: u32 = 8 << 20;
+            let expected = pattern(SIZE as usize, 1);
             queue
-                .submit(write(SIZE as usize), buffer(&pattern(SIZE as usize, 1)), 1)
+                .submit(write(SIZE as usize), buffer(&expected), 1)
                 .unwrap();
             queue.send().unwrap();
             let slot = peer.take().0.slot;
@@ -560,7 +561,7 @@ fn a_queue_that_is_given_up_under_zero_copy_gives_its_memory_back() {
                 drop(queue);
             } else {
                 let unfinished = queue.abandon();
-                assert!(unfinished[0].data.bytes() == pattern(SIZE as usize, 1));
+                assert!(unfinished[0].data.bytes() == expected);
             }
             assert!(start.elapsed() < Duration::from_millis(900), "{send:?}");
         }

@@ -189,7 +189,7 @@ fn failures_that_repeating_does_not_help_are_reported_at_once() {
 fn without_a_path_for_too_long_everything_fails_and_later_works_again() {
     let fake = Fake::new(1);
     let mut settings = settings();
-    settings.timeouts.give_up = Duration::from_millis(60);
+    settings.timeouts.give_up = Duration::from_secs(2);
     let volume = open_with(&fake, settings);
     fake.take_away(0);
     let waits = submit(&volume, read(0, 1), 0);
@@ -200,7 +200,7 @@ fn without_a_path_for_too_long_everything_fails_and_later_works_again() {
         Err(Failure::ConnectionLost(_))
     ));
     assert!(
-        begun.elapsed() < Duration::from_millis(50),
+        begun.elapsed() < Duration::from_millis(1500),
         "no second wait"
     );
     fake.bring_back(0);
@@ -291,7 +291,9 @@ fn closing_gives_up_what_is_not_answered() {
 #[test]
 fn closing_waits_for_a_lost_connection_to_come_back() {
     let fake = Fake::new(1);
-    let volume = open(&fake);
+    let mut settings = settings();
+    settings.volume.close_wait = Duration::from_secs(20);
+    let volume = open_with(&fake, settings);
     fake.take_away(0);
     let parked = submit(&volume, write(0, 1), 1);
     let closer = std::thread::spawn(move || volume.close());
@@ -352,7 +354,12 @@ fn a_peer_that_takes_no_commands_costs_the_connection_in_the_end() {
 #[test]
 fn an_operation_that_comes_while_its_lane_is_taken_down_goes_elsewhere() {
     let fake = Fake::new(2);
-    let volume = open(&fake);
+    let mut settings = settings();
+    // A tick each 5 s.
+    settings.timeouts.request = Duration::from_secs(60);
+    settings.timeouts.keep_alive = Duration::from_secs(60);
+    settings.timeouts.give_up = Duration::from_secs(60);
+    let volume = open_with(&fake, settings);
     until("all paths are up", || {
         volume.state().paths.iter().all(|path| path.queues > 0)
     });
@@ -369,7 +376,7 @@ fn an_operation_that_comes_while_its_lane_is_taken_down_goes_elsewhere() {
     let begun = Instant::now();
     until("it is done elsewhere", || fake.word(0) == 3);
     assert!(
-        begun.elapsed() < Duration::from_secs(1),
+        begun.elapsed() < Duration::from_secs(4),
         "before the next tick"
     );
     drop(shared);

@@ -117,7 +117,13 @@ fn an_operation_that_a_path_cannot_do_goes_to_another() {
     });
     assert_eq!(run(&volume, write(0, 1), 1), Ok(()));
     assert_eq!(portals(&fake), [1]);
-    until("others do not even try", || volume.state().paths[1].in_use);
+    until("others do not even try", || {
+        // The suspicion may have passed before anybody looked.
+        volume.state().paths[1].in_use || {
+            run(&volume, write(0, 1), 1).unwrap();
+            false
+        }
+    });
     fake.foretell(|_, _| Fate::Answer);
     until("it is tried again after a while", || {
         volume.state().paths[0].in_use
@@ -189,7 +195,7 @@ fn a_write_in_doubt_waits_before_it_goes_over_another_path_but_nothing_else_does
     let fake = Fake::new(2);
     fake.world().reinstates = false;
     let mut settings = settings();
-    settings.volume.settle = Duration::from_millis(300);
+    settings.volume.settle = Duration::from_secs(3);
     let volume = open_paths(&fake, settings);
     fake.world().portals[0].up = false;
     let begun = Instant::now();
@@ -197,10 +203,10 @@ fn a_write_in_doubt_waits_before_it_goes_over_another_path_but_nothing_else_does
     assert_eq!(run(&volume, write(9, 1), 5), Ok(()), "new writes go on");
     assert_eq!(run(&volume, read(9, 1), 6), Ok(()), "so do reads");
     assert_eq!(stale.count(), 0);
-    assert!(begun.elapsed() < Duration::from_millis(250));
+    assert!(begun.elapsed() < Duration::from_millis(2500));
     assert_eq!(fake.execute_late(PATIENCE), 1, "the server takes its time");
     assert_eq!(stale.result(), Ok(()));
-    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert!(begun.elapsed() >= Duration::from_secs(3));
     // Acknowledged now, and overwritten: the old one is not to come after that.
     assert_eq!(run(&volume, write(0, 1), 2), Ok(()));
     assert_eq!(fake.execute_late(PATIENCE), 0);
