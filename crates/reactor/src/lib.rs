@@ -16,7 +16,7 @@
 //! | a turn | 1 `io_uring_enter` that submits and waits; none when polling and nothing happened | 1 `epoll_wait`; a `ppoll` before it when it sleeps for a fraction of milliseconds |
 //! | bytes in | 1 `recvmsg` per ready socket and buffer list; a short count ends it | the same |
 //! | bytes out | 1 `sendmsg` per socket and turn | the same |
-//! | n storage operations | none of their own: they ride on the turn's `io_uring_enter`; 1 `io_uring_register` for each buffer that O_DIRECT files use again, once. Seeking holes and ioctls as with epoll | 1 per operation on a helper thread, and at most one `futex` each way; cached writes of a turn to one file are one thread's |
+//! | n storage operations | none of their own: they ride on the turn's `io_uring_enter`; 1 `io_uring_register` for each buffer that O_DIRECT files use again, once. Seeking holes and ioctls as with epoll | 1 per operation on a helper thread, and at most one `futex` each way; small cached writes of a turn to one file are one thread's |
 //! | n operations handed over to other cores | 1 per operation there, and at most one `futex` and one `write` to hand it over and back | the same |
 //! | n delegated operations | none of their own: others carry them out, may do so together at the end of the turn, and at most one `write` wakes the engine | the same |
 //! | re-arming a socket | none: multishot poll | none: edge triggered |

@@ -1,4 +1,4 @@
-//! Writes to the page cache, a file's one after the other.
+//! Small writes to the page cache, a file's one after the other.
 //!
 //! A file system lets one writer at a file at a time (the lock of its inode). Several threads are of no use there: they
 //! wait for each other, on the core of who submitted, and each wakes the engine for one completion. So what
@@ -20,7 +20,7 @@ use crate::storage::{FileCompletion, FileOperation, FileOperationKind};
 /// change of threads some more than that.
 const TELL_AFTER: Duration = Duration::from_micros(50);
 
-/// A write of so many bytes is not waited for by those before it.
+/// Writes of so many bytes have no lane: what they cost is copying, and those before them would wait for it.
 const LARGE: usize = 64 << 10;
 
 /// A thread takes up so many writes of a lane before it looks after others.
@@ -62,7 +62,7 @@ impl Lanes {
     /// Takes an operation in. Gives it back if it is not for a lane.
     #[must_use]
     pub(super) fn submit(&mut self, operation: FileOperation) -> Option<FileOperation> {
-        if !is_cached_write(&operation) {
+        if !is_small_cached_write(&operation) {
             return Some(operation);
         }
         let Some(lane) = &self.known(&operation.file.0).lane else {
@@ -103,17 +103,14 @@ impl Lanes {
     }
 }
 
-fn is_cached_write(operation: &FileOperation) -> bool {
-    let is_cached = matches!(
-        operation.kind,
-        FileOperationKind::Write { dsync: false, .. }
-    );
-    is_cached && !operation.is_direct
-}
-
-fn is_large(operation: &FileOperation) -> bool {
+fn is_small_cached_write(operation: &FileOperation) -> bool {
     match &operation.kind {
-        FileOperationKind::Write { start, end, .. } => end.saturating_sub(*start) >= LARGE,
+        FileOperationKind::Write {
+            start,
+            end,
+            dsync: false,
+            ..
+        } => end.saturating_sub(*start) < LARGE && !operation.is_direct,
         _ => false,
     }
 }
@@ -163,8 +160,7 @@ impl Lane {
         let mut told = Instant::now();
         while let Some(operation) = operations.pop_front() {
             ended.push(file_call::run(operation));
-            let waits_for_none = operations.front().is_none_or(is_large);
-            if waits_for_none || told.elapsed() >= TELL_AFTER {
+            if operations.is_empty() || told.elapsed() >= TELL_AFTER {
                 tell(ended);
                 told = Instant::now();
             }
