@@ -48,15 +48,14 @@ impl Done {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties `ended`.
-    fn accept_all(&self, ended: &mut Vec<FileCompletion>) {
+    fn take_in(&self, ended: impl Iterator<Item = FileCompletion>) {
         let mut queue = self.lock();
         if queue.closed {
             drop(queue);
-            ended.clear(); // And with them go the buffers, outside of the lock.
+            ended.for_each(drop); // And with them go the buffers, outside of the lock.
             return;
         }
-        queue.completions.extend(ended.drain(..));
+        queue.completions.extend(ended);
         drop(queue);
         self.waker.wake_for_helper();
     }
@@ -64,14 +63,7 @@ impl Done {
 
 impl CompletionSink for Done {
     fn accept(&self, completion: FileCompletion) {
-        let mut queue = self.lock();
-        if queue.closed {
-            drop(queue);
-            return; // And with it goes the buffer, outside of the lock.
-        }
-        queue.completions.push_back(completion);
-        drop(queue);
-        self.waker.wake_for_helper();
+        self.take_in(std::iter::once(completion));
     }
 }
 
@@ -91,7 +83,7 @@ impl FileHelpers {
                 None
             }
             Job::Lane(lane) => {
-                let may_have_more = lane.run(|ended| results.accept_all(ended));
+                let may_have_more = lane.run(|ended| results.take_in(ended.drain(..)));
                 may_have_more.then_some(Job::Lane(lane))
             }
         });

@@ -4,7 +4,8 @@
 //! wait for each other, on the core of who submitted, and each wakes the engine for one completion. So what
 //! a turn writes to a file is one job of one thread, which tells of many completions at once.
 //!
-//! Block devices have no such lock. Nor has ZFS, where writes that have to read first do so one after the other, too. What has to reach the medium (RWF_DSYNC) waits best beside others.
+//! Block devices have no such lock, and what has to reach the medium (RWF_DSYNC) waits best beside others: these have no
+//! lanes. ZFS has no such lock either; there, writes that have to read first do so one after the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -65,15 +66,22 @@ impl Lanes {
         if !is_small_cached_write(&operation) {
             return Some(operation);
         }
-        let Some(lane) = &self.known(&operation.file.0).lane else {
+        let file = &operation.file.0;
+        let address = Arc::as_ptr(file).addr();
+        let known = match self.files.get(&address) {
+            Some(known) => known,
+            None => {
+                self.files.retain(|_, known| known.file.strong_count() > 0);
+                self.files.entry(address).or_insert(Known::of(file))
+            }
+        };
+        let Some(lane) = &known.lane else {
             return Some(operation);
         };
         let mut queue = lane.lock();
         queue.operations.push_back(operation);
         if !std::mem::replace(&mut queue.is_taken_up, true) {
-            drop(queue);
-            let lane = Arc::clone(lane);
-            self.begun.push(lane);
+            self.begun.push(Arc::clone(lane));
         }
         None
     }
@@ -91,15 +99,6 @@ impl Lanes {
         lanes
             .map(|lane| std::mem::take(&mut lane.lock().operations).len())
             .sum()
-    }
-
-    fn known(&mut self, file: &Arc<File>) -> &Known {
-        let address = Arc::as_ptr(file).addr();
-        if !self.files.contains_key(&address) {
-            self.files.retain(|_, known| known.file.strong_count() > 0);
-        }
-        let known = || Known::of(file);
-        self.files.entry(address).or_insert_with(known)
     }
 }
 
