@@ -38,9 +38,7 @@ pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Open
         match flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK)
-                if attempt < ATTEMPTS || attempt < attempts_for(holder(file)) =>
-            {
+            Err(Errno::WOULDBLOCK) if attempt < attempts_for(holder(file)) => {
                 thread::sleep(ATTEMPT_PAUSE);
             }
             Err(Errno::WOULDBLOCK) => break,
