@@ -334,7 +334,7 @@ fn copy_for_everybody(program: &Path, scratch: &Scratch) -> io::Result<PathBuf> 
     Ok(copy)
 }
 
-/// Sends the signal of this name (`TERM`) to the process `pid`.
+/// Sends the signal of this name (`TERM`) to the process `pid`. After `STOP` all of its threads have stopped.
 pub fn signal(pid: u32, name: &str) -> io::Result<()> {
     let signal = match name {
         "CONT" => Signal::CONT,
