@@ -11,6 +11,7 @@ pub mod initiator;
 pub mod ledger;
 pub mod nvme;
 pub mod pdu;
+pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod random;

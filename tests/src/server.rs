@@ -2,17 +2,17 @@
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+pub use crate::ports::free_port;
 use crate::process::Process;
 use crate::scratch::Scratch;
 
@@ -384,25 +384,6 @@ pub fn describe(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("by signal {signal}"),
         (None, None) => "in an unknown way".to_owned(),
     }
-}
-
-/// A loopback address with a port that is free now. Ports stay below 32768, from where the kernel
-/// takes those of outgoing connections, and each process starts at a place of its own.
-pub fn free_port() -> SocketAddr {
-    const FIRST: u16 = 20_000;
-    const COUNT: u16 = 12_000;
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(u64::from(std::process::id()) * 37 % u64::from(COUNT))
-        .expect("a remainder below COUNT fits");
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
-        let port = FIRST + (start + step) % COUNT;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
 }
 
 /// The server program: `LONGSHORE_BIN` when set, else the one beside this test program, built
