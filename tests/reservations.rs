@@ -183,7 +183,8 @@ fn a_session_cut_off_keeps_its_persistent_reservation_and_loses_reserve_6() {
     assert!(out(&mut one, REGISTER, 0, (0, 11), 0).is_good());
     assert!(out(&mut one, RESERVE, EXCLUSIVE_ACCESS, (11, 0), 0).is_good());
     drop(one);
-    std::thread::sleep(Duration::from_millis(200));
+    // It has seen that its peer is gone.
+    server.process().wait_until_at_rest();
     assert_conflict(&write(&mut two));
     let mut one = host(&server, 1);
     assert!(write(&mut one).is_good());

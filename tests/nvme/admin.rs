@@ -255,15 +255,17 @@ fn a_host_that_goes_silent_loses_its_controller() {
 #[test]
 fn keep_alive_commands_or_traffic_keep_a_controller() {
     let server = serve();
+    // Time is the subject: a host stays for longer than its keep-alive timeout. One that stands still for as long is
+    // cut rightly, so the timeout leaves room for that.
     let options = HostOptions {
-        keep_alive_ms: 4_000,
+        keep_alive_ms: 8_000,
         ..HostOptions::default()
     };
     let mut host = connect_by(&server, &options);
     let identify = host.identify(0x01, 0).unwrap();
     let by_traffic = number(&identify, 96, 4) >> 6 & 1 == 1;
     for n in 0..8 {
-        std::thread::sleep(Duration::from_millis(1_200));
+        std::thread::sleep(Duration::from_millis(1_800));
         if n < 4 || !by_traffic {
             host.admin(&commands::keep_alive(), &[])
                 .unwrap()

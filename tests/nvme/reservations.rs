@@ -1,7 +1,5 @@
 //! Reservations: among NVMe hosts, and between them and SCSI initiators of the same volume.
 
-use std::time::Duration;
-
 use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
 use longshore_tests::initiator::{self, Data, Initiator, Login, cdb};
@@ -142,7 +140,8 @@ fn every_queue_and_every_controller_of_a_host_hold_what_the_host_holds() {
     write(&mut again).expect_success();
     assert_conflict(&write(&mut two));
     drop((one, again));
-    std::thread::sleep(Duration::from_millis(200));
+    // It has seen that its peers are gone.
+    server.process().wait_until_at_rest();
     assert_conflict(&write(&mut two));
     write(&mut host(&server, 1)).expect_success();
 }

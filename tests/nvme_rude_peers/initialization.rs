@@ -125,6 +125,7 @@ fn an_ic_req_that_comes_byte_by_byte_does_not_outlast_the_timeout() {
         .to_bytes()
         .iter()
         .take_while(|byte| {
+            // Slower bytes are as good, and fewer of them are taken.
             std::thread::sleep(Duration::from_millis(100));
             peer.send_bytes(&[**byte]).is_ok()
         })

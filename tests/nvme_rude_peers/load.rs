@@ -127,7 +127,7 @@ fn a_reader_that_never_reads_holds_bounded_memory() {
             break;
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    scene.wait_until_server_rests();
     scene.assert_memory_grew_at_most(96 * MEBI);
     scene.assert_others_do_not_notice();
 }
@@ -145,7 +145,7 @@ fn a_hundred_readers_that_never_read_hold_bounded_memory() {
             }
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    scene.wait_until_server_rests();
     scene.assert_memory_grew_at_most(128 * MEBI);
     scene.assert_others_do_not_notice();
 }
@@ -160,7 +160,7 @@ fn a_writer_that_never_sends_its_data_holds_bounded_memory() {
             queue.start(&write, id);
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    scene.wait_until_server_rests();
     scene.assert_memory_grew_at_most(96 * MEBI);
     scene.assert_others_do_not_notice();
     drop(queues);
@@ -184,7 +184,7 @@ fn data_that_came_along_find_memory_while_announced_writes_take_it_all() {
                 queue.start(&write, id);
             }
         }
-        std::thread::sleep(Duration::from_millis(200));
+        scene.wait_until_server_rests();
     }
     let mut modest = scene.queue();
     for round in 0..8 {
@@ -226,7 +226,7 @@ fn log_pages_that_nobody_takes_hold_bounded_memory() {
     let page = commands::get_log_page(0x70, NamespaceId(0), 0, 16 << 20);
     let all = (10..70).map(|id| Pdu::command(&entry(&page, id, false)).to_bytes());
     peer.send_bytes(&all.collect::<Vec<_>>().concat()).unwrap();
-    std::thread::sleep(Duration::from_secs(1));
+    scene.wait_until_server_rests();
     scene.assert_memory_grew_at_most(LOG_PAGES_MOST);
     scene.assert_others_do_not_notice();
     // Whoever takes them gets them all.
@@ -255,7 +255,7 @@ fn resets_in_the_middle_of_a_pdu_leave_nothing_behind() {
         // Closing with linger 0 sends RST instead of FIN.
         set_socket_linger(queue.peer.stream(), Some(Duration::ZERO)).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(200));
+    scene.wait_until_server_rests();
     assert_eq!(scene.stored(0, 8), [7; 4096]);
     scene.assert_memory_grew_at_most(24 * MEBI);
 }

@@ -132,7 +132,7 @@ fn a_connection_that_ends_in_the_middle_of_its_data_writes_nothing() {
         let data = Pdu::h2c_data(5, r2t.half(10), 0, &[0xee; 16_384]);
         queue.peer.send_bytes(&data.to_bytes()[..length]).unwrap();
     }
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    scene.wait_until_server_rests();
     assert_eq!(scene.stored(900, 32), [0; 16_384]);
     scene.assert_others_do_not_notice();
 }

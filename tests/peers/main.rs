@@ -62,11 +62,25 @@ fn main() -> ExitCode {
         cuts::FACTS,
     ];
     let mut trials: Vec<Trial> = absent.iter().map(skipped).collect();
+    let part = part();
     // Neighbours in the list are of different peers, so that threads do not wait for one another.
-    for fact in facts.into_iter().flatten() {
-        trials.extend(peers.iter().filter_map(|peer| trial(fact, peer)));
+    for (number, fact) in facts.into_iter().flatten().enumerate() {
+        let has_turn =
+            |peer: usize| part.is_none_or(|(part, parts)| (number + peer) % parts == part);
+        let peers = peers.iter().enumerate();
+        let chosen = peers.filter(|(peer, _)| has_turn(*peer));
+        trials.extend(chosen.filter_map(|(_, peer)| trial(fact, peer)));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// `LONGSHORE_PEER_FACTS=1/4` asks for the second of four parts of the facts: each has facts about all peers, and
+/// each fact is in it for some peer.
+fn part() -> Option<(usize, usize)> {
+    let text = std::env::var("LONGSHORE_PEER_FACTS").ok()?;
+    let (part, parts) = text.split_once('/').expect("LONGSHORE_PEER_FACTS=N/PARTS");
+    let number = |text: &str| text.parse().expect("a number");
+    Some((number(part), number(parts)))
 }
 
 fn trial(fact: &'static Fact, peer: &Arc<Peer>) -> Option<Trial> {

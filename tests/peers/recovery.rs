@@ -42,6 +42,7 @@ fn under(
         let ended = &done;
         let disturber = scope.spawn(move || {
             for time in 0..times {
+                // Time for some work between two disturbances; how much it is does not matter.
                 std::thread::sleep(pause);
                 disturb(time);
             }
@@ -129,6 +130,7 @@ fn failover(peer: &Peer) {
     let options = peer.options();
     let url = peer.url_over([proxies[0].address(), proxies[1].address()]);
     let mut remote = Remote::open(&url, &options);
+    let volume = remote.volume.clone();
     wait_for(&remote, 1, PathCondition::Usable);
     let mut load = Load::new(peer, 200, 16);
     load.blocks_max = 100;
@@ -146,7 +148,13 @@ fn failover(peer: &Peer) {
             if time % 2 == 0 {
                 proxies[dead].break_all(How::Reset);
             } else if dead == 0 {
-                std::thread::sleep(Duration::from_millis(800)); // to reconnect
+                // What is left when the second dies.
+                let begin = Instant::now();
+                while volume.state().paths[0].condition != PathCondition::Usable
+                    && begin.elapsed() < Duration::from_secs(20)
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
             }
         },
     );

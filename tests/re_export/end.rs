@@ -82,7 +82,8 @@ fn stopping_a_is_not_held_up_by_a_b_that_is_gone() {
             };
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| client.write(0, &pattern(0, 4096, 2), false));
-                thread::sleep(Duration::from_millis(300));
+                // The write has arrived, and waits for B.
+                a.process().wait_until_at_rest();
                 let start = Instant::now();
                 let status = a.stop(Duration::from_secs(40)).unwrap();
                 println!(
@@ -212,7 +213,7 @@ fn no_password_is_ever_shown() {
         .1;
     drop(b);
     let away = over_url(Iscsi, &url, "").start_and_fail().unwrap().1;
-    thread::sleep(Duration::from_millis(500));
+    a.process().wait_until_at_rest();
     for text in [a.log(), a.output(), wrong, unknown, away] {
         assert!(!text.contains("hush"), "{text}");
     }

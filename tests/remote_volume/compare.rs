@@ -1,12 +1,12 @@
 //! Counting by compare and write over connections that break: nothing is counted twice.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use longshore_initiator::error::Failure;
 use longshore_initiator::volume::{RemoteVolume, block_on};
 use longshore_reactor::Buffer;
 
-use super::{PROTOCOLS, Restartable, open, options};
+use super::{PROTOCOLS, Restartable, open, options, until};
 
 const BLOCK: usize = 512;
 
@@ -41,16 +41,26 @@ fn compare_and_write_counts_once_or_says_that_it_does_not_know() {
         if volume.info().compare_and_write_max.is_none() {
             panic!("{protocol:?}: our server has it");
         }
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
+        let progress = AtomicU64::new(0);
+        let goes_on = || {
+            let before = progress.load(Ordering::SeqCst);
+            until("it is counted on", || {
+                progress.load(Ordering::SeqCst) >= before + 20
+            });
+        };
         let (mut counted, mut unknown) = (0, 0);
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
                         let (mut counted, mut unknown) = (0, 0);
-                        while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                        while !stop.load(Ordering::SeqCst) {
                             match attempt(&volume) {
-                                Attempt::Counted => counted += 1,
+                                Attempt::Counted => {
+                                    counted += 1;
+                                    progress.fetch_add(1, Ordering::SeqCst);
+                                }
                                 Attempt::Unknown => unknown += 1,
                                 Attempt::Lost => {}
                             }
@@ -60,12 +70,12 @@ fn compare_and_write_counts_once_or_says_that_it_does_not_know() {
                 })
                 .collect();
             for _ in 0..5 {
-                std::thread::sleep(Duration::from_millis(100));
+                goes_on();
                 server.kill();
                 server.restart("disk0.img");
             }
-            std::thread::sleep(Duration::from_millis(100));
-            stop.store(true, std::sync::atomic::Ordering::SeqCst);
+            goes_on();
+            stop.store(true, Ordering::SeqCst);
             for worker in workers {
                 let (c, u) = worker.join().unwrap();
                 counted += c;

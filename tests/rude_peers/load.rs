@@ -60,7 +60,7 @@ fn a_reader_that_never_reads_holds_bounded_memory() {
             break; // the server has stopped to take commands, which is its right
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    scene.wait_until_server_rests();
     scene.assert_memory_grew_at_most(96 * MEBI);
     scene.assert_others_do_not_notice();
 }
@@ -79,7 +79,7 @@ fn a_writer_that_never_sends_its_data_holds_bounded_memory() {
             peer.send(&write).unwrap();
         }
     }
-    std::thread::sleep(Duration::from_millis(500));
+    scene.wait_until_server_rests();
     scene.assert_memory_grew_at_most(96 * MEBI);
     scene.assert_others_do_not_notice();
     drop(peers);
@@ -109,7 +109,7 @@ fn resets_in_the_middle_of_a_pdu_leave_nothing_behind() {
         // Closing with linger 0 sends RST instead of FIN.
         set_socket_linger(peer.stream(), Some(Duration::ZERO)).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(200));
+    scene.wait_until_server_rests();
     let block = scene
         .healthy
         .command(0, &cdb::read_16(0, 1), Data::In(512))

@@ -69,6 +69,7 @@ fn a_login_that_comes_byte_by_byte_does_not_outlast_the_timeout() {
     let sent = whole
         .iter()
         .take_while(|&&byte| {
+            // Slower bytes are as good, and fewer of them are taken.
             std::thread::sleep(Duration::from_millis(100));
             peer.send_bytes(&[byte]).is_ok()
         })
@@ -82,6 +83,7 @@ fn timers_of_peers_that_left_before_their_login_do_no_harm() {
     let mut scene = Scene::with(IMPATIENT);
     let peers: Vec<Initiator> = (0..50).map(|_| scene.connection()).collect();
     drop(peers);
+    // Time is the subject: the server's limit of a second passes.
     std::thread::sleep(Duration::from_millis(1_200));
     scene.session(5).log_out().unwrap();
     scene.assert_others_do_not_notice();

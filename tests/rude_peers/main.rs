@@ -101,6 +101,11 @@ impl Scene {
         );
     }
 
+    /// Waits until the server has done all there is to do for now.
+    fn wait_until_server_rests(&self) {
+        self.server.process().wait_until_at_rest();
+    }
+
     /// Resident memory has not grown by more than `limit` bytes since the scene was set.
     fn assert_memory_grew_at_most(&self, limit: u64) {
         let now = self.server.process().resident_bytes().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -18,6 +18,22 @@ pub fn allow_many_files() {
         maximum,
     };
     setrlimit(Resource::Nofile, limit).expect("up to its maximum a limit can be raised");
+}
+
+/// Asserts that one of five attempts takes less than `limit`, each by its own clock. A machine that stands still for a
+/// moment makes an attempt slow; what is slow by itself is so each time.
+///
+/// # Panics
+/// When none does.
+pub fn assert_takes_less(limit: Duration, mut attempt: impl FnMut() -> Duration) {
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        took.push(attempt());
+        if took.last().is_some_and(|last| *last < limit) {
+            return;
+        }
+    }
+    panic!("none of these took less than {limit:?}: {took:?}");
 }
 
 /// A running process, by number.
@@ -56,6 +72,45 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/stat", self.pid)).is_ok_and(|stat| {
             !matches!(after_name(&stat).split(' ').next(), Some("Z" | "X") | None)
         })
+    }
+
+    /// Waits until the process has done all there is to do for now: all of its threads sleep, and none has run between
+    /// two looks. A process that waits for a processor is not taken for one that has nothing to do.
+    ///
+    /// # Panics
+    /// When it goes on for minutes, or cannot be looked at.
+    pub fn wait_until_at_rest(self) {
+        const LOOKS: u32 = 3;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let mut last = None;
+        let mut same = 0;
+        while same < LOOKS {
+            assert!(
+                Instant::now() < deadline,
+                "process {} does not come to rest",
+                self.pid
+            );
+            let time = self.cpu_time().expect("the process is there");
+            let rests = self.all_threads_sleep().expect("the process is there");
+            same = if rests && last == Some(time) {
+                same + 1
+            } else {
+                0
+            };
+            last = Some(time);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn all_threads_sleep(self) -> io::Result<bool> {
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            // A thread that has ended meanwhile does nothing either.
+            let stat = fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
+            if !stat.is_empty() && !after_name(&stat).starts_with('S') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn cpu_time_of_threads(self) -> io::Result<Duration> {
@@ -116,6 +171,25 @@ mod tests {
             sum = std::hint::black_box(sum ^ i);
         }
         assert!(this.cpu_time().unwrap() > before);
+    }
+
+    #[test]
+    fn a_process_at_rest_has_done_what_it_was_given() {
+        let mut child = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; read line",
+            ])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = Process::new(child.id());
+        process.wait_until_at_rest();
+        let before = process.cpu_time().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(process.cpu_time().unwrap(), before);
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]
