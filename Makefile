@@ -10,10 +10,10 @@ DEMO_ISCSI ?= 127.0.0.1:3260
 DEMO_NVME ?= 127.0.0.1:4420
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check bench fmt lint doc deny install clean
+.PHONY: help build run test test-all check bench fmt lint doc deny install clean
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 build: ## The optimised server
 	$(CARGO) build --release --package longshore-cli
@@ -24,12 +24,18 @@ run: build ## Build, serve a 1 GiB thin demo volume on loopback, and print how t
 	  --volume disk0,backend=file,path=$(DEMO_DIR)/disk0.img,size=$(DEMO_SIZE) \
 	  --iscsi $(DEMO_ISCSI) --nvme $(DEMO_NVME)
 
-# Without what speeds up later builds: it is more than everything else that is built together.
-test: ## Everything CI runs; installs missing Debian packages; needs 6 GB of disk
-	CARGO_INCREMENTAL=0 $(XTASK) ci
+# Built with the features of the whole workspace, as the tests are: what both need is built once.
+XTASK_CI := $(CARGO) build --workspace --bin xtask && $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 
-check: ## The part of the tests that needs neither packages nor minutes
-	$(CARGO) test --workspace
+# Without what speeds up later builds: it is more than everything else that is built together.
+test: ## What decides a landing, under 20 minutes; installs missing Debian packages; needs 6 GB of disk
+	export CARGO_INCREMENTAL=0; $(XTASK_CI) ci
+
+test-all: ## Everything, long fuzzing and many seeds included: some hours, for each night
+	export CARGO_INCREMENTAL=0; $(XTASK_CI) ci --all
+
+check: ## For each step of the work: format, lints, quick tests; of one crate with CRATE=iscsi
+	$(XTASK_CI) check $(if $(CRATE),--package $(CRATE))
 
 bench: ## Side by side with tgt, and the numbers to reach: IOPS and CPU per operation
 	$(XTASK) bench

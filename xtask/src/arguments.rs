@@ -18,13 +18,6 @@ impl Arguments {
         }
     }
 
-    /// Nothing but the command.
-    pub fn none() -> Self {
-        Self {
-            words: VecDeque::new(),
-        }
-    }
-
     /// These words.
     pub fn of(words: &[&str]) -> Self {
         Self {

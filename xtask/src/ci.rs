@@ -1,111 +1,157 @@
-//! `cargo xtask ci`: everything that decides whether a change may land, in order of cost.
+//! What decides whether a change may land, in three tiers: `cargo xtask check` for each step of the work,
+//! `ci` (`make test`) for each landing, and `ci --all` (`make test-all`) for each night.
 //!
-//! A step that fails does not keep the later ones from running, so that one run shows all that is
-//! wrong. A step that cannot run on this machine says why; it counts as skipped if [`ALLOWED`]
-//! lists the reason, and as failed if not.
+//! Steps run side by side where they do not disturb each other ([`schedule`]). A step that fails does not keep
+//! the others from running, so that one run shows all that is wrong. A step that cannot run on this machine
+//! says why; it counts as skipped if [`ALLOWED`] lists the reason, and as failed if not.
+
+pub mod schedule;
+pub mod source;
 
 use std::fs::DirEntry;
 use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::arguments::Arguments;
-use crate::command::{run_captured, run_shown};
-use crate::counts::{Counts, Skipped};
-use crate::{
-    bench, conformance, dependencies, figures, fuzz, kernel, peers, powercut, qemu, setup, sim,
-    workspace,
-};
-
-/// All tests of the workspace, on a machine that is busy.
-const TESTS_LIMIT: Duration = Duration::from_secs(20 * 60);
+use crate::counts::Counts;
+use crate::rotation::{self, Part};
+use crate::{programs, workspace};
+use schedule::Step;
 
 /// What the builds and guests of all steps leave below the target folder, with some room to spare.
 const DISK_BYTES: u64 = 5 << 30;
 
-/// One step: what it is called, and what it does.
-type Step = (&'static str, fn() -> Result<Counts>);
-
-const STEPS: &[Step] = &[
-    ("room", room),
-    ("set-up", || setup::run(Arguments::none())),
-    ("format", format),
-    ("lints", lints),
-    ("documentation", documentation),
-    ("dependencies", dependencies::check),
-    ("tests", tests),
-    ("instructions", || bench::gate::run(Arguments::none())),
-    ("simulation", || sim::run(Arguments::none())),
-    ("conformance", || conformance::run(Arguments::none())),
-    ("qemu", || qemu::run(Arguments::none())),
-    ("kernel", || kernel::run(Arguments::none())),
-    ("peers", || peers::run(Arguments::none())),
-    ("power cut", || powercut::run(Arguments::none())),
-    ("fuzz", || fuzz::run(Arguments::of(&["--seconds", "6"]))),
-    ("benchmark, in small", || {
-        bench::run(Arguments::of(&["--quick"]))
-    }),
-    ("figures, in small", small_figures),
-    (NAGLE, || small_figure("adaptive-nagle")),
-];
-
-/// The figure that needs a network of its own.
-const NAGLE: &str = "figure of transmit policies, in small";
-
-/// Figures that loopback is enough for.
-const FIGURES: &[&str] = &["fujita", "fairness", "queue-maps", "clients"];
-
 /// Reasons for which a step may be skipped without failing the run, by step.
-const ALLOWED: &[(&str, &str)] = &[
+pub const ALLOWED: &[(&str, &str)] = &[
     // The targets have run on random bytes among the tests.
-    ("fuzz", "there is no C++ compiler to build libFuzzer with"),
-    (NAGLE, figures::NO_NAMESPACES),
+    ("fuzz", crate::fuzz::NO_COMPILER),
+    ("fuzz-build", crate::fuzz::NO_COMPILER),
 ];
 
-/// `cargo xtask ci`.
-pub fn run(arguments: Arguments) -> Result<Counts> {
-    arguments.finish()?;
-    let begin = Instant::now();
-    let mut total = Counts::default();
-    let mut report = Vec::new();
-    for (name, step) in STEPS {
-        println!("\n=== {name}");
-        let start = Instant::now();
-        let counts = step().unwrap_or_else(|error| without_result(name, &error));
-        total += counts;
-        report.push(format!(
-            "{:>5} s  {name}: {counts}",
-            start.elapsed().as_secs()
-        ));
-    }
-    println!("\n=== all, in {} s", begin.elapsed().as_secs());
-    for line in report {
-        println!("{line}");
-    }
-    Ok(total)
+/// The turn of the fuzz targets, from 0. To build them with coverage takes as long as a third of the kernel's jobs, which
+/// have the other turns. On random bytes and the kept corpus the targets run among the tests, each time.
+const FUZZ_TURN: usize = 0;
+
+/// How long each step runs that can run for any time.
+struct Lengths {
+    fuzz_seconds: u64,
+    seeds: u64,
+    power_cuts: u64,
 }
 
-fn without_result(name: &str, error: &anyhow::Error) -> Counts {
-    match error.downcast_ref::<Skipped>() {
-        Some(Skipped(reason)) if ALLOWED.contains(&(name, reason.as_str())) => {
-            println!("SKIPPED {name}: {reason}");
-            Counts::SKIPPED
-        }
-        Some(Skipped(reason)) => {
-            println!("FAIL {name}: skipped for a reason that is not allowed: {reason}");
-            Counts::FAILED
-        }
-        None => {
-            println!("FAIL {name}: {error:#}");
-            Counts::FAILED
-        }
+/// Of a landing.
+const SHORT: Lengths = Lengths {
+    fuzz_seconds: 6,
+    seeds: 40,
+    power_cuts: 1,
+};
+
+/// Of a night.
+const LONG: Lengths = Lengths {
+    fuzz_seconds: 300,
+    seeds: 4_000,
+    power_cuts: 5,
+};
+
+/// `cargo xtask ci`.
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let everything = arguments.flag("--all");
+    let only = arguments.value("--only")?;
+    let part = match Part::take(&mut arguments)? {
+        Part::All if !everything => Part::of_commit()?,
+        part => part,
+    };
+    arguments.finish()?;
+    room()?;
+    match part {
+        Part::All => println!("everything runs"),
+        Part::Turn(turn) => println!(
+            "part {} of {} of each matrix runs; {}=1 to {} chooses another (fuzz targets run in part {}), and \
+             `make test-all` runs everything",
+            turn + 1,
+            rotation::TURNS,
+            rotation::VARIABLE,
+            rotation::TURNS,
+            FUZZ_TURN + 1,
+        ),
     }
+    let mut steps = landing(part, if everything { &LONG } else { &SHORT }, everything)?;
+    if let Some(only) = only {
+        steps.retain(|step| only.split(',').any(|name| name == step.name));
+    }
+    schedule::run(steps)
+}
+
+/// `cargo xtask check`.
+pub fn check(mut arguments: Arguments) -> Result<Counts> {
+    let package = arguments.value("--package")?;
+    arguments.finish()?;
+    if let Some(package) = package {
+        return source::check_package(&package);
+    }
+    schedule::run(vec![
+        Step::new("format", "format", 50),
+        Step::new("build", "build --tests", 200)
+            .after(&["format"])
+            .provides(vec![programs::built()?]),
+        Step::new("tests", "tests --quick", 130).after(&["build"]),
+        Step::new("lints", "lints", 100)
+            .after(&["build"])
+            .gives_way(),
+    ])
+}
+
+/// The steps of `make test`. Loads are what was measured: processor time by time passed.
+///
+/// Builds come first, and what only reads the sources gives way to what has time limits. Suites that keep all
+/// cores busy, or that measure, come last.
+fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>> {
+    let with_part = |command: &str| format!("{command} --part {}", part.word());
+    let fuzz = format!("fuzz --seconds {}", lengths.fuzz_seconds);
+    let sim = format!("sim --seeds {}", lengths.seeds);
+    let powercut = with_part(&format!("powercut --rounds {}", lengths.power_cuts));
+    let peers = match everything {
+        true => "peers --exhaustive".to_owned(),
+        false => with_part("peers"),
+    };
+    let built: &[&str] = &["set-up", "build", "server"];
+    let mut steps = vec![
+        Step::new("format", "format", 20),
+        Step::new("set-up", "setup", 20),
+        Step::new("dependencies", "dependencies", 20),
+        Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
+        Step::new("server", "build --release", 100).provides(workspace::built()),
+        Step::new("tests", "tests", 130).after(built),
+        Step::new("lints", "lints", 100)
+            .after(&["build"])
+            .gives_way(),
+        Step::new("documentation", "documentation", 100)
+            .after(&["lints"])
+            .gives_way(),
+        Step::new("fuzz-build", &format!("{fuzz} --build"), 100)
+            .after(&["lints"])
+            .gives_way(),
+        Step::new("simulation", &sim, 100)
+            .after(&["build"])
+            .gives_way(),
+        Step::new("conformance", &with_part("conformance"), 130).after(built),
+        Step::new("qemu", "qemu", 80).after(built),
+        Step::new("kernel", &with_part("kernel"), 200).after(built),
+        Step::new("peers", &peers, 120).after(built),
+        Step::new("power-cut", &powercut, 100).after(built),
+        Step::new("fuzz", &fuzz, 200).after(&["fuzz-build"]),
+        Step::new("instructions", &with_part("instructions"), 200).after(built),
+        Step::new("figures", &with_part("small-figures"), 200).after(built),
+    ];
+    if !part.includes(FUZZ_TURN) {
+        steps.retain(|step| !step.name.starts_with("fuzz"));
+    }
+    Ok(steps)
 }
 
 /// A full disk shows late, and as anything but itself. What an earlier run has left counts as room.
-fn room() -> Result<Counts> {
+fn room() -> Result<()> {
     let folder = workspace::work_folder("ci")?;
     let disk = rustix::fs::statvfs(&folder)?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -119,7 +165,7 @@ fn room() -> Result<Counts> {
             DISK_BYTES >> 20
         );
     }
-    Ok(Counts::PASSED)
+    Ok(())
 }
 
 /// Bytes of all files below a folder; what cannot be looked at counts as nothing.
@@ -135,127 +181,44 @@ fn folder_bytes(folder: &Path) -> u64 {
     entries.flatten().map(of_entry).sum()
 }
 
-fn shown(command: &mut Command) -> Result<Counts> {
-    run_shown(command).map(|()| Counts::PASSED)
-}
-
-fn format() -> Result<Counts> {
-    shown(workspace::cargo().args(["fmt", "--all", "--check"]))
-}
-
-fn lints() -> Result<Counts> {
-    let arguments = ["clippy", "--quiet", "--workspace", "--all-targets", "--"];
-    shown(
-        workspace::cargo()
-            .args(arguments)
-            .args(["--deny", "warnings"]),
-    )
-}
-
-fn documentation() -> Result<Counts> {
-    let arguments = [
-        "doc",
-        "--quiet",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-    ];
-    shown(
-        workspace::cargo()
-            .args(arguments)
-            .env("RUSTDOCFLAGS", "--deny warnings"),
-    )
-}
-
-/// That the figures can be made; what they say is not judged.
-fn small_figures() -> Result<Counts> {
-    let mut counts = Counts::default();
-    for name in FIGURES {
-        counts += small_figure(name).with_context(|| format!("figure {name}"))?;
-    }
-    Ok(counts)
-}
-
-fn small_figure(name: &str) -> Result<Counts> {
-    println!("--- {name}");
-    figures::run(Arguments::of(&[name, "--quick"]))
-}
-
-/// All tests of the workspace, counted one by one. Those that start the server use the optimised
-/// one.
-fn tests() -> Result<Counts> {
-    let program = workspace::server_program()?;
-    let mut command = workspace::cargo();
-    command
-        .args(["test", "--workspace", "--no-fail-fast"])
-        .env("LONGSHORE_BIN", program);
-    let ended = run_captured(&mut command, TESTS_LIMIT)?;
-    let mut counts = count_tests(&ended.output);
-    if ended.is_success() {
-        let slow = ended
-            .output
-            .lines()
-            .filter(|line| line.ends_with("... ignored"));
-        slow.for_each(|line| println!("{line}"));
-    } else {
-        println!("{}", ended.output);
-        if counts.failed == 0 {
-            counts += Counts::FAILED; // it did not build, or hung
-        }
-    }
-    Ok(counts)
-}
-
-/// Adds up the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-pub fn count_tests(output: &str) -> Counts {
-    let mut counts = Counts::default();
-    for line in output
-        .lines()
-        .filter(|line| line.starts_with("test result:"))
-    {
-        let number = |what: &str| {
-            let words: Vec<&str> = line.split([' ', ';']).collect();
-            let at = words.iter().position(|word| *word == what)?;
-            words.get(at.checked_sub(1)?)?.parse().ok()
-        };
-        counts += Counts {
-            passed: number("passed").unwrap_or(0),
-            failed: number("failed").unwrap_or(0),
-            skipped: number("ignored").unwrap_or(0),
-        };
-    }
-    counts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn results_of_all_test_programs_are_added_up() {
-        let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
-                      noise\n\
-                      test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured\n";
-        assert_eq!(
-            count_tests(output),
-            Counts {
-                passed: 7,
-                failed: 2,
-                skipped: 1
+    fn steps_wait_for_steps_that_are_there() {
+        for steps in [
+            landing(Part::All, &LONG, true).unwrap(),
+            landing(Part::Turn(0), &SHORT, false).unwrap(),
+        ] {
+            for (index, step) in steps.iter().enumerate() {
+                for before in step.after {
+                    assert!(
+                        steps[..index].iter().any(|step| step.name == *before),
+                        "{before}"
+                    );
+                }
             }
+        }
+    }
+
+    #[test]
+    fn fuzz_targets_run_in_one_turn_of_four() {
+        let has_fuzz = |turn: usize| {
+            let steps = landing(Part::Turn(turn), &SHORT, false).unwrap();
+            steps.iter().any(|step| step.name == "fuzz")
+        };
+        assert_eq!(
+            (0..rotation::TURNS).filter(|turn| has_fuzz(*turn)).count(),
+            1
         );
     }
 
     #[test]
-    fn only_listed_reasons_let_a_step_be_skipped() {
-        let skipped = |reason: &str| Skipped(reason.to_owned()).into();
-        assert_eq!(
-            without_result(ALLOWED[0].0, &skipped(ALLOWED[0].1)),
-            Counts::SKIPPED
-        );
-        assert_eq!(
-            without_result("kernel", &skipped("no time")),
-            Counts::FAILED
-        );
+    fn reasons_are_allowed_for_steps_that_are_there() {
+        let steps = landing(Part::Turn(0), &SHORT, false).unwrap();
+        for (name, _) in ALLOWED {
+            assert!(steps.iter().any(|step| step.name == *name), "{name}");
+        }
     }
 }

@@ -65,6 +65,23 @@ pub fn run_shown(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs `command` with standard error shown, and gives its standard output; an error unless it ends with status 0.
+pub fn run_for_output(command: &mut Command) -> Result<String> {
+    let name = name_of(command);
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("start {name}"))?;
+    if !output.status.success() {
+        bail!(
+            "{name} ended {}",
+            longshore_tests::server::describe(output.status)
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Runs `command` quietly; its output, or an error that holds it.
 pub fn run_checked(command: &mut Command, limit: Duration) -> Result<String> {
     let name = name_of(command);

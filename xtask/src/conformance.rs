@@ -21,6 +21,7 @@ use crate::arguments::Arguments;
 use crate::command::{run_captured, run_checked};
 use crate::counts::Counts;
 use crate::kernel::last_lines;
+use crate::rotation::Part;
 use crate::servers::{Backend, Kind, Running, Setup};
 use crate::workspace;
 use outcome::Outcome;
@@ -32,6 +33,9 @@ const TEST_LIMIT: Duration = Duration::from_secs(60);
 /// Configurations that run at the same time. Tests of one configuration share a logical unit and
 /// its reservations, so they run one after the other.
 const PARALLEL: usize = 2;
+
+/// The configuration of each landing.
+const ALWAYS: &str = "file-512-io_uring";
 
 /// Large enough for every test, small enough to be held in memory.
 const VOLUME_SIZE: u64 = 1 << 30;
@@ -96,6 +100,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         .map(|name| name.trim_start_matches("ALL.").to_owned());
     let configuration = arguments.value("--configuration")?;
     let write_table = arguments.flag("--list-skips");
+    let part = Part::take(&mut arguments)?;
     arguments.finish()?;
 
     let tests = list_tests(only.as_deref())?;
@@ -115,6 +120,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     if configurations.is_empty() {
         bail!("no configuration matches {configuration:?}");
     }
+    let is_always = |it: &Configuration| it.name() == ALWAYS;
+    let configurations = part.choose("conformance", configurations, |it| it.name(), is_always);
     if kind == Kind::Longshore {
         workspace::server_program()?; // built here once, rather than by each thread
     }

@@ -1,7 +1,7 @@
 //! How many checks passed, failed and were skipped.
 
 use std::fmt;
-use std::ops::AddAssign;
+use std::ops::{Add, AddAssign};
 
 /// The result of a suite, in checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,6 +56,15 @@ impl AddAssign for Counts {
     }
 }
 
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -63,5 +72,46 @@ impl fmt::Display for Counts {
             "{} passed, {} failed, {} skipped",
             self.passed, self.failed, self.skipped
         )
+    }
+}
+
+/// Adds up the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …` of test programs.
+pub fn count_tests(output: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in output
+        .lines()
+        .filter(|line| line.starts_with("test result:"))
+    {
+        let number = |what: &str| {
+            let words: Vec<&str> = line.split([' ', ';']).collect();
+            let at = words.iter().position(|word| *word == what)?;
+            words.get(at.checked_sub(1)?)?.parse().ok()
+        };
+        counts += Counts {
+            passed: number("passed").unwrap_or(0),
+            failed: number("failed").unwrap_or(0),
+            skipped: number("ignored").unwrap_or(0),
+        };
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_test_programs_are_added_up() {
+        let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                      noise\n\
+                      test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured\n";
+        assert_eq!(
+            count_tests(output),
+            Counts {
+                passed: 7,
+                failed: 2,
+                skipped: 1
+            }
+        );
     }
 }

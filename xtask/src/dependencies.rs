@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::arguments::Arguments;
 use crate::command::{find_program, run_checked, run_shown};
 use crate::counts::Counts;
 use crate::workspace;
@@ -17,8 +18,9 @@ use crate::workspace;
 const LIMIT: Duration = Duration::from_secs(300);
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// The step of CI.
-pub fn check() -> Result<Counts> {
+/// `cargo xtask dependencies`.
+pub fn run(arguments: Arguments) -> Result<Counts> {
+    arguments.finish()?;
     let allowed = allowed_licences()?;
     let mut counts = Counts::default();
     for (name, version, source, licence) in packages()? {

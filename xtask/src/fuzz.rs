@@ -29,6 +29,9 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 /// Instrumentation is for the target, not for build scripts; naming the target tells them apart.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// Why it cannot run on some machines.
+pub const NO_COMPILER: &str = "there is no C++ compiler to build libFuzzer with";
+
 /// Programs at the same time.
 const PARALLEL: usize = 2;
 
@@ -36,12 +39,13 @@ const PARALLEL: usize = 2;
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let seconds = arguments.number("--seconds")?.unwrap_or(10);
     let only = arguments.value("--only")?;
+    let only_build = arguments.flag("--build");
     arguments.finish()?;
     if !["c++", "g++", "clang++"]
         .into_iter()
         .any(|name| find_program(name).is_some())
     {
-        return Err(Skipped("there is no C++ compiler to build libFuzzer with".to_owned()).into());
+        return Err(Skipped(NO_COMPILER.to_owned()).into());
     }
     let mut programs = programs()?;
     programs.retain(|name| {
@@ -49,6 +53,9 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             .is_none_or(|only| name.contains(only.as_str()))
     });
     let folder = build()?;
+    if only_build {
+        return Ok(Counts::PASSED);
+    }
     let queue = Mutex::new(VecDeque::from(programs));
     let total = Mutex::new(Counts::default());
     std::thread::scope(|scope| {
@@ -96,7 +103,7 @@ fn build() -> Result<PathBuf> {
     run_shown(
         workspace::cargo()
             .current_dir(workspace::root().join("fuzz/libfuzzer"))
-            .args(["build", "--quiet", "--release", "--target", TARGET])
+            .args(["build", "--release", "--target", TARGET])
             .env("CARGO_TARGET_DIR", &target_folder)
             .env("RUSTFLAGS", COVERAGE),
     )

@@ -27,6 +27,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::arguments::Arguments;
 use crate::counts::Counts;
+use crate::rotation::Part;
 use crate::servers::Kind;
 use crate::vm::guest::{Machine, Message};
 use crate::vm::image;
@@ -38,6 +39,9 @@ use host::Host;
 /// Guests at the same time: each keeps a processor busy.
 const PARALLEL: usize = 2;
 
+/// Jobs that run at each landing: one of each protocol that moves data.
+const ALWAYS: &[&str] = &["digests", "nvme-commands"];
+
 /// MiB; the image unpacks to a third of it.
 const MEMORY: u32 = 1024;
 
@@ -46,10 +50,11 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let kind = Kind::parse(arguments.value("--server")?.as_deref())?;
     let only = arguments.value("--only")?;
     let verbose = arguments.flag("--verbose");
+    let part = Part::take(&mut arguments)?;
     arguments.finish()?;
 
     let kernel = Kernel::prepare()?;
-    let ledger = workspace::build_release("longshore-tests", "ledger")?;
+    let ledger = workspace::build_for_tests("ledger")?;
     if kind == Kind::Longshore {
         workspace::server_program()?;
     }
@@ -67,6 +72,15 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     if jobs.is_empty() {
         bail!("no job matches {only:?}");
     }
+    let is_always = |job: &Job| ALWAYS.contains(&job.name.as_str());
+    // In the turn of the fuzz targets there is time for these alone.
+    let jobs = part.choose_in(
+        &[1, 2, 3],
+        "kernel",
+        jobs,
+        |job| job.name.clone(),
+        is_always,
+    );
     let queue = Mutex::new(VecDeque::from(jobs));
     let total = Mutex::new(Counts::default());
     std::thread::scope(|scope| {

@@ -12,12 +12,16 @@ mod dependencies;
 mod figures;
 mod fuzz;
 mod kernel;
+mod outcome;
 mod peers;
 mod powercut;
+mod programs;
 mod qemu;
+mod rotation;
 mod servers;
 mod setup;
 mod sim;
+mod small_figures;
 #[cfg(test)]
 mod specification;
 mod vm;
@@ -27,11 +31,20 @@ use std::process::ExitCode;
 
 use arguments::Arguments;
 use counts::Counts;
+use outcome::Outcome;
 
 const USAGE: &str = "\
-usage: cargo xtask <command> [options]
+usage: cargo xtask <command> [options]; suites run in full, or as `ci` runs them with --part 1 to 4
 
-  ci            everything below in order, as CI runs it
+  check         what each step of the work needs: format, lints, quick tests [--package CRATE]
+  ci            what decides a landing; of each matrix a part [--part N|all] [--only STEP,STEP…];
+                everything, and for longer: --all
+  build         what the suites share: --tests, --release
+  format        the layout of the sources
+  lints         clippy, warnings denied
+  documentation rustdoc, warnings denied
+  dependencies  licences and sources of the packages used
+  tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
   setup         install the Debian packages the suites need
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
   kernel        Linux as initiator and host in virtual machines [--only JOB] [--server tgt] [--verbose]
@@ -46,6 +59,7 @@ usage: cargo xtask <command> [options]
                 [--quick] [--update] [--engine E] [--only POINT] [--rounds N] [--seconds S];
                 beside an earlier server: --before PROGRAM [--label TEXT]
   instructions  user-mode instructions per operation against their limits [--update] [--only POINT]
+  small-figures every benchmark and figure for a moment, to see that it works
   figures       fujita, queue-maps, fairness, clients or adaptive-nagle [--update] [--rounds N] [--seconds S] [--quick]
                 [--fio PROGRAM] [--network loopback|mtu-1500|mtu-9000] [--size BYTES]
 ";
@@ -53,7 +67,12 @@ usage: cargo xtask <command> [options]
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_process();
     let command = arguments.next_word();
-    match run(command.as_deref(), arguments) {
+    let result = run(command.as_deref(), arguments);
+    if let Err(error) = Outcome::of(&result).leave() {
+        eprintln!("error: leave the result: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    match result {
         Ok(counts) => {
             println!("{counts}");
             if counts.failed == 0 {
@@ -71,7 +90,15 @@ fn main() -> ExitCode {
 
 fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
     match command {
+        Some("check") => ci::check(arguments),
         Some("ci") => ci::run(arguments),
+        Some("build") => ci::source::build(arguments),
+        Some("format") => ci::source::format(arguments),
+        Some("lints") => ci::source::lints(arguments),
+        Some("documentation") => ci::source::documentation(arguments),
+        Some("dependencies") => dependencies::run(arguments),
+        Some("tests") => programs::run(arguments),
+        Some("small-figures") => small_figures::run(arguments),
         Some("setup") => setup::run(arguments),
         Some("conformance") => conformance::run(arguments),
         Some("kernel") => kernel::run(arguments),

@@ -19,10 +19,11 @@ use anyhow::{Context, Result, bail};
 use longshore_tests::tgt::{Account, Tgt, TgtVolume};
 
 use crate::arguments::Arguments;
-use crate::ci::count_tests;
 use crate::command::run_captured;
-use crate::counts::Counts;
+use crate::counts::{Counts, count_tests};
 use crate::kernel::last_lines;
+use crate::programs;
+use crate::rotation::{Part, TURNS};
 use crate::workspace;
 use guest::TargetGuest;
 
@@ -35,9 +36,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The same when each place of each workload is cut.
 const EXHAUSTIVE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Building the tests, on a machine that is busy.
-const BUILD_LIMIT: Duration = Duration::from_secs(1200);
-
 /// Bytes of each volume of tgt.
 const VOLUME_SIZE: u64 = 64 << 20;
 
@@ -48,6 +46,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let exhaustive = arguments.flag("--exhaustive");
     let verbose = arguments.flag("--verbose");
     let stay = arguments.flag("--stay");
+    let part = Part::take(&mut arguments)?;
     arguments.finish()?;
     if let Some(only) = &only
         && !PEERS.contains(&only.as_str())
@@ -62,17 +61,20 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     };
 
     let program = workspace::server_program()?;
-    if !stay {
-        build_tests()?;
-    }
-    let mut command = workspace::cargo();
-    command.args(["test", "--quiet", "--package", "longshore-tests"]);
-    command.args(["--test", "peers", "--", "--format", "pretty"]);
+    let mut command = programs::command("longshore-tests/peers")?;
+    command.args(["--format", "pretty"]);
     // Tests are named PEER::FACT, or KIND-PEER::FACT.
     command.args(test.as_deref().or(only.as_deref()));
     command.env("LONGSHORE_BIN", program);
     if exhaustive {
         command.env("LONGSHORE_EXHAUSTIVE", "1");
+    }
+    if let Part::Turn(turn) = part {
+        println!(
+            "part {} of {TURNS}: a quarter of the facts about each peer; `cargo xtask peers` runs all",
+            turn + 1
+        );
+        command.env("LONGSHORE_PEER_FACTS", format!("{turn}/{TURNS}"));
     }
 
     let tgt = wanted("tgt").then(start_tgt).transpose()?;
@@ -123,17 +125,6 @@ fn wait_for_enter(command: &Command) -> Result<Counts> {
     println!("up until this is ended by Enter");
     std::io::stdin().read_line(&mut String::new())?;
     Ok(Counts::default())
-}
-
-fn build_tests() -> Result<()> {
-    let mut command = workspace::cargo();
-    command.args(["test", "--quiet", "--package", "longshore-tests"]);
-    command.args(["--test", "peers", "--no-run"]);
-    let built = run_captured(&mut command, BUILD_LIMIT)?;
-    if !built.is_success() {
-        bail!("the tests do not build:\n{}", built.output);
-    }
-    Ok(())
 }
 
 fn is_result(line: &str) -> bool {

@@ -20,6 +20,7 @@ use longshore_tests::random::Random;
 
 use crate::arguments::Arguments;
 use crate::counts::Counts;
+use crate::rotation::Part;
 use crate::vm::disk::VolatileDisk;
 use crate::vm::guest::{Guest, Machine, Message};
 use crate::vm::image;
@@ -118,20 +119,21 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let seed = arguments
         .number("--seed")?
         .unwrap_or_else(Random::seed_from_clock);
+    let part = Part::take(&mut arguments)?;
     arguments.finish()?;
     let kernel = Kernel::prepare()?;
     let server = workspace::server_program()?;
-    let ledger = workspace::build_release("longshore-tests", "ledger")?;
+    let ledger = workspace::build_for_tests("ledger")?;
     let base = image::base(&kernel, &image::INITIATOR, &[server, ledger])?;
+    let is_wanted = |cut: &Cut| {
+        only.as_ref()
+            .is_none_or(|only| cut.name().contains(only.as_str()))
+    };
+    let cuts = CUTS.iter().copied().filter(is_wanted).collect();
+    let cuts = part.choose("powercut", cuts, |cut| cut.name(), |_| false);
     let mut counts = Counts::default();
     for round in 0..rounds {
-        for cut in CUTS {
-            if only
-                .as_ref()
-                .is_some_and(|only| !cut.name().contains(only.as_str()))
-            {
-                continue;
-            }
+        for cut in &cuts {
             let seed = seed.wrapping_add(round);
             let started = Instant::now();
             match cut.run(&kernel, &base, seed) {

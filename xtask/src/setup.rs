@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::arguments::Arguments;
 use crate::command::{find_program, run_captured, run_checked};
 use crate::counts::Counts;
+use crate::vm::kernel::Kernel;
 
 /// A package and one file that shows that it is installed.
 struct Package {
@@ -62,10 +63,12 @@ impl Package {
     }
 }
 
-/// `cargo xtask setup`.
+/// `cargo xtask setup`: packages, and the kernel that guests boot.
 pub fn run(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
     install_missing()?;
+    let kernel = Kernel::prepare()?;
+    println!("setup: guests boot Linux {}", kernel.version);
     Ok(Counts::PASSED)
 }
 

@@ -1,5 +1,7 @@
 //! A short run of the simulation with new seeds, on top of those in its tests.
 
+use std::process::Command;
+
 use anyhow::Result;
 use longshore_tests::random::Random;
 
@@ -19,15 +21,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let first = first.unwrap_or_else(|| Random::seed_from_clock() % 1_000_000_000);
     let range = format!("{first}..{}", first + seeds);
     println!("seeds {range}");
-    let program = [
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        "longshore-sim",
-        "--",
-    ];
-    run_shown(workspace::cargo().args(program).args(["--seeds", &range]))?;
+    let program = workspace::build_for_tests("longshore-sim")?;
+    run_shown(Command::new(program).args(["--seeds", &range]))?;
     Ok(Counts {
         passed: usize::try_from(seeds)?,
         ..Counts::default()

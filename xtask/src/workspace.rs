@@ -18,7 +18,11 @@ pub fn root() -> PathBuf {
 
 /// Cargo's folder for what it builds.
 pub fn target_folder() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        // Test programs run in other folders than this one.
+        Some(path) => std::path::absolute(&path).unwrap_or_else(|_| PathBuf::from(path)),
+        None => root().join("target"),
+    }
 }
 
 /// A folder below `target` for what the suites make, such as guest images.
@@ -35,25 +39,46 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Builds `package` with optimisation and gives the path of its program `name`.
-pub fn build_release(package: &str, name: &str) -> Result<PathBuf> {
-    run_shown(cargo().args(["build", "--quiet", "--release", "--package", package]))?;
-    Ok(target_folder().join("release").join(name))
+/// Builds the server and the floor with optimisation, as users have them. One command for both, and the same one each
+/// time: other packages together would be built with other features, and anew.
+pub fn build_release() -> Result<()> {
+    let packages = ["--package", "longshore-cli", "--package", "longshore-floor"];
+    run_shown(cargo().args(["build", "--release"]).args(packages))
 }
 
-/// The server to test: `LONGSHORE_BIN` when set, else built with optimisation. Sets
-/// `LONGSHORE_BIN` for the tests' own library through [`crate::servers`].
-pub fn server_program() -> Result<PathBuf> {
-    match std::env::var_os("LONGSHORE_BIN") {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => build_release("longshore-cli", "longshore"),
+/// Builds the program `name` with the profile of tests, whose dependencies are built for them anyway. With the
+/// features of the whole workspace, as the tests are.
+pub fn build_for_tests(name: &str) -> Result<PathBuf> {
+    // The tests start these programs, so they are built with them.
+    if std::env::var_os(crate::programs::BUILT).is_none() {
+        run_shown(cargo().args(["build", "--workspace", "--bin", name]))?;
     }
+    Ok(target_folder().join("debug").join(name))
+}
+
+/// The server to test: `LONGSHORE_BIN` when set, else built with optimisation.
+pub fn server_program() -> Result<PathBuf> {
+    release_program("LONGSHORE_BIN", "longshore")
 }
 
 /// The floor that servers are measured against: `LONGSHORE_FLOOR_BIN` when set, else built with optimisation.
 pub fn floor_program() -> Result<PathBuf> {
-    match std::env::var_os("LONGSHORE_FLOOR_BIN") {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => build_release("longshore-floor", "longshore-floor"),
+    release_program("LONGSHORE_FLOOR_BIN", "longshore-floor")
+}
+
+/// How steps find what [`build_release`] has built.
+pub fn built() -> Vec<(&'static str, PathBuf)> {
+    let folder = target_folder().join("release");
+    vec![
+        ("LONGSHORE_BIN", folder.join("longshore")),
+        ("LONGSHORE_FLOOR_BIN", folder.join("longshore-floor")),
+    ]
+}
+
+fn release_program(variable: &str, name: &str) -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Ok(PathBuf::from(path));
     }
+    build_release()?;
+    Ok(target_folder().join("release").join(name))
 }

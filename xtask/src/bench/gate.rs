@@ -21,6 +21,7 @@ use super::server::Ours;
 use crate::arguments::Arguments;
 use crate::command::{find_program, run_checked};
 use crate::counts::{Counts, Skipped};
+use crate::rotation::Part;
 use crate::workspace;
 
 /// Where the limits are.
@@ -33,6 +34,9 @@ const TOLERANCE: f64 = 8.0;
 
 /// A point above its limit is counted so often; so is every point whose value is to be kept. The least holds.
 const TRIES: u32 = 5;
+
+/// Points of each landing: the shortest way through each protocol.
+const ALWAYS: &[&str] = &["iscsi-null-read-4096-32", "nvme-null-read-4096-32"];
 
 /// Operations until everything is warm, and those that are counted.
 const LENGTH: Length = Length {
@@ -66,6 +70,7 @@ enum Verdict {
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let update = arguments.flag("--update");
     let only = arguments.value("--only")?;
+    let part = Part::take(&mut arguments)?;
     arguments.finish()?;
     if find_program("valgrind").is_none() {
         return Err(Skipped("valgrind is not installed".to_owned()).into());
@@ -83,6 +88,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     if points.is_empty() {
         bail!("no point has that in its name; iscsi-null-read-4096-32 is one");
     }
+    let is_always = |point: &Point| ALWAYS.contains(&point.name().as_str());
+    let points = part.choose("instructions", points, |point| point.name(), is_always);
     let path = workspace::root().join(FILE);
     let kept = match std::fs::read_to_string(&path) {
         Ok(text) => Limits::parse(&text).with_context(|| format!("read {FILE}"))?,

@@ -29,6 +29,9 @@ impl Kernel {
     /// The kernel unpacked by an earlier call, or a freshly fetched one.
     pub fn prepare() -> Result<Self> {
         let folder = workspace::work_folder("vm/kernel")?;
+        // Of suites that run side by side, one fetches it. The lock goes with the file.
+        let lock = fs::File::create(folder.join("lock"))?;
+        lock.lock().context("lock the folder of the kernel")?;
         if let Some(kernel) = Self::find(&folder)? {
             return Ok(kernel);
         }

@@ -22,8 +22,10 @@ pub fn add(archive: &mut Archive, kernel: &Kernel, names: &[&str], scratch: &Pat
     archive.folder("usr/lib/modules");
     archive.folder(&base);
     let mut dependencies = String::new();
+    // Suites that run side by side make their images in the same folder.
+    let scratch = scratch.join(format!("module-{}.ko", std::process::id()));
     for (name, needs) in &chosen {
-        let stripped = strip(&catalogue.files[name], &scratch.join("module.ko"))?;
+        let stripped = strip(&catalogue.files[name], &scratch)?;
         archive.file(&format!("{base}/{name}.ko"), &stripped);
         dependencies += &format!("{name}.ko:");
         for need in needs {
@@ -31,6 +33,7 @@ pub fn add(archive: &mut Archive, kernel: &Kernel, names: &[&str], scratch: &Pat
         }
         dependencies.push('\n');
     }
+    fs::remove_file(&scratch)?;
     archive.file(&format!("{base}/modules.dep"), dependencies.as_bytes());
     Ok(())
 }

@@ -1,0 +1,300 @@
+//! Runs steps side by side, as far as there are cores for them. Each step is a process of this program; its lines are
+//! shown as they come, behind the step's name.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, PipeReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::ALLOWED;
+use crate::counts::Counts;
+use crate::outcome::{self, Outcome};
+use crate::workspace;
+
+/// How often the run says what it is waiting for, when nothing else is shown.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+
+/// Percent of a core that steps may want beyond the cores that there are: they wait now and then.
+const OVERLAP: u32 = 60;
+
+/// One step.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Shown before its lines.
+    pub name: &'static str,
+    /// Arguments of this program, separated by spaces.
+    command: String,
+    /// Processor time by time passed, in percent of a core.
+    load: u32,
+    /// The steps that end before it begins, however they end.
+    pub after: &'static [&'static str],
+    /// Whether steps beside it get the processor first.
+    gives_way: bool,
+    /// Added to the environment of later steps when it has passed.
+    provides: Vec<(&'static str, PathBuf)>,
+}
+
+impl Step {
+    /// A step that waits for no other.
+    pub fn new(name: &'static str, command: &str, load: u32) -> Self {
+        Self {
+            name,
+            command: command.to_owned(),
+            load,
+            after: &[],
+            gives_way: false,
+            provides: Vec::new(),
+        }
+    }
+
+    /// The same, where later steps find what it has built by these variables, without asking Cargo: that waits while
+    /// another step builds.
+    pub fn provides(mut self, variables: Vec<(&'static str, PathBuf)>) -> Self {
+        self.provides = variables;
+        self
+    }
+
+    /// The same behind these.
+    pub fn after(mut self, steps: &'static [&'static str]) -> Self {
+        self.after = steps;
+        self
+    }
+
+    /// The same with less of a claim to the processor, for what no time limit hangs on.
+    pub fn gives_way(mut self) -> Self {
+        self.gives_way = true;
+        self
+    }
+}
+
+/// A step that runs.
+struct Running {
+    step: Step,
+    child: Child,
+    started: Instant,
+    result: PathBuf,
+}
+
+/// What happens to a step that runs, by its name.
+enum Event {
+    Line(&'static str, String),
+    /// It has closed its output.
+    End(&'static str),
+}
+
+/// A step that has ended, for the table at the end.
+struct Ended {
+    name: &'static str,
+    outcome: Outcome,
+    counts: Counts,
+    passed: Duration,
+}
+
+/// Runs all steps, and gives the sum of their counts.
+pub fn run(steps: Vec<Step>) -> Result<Counts> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let capacity = u32::try_from(cores)? * 100 + OVERLAP;
+    let begin = Instant::now();
+    let mut waiting = VecDeque::from(steps);
+    let mut running: Vec<Running> = Vec::new();
+    let mut ended: Vec<Ended> = Vec::new();
+    let mut environment = Vec::new();
+    let (sender, events) = channel();
+    loop {
+        while let Some(step) = next(&mut waiting, &running, capacity) {
+            running.push(start(step, &environment, &sender)?);
+        }
+        if running.is_empty() {
+            break;
+        }
+        let name = show_until_end(&events, &running);
+        let place = running.iter().position(|step| step.step.name == name);
+        let done = running.remove(place.expect("only steps that run have events"));
+        let provides = done.step.provides.clone();
+        let done = finish(done)?;
+        if done.counts.failed == 0 {
+            environment.extend(provides);
+        }
+        ended.push(done);
+    }
+    Ok(summary(&ended, begin.elapsed()))
+}
+
+/// Takes the first step that waits for nothing, and that there is room for.
+fn next(waiting: &mut VecDeque<Step>, running: &[Running], capacity: u32) -> Option<Step> {
+    let load: u32 = running.iter().map(|running| running.step.load).sum();
+    let is_pending = |name: &str| {
+        waiting.iter().any(|step| step.name == name)
+            || running.iter().any(|running| running.step.name == name)
+    };
+    let place = waiting.iter().position(|step| {
+        let fits = load == 0 || load + step.load <= capacity;
+        fits && !step.after.iter().any(|name| is_pending(name))
+    });
+    waiting.remove(place?)
+}
+
+fn start(
+    step: Step,
+    environment: &[(&'static str, PathBuf)],
+    events: &Sender<Event>,
+) -> Result<Running> {
+    println!("=== {} begins: cargo xtask {}", step.name, step.command);
+    let result = workspace::work_folder("ci")?.join(format!("{}.json", step.name));
+    // That of an earlier run.
+    let _ = std::fs::remove_file(&result);
+    let (reader, writer) = std::io::pipe().context("make a pipe")?;
+    let program = std::env::current_exe().context("find this program")?;
+    let mut command = match step.gives_way {
+        true => {
+            let mut command = Command::new("nice");
+            command.args(["-n", "10"]).arg(program);
+            command
+        }
+        false => Command::new(program),
+    };
+    command
+        .args(step.command.split(' '))
+        .envs(environment.iter().cloned())
+        .env(outcome::VARIABLE, &result)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().context("share the pipe")?)
+        .stderr(writer);
+    let child = command
+        .spawn()
+        .with_context(|| format!("start {}", step.name))?;
+    let (name, events) = (step.name, events.clone());
+    std::thread::spawn(move || pass_lines_on(name, reader, &events));
+    Ok(Running {
+        step,
+        child,
+        started: Instant::now(),
+        result,
+    })
+}
+
+fn pass_lines_on(name: &'static str, reader: PipeReader, events: &Sender<Event>) {
+    for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        // The receiver lives as long as there are steps.
+        let _ = events.send(Event::Line(name, line));
+    }
+    let _ = events.send(Event::End(name));
+}
+
+/// Shows lines of all steps until one has ended: its name.
+fn show_until_end(events: &Receiver<Event>, running: &[Running]) -> &'static str {
+    loop {
+        match events.recv_timeout(SIGN_OF_LIFE) {
+            Ok(Event::Line(name, line)) => println!("{name:12} | {line}"),
+            Ok(Event::End(name)) => return name,
+            Err(RecvTimeoutError::Timeout) => {
+                let all: Vec<String> = running
+                    .iter()
+                    .map(|it| format!("{} for {} s", it.step.name, it.started.elapsed().as_secs()))
+                    .collect();
+                println!("=== still running: {}", all.join(", "));
+            }
+            Err(RecvTimeoutError::Disconnected) => unreachable!("a sender is kept for later steps"),
+        }
+    }
+}
+
+fn finish(mut done: Running) -> Result<Ended> {
+    let name = done.step.name;
+    let status = done
+        .child
+        .wait()
+        .with_context(|| format!("wait for {name}"))?;
+    let outcome = Outcome::read(&done.result)
+        .unwrap_or_else(|| Outcome::failed(&longshore_tests::server::describe(status)));
+    let counts = judge(name, &outcome);
+    let passed = done.started.elapsed();
+    println!("=== {name} ended after {} s: {counts}", passed.as_secs());
+    Ok(Ended {
+        name,
+        outcome,
+        counts,
+        passed,
+    })
+}
+
+/// What a step counts as.
+fn judge(name: &str, outcome: &Outcome) -> Counts {
+    match outcome {
+        Outcome::Ran { counts, .. } => *counts,
+        Outcome::Skipped(reason) if ALLOWED.contains(&(name, reason.as_str())) => {
+            println!("SKIPPED {name}: {reason}");
+            Counts::SKIPPED
+        }
+        Outcome::Skipped(reason) => {
+            println!("FAIL {name}: skipped for a reason that is not allowed: {reason}");
+            Counts::FAILED
+        }
+        Outcome::Failed(why) => {
+            println!("FAIL {name}: {why}");
+            Counts::FAILED
+        }
+    }
+}
+
+fn summary(ended: &[Ended], passed: Duration) -> Counts {
+    let mut total = Counts::default();
+    println!("\n=== all, in {} s", passed.as_secs());
+    for step in ended {
+        let processor = match &step.outcome {
+            Outcome::Ran { processor, .. } => format!("{:>5} s", processor.as_secs()),
+            _ => format!("{:>7}", "–"),
+        };
+        println!(
+            "{:>5} s, {processor} of processor time  {}: {}",
+            step.passed.as_secs(),
+            step.name,
+            step.counts
+        );
+        total += step.counts;
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_listed_reasons_let_a_step_be_skipped() {
+        let skipped = |reason: &str| Outcome::Skipped(reason.to_owned());
+        assert_eq!(judge(ALLOWED[0].0, &skipped(ALLOWED[0].1)), Counts::SKIPPED);
+        assert_eq!(judge("kernel", &skipped("no time")), Counts::FAILED);
+    }
+
+    #[test]
+    fn steps_begin_in_order_when_they_fit_and_what_they_wait_for_has_ended() {
+        let steps = [
+            Step::new("first", "x", 100),
+            Step::new("second", "x", 100).after(&["first"]),
+            Step::new("third", "x", 80),
+            Step::new("large", "x", 900),
+        ];
+        let mut waiting = VecDeque::from(steps);
+        let mut begun = || next(&mut waiting, &[], 200).map(|step| step.name);
+        // Nothing runs here, so that each step that was taken counts as ended.
+        assert_eq!(begun(), Some("first"));
+        assert_eq!(begun(), Some("second"));
+        assert_eq!(begun(), Some("third"));
+        assert_eq!(begun(), Some("large"));
+        assert_eq!(begun(), None);
+        let mut waiting = VecDeque::from([
+            Step::new("second", "x", 100).after(&["first"]),
+            Step::new("first", "x", 100),
+        ]);
+        assert_eq!(
+            next(&mut waiting, &[], 200).map(|step| step.name),
+            Some("first")
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! The test programs of the workspace: built by one call of Cargo, then run side by side.
+//!
+//! `cargo test` runs one program after the other, and most of those in `tests/` wait more than they work. New
+//! programs are found by themselves; a program that disturbs others, or is disturbed by them, is named in [`ALONE`].
+
+mod build;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::arguments::Arguments;
+use crate::command::run_captured;
+use crate::counts::{Counts, count_tests};
+use crate::workspace;
+pub use build::BUILT;
+use build::Program;
+
+/// One program, on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Programs that run while no other does: they measure which cores the server uses, and neighbours on these cores
+/// make them wait longer.
+const ALONE: &[&str] = &["longshore-tests/placement", "longshore-tests/spread"];
+
+/// The programs with the longest running times. They begin first, so that none is left over at the end.
+const LONG: &[&str] = &[
+    "longshore-tests/statistics",
+    "longshore-tests/re_export",
+    "longshore-tests/idle",
+    "longshore-tests/rude_peers",
+    "longshore-tests/nvme_rude_peers",
+    "longshore-tests/remote_volume",
+    "longshore-tests/memory",
+    "longshore-sim/simulation",
+    "longshore-cli/verbs",
+    "longshore-cli/bench",
+];
+
+/// What `make check` leaves out: these take longer than all others together.
+const NOT_QUICK: &[&str] = &[
+    "longshore-sim/simulation",
+    "longshore-tests/idle",
+    "longshore-tests/memory",
+    "longshore-tests/nvme_rude_peers",
+    "longshore-tests/peers",
+    "longshore-tests/placement",
+    "longshore-tests/re_export",
+    "longshore-tests/remote_volume",
+    "longshore-tests/rude_peers",
+    "longshore-tests/spread",
+    "longshore-tests/statistics",
+];
+
+/// What another step of CI runs, against more peers.
+const ELSEWHERE: &[&str] = &["longshore-tests/peers"];
+
+/// `cargo xtask tests`.
+pub fn run(mut arguments: Arguments) -> Result<Counts> {
+    let only = arguments.value("--only")?;
+    let jobs = arguments.number("--jobs")?;
+    let quick = arguments.flag("--quick");
+    arguments.finish()?;
+    let mut programs = build::test_programs()?;
+    // The tests in `tests/` start the optimised server, unless they are to be quick.
+    let server = match quick {
+        true => workspace::target_folder().join("debug/longshore"),
+        false => workspace::server_program()?,
+    };
+    check_names(&programs)?;
+    let left_out = if quick { NOT_QUICK } else { ELSEWHERE };
+    match &only {
+        Some(only) => programs.retain(|program| program.name.contains(only.as_str())),
+        None => programs.retain(|program| !left_out.contains(&program.name.as_str())),
+    }
+    if programs.is_empty() {
+        bail!("no test program matches {only:?}");
+    }
+    for program in &mut programs {
+        program.variables.push(("LONGSHORE_BIN", server.clone()));
+    }
+    let jobs = jobs.map_or(Ok(usual_jobs()), usize::try_from)?;
+    Ok(run_side_by_side(programs, jobs.max(1)))
+}
+
+/// How steps find what [`build_all`] has built.
+pub fn built() -> Result<(&'static str, PathBuf)> {
+    Ok((BUILT, build::messages_file()?))
+}
+
+/// Builds all test programs; how many there are.
+pub fn build_all() -> Result<usize> {
+    Ok(build::test_programs()?.len())
+}
+
+/// Runs the test program of this name, `PACKAGE/TARGET`.
+pub fn command(name: &str) -> Result<Command> {
+    let programs = build::test_programs()?;
+    let program = programs.iter().find(|program| program.name == name);
+    Ok(program
+        .with_context(|| format!("no test program {name}"))?
+        .command())
+}
+
+/// More than there are cores: most programs wait for time-outs and for the server for much of their time.
+fn usual_jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) + 1
+}
+
+/// A program that was renamed must not fall off the lists unseen.
+fn check_names(programs: &[Program]) -> Result<()> {
+    let is_known = |name: &str| programs.iter().any(|program| program.name == name);
+    let lists = [ALONE, LONG, NOT_QUICK, ELSEWHERE];
+    match lists.into_iter().flatten().find(|name| !is_known(name)) {
+        Some(name) => bail!("xtask/src/programs.rs names {name}, which is no test program"),
+        None => Ok(()),
+    }
+}
+
+/// Runs all programs, so many at the same time, and those of [`ALONE`] one by one behind them.
+fn run_side_by_side(programs: Vec<Program>, jobs: usize) -> Counts {
+    let (alone, mut together): (Vec<_>, Vec<_>) = programs
+        .into_iter()
+        .partition(|program| ALONE.contains(&program.name.as_str()));
+    together.sort_by_key(|program| {
+        LONG.iter()
+            .position(|name| *name == program.name)
+            .unwrap_or(LONG.len())
+    });
+    println!(
+        "tests: {} programs, {jobs} at a time, then {} one by one",
+        together.len(),
+        alone.len()
+    );
+    let queue = Mutex::new(VecDeque::from(together));
+    let total = Mutex::new(Counts::default());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    // The lock is let go before the program runs.
+                    let next = queue.lock().expect("no panics").pop_front();
+                    let Some(program) = next else { break };
+                    let counts = run_one(&program);
+                    *total.lock().expect("no panics") += counts;
+                }
+            });
+        }
+    });
+    let mut total = total.into_inner().expect("no panics");
+    for program in &alone {
+        total += run_one(program);
+    }
+    total
+}
+
+/// Runs one program, and prints its result in one piece.
+fn run_one(program: &Program) -> Counts {
+    let started = Instant::now();
+    let name = &program.name;
+    let ended = match run_captured(&mut program.command(), LIMIT) {
+        Ok(ended) => ended,
+        Err(error) => {
+            println!("FAIL {name}: {error:#}");
+            return Counts::FAILED;
+        }
+    };
+    let mut counts = count_tests(&ended.output);
+    let seconds = started.elapsed().as_secs_f64();
+    if ended.is_success() {
+        // A program without the usual harness is one test.
+        if counts == Counts::default() && program.is_one_test(&ended.output) {
+            counts = Counts::PASSED;
+        }
+        let ignored: Vec<&str> = ended
+            .output
+            .lines()
+            .filter(|line| line.contains("... ignored"))
+            .collect();
+        let ignored: String = ignored
+            .iter()
+            .map(|line| format!("\n     {line}"))
+            .collect();
+        println!("ok   {name}: {counts} in {seconds:.1} s{ignored}");
+    } else {
+        if counts.failed == 0 {
+            counts += Counts::FAILED; // it crashed, or hung
+        }
+        println!(
+            "FAIL {name} ended {}: {counts} in {seconds:.1} s\n{}",
+            ended.how(),
+            ended.output.trim_end()
+        );
+    }
+    counts
+}
