@@ -19,7 +19,7 @@ use longshore_daemon::config::reactor::{
     BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread,
 };
 use longshore_daemon::config::transmit::{
-    NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
+    self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
 };
 use longshore_daemon::config::volume::VolumeArgument;
 
@@ -131,7 +131,8 @@ pub struct Serve {
     ///
     /// `auto` sends all responses of a turn of the event loop at once. The others send each by itself and leave it to the kernel
     /// to put them together, or not.
-    #[arg(long, value_name = "auto|nodelay|nagle|adaptive-nagle")]
+    #[arg(long, value_name = "auto|nodelay|nagle|adaptive-nagle",
+          value_parser = transmit::parse::<TransmitPolicy>)]
     transmit: Option<TransmitPolicy>,
 
     /// adaptive-nagle: requests without a pause that make a connection a busy one [default: 96]
@@ -144,11 +145,11 @@ pub struct Serve {
 
     /// adaptive-nagle: what a busy period that began as one must have to count: threshold and
     /// margin, or the margin alone [default: paper]
-    #[arg(long, value_name = "paper|corrected")]
+    #[arg(long, value_name = "paper|corrected", value_parser = transmit::parse::<NagleCycles>)]
     nagle_cycles: Option<NagleCycles>,
 
     /// What leaves with one send, but for --transmit auto [default: response]
-    #[arg(long, value_name = "response|turn")]
+    #[arg(long, value_name = "response|turn", value_parser = transmit::parse::<SendUnit>)]
     send: Option<SendUnit>,
 
     /// Whether large responses are sent by reference (MSG_ZEROCOPY) [default: auto]

@@ -22,8 +22,9 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use longshore_daemon::config::Config;
+use longshore_daemon::config::check::check;
 use longshore_daemon::config::file::ConfigFile;
+use longshore_daemon::config::{Arguments, Config};
 use longshore_daemon::{Outcome, Output, logging};
 
 use arguments::{Command, Longshore, Serve};
@@ -67,15 +68,15 @@ fn run_serve(serve: Serve) -> ExitCode {
             connect: serve.print_connect,
         },
     );
+    if check {
+        return run_check(file.as_ref(), serve.into_arguments());
+    }
     let config = match Config::assemble(file.as_ref(), serve.into_arguments()) {
         Ok(config) => config,
         Err(problem) => return fail(&problem),
     };
     // The text of the file may hold secrets; nobody needs it any more.
     drop(file);
-    if check {
-        return run_check(&config);
-    }
     match longshore_daemon::serve(&config, output) {
         Ok(Outcome::Stopped) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::FAILURE,
@@ -89,15 +90,18 @@ fn run_serve(serve: Serve) -> ExitCode {
 }
 
 /// `longshore serve --check`
-fn run_check(config: &Config) -> ExitCode {
-    match config.check_reach(&config.addresses()) {
-        Ok(warnings) => {
-            for warning in config.warnings.iter().chain(&warnings) {
-                eprintln!("warning: {warning}");
-            }
-            print(b"the configuration is in order\n")
-        }
-        Err(problem) => fail(&problem),
+fn run_check(file: Option<&ConfigFile>, arguments: Arguments) -> ExitCode {
+    let found = check(file, arguments);
+    for warning in &found.warnings {
+        eprintln!("warning: {warning}");
+    }
+    for problem in &found.problems {
+        eprintln!("error: {problem}");
+    }
+    if found.problems.is_empty() {
+        print(b"the configuration is in order\n")
+    } else {
+        ExitCode::FAILURE
     }
 }
 

@@ -7,13 +7,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::{EngineError, affinity};
+use longshore_reactor::EngineError;
 use longshore_target::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::open::open_or_create;
 use longshore_volume::{Geometry, Volume};
 
 use crate::config::Config;
-use crate::config::engine::CoreList;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::control::{self, Event};
@@ -53,14 +52,6 @@ pub enum StartError {
     /// Signals cannot be watched, or there can be no more threads.
     #[error("cannot start a thread or watch signals: {0}")]
     Thread(#[source] io::Error),
-    /// A core that is not there, or not for us.
-    #[error("core {core} is not one that this process may use; it may use {allowed}")]
-    Core {
-        /// As asked for.
-        core: usize,
-        /// What there is.
-        allowed: CoreList,
-    },
     /// The server itself.
     #[error("{}{}", .0, advice(.0))]
     Server(#[from] ServerStartError),
@@ -92,7 +83,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     }
 
     descriptors::make_room(&config.limits);
-    check_cores(config.engine.cores.as_ref())?;
+    config.check_cores()?;
     let bound = portals::bind(config)?;
     let addresses = portals::addresses(&bound);
     // Keeps what has no access control from other machines, unless asked for.
@@ -302,21 +293,6 @@ fn print(text: &str) {
         .and_then(|()| stdout.flush())
     {
         tracing::debug!("cannot write to standard output: {error}");
-    }
-}
-
-/// Refuses cores that the kernel would not let us have. Where it does not say which those are, the
-/// attempt to use them will.
-fn check_cores(asked_for: Option<&CoreList>) -> Result<(), StartError> {
-    let (Some(asked_for), Ok(allowed)) = (asked_for, affinity::allowed_cores()) else {
-        return Ok(());
-    };
-    match asked_for.0.iter().find(|core| !allowed.contains(core)) {
-        Some(core) => Err(StartError::Core {
-            core: *core,
-            allowed: CoreList(allowed),
-        }),
-        None => Ok(()),
     }
 }
 

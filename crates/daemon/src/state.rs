@@ -15,6 +15,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
 /// A state directory that was asked for and cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -56,6 +58,36 @@ pub fn directory(asked_for: Option<&Path>) -> Result<Option<PathBuf>, StateError
             Ok(None)
         }
     }
+}
+
+/// Whether [`directory`] could use this one. Creates nothing.
+pub fn examine(path: &Path) -> Result<(), StateError> {
+    let examined = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => may_write(path),
+        Ok(_) => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let above = path.ancestors().skip(1);
+            let above = above.map(|above| match above.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => above,
+            });
+            match above.into_iter().find(|above| above.exists()) {
+                Some(above) if above.is_dir() => may_write(above),
+                _ => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+            }
+        }
+        Err(error) => Err(error),
+    };
+    examined.map_err(|source| StateError {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Whether this process may create files in a directory.
+fn may_write(directory: &Path) -> io::Result<()> {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    Ok(accessat(CWD, directory, wanted, AtFlags::EACCESS)?)
 }
 
 /// The state directory that the environment implies.

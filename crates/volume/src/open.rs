@@ -21,6 +21,10 @@ use crate::identity::SERIAL_LENGTH_MAX;
 use crate::medium::InlineWrites;
 use crate::{Volume, identity};
 
+mod survey;
+
+pub use survey::survey;
+
 /// Which backend stores a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BackendKind {

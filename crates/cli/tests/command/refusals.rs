@@ -265,7 +265,7 @@ fn errors_of_the_file_name_line_and_column() {
     for (text, expected) in [
         (
             "[limits]\nqueue-dept = 1\n",
-            "x.toml:2:1: unknown field `queue-dept`",
+            "x.toml:2:1: unknown key `queue-dept`; did you mean `queue-depth`?",
         ),
         ("[limits\n", "x.toml:1:8: "),
         (

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use super::suggest;
+
 /// Whether something that saves copies is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByReference {
@@ -16,7 +18,10 @@ pub enum ByReference {
 
 /// Another word than those.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not auto, off or always")]
+#[error(
+    "`{0}` is not auto, off or always{meant}",
+    meant = suggest::did_you_mean(.0, &["auto", "off", "always"])
+)]
 pub struct ByReferenceError(String);
 
 impl FromStr for ByReference {
@@ -44,7 +49,7 @@ pub enum RegisteredBuffers {
 
 /// Another word than those.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not auto or off")]
+#[error("`{0}` is not auto or off{meant}", meant = suggest::did_you_mean(.0, &["auto", "off"]))]
 pub struct RegisteredBuffersError(String);
 
 impl FromStr for RegisteredBuffers {

@@ -7,6 +7,7 @@ use longshore_target::config::TransmitConfig;
 
 use super::copies::{ByReference, RegisteredBuffers};
 use super::reactor::ReactorSettings;
+use super::suggest;
 
 /// Which kernel interface drives sockets and files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +46,10 @@ pub struct EngineConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// No such engine.
-    #[error("`{0}` is not an engine; it is auto, io_uring or epoll")]
+    #[error(
+        "`{0}` is not an engine; it is auto, io_uring or epoll{meant}",
+        meant = suggest::did_you_mean(.0, &["auto", "io_uring", "epoll"])
+    )]
     UnknownEngine(String),
     /// Not a list of cores.
     #[error("`{0}` is not a list of cores; write for example 0,2-3")]

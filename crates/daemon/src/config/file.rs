@@ -20,6 +20,7 @@ use super::problem::{Location, Problem, ProblemKind};
 use super::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
+use super::syntax;
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
 use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
 
@@ -434,11 +435,10 @@ impl ConfigFile {
     /// Parses the text of a file.
     pub fn parse(path: &Path, text: String) -> Result<Self, Problem> {
         let document: Document = toml::from_str(&text).map_err(|error| {
-            let start = error.span().map_or(0, |span| span.start);
-            let end = error.span().map_or(start, |span| span.end);
+            let (place, message) = syntax::explain(&error, &text);
             Problem {
-                location: Some(Box::new(Location::new(path, &text, start..end))),
-                kind: ProblemKind::Syntax(error.message().to_owned()),
+                location: Some(Box::new(Location::new(path, &text, place))),
+                kind: ProblemKind::Syntax(message),
             }
         })?;
         let file = Self {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
 
 use super::size::{Size, Span};
+use super::suggest;
 
 /// Bounds on everything a peer can make grow. `[limits]` in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -292,9 +293,10 @@ impl<'de> Deserialize<'de> for Digests {
                 "none" => digests.none = true,
                 "crc32c" => digests.crc32c = true,
                 _ => {
-                    let text =
-                        format!("`{name}` is not a digest; there are \"none\" and \"crc32c\"");
-                    return Err(D::Error::custom(text));
+                    let meant = suggest::did_you_mean(name, &["none", "crc32c"]);
+                    return Err(D::Error::custom(format!(
+                        "`{name}` is not a digest; there are \"none\" and \"crc32c\"{meant}"
+                    )));
                 }
             }
         }

@@ -5,6 +5,11 @@ use std::str::FromStr;
 
 use tracing_subscriber::filter::Targets;
 
+use super::suggest;
+
+/// Words for levels, for suggestions.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// One event a line, for people or for programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -17,7 +22,10 @@ pub enum LogFormat {
 
 /// Not a log format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a log format; it is text or json")]
+#[error(
+    "`{0}` is not a log format; it is text or json{meant}",
+    meant = suggest::did_you_mean(.0, &["text", "json"])
+)]
 pub struct UnknownFormat(String);
 
 impl FromStr for LogFormat {
@@ -40,7 +48,8 @@ pub struct LogFilter(pub Targets);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a log level; write off, error, warn, info, debug or trace, or a list such as \
-     warn,longshore_iscsi=debug"
+     warn,longshore_iscsi=debug{meant}",
+    meant = suggest::did_you_mean(.0, &LEVELS)
 )]
 pub struct FilterError(String);
 

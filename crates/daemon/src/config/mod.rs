@@ -22,6 +22,7 @@ macro_rules! deserialize_from_str {
     )*};
 }
 
+pub mod check;
 pub mod copies;
 pub mod engine;
 pub mod file;
@@ -34,6 +35,7 @@ pub mod problem;
 pub mod reach;
 pub mod reactor;
 pub mod remote;
+pub mod schema;
 pub mod size;
 pub mod subsystem;
 pub mod suggest;
@@ -43,6 +45,7 @@ pub mod volume;
 pub mod warning;
 
 mod authentication;
+mod syntax;
 
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -9,9 +9,12 @@ use longshore_iscsi::name::NameError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
 use longshore_volume::open::OpenError;
 
+use super::engine::CoreList;
 use super::masked::Masked;
 use super::subsystem::NSID_MAX;
+use super::suggest;
 use super::volume::SettingError;
+use crate::state::StateError;
 
 /// A place in the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +55,7 @@ impl Location {
 }
 
 /// Whether a line may hold a secret: one by name, or the password of a URL.
-fn holds_secret(line: &str) -> bool {
+pub(super) fn holds_secret(line: &str) -> bool {
     line.contains("secret") || line.contains("password") || Masked::new(line).has_secrets()
 }
 
@@ -82,6 +85,14 @@ impl Problem {
             location: None,
             kind,
         }
+    }
+}
+
+impl Problem {
+    /// Whether options of the command line exclude each other.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self.kind, ProblemKind::DiscoveryContradiction)
     }
 }
 
@@ -345,7 +356,10 @@ pub enum ProblemKind {
     #[error("`mutual` does nothing without `accounts`: CHAP always proves the initiator first")]
     MutualWithoutAccounts,
     /// Not a CHAP algorithm.
-    #[error("`{0}` is not a CHAP algorithm; there are sha3-256, sha256, sha1 and md5")]
+    #[error(
+        "`{0}` is not a CHAP algorithm; there are sha3-256, sha256, sha1 and md5{meant}",
+        meant = suggest::did_you_mean(.0, &["sha3-256", "sha256", "sha1", "md5"])
+    )]
     UnknownAlgorithm(String),
     /// An empty list of algorithms.
     #[error("name at least one of sha3-256, sha256, sha1 and md5")]
@@ -388,6 +402,25 @@ pub enum ProblemKind {
         "in-capsule-data {0} is not a multiple of 16 bytes, the unit in which hosts are told of it"
     )]
     InCapsuleData(u32),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A core that is not there, or not for this process.
+    #[error("core {core} is not one that this process may use; it may use {allowed}")]
+    Core {
+        /// As asked for.
+        core: usize,
+        /// What there is.
+        allowed: CoreList,
+    },
+    /// A file to be written that cannot be.
+    #[error("cannot write {}: {source}; correct the path or its permissions", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Two listeners on one address.
     #[error("two listeners have the address {0}; leave one of them out")]
     DuplicateListener(String),

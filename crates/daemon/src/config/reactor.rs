@@ -1,8 +1,12 @@
 //! How event loops wait, share their cores, and share connections: keys of `[engine]`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::suggest;
 
 /// Whether event loops poll before they fall asleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,15 +93,19 @@ impl ReactorSettings {
 pub enum ReactorError {
     /// Not a way to spin.
     #[error(
-        "`{0}` is not a way to spin; it is auto, off or a number of microseconds up to {max}",
-        max = Spin::MAX_US
+        "`{0}` is not a way to spin; it is auto, off or a number of microseconds up to {max}{meant}",
+        max = Spin::MAX_US,
+        meant = suggest::did_you_mean(.0, &["auto", "off"])
     )]
     Spin(String),
     /// Not a percentage.
     #[error("`{0}` is not a budget; it is a percentage from 0 to 100")]
     CpuBudget(String),
     /// Not a way to spread.
-    #[error("`{0}` is not a way to spread; it is auto, off or always")]
+    #[error(
+        "`{0}` is not a way to spread; it is auto, off or always{meant}",
+        meant = suggest::did_you_mean(.0, &["auto", "off", "always"])
+    )]
     Spread(String),
     /// Not a time to poll for.
     #[error(
@@ -193,24 +201,43 @@ fn number(text: &str, max: u32) -> Option<u32> {
     (digits && number <= max).then_some(number)
 }
 
-/// A TOML string or whole number.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Word {
-    Number(u64),
-    Text(String),
+/// A TOML string or whole number, as text.
+struct Word(String);
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordVisitor;
+
+        impl Visitor<'_> for WordVisitor {
+            type Value = Word;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word in quotes or a number")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Word, E> {
+                Ok(Word(number.to_string()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Word, E> {
+                Ok(Word(number.to_string()))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Word, E> {
+                Ok(Word(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(WordVisitor)
+    }
 }
 
 /// Reads a type by its `FromStr`, from a string or a number.
 macro_rules! deserialize_from_word {
     ($($name:ty),* $(,)?) => {$(
         impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = match Word::deserialize(deserializer)? {
-                    Word::Number(number) => number.to_string(),
-                    Word::Text(text) => text,
-                };
-                text.parse().map_err(serde::de::Error::custom)
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Word::deserialize(deserializer)?.0.parse().map_err(Error::custom)
             }
         }
     )*};

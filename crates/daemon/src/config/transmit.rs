@@ -14,6 +14,7 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
+use super::suggest;
 
 /// What one place says; `None` is "nothing".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,14 +100,39 @@ impl TransmitSources {
     }
 }
 
+/// A setting that is one of some words.
+pub trait Words: FromStr<Err: fmt::Display> {
+    /// The words, for suggestions.
+    const KNOWN: &[&str];
+}
+
+impl Words for TransmitPolicy {
+    const KNOWN: &[&str] = &["auto", "nodelay", "nagle", "adaptive-nagle"];
+}
+
+impl Words for NagleCycles {
+    const KNOWN: &[&str] = &["paper", "corrected"];
+}
+
+impl Words for SendUnit {
+    const KNOWN: &[&str] = &["response", "turn"];
+}
+
+/// Reads a word, and proposes another one where it is unknown.
+///
+/// # Errors
+/// What can stand there.
+pub fn parse<T: Words>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|error| format!("{error}{}", suggest::did_you_mean(text, T::KNOWN)))
+}
+
 /// Reads a key whose value is one of some words.
-pub(super) fn word<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: FromStr<Err: fmt::Display>,
-{
+pub(super) fn word<'de, D: Deserializer<'de>, T: Words>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     let text = <String as serde::Deserialize>::deserialize(deserializer)?;
-    text.parse().map(Some).map_err(Error::custom)
+    parse(&text).map(Some).map_err(Error::custom)
 }
 
 /// Reads `nagle-threshold`: a number, or a word.
@@ -185,7 +211,7 @@ mod tests {
                 "a number of requests, or \"infinite\"",
             ),
             ("nagle-cycles = \"some\"", "it is paper or corrected"),
-            ("send = 3", "string"),
+            ("send = 3", "expected a text in quotes, found 3"),
         ] {
             let message = file(&format!("[engine]\n{line}\n"))
                 .unwrap_err()

@@ -130,7 +130,10 @@ pub enum SettingError {
     #[error("`{0}` is not a serial number; it is 1 to 20 printable ASCII characters")]
     Serial(String),
     /// Not a way to write.
-    #[error("`{0}` is not a way to write; it is auto, always or never")]
+    #[error(
+        "`{0}` is not a way to write; it is auto, always or never{meant}",
+        meant = suggest::did_you_mean(.0, &["auto", "always", "never"])
+    )]
     InlineWrites(String),
     /// A setting of a remote volume.
     #[error(transparent)]

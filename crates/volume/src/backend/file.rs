@@ -340,7 +340,7 @@ fn is_in_memory(file: &File) -> bool {
 // ---- /dev/zero and /dev/full
 
 /// Character devices 1:5 and 1:7.
-fn is_endless(metadata: &Metadata) -> bool {
+pub(crate) fn is_endless(metadata: &Metadata) -> bool {
     let device = metadata.rdev();
     rustix::fs::major(device) == 1 && matches!(rustix::fs::minor(device), 5 | 7)
 }

@@ -108,7 +108,7 @@ fn listeners_that_make_no_sense_are_shown_where_they_stand() {
         ),
         (
             "nvme = [{ address = \"127.0.0.1\", tag = 1 }]",
-            "unknown field `tag`",
+            "unknown key `tag`",
         ),
         ("nvme = [4420]", "an address such as \"127.0.0.1:4420\""),
         (
@@ -206,9 +206,9 @@ fn bad_names_and_serial_numbers_say_what_is_wrong() {
         ),
         (
             "[[subsystem]]\nname = \"nqn.2026-11.com.example:s\"\n".to_owned(),
-            ":6:1: unknown field `name`, expected one of `nqn`",
+            ":6:1: unknown key `name`; known are nqn, ",
         ),
-        ("[[subsystem]]\n".to_owned(), "missing field `nqn`"),
+        ("[[subsystem]]\n".to_owned(), "the key `nqn` is missing"),
     ] {
         let message = refusal(&text);
         assert!(message.contains(expected), "{text}: {message}");
@@ -240,7 +240,10 @@ fn maps_of_namespaces_are_checked() {
             "NSID 4294967295 is out of range",
         ),
         ("", "the map has no namespace"),
-        ("{ lun = 0, volume = \"disk0\" }", "unknown field `lun`"),
+        (
+            "{ lun = 0, volume = \"disk0\" }",
+            "unknown key `lun`; known are nsid, ",
+        ),
     ] {
         let message = map(entries);
         assert!(message.contains(expected), "{entries}: {message}");
