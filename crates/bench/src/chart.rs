@@ -1,21 +1,46 @@
 //! Lines in one panel or several, above each other, as SVG or PNG.
 //!
+//! ```text
+//!  title, in as many lines as it needs
+//!  notes
+//!  legend: every line of every panel once
+//!  panel
+//!  panel …
+//! ```
+//!
+//! The legend stands above the panels and not in them, where it would hide lines. A PNG is drawn four times as
+//! large as the layout and then halved, so that lines have the same width at every angle.
+//!
 //! The font for measuring and drawing text is part of the program, so that it works where no fonts are
 //! installed. An SVG names `sans-serif` and leaves the choice to whoever shows it.
 
+mod decades;
+mod layout;
+mod mark;
+
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
+use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
-use plotters::style::{FontStyle, register_font};
 
-const WIDTH: u32 = 900;
-const PANEL_HEIGHT: u32 = 450;
+use decades::Decades;
+use layout::Layout;
+use mark::Mark;
+
+const PANEL_HEIGHT: u32 = 420;
 const FONT: &str = "sans-serif";
+
+/// Pixels of a PNG for each unit of the layout, and how many are drawn for each of them.
+const PNG_SCALE: u32 = 2;
+const PNG_SAMPLES: u32 = 2;
+
+/// Width of all lines, solid and dashed.
+const LINE_WIDTH: u32 = 2;
 
 /// Those of Okabe and Ito, which most people can tell apart, without the two that are pale on white.
 const COLOURS: [(u8, u8, u8); 6] = [
@@ -72,40 +97,68 @@ impl Format {
 }
 
 /// A picture.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Chart {
-    /// Above all panels.
+    /// Above all panels, in as many lines as it needs.
     pub title: String,
-    /// From top to bottom. All show the same range of x.
+    /// Lines below the title: where the figures come from.
+    pub notes: Vec<String>,
+    /// What solid lines show, and what dashed ones; for the legend.
+    pub dashed: Option<(&'static str, &'static str)>,
+    /// From top to bottom.
     pub panels: Vec<Panel>,
+}
+
+/// How an axis grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly, from zero.
+    Linear,
+    /// By powers of two.
+    Doubling,
+    /// By powers of ten.
+    Decades,
+}
+
+/// One axis.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// What it counts.
+    pub name: Cow<'static, str>,
+    /// How it grows.
+    pub scale: Scale,
+    /// How its values are written.
+    pub label: fn(f64) -> String,
 }
 
 /// One pair of axes.
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// What x counts, in powers of two.
-    pub x: &'static str,
-    /// How x is written below its axis.
-    pub x_label: fn(f64) -> String,
-    /// What y counts.
-    pub y: &'static str,
-    /// Whether y grows by powers of ten, rather than from zero.
-    pub logarithmic: bool,
+    /// From left to right.
+    pub x: Axis,
+    /// From bottom to top.
+    pub y: Axis,
+    /// A second name and unit for y, at the right: what it counts, and how many of it one of y is.
+    pub right: Option<(&'static str, f64)>,
     /// What is shown.
     pub lines: Vec<Line>,
 }
 
 /// A line of a panel.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Line {
     /// In the legend; dashed lines are not in it.
     pub name: String,
     /// Lines of the same number have the same colour.
     pub colour: usize,
+    /// Lines of the same number have the same marks.
+    pub mark: usize,
     /// Dashed, and without marks.
     pub dashed: bool,
-    /// By x, from left to right.
+    /// From one to the next.
     pub points: Vec<(f64, f64)>,
+    /// What stands beside the points; none when empty.
+    pub labels: Vec<String>,
 }
 
 /// Draws a picture into a file.
@@ -123,24 +176,23 @@ pub fn draw(path: &Path, chart: &Chart) -> Result<(), PlotError> {
     })
 }
 
-fn size(chart: &Chart) -> Result<(u32, u32), PlotError> {
-    let panels = u32::try_from(chart.panels.len()).map_err(drawing)?;
-    Ok((WIDTH, PANEL_HEIGHT.saturating_mul(panels)))
-}
-
 fn svg(chart: &Chart) -> Result<String, PlotError> {
+    let layout = Layout::new(chart)?;
     let mut text = String::new();
-    let backend = SVGBackend::with_string(&mut text, size(chart)?);
-    draw_on(&backend.into_drawing_area(), chart)?;
+    let backend = SVGBackend::with_string(&mut text, layout.size(1));
+    draw_on(&backend.into_drawing_area(), chart, &layout, 1)?;
     Ok(text)
 }
 
 fn png(chart: &Chart) -> Result<Vec<u8>, PlotError> {
-    let (width, height) = size(chart)?;
-    let side = |pixels: u32| usize::try_from(pixels).expect("a picture fits into memory");
-    let mut pixels = vec![0; side(width) * side(height) * 3];
-    let backend = BitMapBackend::with_buffer(&mut pixels, (width, height));
-    draw_on(&backend.into_drawing_area(), chart)?;
+    let layout = Layout::new(chart)?;
+    let drawn = layout.size(PNG_SCALE * PNG_SAMPLES);
+    let mut pixels = vec![0; side(drawn.0) * side(drawn.1) * 3];
+    let backend = BitMapBackend::with_buffer(&mut pixels, drawn);
+    let scale = PNG_SCALE * PNG_SAMPLES;
+    draw_on(&backend.into_drawing_area(), chart, &layout, scale)?;
+    let (width, height) = layout.size(PNG_SCALE);
+    let pixels = averaged(&pixels, side(width), side(height));
     let mut picture = Vec::new();
     let mut encoder = png::Encoder::new(&mut picture, width, height);
     encoder.set_color(png::ColorType::Rgb);
@@ -151,33 +203,47 @@ fn png(chart: &Chart) -> Result<Vec<u8>, PlotError> {
     Ok(picture)
 }
 
-fn drawing(error: impl std::fmt::Display) -> PlotError {
-    PlotError::Draw(error.to_string())
+fn side(pixels: u32) -> usize {
+    usize::try_from(pixels).expect("a picture fits into memory")
 }
 
-fn use_own_font() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let registered = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
-        assert!(registered.is_ok(), "the font is part of the program");
-    });
+/// A picture of this size from one with [`PNG_SAMPLES`] times as many pixels in both directions.
+fn averaged(pixels: &[u8], width: usize, height: usize) -> Vec<u8> {
+    let samples = side(PNG_SAMPLES);
+    let row = width * samples * 3;
+    let mut out = Vec::with_capacity(width * height * 3);
+    for y in 0..height {
+        for x in 0..width {
+            for channel in 0..3 {
+                let places = (0..samples * samples).map(|place| {
+                    let (dx, dy) = (place % samples, place / samples);
+                    (y * samples + dy) * row + (x * samples + dx) * 3 + channel
+                });
+                let sum: u32 = places.map(|place| u32::from(pixels[place])).sum();
+                let mean = sum / (PNG_SAMPLES * PNG_SAMPLES);
+                out.push(u8::try_from(mean).expect("a mean of bytes"));
+            }
+        }
+    }
+    out
+}
+
+fn drawing(error: impl std::fmt::Display) -> PlotError {
+    PlotError::Draw(error.to_string())
 }
 
 fn draw_on<D: DrawingBackend>(
     area: &DrawingArea<D, Shift>,
     chart: &Chart,
+    layout: &Layout,
+    scale: u32,
 ) -> Result<(), PlotError> {
-    let lines = || chart.panels.iter().flat_map(|panel| &panel.lines);
-    let x = range(lines(), |point| point.0).ok_or(PlotError::TooFew)?;
-    if x.0 >= x.1 {
-        return Err(PlotError::TooFew);
-    }
-    use_own_font();
     area.fill(&WHITE).map_err(drawing)?;
-    let area = area.titled(&chart.title, (FONT, 18)).map_err(drawing)?;
-    let areas = area.split_evenly((chart.panels.len(), 1));
+    layout.draw(area, scale)?;
+    let (_, below) = area.split_vertically(layout.header * scale);
+    let areas = below.split_evenly((chart.panels.len(), 1));
     for (panel, area) in chart.panels.iter().zip(&areas) {
-        panel.draw(area, x)?;
+        panel.draw(area, chart, scale)?;
     }
     area.present().map_err(drawing)
 }
@@ -194,81 +260,152 @@ fn range<'a>(
     })
 }
 
+fn colour(number: usize) -> RGBAColor {
+    let (red, green, blue) = COLOURS[number % COLOURS.len()];
+    RGBColor(red, green, blue).to_rgba()
+}
+
 impl Panel {
     fn draw<D: DrawingBackend>(
         &self,
         area: &DrawingArea<D, Shift>,
-        x: (f64, f64),
+        chart: &Chart,
+        scale: u32,
     ) -> Result<(), PlotError> {
-        let (low, high) = range(&self.lines, |point| point.1).ok_or(PlotError::TooFew)?;
+        // Panels with the same axis below show the same range of it.
+        let alike = chart.panels.iter().filter(|it| it.x.name == self.x.name);
+        let x = range(alike.flat_map(|panel| &panel.lines), |point| point.0);
+        let x = x.ok_or(PlotError::TooFew)?;
+        let y = range(&self.lines, |point| point.1).ok_or(PlotError::TooFew)?;
+        if self.x.scale != Scale::Linear && x.0 >= x.1 {
+            return Err(PlotError::TooFew);
+        }
         let mut builder = ChartBuilder::on(area);
         builder
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(80);
-        let x = (x.0..x.1).log_scale().base(2.0);
-        if self.logarithmic {
-            let range = (low.max(0.1) / 1.3..high.max(1.0) * 1.3).log_scale();
-            let chart = builder.build_cartesian_2d(x, range).map_err(drawing)?;
-            self.fill(chart)
+            .margin(10 * scale)
+            .x_label_area_size(44 * scale)
+            .y_label_area_size(84 * scale);
+        if self.right.is_some() {
+            builder.right_y_label_area_size(84 * scale);
         } else {
-            let range = 0.0..high.max(1.0) * 1.1;
-            let chart = builder.build_cartesian_2d(x, range).map_err(drawing)?;
-            self.fill(chart)
+            builder.margin_right(94 * scale);
+        }
+        let (top, linear_x) = (y.1.max(1.0) * 1.1, 0.0..x.1.max(1.0) * 1.08);
+        let decades = || Decades(y.0.max(0.1) / 1.3..y.1.max(1.0) * 1.3);
+        let doubling = || (x.0..x.1).log_scale().base(2.0);
+        match (self.x.scale, self.y.scale) {
+            (Scale::Linear, Scale::Linear) => self.fill(&mut builder, linear_x, 0.0..top, scale),
+            (Scale::Linear, _) => self.fill(&mut builder, linear_x, decades(), scale),
+            (_, Scale::Linear) => self.fill(&mut builder, doubling(), 0.0..top, scale),
+            _ => self.fill(&mut builder, doubling(), decades(), scale),
         }
     }
 
     fn fill<'a, D: DrawingBackend + 'a, X, Y>(
         &self,
-        mut chart: ChartContext<'a, D, Cartesian2d<X, Y>>,
+        builder: &mut ChartBuilder<'a, '_, D>,
+        x: X,
+        y: Y,
+        scale: u32,
+    ) -> Result<(), PlotError>
+    where
+        X: AsRangedCoord<Value = f64> + Clone,
+        Y: AsRangedCoord<Value = f64>,
+        X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let mut chart = builder.build_cartesian_2d(x.clone(), y).map_err(drawing)?;
+        let Some((name, factor)) = self.right else {
+            return self.fill_in(&mut chart, scale);
+        };
+        let left = chart.y_range();
+        let right = left.start * factor..left.end * factor;
+        // First, or the axis at the left would be drawn at the right as well.
+        let mut chart = chart.set_secondary_coord(x, right);
+        self.fill_in(&mut chart, scale)?;
+        chart
+            .configure_secondary_axes()
+            .y_desc(name)
+            .y_label_formatter(&|value| thousands(*value))
+            .label_style((FONT, 13 * scale))
+            .axis_desc_style((FONT, 14 * scale))
+            .set_all_tick_mark_size(5 * scale)
+            .axis_style(BLACK.stroke_width(scale))
+            .draw()
+            .map_err(drawing)
+    }
+
+    fn fill_in<'a, D: DrawingBackend + 'a, X, Y>(
+        &self,
+        chart: &mut ChartContext<'a, D, Cartesian2d<X, Y>>,
+        scale: u32,
     ) -> Result<(), PlotError>
     where
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
+        let count = |axis: &Axis| if axis.scale == Scale::Linear { 8 } else { 16 };
         chart
             .configure_mesh()
-            .x_desc(self.x)
-            .y_desc(self.y)
-            .x_label_formatter(&|x| (self.x_label)(*x))
-            .y_label_formatter(&|value| thousands(*value))
-            .label_style((FONT, 13))
-            .axis_desc_style((FONT, 14))
+            .x_desc(self.x.name.as_ref())
+            .y_desc(self.y.name.as_ref())
+            .x_label_formatter(&|x| (self.x.label)(*x))
+            .y_label_formatter(&|y| (self.y.label)(*y))
+            .x_labels(count(&self.x))
+            .y_labels(count(&self.y))
+            .label_style((FONT, 13 * scale))
+            .axis_desc_style((FONT, 14 * scale))
+            .set_all_tick_mark_size(5 * scale)
+            .axis_style(BLACK.stroke_width(scale))
+            .bold_line_style(BLACK.mix(0.15).stroke_width(scale))
             .light_line_style(WHITE.mix(0.0))
             .draw()
             .map_err(drawing)?;
         for line in &self.lines {
-            let (red, green, blue) = COLOURS[line.colour % COLOURS.len()];
-            let colour = RGBColor(red, green, blue).to_rgba();
-            let points = || line.points.iter().copied();
-            if line.dashed {
-                let dashed = DashedLineSeries::new(points(), 6, 4, colour.into());
-                chart.draw_series(dashed).map_err(drawing)?;
-                continue;
-            }
-            let style = colour.stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(points(), style))
-                .map_err(drawing)?
-                .label(line.name.clone())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-            let dots = points().map(|at| Circle::new(at, 3, colour.filled()));
-            chart.draw_series(dots).map_err(drawing)?;
+            line.draw(chart, scale)?;
+        }
+        Ok(())
+    }
+}
+
+impl Line {
+    fn draw<'a, D: DrawingBackend + 'a, X, Y>(
+        &self,
+        chart: &mut ChartContext<'a, D, Cartesian2d<X, Y>>,
+        scale: u32,
+    ) -> Result<(), PlotError>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
+        let colour = colour(self.colour);
+        let style = colour.stroke_width(LINE_WIDTH * scale);
+        let points = || self.points.iter().copied();
+        if self.dashed {
+            let dashed = DashedLineSeries::new(points(), 6 * scale, 4 * scale, style);
+            chart.draw_series(dashed).map_err(drawing)?;
+            return Ok(());
         }
         chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.3))
-            .label_font((FONT, 13))
-            .draw()
-            .map_err(drawing)
+            .draw_series(LineSeries::new(points(), style))
+            .map_err(drawing)?;
+        let marks = points().map(|at| Mark::new(at, self.mark, colour, scale));
+        chart.draw_series(marks).map_err(drawing)?;
+        let pixels = i32::try_from(scale).map_err(drawing)?;
+        let labels = points().zip(&self.labels).map(|(at, label)| {
+            let style = TextStyle::from((FONT, 12 * scale).into_font()).color(&colour);
+            EmptyElement::at(at) + Text::new(label.clone(), (6 * pixels, 4 * pixels), style)
+        });
+        chart.draw_series(labels).map_err(drawing)?;
+        Ok(())
     }
 }
 
 /// `1500000` as `1.5 M`.
-fn thousands(value: f64) -> String {
+#[must_use]
+pub fn thousands(value: f64) -> String {
     let (scaled, unit) = match value {
+        v if v >= 1e9 => (v / 1e9, " G"),
         v if v >= 1e6 => (v / 1e6, " M"),
         v if v >= 1e4 => (v / 1e3, " k"),
         v => (v, ""),
@@ -282,54 +419,4 @@ fn thousands(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chart(points: &[(f64, f64)]) -> Chart {
-        Chart {
-            title: "a chart".to_owned(),
-            panels: vec![Panel {
-                x: "queue depth",
-                x_label: |x| x.to_string(),
-                y: "of something",
-                logarithmic: false,
-                lines: vec![Line {
-                    name: "a line".to_owned(),
-                    colour: 0,
-                    dashed: false,
-                    points: points.to_vec(),
-                }],
-            }],
-        }
-    }
-
-    #[test]
-    fn a_picture_needs_no_font_of_the_system() {
-        let folder = tempfile::tempdir().unwrap();
-        let some = chart(&[(1.0, 10.0), (2.0, 30.0)]);
-        let svg = folder.path().join("chart.svg");
-        draw(&svg, &some).unwrap();
-        let text = fs::read_to_string(&svg).unwrap();
-        assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
-        assert!(text.contains("queue depth") && text.contains("a line"));
-        let png = folder.path().join("chart.png");
-        draw(&png, &some).unwrap();
-        assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
-    }
-
-    #[test]
-    fn other_formats_and_single_points_are_refused() {
-        let refused = draw(Path::new("chart.gif"), &chart(&[(1.0, 1.0), (2.0, 2.0)]));
-        assert!(matches!(refused, Err(PlotError::Format(_))));
-        assert!(matches!(svg(&chart(&[(1.0, 1.0)])), Err(PlotError::TooFew)));
-        assert!(matches!(svg(&chart(&[])), Err(PlotError::TooFew)));
-    }
-
-    #[test]
-    fn large_numbers_are_short() {
-        assert_eq!(thousands(1_500_000.0), "1.5 M");
-        assert_eq!(thousands(20_000.0), "20 k");
-        assert_eq!(thousands(500.0), "500");
-        assert_eq!(thousands(0.5), "0.5");
-    }
-}
+mod tests;

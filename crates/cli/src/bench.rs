@@ -1,5 +1,6 @@
 //! `longshore bench`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use longshore_bench::compare::{Comparison, compare};
 use longshore_bench::layout::streams_for;
 use longshore_bench::measure::{Measured, Subject, measure};
 use longshore_bench::pacing::RateLimits;
-use longshore_bench::plot::{self, Format, plot};
+use longshore_bench::plot::{Format, PlotError, Sweep, View, Volume};
 use longshore_bench::progress::Terminal;
 use longshore_bench::report::{self, Report};
 use longshore_bench::result::PointResult;
@@ -165,9 +166,22 @@ pub struct BenchArguments {
     )]
     output: Output,
 
-    /// Draw IOPS and latency by depth into a file
+    /// Draw throughput and latency into a file; needs several depths, such as --iodepth 1..256
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     plot: Option<PathBuf>,
+
+    /// What --plot draws: throughput and latency by depth, or latency against IOPS or bytes per second
+    ///
+    /// `depth` is for one load at several depths. `iops` and `bytes` show what latency a throughput costs: where
+    /// more depth brings latency alone, the line turns upwards.
+    #[arg(
+        long,
+        value_name = "depth|iops|bytes",
+        default_value = "depth",
+        hide_possible_values = true,
+        requires = "plot"
+    )]
+    plot_view: PlotView,
 
     #[command(flatten)]
     transfer: Transfer,
@@ -256,6 +270,24 @@ enum Output {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
+enum PlotView {
+    Depth,
+    Iops,
+    Bytes,
+}
+
+impl From<PlotView> for View {
+    fn from(view: PlotView) -> Self {
+        match view {
+            PlotView::Depth => Self::Depth,
+            PlotView::Iops => Self::Iops,
+            PlotView::Bytes => Self::Bytes,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
 enum Data {
     Place,
     Discard,
@@ -296,7 +328,7 @@ enum UsageError {
     )]
     ServerPids { given: usize, urls: usize },
     #[error("{0}")]
-    Plot(#[from] plot::PlotError),
+    Plot(#[from] PlotError),
 }
 
 fn percent(text: &str) -> Result<u32, String> {
@@ -379,6 +411,12 @@ impl BenchArguments {
             }
             vec![self.run_of(self.job.clone(), &options)]
         };
+        let depths = runs
+            .iter()
+            .map(|run| run.jobs.iter().map(|job| job.depth).max());
+        if self.plot.is_some() && depths.collect::<BTreeSet<_>>().len() < 2 {
+            return Err(PlotError::TooFew.into());
+        }
         Ok(Plan {
             is_sweep: runs.len() > 1 || is_list(&self.bs) || is_list(&self.iodepth),
             runs,
@@ -482,10 +520,17 @@ impl BenchArguments {
         if let Some(error) = failure {
             return crate::fail(&error);
         }
-        let results: Vec<&PointResult> = report.points.iter().map(|m| &m.result).collect();
         let drawn = self.draw(|| {
-            let title = report.points.first().map_or("", |first| &first.place.url);
-            (title.to_owned(), plot::series("", results.iter().copied()))
+            let name = report.points.first().map_or("", |first| &first.place.url);
+            let points = report.points.iter();
+            let volume = Volume {
+                name: name.to_owned(),
+                points: points.map(|measured| measured.result.clone()).collect(),
+            };
+            Sweep {
+                volumes: vec![volume],
+                rounds: 1,
+            }
         });
         ending(&report.points, interrupt, drawn)
     }
@@ -523,29 +568,27 @@ impl BenchArguments {
             return crate::fail(&error);
         }
         let drawn = self.draw(|| {
-            let sides = points
-                .iter()
-                .flat_map(|point| point.sides.iter().enumerate());
-            let mut series = Vec::new();
-            for number in 0..plan.subjects.len() {
-                let prefix = format!("{}: ", number + 1);
-                let middle = sides.clone().filter(|(side, _)| *side == number);
-                let middle = middle.filter_map(|(_, side)| middle_round(&side.rounds));
-                series.extend(plot::series(&prefix, middle));
+            let volumes = plan.subjects.iter().enumerate().map(|(number, subject)| {
+                let sides = points.iter().filter_map(|point| point.sides.get(number));
+                let middle = sides.filter_map(|side| middle_round(&side.rounds));
+                Volume {
+                    name: subject.url.to_string(),
+                    points: middle.cloned().collect(),
+                }
+            });
+            Sweep {
+                volumes: volumes.collect(),
+                rounds: usize::from(self.rounds),
             }
-            let names = plan.subjects.iter().enumerate();
-            let names = names.map(|(number, subject)| format!("{}: {}", number + 1, subject.url));
-            (names.collect::<Vec<_>>().join("   "), series)
         });
         ending(&bad, interrupt, drawn)
     }
 
-    fn draw(&self, picture: impl FnOnce() -> (String, Vec<plot::Series>)) -> ExitCode {
+    fn draw(&self, sweep: impl FnOnce() -> Sweep) -> ExitCode {
         let Some(path) = &self.plot else {
             return ExitCode::SUCCESS;
         };
-        let (title, series) = picture();
-        match plot(path, &title, &series) {
+        match sweep().plot(path, self.plot_view.into()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => crate::fail(&error),
         }
@@ -708,6 +751,8 @@ mod tests {
             &["--iodepth", "0"],
             &["--vs", URL, "--server-pid", "1"],
             &["--plot", "a.gif"],
+            &["--plot", "a.svg"],
+            &["--plot", "a.svg", "--bs", "512,4k"],
             &["--rate", "5", "--job", "a,rw=read,bs=4k"],
         ] {
             assert!(plan(words).is_err(), "{words:?}");
@@ -721,6 +766,7 @@ mod tests {
             &["--rw", "read", "--job", "a,rw=read,bs=4k"],
             &["--time", "soon"],
             &["--verify", "--verify-only"],
+            &["--plot", "a.svg", "--plot-view", "latency"],
         ] {
             assert_eq!(parse(words).unwrap_err().exit_code(), 2, "{words:?}");
         }

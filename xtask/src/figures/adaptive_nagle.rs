@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
-use longshore_bench::chart::{Chart, Line, Panel, draw};
+use longshore_bench::chart::{Axis, Chart, Line, Panel, Scale, draw, thousands};
 use longshore_tests::server::{Server, ServerBuilder};
 
 use super::Plan;
@@ -127,6 +127,7 @@ fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
         let chart = Chart {
             title: format!("Random reads over iSCSI, {}", heading(wire)),
             panels: curves.iter().map(panel).collect(),
+            ..Chart::default()
         };
         draw(&plan.plot(&file)?, &chart)?;
         let _ = writeln!(
@@ -350,20 +351,27 @@ impl Curve {
 
 fn panel(curve: &Curve) -> Panel {
     let lines = POLICIES.iter().enumerate().map(|(way, policy)| Line {
-        name: format!("{policy}, {}", bytes(curve.size)),
+        name: (*policy).to_owned(),
         colour: way,
-        dashed: false,
         points: curve
             .points
             .iter()
             .map(|point| (f64::from(point.depth), point.iops[way].median))
             .collect(),
+        ..Line::default()
     });
     Panel {
-        x: "queue depth",
-        x_label: |depth| format!("{depth:.0}"),
-        y: "reads per second",
-        logarithmic: false,
+        x: Axis {
+            name: "queue depth".into(),
+            scale: Scale::Doubling,
+            label: |depth| format!("{depth:.0}"),
+        },
+        y: Axis {
+            name: format!("reads of {} per second", bytes(curve.size)).into(),
+            scale: Scale::Linear,
+            label: thousands,
+        },
+        right: None,
         lines: lines.collect(),
     }
 }

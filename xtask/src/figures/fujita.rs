@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use longshore_bench::chart::{Chart, Line, Panel, draw};
+use longshore_bench::chart::{Axis, Chart, Line, Panel, Scale, draw, thousands};
 
 use super::Plan;
 use super::load::{Report, bench, by_turns, figure, words};
@@ -69,6 +69,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
         let chart = Chart {
             title: "Client CPU per operation over iSCSI, one operation at a time".to_owned(),
             panels,
+            ..Chart::default()
         };
         draw(&plan.plot("fujita.svg")?, &chart)?;
         text += "\n![client CPU per operation by size](figures/fujita.svg)\n";
@@ -158,25 +159,33 @@ fn table(direction: &str, ways: &[(String, String)], rows: &[Row]) -> String {
 
 fn panel(direction: &str, ways: &[(String, String)], rows: &[Row]) -> Panel {
     let lines = ways.iter().enumerate().map(|(way, (name, _))| Line {
-        name: format!("{direction}, {name}"),
+        name: name.clone(),
         colour: way,
-        dashed: false,
+        mark: way / 6,
         points: rows
             .iter()
             .map(|row| (f64::from(row.size), row.cpu_us[way]))
             .collect(),
+        ..Line::default()
     });
     Panel {
-        x: "bytes of an operation",
-        x_label: |size| {
-            if size < 1024.0 {
-                format!("{size:.0}")
-            } else {
-                format!("{:.0}k", size / 1024.0)
-            }
+        x: Axis {
+            name: "bytes of an operation".into(),
+            scale: Scale::Doubling,
+            label: |size| {
+                if size < 1024.0 {
+                    format!("{size:.0}")
+                } else {
+                    format!("{:.0}k", size / 1024.0)
+                }
+            },
         },
-        y: "client CPU, µs per operation",
-        logarithmic: true,
+        y: Axis {
+            name: format!("client CPU, µs per {direction}").into(),
+            scale: Scale::Decades,
+            label: thousands,
+        },
+        right: None,
         lines: lines.collect(),
     }
 }
