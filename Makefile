@@ -54,11 +54,15 @@ deny: ## Licences, advisories and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny --workspace check
 
 PREFIX ?= /usr/local
-install: build ## Install the binary, manual, completions and units below PREFIX
+SHARE = $(DESTDIR)$(PREFIX)/share
+install: build ## Install the binary, manual pages, completions and units below PREFIX
 	install -Dm755 $(RELEASE)/longshore $(DESTDIR)$(PREFIX)/bin/longshore
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(RELEASE)/longshore manual > $(DESTDIR)$(PREFIX)/share/man/man1/longshore.1
-	$(RELEASE)/longshore completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/longshore
+	$(RELEASE)/longshore manual --directory $(SHARE)/man
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(RELEASE)/longshore completions bash > $(SHARE)/bash-completion/completions/longshore
+	$(RELEASE)/longshore completions zsh > $(SHARE)/zsh/site-functions/_longshore
+	$(RELEASE)/longshore completions fish > $(SHARE)/fish/vendor_completions.d/longshore.fish
+	install -Dm644 dist/longshore.toml $(SHARE)/doc/longshore/longshore.toml
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m644 dist/longshore.socket dist/longshore-nvme.socket $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|^ExecStart=[^ ]*|ExecStart=$(PREFIX)/bin/longshore|' dist/longshore.service \

@@ -52,6 +52,9 @@ const PACKAGES: &[Package] = &[
     program("valgrind", "valgrind"),
     program("iproute2", "ip"),
     program("procps", "sysctl"),
+    program("mandoc", "mandoc"),
+    program("zsh", "zsh"),
+    program("fish", "fish"),
 ];
 
 impl Package {

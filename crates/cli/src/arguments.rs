@@ -1,12 +1,11 @@
-//! The command line as a table: parsing, help, completions and the manual page all come from it.
+//! The command line as a table: parsing, help, completions and manual pages all come from it.
 
 use std::ffi::OsStr;
-use std::io;
 use std::path::PathBuf;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
 use longshore_daemon::config::copies::{ByReference, RegisteredBuffers};
@@ -27,6 +26,7 @@ use crate::bench::BenchArguments;
 use crate::copy::CopyArguments;
 use crate::discover::DiscoverArguments;
 use crate::info::InfoArguments;
+use crate::manual;
 
 /// Serves block volumes over iSCSI and NVMe/TCP from one ordinary process.
 #[derive(Debug, Parser)]
@@ -42,35 +42,48 @@ pub enum Command {
     ///
     /// When all listeners accept, one line that starts with `ready` goes to standard output, with
     /// the addresses in use. The log goes to standard error.
-    #[command(after_long_help = SERVE_NOTES)]
+    #[command(after_long_help = manual::help("serve"))]
     Serve(Box<Serve>),
     /// List what a server offers: iSCSI targets, NVMe/TCP subsystems, their volumes
     ///
     /// Each volume is printed with the URL that the other verbs take. Volumes are listed as far as
-    /// the server lets this initiator or host in. Exit status 1 when nothing answered.
+    /// the server lets this initiator or host in.
+    #[command(after_long_help = manual::help("discover"))]
     Discover(Box<DiscoverArguments>),
     /// Show a remote volume: size, limits, identifiers, connection parameters, reservations
+    #[command(after_long_help = manual::help("info"))]
     Info(Box<InfoArguments>),
     /// Copy a volume: from and to files, block devices and remote volumes
     ///
     /// Holes and zeros are not sent. SIGINT and SIGTERM stop the copy when what is under way is
     /// done, with exit status 130 or 143; --resume goes on from there, also after a crash.
-    #[command(after_long_help = COPY_NOTES)]
+    #[command(after_long_help = manual::help("copy"))]
     Copy(Box<CopyArguments>),
     /// Measure a remote volume: operations per second, latency, processor time of both ends
     ///
     /// Reads unless --rw says otherwise. A workload that writes DESTROYS what the volume holds.
-    /// Exit status 1 when operations failed, data was wrong or the connection was lost, 130 or 143
-    /// after SIGINT or SIGTERM; what was measured until then is printed.
-    #[command(after_long_help = BENCH_NOTES)]
+    #[command(after_long_help = manual::help("bench"))]
     Bench(Box<BenchArguments>),
     /// Print a completion script for a shell
+    #[command(after_long_help = manual::help("completions"))]
     Completions {
         /// The shell it is for
         shell: Shell,
     },
-    /// Print the manual page (roff)
-    Manual,
+    /// Print a manual page (roff), or write all of them
+    #[command(after_long_help = manual::help("manual"))]
+    Manual(ManualArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct ManualArguments {
+    /// The page
+    #[arg(default_value = "longshore", value_parser = PossibleValuesParser::new(manual::NAMES))]
+    pub page: String,
+
+    /// Write all pages into man1 and man5 below this directory
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "page")]
+    pub directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -256,37 +269,6 @@ impl TypedValueParser for VolumeParser {
     }
 }
 
-const COPY_NOTES: &str = "\
-A destination that is smaller than the source is refused before anything is written. What a larger
-one has behind the copy stays as it is.
-
-Examples:
-  longshore copy disk0.img iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --verify
-  longshore copy nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 backup.img";
-
-const BENCH_NOTES: &str = "\
-The depth is that of each session. Latency runs from the submission of an operation to the moment its
-answer was taken in; the clock is read once for each batch of answers.
-
-Examples:
-  longshore bench iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --iodepth 1..256 --plot sweep.svg
-  longshore bench nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 --rw randrw --rwmixread 70
-  longshore bench URL --rw randwrite --bs 4k --verify --operations 100000
-  longshore bench URL1 --vs URL2 --rounds 5 --time 5s";
-
-const SERVE_NOTES: &str = "\
-Volume i, counted from 0, is LUN i of target iqn.2026-11.local.longshore:default, unless the file
-has [[target]] tables, and NSID i+1 of subsystem nqn.2026-11.local.longshore:default, unless it has
-[[subsystem]] tables.
-
-Signals: SIGTERM and SIGINT stop accepting, finish what was accepted, flush and exit; a second one
-exits at once. SIGHUP reads again when responses are sent ([engine] transmit, send and nagle-* of the
-file) and looks for volumes whose size has changed. SIGUSR1 writes the statistics, or logs a summary.
-
-Example:
-  longshore serve --volume disk0,backend=file,path=/srv/disk0.img,size=10G \\
-    --iscsi 127.0.0.1:3260 --nvme 127.0.0.1:4420";
-
 impl Serve {
     /// The first option given that belongs to a later version.
     pub fn not_built(&self) -> Option<&'static str> {
@@ -330,19 +312,35 @@ impl Serve {
     }
 }
 
-/// The manual page of the command and its subcommands.
-pub fn manual() -> io::Result<Vec<u8>> {
-    let mut page = Vec::new();
-    let mut command = Longshore::command();
-    command.build();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    for subcommand in command
+/// The script with which a shell completes the command line.
+///
+/// Options that take one of some words are completed with these: they stand in the name of the value.
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let complete = |argument: Arg| {
+        let names = argument.get_value_names().unwrap_or_default();
+        let words: Vec<String> = names.first().map_or_else(Vec::new, |name| {
+            name.split('|').map(str::to_owned).collect()
+        });
+        let is_word = |word: &String| {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
+            word.starts_with(|c: char| c.is_ascii_lowercase()) && word.chars().all(plain)
+        };
+        if words.len() > 1 && words.iter().any(is_word) {
+            let words = words.into_iter().filter(|word| is_word(word));
+            return argument.value_parser(PossibleValuesParser::new(words));
+        }
+        argument
+    };
+    let verbs: Vec<String> = Longshore::command()
         .get_subcommands()
-        .filter(|it| it.get_name() != "help")
-    {
-        clap_mangen::Man::new(subcommand.clone()).render(&mut page)?;
-    }
-    Ok(page)
+        .map(|verb| verb.get_name().to_owned())
+        .collect();
+    let mut command = verbs.iter().fold(Longshore::command(), |command, verb| {
+        command.mut_subcommand(verb, |verb| verb.mut_args(complete))
+    });
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "longshore", &mut script);
+    script
 }
 
 #[cfg(test)]
@@ -424,19 +422,12 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_covers_every_option() {
-        let page = String::from_utf8(manual().unwrap()).unwrap();
-        for option in [
-            "volume",
-            "iscsi",
-            "nvme",
-            "nvme\\-discovery",
-            "config",
-            "engine",
-            "state\\-dir",
-            "print\\-connect",
-        ] {
-            assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
+    fn completions_know_verbs_options_and_words() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = String::from_utf8(completions(shell)).unwrap();
+            for word in ["bench", "plot-view", "io_uring", "adaptive-nagle", "crc32c"] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
         }
     }
 }

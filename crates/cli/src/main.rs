@@ -2,9 +2,9 @@
 //!
 //! | exit status | meaning |
 //! |---|---|
-//! | 0 | done as asked |
+//! | 0 | done as asked, or there was nothing to do |
 //! | 1 | it could not be done; standard error says why and what to do next |
-//! | 2 | the arguments make no sense; standard error shows which |
+//! | 2 | the command line cannot be read; standard error shows what is wrong with it |
 //! | 130, 143 | SIGINT or SIGTERM: a client verb stopped before it was done, a second one ended the server at once |
 
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod connection;
 mod copy;
 mod discover;
 mod info;
+mod manual;
 mod output;
 
 use std::io::{self, Write};
@@ -27,7 +28,7 @@ use longshore_daemon::config::file::ConfigFile;
 use longshore_daemon::config::{Arguments, Config};
 use longshore_daemon::{Outcome, Output, logging};
 
-use arguments::{Command, Longshore, Serve};
+use arguments::{Command, Longshore, ManualArguments, Serve};
 
 fn main() -> ExitCode {
     let longshore = Longshore::parse();
@@ -37,16 +38,25 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            let mut command = Longshore::command();
-            clap_complete::generate(shell, &mut command, "longshore", &mut script);
-            print(&script)
-        }
-        Command::Manual => match arguments::manual() {
-            Ok(page) => print(&page),
+        Command::Completions { shell } => print(&arguments::completions(shell)),
+        Command::Manual(arguments) => run_manual(&arguments),
+    }
+}
+
+/// `longshore manual`
+fn run_manual(arguments: &ManualArguments) -> ExitCode {
+    let Some(directory) = &arguments.directory else {
+        return match manual::page(&arguments.page) {
+            Ok((page, _)) => print(&page),
             Err(error) => fail(&error),
-        },
+        };
+    };
+    match manual::write_all(directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: cannot write into {}: {error}", directory.display());
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -1,0 +1,339 @@
+//! Manual pages: one for the command, one for each verb, one for the configuration file.
+//!
+//! Synopsis and options come from the table of the command line, the other sections from [`sections`], which
+//! `--help` shows as well. The page of the configuration file is `docs/configuration.md`, which a test holds
+//! against the keys that are read.
+
+mod configuration;
+mod sections;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+use roff::{Inline, Roff, bold, roman};
+
+use crate::arguments::Longshore;
+use sections::{Page, Rows};
+
+/// The page of the configuration file.
+const CONFIGURATION: &str = "longshore.toml";
+
+/// What every roff document of the library begins with; one is enough for a page.
+const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
+
+/// When the hand-written sections were last changed.
+const DATE: &str = "2026-11-23";
+
+/// Names of all pages, for the command line.
+pub const NAMES: &[&str] = &[
+    "longshore",
+    "serve",
+    "discover",
+    "info",
+    "copy",
+    "bench",
+    "completions",
+    "manual",
+    CONFIGURATION,
+];
+
+/// What `--help` says behind the options of a verb: notes, exit status, examples.
+pub fn help(verb: &str) -> String {
+    let page = sections::page(verb);
+    let mut text = String::new();
+    for note in page.notes {
+        text += &wrapped(note, 0);
+        text += "\n\n";
+    }
+    for (title, rows) in [("Signals", page.signals), ("Exit status", page.exit_status)] {
+        if rows.is_empty() {
+            continue;
+        }
+        text += &format!("{title}:\n");
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, meaning) in rows {
+            let meaning = wrapped(&meaning.replace('`', ""), width + 4);
+            text += &format!("  {name:width$}  {}\n", meaning.trim_start());
+        }
+        text.push('\n');
+    }
+    text += "Examples:";
+    for (_, example) in page.examples {
+        text += &format!("\n  {}", example.replace('\n', "\n  "));
+    }
+    text
+}
+
+/// A text in lines of at most 100 characters, all but the first indented.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut length = indent;
+    for word in text.split_whitespace() {
+        let letters = word.chars().count();
+        if length > indent && length + 1 + letters > 98 {
+            lines += &format!("\n{:indent$}", "");
+            length = indent;
+        } else if length > indent {
+            lines.push(' ');
+            length += 1;
+        }
+        lines += word;
+        length += letters;
+    }
+    lines
+}
+
+/// The source of a page, by a name of [`NAMES`], and its section.
+pub fn page(name: &str) -> io::Result<(Vec<u8>, u8)> {
+    if name == CONFIGURATION {
+        return Ok((finished(configuration::page().render().as_bytes()), 5));
+    }
+    let mut command = Longshore::command().disable_help_subcommand(true);
+    command.build();
+    let of_verb = command.find_subcommand(name).cloned();
+    Ok((finished(&verb(of_verb.unwrap_or(command), name)?), 1))
+}
+
+/// Writes all pages into `man1` and `man5` below a directory.
+pub fn write_all(directory: &Path) -> io::Result<()> {
+    for name in NAMES {
+        let (source, section) = page(name)?;
+        let folder = directory.join(format!("man{section}"));
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(format!("{}.{section}", title(name))), source)?;
+    }
+    Ok(())
+}
+
+/// `longshore-serve` of `serve`.
+fn title(name: &str) -> String {
+    match name {
+        "longshore" | CONFIGURATION => name.to_owned(),
+        verb => format!("longshore-{verb}"),
+    }
+}
+
+fn source() -> String {
+    format!("longshore {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The page of a verb, or of the command.
+fn verb(command: clap::Command, name: &str) -> io::Result<Vec<u8>> {
+    let written = sections::page(name);
+    let has_verbs = command.has_subcommands();
+    // The notes are sections of their own here.
+    let command = command
+        .after_long_help(None::<&str>)
+        .after_help(None::<&str>);
+    let man = Man::new(command)
+        .title(title(name).to_uppercase())
+        .section("1")
+        .date(DATE)
+        .source(source())
+        .manual("Longshore");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    let mut notes = Roff::new();
+    for note in written.notes {
+        notes.control("PP", []).text(inlines(note));
+    }
+    notes.to_writer(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if has_verbs {
+        let mut verbs = Vec::new();
+        man.render_subcommands_section(&mut verbs)?;
+        out.extend(
+            String::from_utf8_lossy(&verbs)
+                .replace("SUBCOMMANDS", "VERBS")
+                .bytes(),
+        );
+    }
+    own_sections(written).to_writer(&mut out)?;
+    Ok(out)
+}
+
+/// The sections that the table of the command line does not have.
+fn own_sections(page: &Page) -> Roff {
+    let mut roff = Roff::new();
+    for (title, rows) in [
+        ("SIGNALS", page.signals),
+        ("EXIT STATUS", page.exit_status),
+        ("ENVIRONMENT", page.environment),
+        ("FILES", page.files),
+    ] {
+        section(&mut roff, title, rows);
+    }
+    roff.control("SH", ["EXAMPLES"]);
+    for (number, (purpose, command)) in page.examples.iter().enumerate() {
+        if number > 0 {
+            roff.control("PP", []);
+        }
+        roff.text(inlines(purpose));
+        code(&mut roff, command);
+    }
+    see_also(&mut roff, page.see_also);
+    roff
+}
+
+fn section(roff: &mut Roff, title: &str, rows: Rows) {
+    if rows.is_empty() {
+        return;
+    }
+    roff.control("SH", [title]);
+    for (name, meaning) in rows {
+        roff.control("TP", []).text([bold(*name)]);
+        roff.text(inlines(meaning));
+    }
+}
+
+/// Lines to be shown as they are.
+fn code(roff: &mut Roff, text: &str) {
+    roff.control("PP", [])
+        .control("RS", ["4"])
+        .control("nf", []);
+    for line in text.lines() {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []).control("RE", []);
+}
+
+/// Pages as `longshore-serve(1)`.
+fn see_also(roff: &mut Roff, pages: &[(&str, &str)]) {
+    roff.control("SH", ["SEE ALSO"]);
+    let mut text = Vec::new();
+    for (number, (name, section)) in pages.iter().enumerate() {
+        if number > 0 {
+            text.push(roman(", "));
+        }
+        text.push(bold(*name));
+        text.push(roman(format!("({section})")));
+    }
+    roff.text(text);
+}
+
+/// A text whose words in backquotes are bold.
+fn inlines(text: &str) -> Vec<Inline> {
+    let parts = text.split('`').enumerate();
+    let parts = parts.filter(|(_, part)| !part.is_empty());
+    parts
+        .map(|(number, part)| {
+            if number % 2 == 1 {
+                bold(part)
+            } else {
+                roman(part)
+            }
+        })
+        .collect()
+}
+
+/// One preamble, and no characters that an old formatter does not know.
+fn finished(source: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(source).replace(PREAMBLE, "");
+    // An empty line between two breaks, as the library writes paragraphs, is a space alone.
+    let text = text.replace("\n.br\n\n.br\n", "\n.sp\n");
+    let mut page = PREAMBLE.to_owned();
+    for letter in text.chars() {
+        if letter.is_ascii() {
+            page.push(letter);
+        } else {
+            page += &format!("\\[u{:04X}]", u32::from(letter));
+        }
+    }
+    page.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(name: &str) -> String {
+        String::from_utf8(page(name).unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn there_is_a_page_for_each_verb() {
+        let command = Longshore::command();
+        for verb in command.get_subcommands() {
+            assert!(NAMES.contains(&verb.get_name()), "{}", verb.get_name());
+        }
+        assert_eq!(NAMES.len(), command.get_subcommands().count() + 2);
+    }
+
+    #[test]
+    fn every_page_has_the_sections_that_readers_look_for() {
+        for name in NAMES {
+            let page = text(name);
+            assert_eq!(page.matches("\n.TH ").count(), 1, "{name}");
+            assert!(!page.contains("EXTRA"), "{name}");
+            assert!(page.is_ascii(), "{name}");
+            for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"] {
+                let heading = format!("\n.SH {section}\n");
+                let quoted = format!("\n.SH \"{section}\"\n");
+                assert!(
+                    page.contains(&heading) || page.contains(&quoted),
+                    "{name}: {section}"
+                );
+            }
+            if *name != CONFIGURATION {
+                let verb =
+                    page.contains("\n.SH \"EXIT STATUS\"\n") && page.contains("\n.SH EXAMPLES\n");
+                assert!(verb, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_has_every_option_of_its_verb() {
+        let mut command = Longshore::command();
+        command.build();
+        for verb in command
+            .get_subcommands()
+            .filter(|verb| verb.get_name() != "help")
+        {
+            let page = text(verb.get_name());
+            let shown = verb
+                .get_arguments()
+                .filter(|argument| !argument.is_hide_set());
+            for option in shown.filter_map(|argument| argument.get_long()) {
+                let option = option.replace('-', "\\-");
+                assert!(
+                    page.contains(&format!("\\-\\-{option}")),
+                    "{}: {option}",
+                    verb.get_name()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_of_the_file_has_every_key() {
+        let page = text(CONFIGURATION).replace("\\-", "-");
+        for table in longshore_daemon::config::schema::tables() {
+            for key in table.keys.iter().filter(|key| **key != "api") {
+                assert!(page.contains(key), "{} {key}", table.header);
+            }
+        }
+        assert!(page.contains("10G") && !page.contains("](") && !page.contains("|---"));
+    }
+
+    #[test]
+    fn help_shows_exit_status_and_examples() {
+        for verb in NAMES.iter().filter(|name| **name != CONFIGURATION) {
+            let help = help(verb);
+            assert!(help.contains("Exit status:\n  0"), "{verb}: {help}");
+            // Commands are not broken.
+            let text = help.split("Examples:").next().unwrap_or_default();
+            assert!(help.contains("Examples:\n  longshore"), "{verb}: {help}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 100),
+                "{help}"
+            );
+        }
+    }
+}
