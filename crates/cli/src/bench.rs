@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, ValueEnum};
 use longshore_bench::compare::{Comparison, compare};
 use longshore_bench::layout::streams_for;
 use longshore_bench::measure::{Measured, Subject, measure};
@@ -25,8 +24,7 @@ use longshore_initiator::options::{Options, QueueMaps, ReceivePath, SendPath};
 use longshore_initiator::url::Url;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::arguments::Longshore;
-use crate::connection::{ConnectionArguments, ConnectionError};
+use crate::connection::ConnectionArguments;
 
 #[derive(Debug, Args)]
 pub struct BenchArguments {
@@ -346,12 +344,11 @@ struct Plan {
 pub fn run(arguments: &BenchArguments) -> ExitCode {
     let options = match arguments.connection.options(Some(&arguments.url)) {
         Ok(options) => options,
-        Err(error @ ConnectionError::SecretFile { .. }) => return crate::fail(&error),
-        Err(error) => usage(&error),
+        Err(error) => return crate::refuse(&error),
     };
     let plan = match arguments.plan(options) {
         Ok(plan) => plan,
-        Err(error) => usage(&error),
+        Err(error) => crate::usage(&error),
     };
     let interrupt = Interrupt::default();
     if let Err(error) = listen_for_signals(&interrupt) {
@@ -362,11 +359,6 @@ pub fn run(arguments: &BenchArguments) -> ExitCode {
     } else {
         arguments.measure(&plan, &interrupt)
     }
-}
-
-fn usage(error: &dyn std::error::Error) -> ! {
-    let command = &mut Longshore::command();
-    command.error(ErrorKind::ValueValidation, error).exit()
 }
 
 /// The first signal stops the load, a second one the process.
@@ -663,7 +655,7 @@ impl Transfer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::Command;
+    use crate::arguments::{Command, Longshore};
     use clap::Parser;
 
     const URL: &str = "iscsi://127.0.0.1:1/iqn.2026-11.local.longshore:default/0";

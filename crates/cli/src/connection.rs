@@ -121,6 +121,13 @@ pub enum ConnectionError {
     MutualAlone,
 }
 
+impl ConnectionError {
+    /// Whether the command line is at fault, rather than a file that it names.
+    pub fn is_usage(&self) -> bool {
+        !matches!(self, Self::SecretFile { .. } | Self::SecretLength { .. })
+    }
+}
+
 /// Names of the environment variables of libiscsi, and of the options that they stand in for.
 struct Account {
     user: &'static str,

@@ -174,7 +174,7 @@ impl CopyArguments {
 pub fn run(arguments: &CopyArguments) -> ExitCode {
     let job = match arguments.job() {
         Ok(job) => job,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::refuse(&error),
     };
     let interrupt = Interrupt::new();
     if let Err(error) = watch_signals(interrupt.clone()) {

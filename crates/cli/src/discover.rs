@@ -49,7 +49,7 @@ fn parse_server(text: &str) -> Result<Server, HostPortError> {
 pub fn run(arguments: &DiscoverArguments) -> ExitCode {
     let mut options = match arguments.connection.options(None) {
         Ok(options) => options,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::refuse(&error),
     };
     if arguments.connection.connect_timeout.is_none() {
         options.timeouts.connect = CONNECT_TIMEOUT;

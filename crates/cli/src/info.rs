@@ -36,7 +36,7 @@ pub struct InfoArguments {
 pub fn run(arguments: &InfoArguments) -> ExitCode {
     let options = match arguments.connection.options(Some(&arguments.url)) {
         Ok(options) => options,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::refuse(&error),
     };
     match info(&arguments.url, &options) {
         Ok(info) => match arguments.output {

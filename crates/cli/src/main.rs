@@ -29,6 +29,7 @@ use longshore_daemon::config::{Arguments, Config};
 use longshore_daemon::{Outcome, Output, logging};
 
 use arguments::{Command, Longshore, ManualArguments, Serve};
+use connection::ConnectionError;
 
 fn main() -> ExitCode {
     let longshore = Longshore::parse();
@@ -83,6 +84,7 @@ fn run_serve(serve: Serve) -> ExitCode {
     }
     let config = match Config::assemble(file.as_ref(), serve.into_arguments()) {
         Ok(config) => config,
+        Err(problem) if problem.is_usage() => usage(&problem),
         Err(problem) => return fail(&problem),
     };
     // The text of the file may hold secrets; nobody needs it any more.
@@ -102,6 +104,9 @@ fn run_serve(serve: Serve) -> ExitCode {
 /// `longshore serve --check`
 fn run_check(file: Option<&ConfigFile>, arguments: Arguments) -> ExitCode {
     let found = check(file, arguments);
+    if let Some(problem) = found.problems.iter().find(|problem| problem.is_usage()) {
+        usage(problem);
+    }
     for warning in &found.warnings {
         eprintln!("warning: {warning}");
     }
@@ -122,6 +127,20 @@ fn print(bytes: &[u8]) -> ExitCode {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&error),
         _ => ExitCode::SUCCESS,
     }
+}
+
+/// Ends with what is wrong with the command line.
+fn usage(error: &dyn std::error::Error) -> ! {
+    let command = &mut Longshore::command();
+    command.error(ErrorKind::ValueValidation, error).exit()
+}
+
+/// Says what is wrong with the options of a connection, or with a file that they name.
+fn refuse(error: &ConnectionError) -> ExitCode {
+    if error.is_usage() {
+        usage(error);
+    }
+    fail(error)
 }
 
 /// Says what went wrong.

@@ -16,9 +16,23 @@ pub enum OutputFormat {
     Json,
 }
 
-/// A result as a JSON document.
+/// Rises when a key of any verb goes away or changes its meaning; `bench` counts its own.
+pub const JSON_VERSION: u32 = 1;
+
+/// A result as a JSON document, with the version of its keys in front.
 pub fn json(result: &impl Serialize) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(result).expect("a result has text keys");
+    #[derive(Serialize)]
+    struct Document<'a, T> {
+        version: u32,
+        #[serde(flatten)]
+        result: &'a T,
+    }
+
+    let document = Document {
+        version: JSON_VERSION,
+        result,
+    };
+    let mut text = serde_json::to_vec_pretty(&document).expect("a result has text keys");
     text.push(b'\n');
     text
 }
@@ -115,6 +129,16 @@ mod tests {
             assert_eq!(Bytes(bytes).to_string(), text, "{bytes}");
         }
         assert_eq!(format!("{:>10}|", Bytes(1024)), "     1 KiB|");
+    }
+
+    #[test]
+    fn every_document_has_a_version() {
+        #[derive(Serialize)]
+        struct Result {
+            size: u64,
+        }
+        let text = String::from_utf8(json(&Result { size: 3 })).unwrap();
+        assert_eq!(text, "{\n  \"version\": 1,\n  \"size\": 3\n}\n");
     }
 
     #[test]

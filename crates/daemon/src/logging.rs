@@ -22,6 +22,9 @@ use crate::serve::THREAD_STACK_BYTES;
 /// Lines that may wait to be written.
 const QUEUE_LINES: usize = 1024;
 
+/// Version of the keys of JSON lines, told by the first one. Rises when a key goes away or changes its meaning.
+const JSON_VERSION: u32 = 1;
+
 /// A line longer than this is cut: names that peers choose are in it.
 const LINE_BYTES_MAX: usize = 4096;
 
@@ -64,6 +67,13 @@ pub fn start(config: &LogConfig) {
         .is_ok()
     {
         let _ = QUEUE.set(queue);
+        if config.format == LogFormat::Json {
+            tracing::info!(
+                version = JSON_VERSION,
+                "log of longshore {}",
+                env!("CARGO_PKG_VERSION")
+            );
+        }
     }
 }
 

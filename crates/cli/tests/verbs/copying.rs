@@ -129,6 +129,7 @@ fn json_keys_stay() {
     let summary = ran.good().json();
     let keys: Vec<_> = summary.as_object().unwrap().keys().cloned().collect();
     let mut expected = [
+        "version",
         "status",
         "source",
         "destination",

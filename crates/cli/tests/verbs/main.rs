@@ -5,4 +5,5 @@
 mod copying;
 mod interrupted;
 mod looking;
+mod outputs;
 mod support;
