@@ -641,14 +641,17 @@ impl Initiator {
         outstanding.aborting = true;
         let serial = outstanding.serial;
         scene.trace(format_args!("initiator {}: abort #{serial}", self.index));
-        let tag = machine.task_management(
+        let asked = machine.task_management(
             Function::ABORT_TASK,
             lun(outstanding.task.unit),
             Some((command, outstanding.cmd_sn)),
             &mut self.transmit,
         );
-        self.management
-            .insert(tag.0, Management::Abort { command, serial });
+        // A session that ends gives its commands up by itself.
+        if let Ok(tag) = asked {
+            self.management
+                .insert(tag.0, Management::Abort { command, serial });
+        }
     }
 
     fn manage_unit(&mut self, function: Function, scene: &mut Scene<'_>) {
@@ -660,7 +663,10 @@ impl Initiator {
             "initiator {}: {function:?} of unit {unit}",
             self.index
         ));
-        let tag = machine.task_management(function, lun(unit), None, &mut self.transmit);
+        let transmit = &mut self.transmit;
+        let Ok(tag) = machine.task_management(function, lun(unit), None, transmit) else {
+            return;
+        };
         let below = self.serial + 1;
         let management = if function == Function::LOGICAL_UNIT_RESET {
             scene.reset_sent(unit);
@@ -677,8 +683,10 @@ impl Initiator {
             return;
         }
         if let Some(machine) = &mut self.machine {
-            machine.logout(LogoutReason::CLOSE_SESSION, &mut self.transmit);
-            self.state = State::LoggingOut { since: now };
+            let reason = LogoutReason::CLOSE_SESSION;
+            if machine.logout(reason, &mut self.transmit).is_ok() {
+                self.state = State::LoggingOut { since: now };
+            }
         }
     }
 

@@ -123,7 +123,10 @@ fn namespaces(address: &HostPort, nqn: &Nqn, options: &Options) -> Result<Vec<Fo
             namespace,
             digests: DigestWishes::default(),
         });
-        let (capacity, problem) = match admin.identify_namespace(id) {
+        let answer = admin.identify_namespace(id);
+        // A controller that has stopped answering is not asked a thousand times more.
+        let is_over = matches!(&answer, Err(error) if !matches!(error, Error::Command { .. }));
+        let (capacity, problem) = match answer {
             Ok(identity) => (
                 identity
                     .block_size()
@@ -141,6 +144,9 @@ fn namespaces(address: &HostPort, nqn: &Nqn, options: &Options) -> Result<Vec<Fo
             url: Some(url.to_string()),
             problem,
         });
+        if is_over {
+            break;
+        }
     }
     admin.shut_down();
     Ok(volumes)

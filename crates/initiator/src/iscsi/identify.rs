@@ -297,6 +297,11 @@ impl<'a> Asking<'a> {
         if !BLOCK_SIZES.contains(&size) || !size.is_power_of_two() {
             return Err(self.unusable(format!("its blocks have {size} bytes")));
         }
+        let blocks = capacity.block_count;
+        if blocks.checked_mul(size.into()).is_none() {
+            let reason = format!("it claims {blocks} blocks of {size} bytes");
+            return Err(self.unusable(reason));
+        }
         Ok((capacity, has_16))
     }
 

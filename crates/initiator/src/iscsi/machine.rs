@@ -18,7 +18,7 @@
 use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, ExtentState};
 use longshore_iscsi::initiator::{
-    Busy, CloseReason, Command, CommandId, Connection, Event, Outcome, R2tRequest, Residual,
+    CloseReason, Command, CommandId, Connection, Event, NotSent, Outcome, R2tRequest, Residual,
     Transfer,
 };
 use longshore_iscsi::pdu::{
@@ -123,7 +123,7 @@ pub struct Machine {
 impl Machine {
     /// A queue's machine over a connection whose login is over. No command is under way.
     pub(super) fn new(connection: Connection, lun: Lun, dialect: Dialect) -> Self {
-        let slots = connection.slots_free();
+        let slots = connection.slots();
         Self {
             connection,
             lun,
@@ -277,10 +277,11 @@ impl Machine {
                 None
             }
             // The window is closed: all of it again, later.
-            Err(Busy) => Some(Err(Failure::Scsi {
+            Err(NotSent::Busy) => Some(Err(Failure::Scsi {
                 status: Status::TASK_SET_FULL.0,
                 sense: None,
             })),
+            Err(NotSent::Closed) => Some(Err(Failure::Closed)),
         }
     }
 
@@ -474,10 +475,13 @@ impl queue::Machine for Machine {
             immediate: false,
             transfer,
         };
-        let id = self
-            .connection
-            .submit(&command, data, transmit)
-            .map_err(|_| Refusal::Busy)?;
+        let id =
+            self.connection
+                .submit(&command, data, transmit)
+                .map_err(|refused| match refused {
+                    NotSent::Busy => Refusal::Busy,
+                    NotSent::Closed => Refusal::Failed(Failure::Closed),
+                })?;
         self.slots[usize::from(id.0)] = Slot {
             purpose,
             transfer,
@@ -577,17 +581,17 @@ impl queue::Machine for Machine {
 
     fn ping(&mut self, transmit: &mut Transmit) -> bool {
         // One at a time: its answer, or silence, says all there is to know.
-        if self.ping.is_some() || !self.connection.is_ready() {
+        if self.ping.is_some() {
             return false;
         }
-        self.ping = Some(self.connection.ping(&[], transmit));
-        true
+        self.ping = self.connection.ping(&[], transmit).ok();
+        self.ping.is_some()
     }
 
     fn close(&mut self, transmit: &mut Transmit) {
-        if self.connection.is_ready() {
-            self.connection
-                .logout(LogoutReason::CLOSE_SESSION, transmit);
+        let reason = LogoutReason::CLOSE_SESSION;
+        if let Err(refused) = self.connection.logout(reason, transmit) {
+            tracing::debug!(%refused, "no logout");
         }
     }
 }
@@ -596,7 +600,7 @@ impl queue::Machine for Machine {
 #[cold]
 pub(super) fn cause(reason: &CloseReason) -> CloseCause {
     match reason {
-        CloseReason::Logout => CloseCause::LoggedOut,
+        CloseReason::Logout | CloseReason::Initiator => CloseCause::LoggedOut,
         CloseReason::Login(error) => CloseCause::Protocol(error.to_string()),
         CloseReason::ProtocolError(problem) => CloseCause::Protocol((*problem).to_owned()),
         CloseReason::HeaderDigestError => CloseCause::Digest("header"),

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_iscsi::initiator::login::LoginConfig;
-use longshore_iscsi::initiator::{self, CloseReason, Command, CommandId, Connection, Event};
+use longshore_iscsi::initiator::{
+    self, CloseReason, Command, CommandId, Connection, Event, NotSent,
+};
 use longshore_iscsi::pdu::{
     AsyncMessage, Attribute, Function, InitiatorTaskTag, LogoutReason, Lun,
     TaskManagementResponseCode,
@@ -111,6 +113,8 @@ pub struct Session {
     received: Box<[u8]>,
     /// For one exchange.
     limit: Duration,
+    /// How the connection ended; every call after that says so.
+    ended: Option<End>,
 }
 
 /// Until when something is waited for.
@@ -172,6 +176,7 @@ impl Session {
             next_tag: 0,
             received: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             limit: options.timeouts.login,
+            ended: None,
         };
         let deadline = session.deadline("login");
         while !session.inbox.established {
@@ -262,7 +267,7 @@ impl Session {
         let command = self
             .connection
             .submit(&command, WriteData::Bytes(data_out), &mut self.transmit)
-            .expect("there is room");
+            .map_err(|refused| self.not_sent(refused, deadline.step))?;
         let tag = Tag(self.next_tag);
         self.next_tag += 1;
         self.pending.push(Pending {
@@ -367,10 +372,11 @@ impl Session {
         lun: Lun,
         which: Option<(CommandId, longshore_iscsi::pdu::CmdSn)>,
     ) -> Result<TaskManagementResponseCode, Error> {
+        let deadline = self.deadline("task management");
         let request = self
             .connection
-            .task_management(function, lun, which, &mut self.transmit);
-        let deadline = self.deadline("task management");
+            .task_management(function, lun, which, &mut self.transmit)
+            .map_err(|refused| self.not_sent(refused, deadline.step))?;
         loop {
             let mut managed = self.inbox.managed.iter();
             if let Some(at) = managed.position(|(answered, _)| *answered == request) {
@@ -386,8 +392,11 @@ impl Session {
     /// # Errors
     /// As for [`Self::command`].
     pub fn ping(&mut self) -> Result<(), Error> {
-        let request = self.connection.ping(b"longshore", &mut self.transmit);
         let deadline = self.deadline("NOP-Out");
+        let request = self
+            .connection
+            .ping(b"longshore", &mut self.transmit)
+            .map_err(|refused| self.not_sent(refused, deadline.step))?;
         loop {
             if let Some(at) = self.inbox.pongs.iter().position(|pong| *pong == request) {
                 self.inbox.pongs.swap_remove(at);
@@ -419,11 +428,11 @@ impl Session {
 
     /// Logs out, and waits a short while for the answer.
     pub fn close(mut self) {
-        if !self.connection.is_ready() {
+        let reason = LogoutReason::CLOSE_SESSION;
+        let asked = self.connection.logout(reason, &mut self.transmit);
+        if self.ended.is_some() || asked.is_err() {
             return;
         }
-        let reason = LogoutReason::CLOSE_SESSION;
-        self.connection.logout(reason, &mut self.transmit);
         let deadline = Deadline {
             at: Instant::now() + self.limit.min(Duration::from_secs(1)),
             ..self.deadline("logout")
@@ -467,6 +476,17 @@ impl Session {
             .map_err(|end| self.explain(end, deadline.step))
     }
 
+    /// Why a request could not be sent: how the connection ended, if it has.
+    #[cold]
+    fn not_sent(&self, refused: NotSent, step: &'static str) -> Error {
+        let end = match (&self.ended, refused) {
+            (Some(end), _) => end.clone(),
+            (None, NotSent::Busy) => End::TimedOut(Duration::ZERO),
+            (None, NotSent::Closed) => End::Closed(CloseReason::Logout),
+        };
+        self.explain(end, step)
+    }
+
     fn explain(&self, end: End, step: &'static str) -> Error {
         let portal = self.portal.clone();
         match end {
@@ -489,8 +509,20 @@ impl Session {
         }
     }
 
-    /// Waits for the socket and serves it.
+    /// Waits for the socket and serves it. What ends the connection ends it for good: nothing is sent or
+    /// received any more.
     fn turn(&mut self, deadline: Deadline) -> Result<(), End> {
+        if let Some(end) = &self.ended {
+            return Err(end.clone());
+        }
+        let turned = self.turn_once(deadline);
+        if let Err(end @ (End::Lost(_) | End::Closed(_))) = &turned {
+            self.ended = Some(end.clone());
+        }
+        turned
+    }
+
+    fn turn_once(&mut self, deadline: Deadline) -> Result<(), End> {
         self.send()?;
         let left = deadline.at.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -605,7 +637,6 @@ impl Session {
                     }
                 }
                 Event::LoggedOut(_) => self.inbox.logged_out = true,
-                Event::Close(CloseReason::Logout) if self.inbox.logged_out => return Ok(()),
                 Event::Close(reason) => return Err(End::Closed(reason)),
             }
         }
@@ -618,7 +649,7 @@ fn find(pending: &mut [Pending], command: CommandId) -> Option<&mut Pending> {
 }
 
 /// Why a wait ended without what was waited for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum End {
     TimedOut(Duration),
     Lost(Lost),

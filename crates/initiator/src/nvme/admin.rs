@@ -338,7 +338,7 @@ impl Admin {
         self.capabilities = Capabilities(self.property(Property::CAP)?);
         let version = self.property(Property::VS)?;
         self.version = u32::try_from(version & 0xffff_ffff).expect("32 bits");
-        let limit = self.ready_limit();
+        let limit = self.ready_limit()?;
         // A controller of the static model may be as its last host has left it.
         let configuration = self.property(Property::CC)?;
         if configuration & 1 != 0 {
@@ -350,18 +350,23 @@ impl Admin {
     }
 
     /// How long becoming ready may take: what the controller says, within bounds.
-    fn ready_limit(&mut self) -> Duration {
+    ///
+    /// # Errors
+    /// The connection's. A controller that refuses the property is taken at what CAP says.
+    fn ready_limit(&mut self) -> Result<Duration, Error> {
         let mut limit = self.capabilities.ready_limit();
         if self.capabilities.has_ready_timeouts() {
-            // CRWMT, in units of 500 ms.
-            if let Ok(timeouts) = self.property(Property::CRTO) {
-                limit = limit.max(Duration::from_millis((timeouts & 0xffff) * 500));
+            match self.property(Property::CRTO) {
+                // CRWMT, in units of 500 ms.
+                Ok(timeouts) => {
+                    limit = limit.max(Duration::from_millis((timeouts & 0xffff) * 500));
+                }
+                Err(error @ Error::Command { .. }) => tracing::debug!("{error}"),
+                Err(error) => return Err(error),
             }
         }
-        limit.clamp(
-            self.options.timeouts.login,
-            READY_LIMIT.max(self.options.timeouts.login),
-        )
+        let least = self.options.timeouts.login;
+        Ok(limit.clamp(least, READY_LIMIT.max(least)))
     }
 
     fn wait_for(

@@ -1,7 +1,6 @@
 //! Attaching a namespace over one portal: admin queue, questions, I/O queues.
 
 use longshore_nvme::command::NamespaceId;
-use longshore_wire::transmit::Transmit;
 
 use super::admin::Admin;
 use super::control::Control;
@@ -46,9 +45,9 @@ pub fn attach_path(url: &NvmeUrl, portal: usize, options: &Options) -> Result<At
     for queue_id in (1..).take(plan.maps.total()) {
         let (link, settled) = plan.connect(&mut admin, queue_id)?;
         io.get_or_insert(settled);
-        let (stream, connection) = link.into_parts();
+        let (stream, connection, transmit) = link.into_parts();
         let machine = Machine::new(connection, plan.entries - 1, limits.clone());
-        let queue = Queue::start(stream.into(), machine, Transmit::new(), &[], &options.paths);
+        let queue = Queue::start(stream.into(), machine, transmit, &[], &options.paths);
         queues.push(AnyQueue::NvmeTcp(queue.map_err(|source| {
             Error::System {
                 what: "set the options of a socket",

@@ -62,7 +62,15 @@ impl Facts {
     /// # Errors
     /// The namespace is gone, or cannot be used any more.
     pub(super) fn refresh(&mut self, admin: &mut Admin) -> Result<(), Error> {
-        self.namespace = identify(admin, self.id)?;
+        let found = Self {
+            namespace: identify(admin, self.id)?,
+            ..self.clone()
+        };
+        found.check().map_err(|reason| Error::Unusable {
+            portal: admin.portal().clone(),
+            reason,
+        })?;
+        *self = found;
         Ok(())
     }
 
@@ -88,6 +96,10 @@ impl Facts {
         if namespace.block_size().is_none() {
             let exponent = namespace.block_exponent;
             return Err(format!("its blocks have 2^{exponent} bytes"));
+        }
+        let (blocks, size) = (namespace.block_count, self.block_size());
+        if blocks.checked_mul(size.into()).is_none() {
+            return Err(format!("it claims {blocks} blocks of {size} bytes"));
         }
         Ok(())
     }

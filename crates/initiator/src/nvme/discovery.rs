@@ -144,6 +144,7 @@ pub fn discover(portal: &HostPort, options: &Options) -> Result<Vec<DiscoveryEnt
     let until = Instant::now() + options.timeouts.login * 4;
     let mut seen = HashSet::from([portal.to_string()]);
     let mut entries = log_page(portal, options)?;
+    let mut listed: HashSet<DiscoveryEntry> = entries.iter().cloned().collect();
     let mut ahead: VecDeque<SocketAddr> = referrals(&entries).collect();
     while let Some(next) = ahead.pop_front()
         && seen.len() <= REFERRALS_MAX
@@ -158,7 +159,7 @@ pub fn discover(portal: &HostPort, options: &Options) -> Result<Vec<DiscoveryEnt
                 ahead.extend(referrals(&found));
                 for entry in found {
                     // Discovery controllers that refer to each other list the same things.
-                    if !entries.contains(&entry) {
+                    if listed.insert(entry.clone()) {
                         entries.push(entry);
                     }
                 }

@@ -2,13 +2,19 @@
 //!
 //! The socket does not block; [`Link::run`] waits for an answer up to a deadline, and [`Link::pump`] does
 //! what can be done without waiting, for a driver that has other things to wait for.
+//!
+//! The end of the connection is a state: the call that meets it returns why, and so does every call after
+//! that. Nothing is sent or received any more, whatever the order of calls.
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_nvme::host::{CloseReason, Command, Connection, ConnectionConfig, Event, Transfer};
+use longshore_nvme::host::{
+    CloseReason, Command, Connection, ConnectionConfig, Event, NotSent, Transfer,
+};
 use longshore_nvme::pdu::FatalError;
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
@@ -21,7 +27,7 @@ const RECEIVE_BYTES: usize = 64 << 10;
 pub(super) const DATA_BYTES_MAX: u32 = 1 << 20;
 
 /// How a connection came to its end, or an answer did not come.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     /// Of a socket call.
     #[error("{call}: {error}")]
@@ -29,7 +35,7 @@ pub(crate) enum LinkError {
         /// Which one.
         call: &'static str,
         /// What it said.
-        error: io::Error,
+        error: Arc<io::Error>,
     },
     /// Nothing came in time.
     #[error("no answer within {} ms", .0.as_millis())]
@@ -50,7 +56,15 @@ pub(crate) enum LinkError {
 
 impl LinkError {
     fn io(call: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |error| Self::Io { call, error }
+        move |error| Self::Io {
+            call,
+            error: Arc::new(error),
+        }
+    }
+
+    /// Whether the connection is over. Otherwise a later call may go well.
+    const fn is_end(&self) -> bool {
+        !matches!(self, Self::TimedOut(_) | Self::Busy)
     }
 }
 
@@ -91,6 +105,8 @@ pub(crate) struct Link {
     /// Given out last.
     last: Ticket,
     received: Box<[u8]>,
+    /// How the connection ended.
+    end: Option<LinkError>,
 }
 
 impl Link {
@@ -115,6 +131,7 @@ impl Link {
             ended: Vec::new(),
             last: Ticket::default(),
             received: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            end: None,
         };
         while !link.connection.is_ready() {
             link.turn(deadline)?;
@@ -137,24 +154,30 @@ impl Link {
         self.stream.as_fd()
     }
 
-    /// Socket and machine, for a driver of another kind. No command is under way and nothing is to be sent.
-    pub(crate) fn into_parts(self) -> (TcpStream, Connection) {
+    /// Socket, machine and what is still to be sent, for a driver of another kind. No command is under way.
+    pub(crate) fn into_parts(self) -> (TcpStream, Connection, Transmit) {
         debug_assert!(self.connection.under_way().next().is_none());
-        debug_assert!(self.transmit.is_empty());
-        (self.stream, self.connection)
+        (self.stream, self.connection, self.transmit)
     }
 
     /// Queues a command; it leaves with the next [`Self::pump`] or [`Self::run`].
+    ///
+    /// # Panics
+    /// When it moves more than [`DATA_BYTES_MAX`].
     pub(crate) fn start(&mut self, command: &Command, data: &[u8]) -> Result<Ticket, LinkError> {
         let expected = match command.transfer {
             Transfer::ToHost(length) => length,
             Transfer::None | Transfer::ToController(_) => 0,
         };
         assert!(expected <= DATA_BYTES_MAX, "links are for short data");
+        self.check_open()?;
         let slot = self
             .connection
             .submit(command, WriteData::Bytes(data), &mut self.transmit)
-            .map_err(|_| LinkError::Busy)?;
+            .map_err(|refused| match refused {
+                NotSent::Busy => LinkError::Busy,
+                NotSent::Closed => LinkError::Closed,
+            })?;
         self.last.0 += 1;
         self.pending[usize::from(slot.0)] = Pending {
             ticket: self.last,
@@ -195,8 +218,35 @@ impl Link {
         !self.transmit.is_empty()
     }
 
+    /// Why the connection takes nothing any more, if it does not.
+    fn check_open(&self) -> Result<(), LinkError> {
+        match &self.end {
+            Some(end) => Err(end.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a call that can meet the end of the connection, and remembers that.
+    fn while_open(
+        &mut self,
+        call: impl FnOnce(&mut Self) -> Result<(), LinkError>,
+    ) -> Result<(), LinkError> {
+        self.check_open()?;
+        let result = call(self);
+        if let Err(error) = &result
+            && error.is_end()
+        {
+            self.end = Some(error.clone());
+        }
+        result
+    }
+
     /// Sends and receives what is possible without waiting, a bounded amount of it.
     pub(crate) fn pump(&mut self) -> Result<(), LinkError> {
+        self.while_open(Self::serve)
+    }
+
+    fn serve(&mut self) -> Result<(), LinkError> {
         self.send()?;
         for _ in 0..16 {
             if !self.receive()? {
@@ -208,6 +258,10 @@ impl Link {
 
     /// Waits for the socket and serves it.
     fn turn(&mut self, deadline: Deadline) -> Result<(), LinkError> {
+        self.while_open(|link| link.wait(deadline))
+    }
+
+    fn wait(&mut self, deadline: Deadline) -> Result<(), LinkError> {
         self.send()?;
         let Some(left) = deadline.left() else {
             return Err(LinkError::TimedOut(deadline.limit));
@@ -220,11 +274,8 @@ impl Link {
         };
         let mut sockets = [PollFd::new(&self.stream, interest)];
         match poll(&mut sockets, Some(&limit)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => self.pump(),
-            Err(error) => Err(LinkError::Io {
-                call: "poll",
-                error: error.into(),
-            }),
+            Ok(_) | Err(rustix::io::Errno::INTR) => self.serve(),
+            Err(error) => Err(LinkError::io("poll")(error.into())),
         }
     }
 

@@ -16,7 +16,7 @@ use longshore_block::extent::Extent;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks, DEALLOCATE, FORCE_UNIT_ACCESS};
 use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, Event, Outcome, R2tRequest, Transfer,
+    CloseReason, Command, CommandSlot, Connection, Event, NotSent, Outcome, R2tRequest, Transfer,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Transmit, WriteData};
@@ -181,7 +181,7 @@ impl Machine {
         let slot = self
             .connection
             .submit(command, data, transmit)
-            .map_err(|_| Refusal::Busy)?;
+            .map_err(not_sent)?;
         self.flights[usize::from(slot.0)] = Flight::One { takes };
         Ok(slot.0)
     }
@@ -222,7 +222,7 @@ impl Machine {
         let slots = self
             .connection
             .submit_fused([&compare, &write], halves, transmit)
-            .map_err(|_| Refusal::Busy)?;
+            .map_err(not_sent)?;
         self.pairs[number] = Pair {
             left: 2,
             half_bytes,
@@ -279,7 +279,10 @@ impl Machine {
             Flight::One { takes } => self.result(outcome, takes),
             Flight::Deallocate(_) => self.result(outcome, 0),
             Flight::Half { pair, is_second } => return self.half_ended(pair, is_second, outcome),
-            Flight::Disconnect => return Some(MachineEvent::Closed(CloseCause::LoggedOut)),
+            Flight::Disconnect => {
+                self.is_closed = true;
+                return Some(MachineEvent::Closed(CloseCause::LoggedOut));
+            }
         };
         Some(MachineEvent::Completed {
             slot: slot.0,
@@ -380,7 +383,7 @@ impl queue::Machine for Machine {
         data: WriteData<'_>,
         transmit: &mut Transmit,
     ) -> Result<u16, Refusal> {
-        if self.is_closed || !self.connection.is_ready() {
+        if self.is_closed {
             return Err(Refusal::Failed(Failure::Closed));
         }
         let limits = &self.limits;
@@ -474,8 +477,7 @@ impl queue::Machine for Machine {
     }
 
     fn close(&mut self, transmit: &mut Transmit) {
-        let is_understood = self.limits.disconnect && self.connection.is_ready();
-        if is_understood {
+        if self.limits.disconnect {
             let disconnect = commands::disconnect();
             if let Ok(slot) = self
                 .connection
@@ -491,6 +493,14 @@ impl queue::Machine for Machine {
 
 const fn flag(is_set: bool, flag: u32) -> u32 {
     if is_set { flag } else { 0 }
+}
+
+#[cold]
+const fn not_sent(refused: NotSent) -> Refusal {
+    match refused {
+        NotSent::Busy => Refusal::Busy,
+        NotSent::Closed => Refusal::Failed(Failure::Closed),
+    }
 }
 
 #[cold]

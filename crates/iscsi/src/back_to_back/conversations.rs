@@ -166,12 +166,14 @@ fn a_stuck_task_is_aborted_and_its_place_in_the_window_comes_back() {
     assert_eq!(pair.initiator.window_open(), 0);
     let (lun, to) = (Lun::ZERO, Some((stuck, cmd_sn)));
     pair.initiator
-        .task_management(Function::ABORT_TASK, lun, to, &mut pair.to_target);
+        .task_management(Function::ABORT_TASK, lun, to, &mut pair.to_target)
+        .unwrap();
     pair.run();
     pair.initiator.forget(stuck);
     assert_eq!(pair.initiator.window_open(), 1);
     pair.initiator
-        .task_management(Function::LOGICAL_UNIT_RESET, lun, None, &mut pair.to_target);
+        .task_management(Function::LOGICAL_UNIT_RESET, lun, None, &mut pair.to_target)
+        .unwrap();
     pair.run();
     pair.initiator.forget(other);
     assert_eq!(pair.initiator.window_open(), 2);
@@ -201,7 +203,7 @@ fn the_queue_holds_as_many_commands_as_the_window_promises() {
 #[test]
 fn a_ping_comes_back_with_its_data() {
     let mut pair = Setup::default().digests(true, true).log_in(13);
-    pair.initiator.ping(b"hello", &mut pair.to_target);
+    pair.initiator.ping(b"hello", &mut pair.to_target).unwrap();
     pair.run();
     assert!(
         pair.initiator_log[0].starts_with("Pong"),
@@ -215,7 +217,7 @@ fn a_ping_comes_back_with_its_data() {
 fn logout_closes_both_ends() {
     for reason in [LogoutReason::CLOSE_SESSION, LogoutReason::CLOSE_CONNECTION] {
         let mut pair = Setup::default().log_in(1000);
-        pair.initiator.logout(reason, &mut pair.to_target);
+        pair.initiator.logout(reason, &mut pair.to_target).unwrap();
         pair.run();
         assert_eq!(pair.logged_out, Some(LogoutResult::CLOSED));
         assert_eq!(pair.target_closed, Some(target::CloseReason::Logout));
@@ -227,7 +229,7 @@ fn logout_closes_both_ends() {
 fn connection_recovery_is_refused_and_the_connection_lives() {
     let mut pair = Setup::default().log_in(1000);
     let reason = LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
-    pair.initiator.logout(reason, &mut pair.to_target);
+    pair.initiator.logout(reason, &mut pair.to_target).unwrap();
     pair.run();
     assert_eq!(pair.logged_out, Some(LogoutResult::RECOVERY_NOT_SUPPORTED));
     let read = pair.start_read(0, 512);

@@ -20,6 +20,10 @@
 //! negotiated; read data that overlaps then goes unnoticed, so that both are better left at Yes. A target that asks for the negotiation of parameters (§11.9.1) gets it without the driver's
 //! doing: an empty text request, whose answer may change its MaxRecvDataSegmentLength. There are no
 //! timers: a driver that has waited too long for anything closes the socket.
+//!
+//! A driver need not know the phase before a call: before the end of the login, after a logout and after the
+//! end of the connection every request is refused with [`NotSent::Closed`], no data is sent and no payload
+//! wanted, and [`Connection::next`] goes on to report why the connection closed.
 
 mod requests;
 mod responses;
@@ -190,11 +194,21 @@ pub enum CloseReason {
     HeaderDigestError,
     /// A data digest does not match. At level 0 the session has to be recovered (§7.8).
     DataDigestError,
+    /// The driver placed bytes that were not wanted ([`Connection::payload_received`]).
+    Initiator,
 }
 
-/// The command cannot be sent now: the window is closed, or all command numbers are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+/// Why a request was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// The window is closed, all command numbers are in use, or a text request is under way.
+    #[error("the session takes no further request now")]
+    Busy,
+    /// The connection takes no requests: it is closed, logging out, or not logged in yet. Where it is closed,
+    /// [`Connection::next`] says why.
+    #[error("the session takes no requests")]
+    Closed,
+}
 
 #[derive(Debug)]
 enum Phase {
@@ -248,6 +262,14 @@ impl Slot {
     };
 }
 
+/// A logout that has no answer.
+#[derive(Clone, Copy, Debug)]
+struct Logout {
+    tag: InitiatorTaskTag,
+    /// It ends this connection: no commands follow it (§11.14).
+    is_last: bool,
+}
+
 /// A text exchange under way.
 #[derive(Debug)]
 struct TextExchange {
@@ -282,8 +304,8 @@ pub struct Connection {
     free: Vec<u16>,
     next_request: u32,
     text: Option<TextExchange>,
-    /// A logout is under way: no commands follow it (§11.14).
-    logging_out: bool,
+    /// A logout is under way.
+    logout: Option<Logout>,
     limits: OperationalParameters,
     session: Option<SessionParameters>,
 }
@@ -318,7 +340,7 @@ impl Connection {
             free: (0..commands).rev().collect(),
             next_request: 0,
             text: None,
-            logging_out: false,
+            logout: None,
             limits: OperationalParameters::default(),
             session: None,
         };
@@ -455,7 +477,8 @@ impl Connection {
     #[inline]
     #[must_use]
     pub const fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::FullFeature) && !self.logging_out
+        let is_leaving = matches!(self.logout, Some(Logout { is_last: true, .. }));
+        matches!(self.phase, Phase::FullFeature) && !is_leaving
     }
 
     /// Values of the operational keys that are in force now.
@@ -470,6 +493,12 @@ impl Connection {
     pub const fn window_open(&self) -> u32 {
         let open = self.window.max_cmd_sn.next().steps_since(self.cmd_sn);
         if open < 1 << 31 { open } else { 0 }
+    }
+
+    /// How many commands can be under way.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// How many commands there are numbers for.
@@ -518,6 +547,13 @@ impl Connection {
     fn tag_of(&self, id: CommandId) -> InitiatorTaskTag {
         let generation = self.slots[usize::from(id.0)].generation;
         InitiatorTaskTag(u32::from(generation) << 16 | u32::from(id.0))
+    }
+
+    /// Whether the command in a slot is under way and has this tag.
+    #[inline]
+    fn is_live(&self, id: CommandId, tag: InitiatorTaskTag) -> bool {
+        let slot = self.slots.get(usize::from(id.0));
+        slot.is_some_and(|slot| slot.live) && self.tag_of(id) == tag
     }
 
     /// The live command with this tag.

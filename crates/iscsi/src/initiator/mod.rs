@@ -4,6 +4,6 @@ mod connection;
 pub mod login;
 
 pub use connection::{
-    Busy, CloseReason, Command, CommandId, Connection, Event, Outcome, PayloadWanted, R2tRequest,
-    Residual, Transfer,
+    CloseReason, Command, CommandId, Connection, Event, NotSent, Outcome, PayloadWanted,
+    R2tRequest, Residual, Transfer,
 };

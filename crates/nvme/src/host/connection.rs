@@ -22,6 +22,10 @@
 //! What the controller must not do ends the connection by an H2CTermReq that names the field. A data
 //! digest that does not match fails its command alone. There are no timers: a driver that has waited
 //! too long for anything closes the socket.
+//!
+//! A driver need not know the phase before a call: a connection that is not ready, because it was never
+//! initialized or is closed, refuses every command with [`NotSent::Closed`], sends no data and wants no
+//! payload, and [`Connection::next`] goes on to report why it closed.
 
 mod requests;
 mod responses;
@@ -155,9 +159,16 @@ pub enum CloseReason {
     Host,
 }
 
-/// The command cannot be sent now: all slots are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+/// Why a command was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// All slots are in use.
+    #[error("all slots are in use")]
+    Busy,
+    /// The connection takes no commands: it is closed, or not initialized yet. [`Connection::next`] says which.
+    #[error("the connection takes no commands")]
+    Closed,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -290,6 +301,7 @@ impl Connection {
     }
 
     /// Whether commands can be submitted.
+    #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
@@ -307,10 +319,11 @@ impl Connection {
         self.max_h2c_data
     }
 
-    /// How many commands can be submitted now.
+    /// How many commands can be submitted now; none unless the connection is [ready](Self::is_ready).
+    #[inline]
     #[must_use]
     pub fn slots_free(&self) -> usize {
-        self.free.len()
+        if self.is_ready() { self.free.len() } else { 0 }
     }
 
     /// The commands under way.

@@ -5,6 +5,6 @@ mod connection;
 
 pub use self::commands::{Command, Transfer};
 pub use self::connection::{
-    Busy, CloseReason, CommandSlot, Connection, ConnectionConfig, Event, Outcome, PayloadWanted,
+    CloseReason, CommandSlot, Connection, ConnectionConfig, Event, NotSent, Outcome, PayloadWanted,
     R2tRequest,
 };

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    Busy, Command, CommandId, Connection, OTHER_REQUEST, Phase, R2tRequest, Slot, TextExchange,
-    Transfer,
+    Command, CommandId, Connection, Logout, NotSent, OTHER_REQUEST, Phase, R2tRequest, Slot,
+    TextExchange, Transfer,
 };
 use crate::pdu::{
     self, AdditionalHeaders, Bhs, CmdSn, DataOut, DataSn, Function, InitiatorTaskTag, LogoutReason,
@@ -17,25 +17,23 @@ impl Connection {
     /// asked for ([`Self::unsolicited_length`]).
     ///
     /// # Errors
-    /// When the window is closed, all command numbers are in use, or the connection is over.
+    /// When the window is closed, all command numbers are in use, or the connection is not
+    /// [ready](Self::is_ready).
     ///
     /// # Panics
-    /// When the login is not over, the CDB is longer than 260 bytes, or data that goes along is missing.
+    /// When the CDB is longer than 260 bytes, or data that goes along is missing.
     #[inline]
     pub fn submit(
         &mut self,
         command: &Command<'_>,
         data: WriteData<'_>,
         transmit: &mut Transmit,
-    ) -> Result<CommandId, Busy> {
-        assert!(
-            !matches!(self.phase, Phase::Login(_)),
-            "commands follow the login"
-        );
-        if !self.is_ready() || !command.immediate && self.window_open() == 0 {
-            return Err(Busy);
+    ) -> Result<CommandId, NotSent> {
+        self.check_ready()?;
+        if !command.immediate && self.window_open() == 0 {
+            return Err(NotSent::Busy);
         }
-        let id = CommandId(self.free.pop().ok_or(Busy)?);
+        let id = CommandId(self.free.pop().ok_or(NotSent::Busy)?);
         let cmd_sn = self.use_cmd_sn(command.immediate);
         self.occupy(id, command, cmd_sn);
         let tag = self.tag_of(id);
@@ -101,6 +99,15 @@ impl Connection {
     }
 
     #[inline]
+    fn check_ready(&self) -> Result<(), NotSent> {
+        if self.is_ready() {
+            Ok(())
+        } else {
+            Err(NotSent::Closed)
+        }
+    }
+
+    #[inline]
     fn occupy(&mut self, id: CommandId, command: &Command<'_>, cmd_sn: CmdSn) {
         let slot = &mut self.slots[usize::from(id.0)];
         *slot = Slot {
@@ -136,21 +143,24 @@ impl Connection {
     }
 
     /// Answers an R2T; `data` are the bytes it asks for. Less than asked for is sent as it is, which
-    /// the target takes for an error. Nothing is sent for a command that has ended meanwhile.
+    /// the target takes for an error. Nothing is sent for a command that has ended meanwhile, for an R2T that
+    /// was answered before, or on a connection that is closed.
     pub fn send_data_out(
         &mut self,
         r2t: &R2tRequest,
         data: WriteData<'_>,
         transmit: &mut Transmit,
     ) {
-        if !matches!(self.phase, Phase::FullFeature) || self.tag_of(r2t.command) != r2t.tag {
+        if !matches!(self.phase, Phase::FullFeature) {
             return;
         }
-        let slot = &mut self.slots[usize::from(r2t.command.0)];
-        if !slot.live {
+        let Some((_, slot)) = self.slot_mut(r2t.tag) else {
             return;
-        }
-        slot.r2ts = slot.r2ts.saturating_sub(1);
+        };
+        let Some(r2ts) = slot.r2ts.checked_sub(1) else {
+            return;
+        };
+        slot.r2ts = r2ts;
         let first = DataOut {
             is_final: false,
             lun: slot.lun,
@@ -207,13 +217,17 @@ impl Connection {
     }
 
     /// Sends an immediate task management request. `command`: the one to abort, for ABORT TASK.
+    ///
+    /// # Errors
+    /// When the connection is not [ready](Self::is_ready).
     pub fn task_management(
         &mut self,
         function: Function,
         lun: Lun,
         command: Option<(CommandId, CmdSn)>,
         transmit: &mut Transmit,
-    ) -> InitiatorTaskTag {
+    ) -> Result<InitiatorTaskTag, NotSent> {
+        self.check_ready()?;
         let tag = self.other_tag();
         let (referenced_task_tag, ref_cmd_sn) = match command {
             Some((id, cmd_sn)) => (self.tag_of(id), cmd_sn),
@@ -231,7 +245,7 @@ impl Connection {
             exp_data_sn: 0,
         };
         self.encoder.push(request.encode(), &[], transmit);
-        tag
+        Ok(tag)
     }
 
     /// The number the next command that is not immediate will have.
@@ -255,7 +269,15 @@ impl Connection {
     }
 
     /// Sends an immediate ping. `data`, no longer than the target's MaxRecvDataSegmentLength, comes back.
-    pub fn ping(&mut self, data: &[u8], transmit: &mut Transmit) -> InitiatorTaskTag {
+    ///
+    /// # Errors
+    /// When the connection is not [ready](Self::is_ready).
+    pub fn ping(
+        &mut self,
+        data: &[u8],
+        transmit: &mut Transmit,
+    ) -> Result<InitiatorTaskTag, NotSent> {
+        self.check_ready()?;
         let tag = self.other_tag();
         let nop = NopOut {
             immediate: true,
@@ -266,14 +288,15 @@ impl Connection {
             exp_stat_sn: self.exp_stat_sn,
         };
         self.encoder.push(nop.encode(), data, transmit);
-        tag
+        Ok(tag)
     }
 
     /// Sends a text, which may be longer than a data segment.
     ///
     /// # Errors
-    /// When a text request is under way (§11.10 allows one).
-    pub fn text(&mut self, text: &[u8], transmit: &mut Transmit) -> Result<(), Busy> {
+    /// When a text request is under way (§11.10 allows one), or the connection is not
+    /// [ready](Self::is_ready).
+    pub fn text(&mut self, text: &[u8], transmit: &mut Transmit) -> Result<(), NotSent> {
         self.start_text(text, false, transmit)
     }
 
@@ -283,9 +306,10 @@ impl Connection {
         text: &[u8],
         negotiation: bool,
         transmit: &mut Transmit,
-    ) -> Result<(), Busy> {
-        if self.text.is_some() || !self.is_ready() {
-            return Err(Busy);
+    ) -> Result<(), NotSent> {
+        self.check_ready()?;
+        if self.text.is_some() {
+            return Err(NotSent::Busy);
         }
         let tag = self.other_tag();
         self.text = Some(TextExchange {
@@ -331,21 +355,28 @@ impl Connection {
     /// Asks for the end of the session or of this connection. No command is taken after it, unless the
     /// target refuses.
     ///
-    /// # Panics
-    /// When the login is not over.
-    pub fn logout(&mut self, reason: LogoutReason, transmit: &mut Transmit) {
-        let session = self.session.as_ref().expect("a logout follows the login");
+    /// # Errors
+    /// When the connection is not [ready](Self::is_ready): there is nothing to log out of, or a logout is
+    /// under way.
+    pub fn logout(&mut self, reason: LogoutReason, transmit: &mut Transmit) -> Result<(), NotSent> {
+        self.check_ready()?;
+        let session = self.session.as_ref().ok_or(NotSent::Closed)?;
         let connection_id = session.connection_id;
-        self.logging_out = reason != LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
+        let tag = self.other_tag();
+        self.logout = Some(Logout {
+            tag,
+            is_last: reason != LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY,
+        });
         let request = LogoutRequest {
             immediate: true,
             reason,
-            initiator_task_tag: self.other_tag(),
+            initiator_task_tag: tag,
             connection_id,
             cmd_sn: self.use_cmd_sn(true),
             exp_stat_sn: self.exp_stat_sn,
         };
         self.encoder.push(request.encode(), &[], transmit);
+        Ok(())
     }
 
     /// Queues a PDU of the caller's making, for tests of the other end.

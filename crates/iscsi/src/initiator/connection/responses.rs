@@ -19,6 +19,8 @@ use longshore_wire::transmit::Transmit;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incoming {
     command: CommandId,
+    /// Tells it from a later command in this slot: the driver may forget a command whose data is coming.
+    tag: InitiatorTaskTag,
     /// Where its next byte belongs.
     offset: u32,
     /// The status it brings, with the residual.
@@ -65,6 +67,7 @@ impl Connection {
         let status = data_in.has_status.then_some((data_in.status, residual));
         Ok(Incoming {
             command,
+            tag: data_in.initiator_task_tag,
             offset: data_in.buffer_offset,
             status,
         })
@@ -85,8 +88,10 @@ impl Connection {
             let buffer_offset = incoming.offset;
             incoming.advance(bytes);
             self.receiving = Receiving::DataIn(incoming);
+            // What comes for a command that was forgotten is nobody's.
+            let (command, _) = self.slot_mut(incoming.tag)?;
             return Some(Event::DataIn {
-                command: incoming.command,
+                command,
                 buffer_offset,
                 bytes,
             });
@@ -99,8 +104,9 @@ impl Connection {
             TrailerStep::Done { digest_ok: true } => self.receiving = Receiving::Header,
         }
         let (status, residual) = incoming.status?;
-        let data_in_length = self.slots[usize::from(incoming.command.0)].received;
-        self.free_slot(incoming.command);
+        let (command, slot) = self.slot_mut(incoming.tag)?;
+        let data_in_length = slot.received;
+        self.free_slot(command);
         let outcome = Outcome {
             status: Some(status),
             rejected: None,
@@ -108,10 +114,7 @@ impl Connection {
             residual,
             data_in_length,
         };
-        Some(Event::Completed {
-            command: incoming.command,
-            outcome,
-        })
+        Some(Event::Completed { command, outcome })
     }
 
     /// Where the next bytes of the stream belong, when they are read data: the driver may receive them
@@ -120,7 +123,9 @@ impl Connection {
     #[must_use]
     pub fn payload_wanted(&self) -> Option<PayloadWanted> {
         match (&self.phase, self.receiving) {
-            (Phase::FullFeature, Receiving::DataIn(incoming)) if self.framing.remaining() > 0 => {
+            (Phase::FullFeature, Receiving::DataIn(incoming))
+                if self.framing.remaining() > 0 && self.is_live(incoming.command, incoming.tag) =>
+            {
                 Some(PayloadWanted {
                     command: incoming.command,
                     buffer_offset: incoming.offset,
@@ -134,16 +139,21 @@ impl Connection {
     /// The driver has received `bytes`, no more than [were wanted](Self::payload_wanted), and they are in
     /// their place. What happens by it comes with the next [`Self::next`], whose input may be empty.
     ///
-    /// # Panics
-    /// When none were wanted, or fewer.
+    /// A driver that places bytes nobody wanted has lost its place in the stream: that closes the
+    /// connection.
     #[inline]
     pub fn payload_received(&mut self, bytes: &[u8]) {
-        let Receiving::DataIn(mut incoming) = self.receiving else {
-            panic!("no data was wanted");
-        };
-        self.framing.placed(bytes);
-        incoming.advance(bytes);
-        self.receiving = Receiving::DataIn(incoming);
+        match (self.receiving, self.payload_wanted()) {
+            (Receiving::DataIn(mut incoming), Some(wanted))
+                if bytes.len() <= wanted.length as usize =>
+            {
+                self.framing.placed(bytes);
+                incoming.advance(bytes);
+                self.receiving = Receiving::DataIn(incoming);
+            }
+            _ if matches!(self.phase, Phase::Closed(_)) => {}
+            _ => drop(self.close(CloseReason::Initiator)),
+        }
     }
 
     /// A PDU other than Data-In has arrived in full. `Err`: what the target did wrong.
@@ -179,10 +189,12 @@ impl Connection {
             Opcode::LOGOUT_RESPONSE => {
                 let response = LogoutResponse::decode(bhs);
                 self.learn(response.stat_sn, response.window)?;
+                self.logout
+                    .take_if(|logout| logout.tag == response.initiator_task_tag)
+                    .ok_or("Logout Response for no request")?;
                 if response.response == LogoutResult::CLOSED {
                     self.phase = Phase::Closed(CloseReason::Logout);
                 }
-                self.logging_out = false;
                 Ok(Some(Event::LoggedOut(response.response)))
             }
             Opcode::ASYNC_MESSAGE => {
@@ -226,7 +238,9 @@ impl Connection {
                 Opcode::TEXT_REQUEST if self.text.as_ref().is_some_and(|text| text.tag == tag) => {
                     self.text = None;
                 }
-                Opcode::LOGOUT_REQUEST => self.logging_out = false,
+                Opcode::LOGOUT_REQUEST => {
+                    self.logout.take_if(|logout| logout.tag == tag);
+                }
                 _ => {}
             }
         }

@@ -1,5 +1,7 @@
 //! What the initiator makes of targets that answer in every legal way, and in ways that are not.
 
+mod endings;
+
 use super::*;
 use crate::encoder::Encoder;
 use crate::name::IscsiName;
@@ -617,7 +619,8 @@ fn a_request_to_negotiate_is_met_and_what_the_target_declares_holds() {
 fn no_command_follows_a_logout_unless_it_is_refused() {
     let mut scene = Scene::plain();
     let reason = LogoutReason::CLOSE_SESSION;
-    scene.connection.logout(reason, &mut scene.transmit);
+    let asked = scene.connection.logout(reason, &mut scene.transmit);
+    assert_eq!(asked, Ok(()));
     assert_eq!(scene.connection.room(), 0);
     let command = Command {
         lun: Lun::ZERO,
@@ -628,7 +631,7 @@ fn no_command_follows_a_logout_unless_it_is_refused() {
     };
     let (connection, transmit) = (&mut scene.connection, &mut scene.transmit);
     let refused = connection.submit(&command, WriteData::NONE, transmit);
-    assert_eq!(refused, Err(Busy));
+    assert_eq!(refused, Err(NotSent::Closed));
     let response = LogoutResponse {
         response: LogoutResult::CLEANUP_FAILED,
         initiator_task_tag: InitiatorTaskTag(0x8000_0001),
@@ -676,7 +679,9 @@ fn abort_task_names_the_command_by_tag_and_number() {
     let lun = Lun([0, 3, 0, 0, 0, 0, 0, 0]);
     let (connection, transmit) = (&mut scene.connection, &mut scene.transmit);
     let which = Some((second, cmd_sn));
-    let request = connection.task_management(Function::ABORT_TASK, lun, which, transmit);
+    let request = connection
+        .task_management(Function::ABORT_TASK, lun, which, transmit)
+        .unwrap();
     let (header, _) = scene.sent(&[]).remove(0);
     let sent = crate::pdu::TaskManagementRequest::decode(&header);
     assert_eq!(sent.referenced_task_tag, scene.tag(second));

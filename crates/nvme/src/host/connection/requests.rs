@@ -2,7 +2,7 @@
 
 use longshore_wire::transmit::{Transmit, WriteData};
 
-use super::{Busy, CloseReason, CommandSlot, Connection, Event, Phase, R2tRequest, Slot};
+use super::{CloseReason, CommandSlot, Connection, Event, NotSent, Phase, R2tRequest, Slot};
 use crate::command::Fuse;
 use crate::host::{Command, Transfer};
 use crate::pdu::encoder::push_term_req;
@@ -26,20 +26,21 @@ impl Connection {
     /// not looked at otherwise. Commands leave in the order of these calls.
     ///
     /// # Errors
-    /// When all slots are in use.
+    /// When all slots are in use, or the connection is not [ready](Self::is_ready).
     ///
     /// # Panics
-    /// When the connection is not [ready](Self::is_ready), or data for the capsule is shorter than the
-    /// command says.
+    /// When data for the capsule is shorter than the command says.
     #[inline]
     pub fn submit(
         &mut self,
         command: &Command,
         data: WriteData<'_>,
         transmit: &mut Transmit,
-    ) -> Result<CommandSlot, Busy> {
-        assert!(self.is_ready(), "commands follow the ICResp");
-        let slot = CommandSlot(self.free.pop().ok_or(Busy)?);
+    ) -> Result<CommandSlot, NotSent> {
+        if !self.is_ready() {
+            return Err(NotSent::Closed);
+        }
+        let slot = CommandSlot(self.free.pop().ok_or(NotSent::Busy)?);
         self.occupy(slot, command.transfer);
         let length = command.transfer.length();
         let to_controller = matches!(command.transfer, Transfer::ToController(_));
@@ -67,7 +68,7 @@ impl Connection {
     /// must be: both find a slot or neither does. FUSE is set here; `data` as with [`Self::submit`].
     ///
     /// # Errors
-    /// When fewer than two slots are free.
+    /// When fewer than two slots are free, or the connection is not [ready](Self::is_ready).
     ///
     /// # Panics
     /// As [`Self::submit`].
@@ -76,9 +77,12 @@ impl Connection {
         commands: [&Command; 2],
         data: [WriteData<'_>; 2],
         transmit: &mut Transmit,
-    ) -> Result<[CommandSlot; 2], Busy> {
+    ) -> Result<[CommandSlot; 2], NotSent> {
+        if !self.is_ready() {
+            return Err(NotSent::Closed);
+        }
         if self.slots_free() < 2 {
-            return Err(Busy);
+            return Err(NotSent::Busy);
         }
         let [mut first, mut second] = commands.map(|command| *command);
         first.entry.set_fuse(Fuse::First);
@@ -109,22 +113,25 @@ impl Connection {
     }
 
     /// Answers an R2T; `data` are the bytes it asks for. Nothing is sent for a command that has ended
-    /// meanwhile.
+    /// meanwhile, for an R2T that was answered before, or on a connection that is not
+    /// [ready](Self::is_ready).
     ///
     /// # Panics
     /// When there are more or fewer bytes than the R2T asks for.
     pub fn send_data(&mut self, r2t: &R2tRequest, data: WriteData<'_>, transmit: &mut Transmit) {
+        if !self.is_ready() {
+            return;
+        }
+        let Some((_, slot)) = self.slot_of(r2t.command) else {
+            return;
+        };
+        let Some(r2ts) = slot.r2ts.checked_sub(1) else {
+            return;
+        };
         let wanted = r2t.length as usize;
         assert_eq!(data.bytes().len(), wanted, "an R2T is answered in full");
-        if !self.is_ready() || self.command_id(r2t.slot) != r2t.command {
-            return;
-        }
-        let slot = &mut self.slots[usize::from(r2t.slot.0)];
-        if !slot.live {
-            return;
-        }
-        slot.r2ts -= 1;
-        slot.sent += r2t.length;
+        slot.r2ts = r2ts;
+        slot.sent = slot.sent.saturating_add(r2t.length);
         let mut sent = 0;
         while sent < wanted {
             let length = (wanted - sent).min(self.max_h2c_data as usize);
@@ -146,6 +153,14 @@ impl Connection {
     pub fn terminate(&mut self, error: FatalError, transmit: &mut Transmit) {
         if !matches!(self.phase, Phase::Closed(_)) {
             send_term_req(error, &[], transmit);
+            self.close_by_host();
+        }
+    }
+
+    /// Closes the connection for a reason of the driver's, unless it is closed already.
+    #[cold]
+    pub(super) fn close_by_host(&mut self) {
+        if !matches!(self.phase, Phase::Closed(_)) {
             self.close(CloseReason::Host);
         }
     }

@@ -207,15 +207,20 @@ impl Connection {
     /// The driver has received `bytes`, no more than [were wanted](Self::payload_wanted), and they are in
     /// their place. What happens by it comes with the next [`Self::next`], whose input may be empty.
     ///
-    /// # Panics
-    /// When none were wanted, or fewer.
+    /// A driver that places bytes nobody wanted has lost its place in the stream: that closes the
+    /// connection.
     pub fn payload_received(&mut self, bytes: &[u8]) {
-        let Receiving::Data(mut incoming) = self.receiving else {
-            panic!("no data was wanted");
-        };
-        self.framing.placed(bytes);
-        incoming.advance(bytes);
-        self.receiving = Receiving::Data(incoming);
+        let wanted = self.payload_wanted();
+        match (self.receiving, wanted) {
+            (Receiving::Data(mut incoming), Some(wanted))
+                if bytes.len() <= wanted.length as usize =>
+            {
+                self.framing.placed(bytes);
+                incoming.advance(bytes);
+                self.receiving = Receiving::Data(incoming);
+            }
+            _ => self.close_by_host(),
+        }
     }
 
     /// Checks an R2T against its command.

@@ -1,5 +1,6 @@
 //! A host against a controller whose every PDU is written down.
 
+mod endings;
 mod streams;
 mod transfers;
 
@@ -454,7 +455,7 @@ fn commands_beyond_the_queue_wait() {
     let more = scene
         .host
         .submit(&read(1), WriteData::NONE, &mut scene.transmit);
-    assert_eq!(more, Err(Busy));
+    assert_eq!(more, Err(NotSent::Busy));
     scene.answer(slots[1], Status::SUCCESS);
     scene.events();
     assert_eq!(scene.host.slots_free(), 1);

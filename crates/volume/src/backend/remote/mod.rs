@@ -295,7 +295,7 @@ impl RemoteBackend {
                 let block_size = u64::from(self.outline.block_size());
                 let found = blocks.0.saturating_mul(block_size);
                 Progress::Done(Ok(Outcome::Extent {
-                    length: found.clamp(block_size, length),
+                    length: found.max(block_size).min(length),
                     state,
                 }))
             }

@@ -350,7 +350,7 @@ fn the_halves_of_a_fused_pair_leave_next_to_each_other_or_not_at_all() {
         )
     };
     let pair = submit(&mut scene).unwrap();
-    assert_eq!(submit(&mut scene), Err(Busy), "one slot is left");
+    assert_eq!(submit(&mut scene), Err(NotSent::Busy), "one slot is left");
     let sent = scene.sent();
     assert_eq!(sent.len(), 2);
     let fuses = [Fuse::First, Fuse::Second];
