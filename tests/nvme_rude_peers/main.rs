@@ -1,6 +1,7 @@
 //! NVMe hosts that break the rules, on purpose or by accident. Each is answered or closed as the
 //! transport's standard says, memory stays bounded, and a well-behaved host beside it does not notice.
 
+mod detach;
 mod initialization;
 mod load;
 mod noise;

@@ -50,18 +50,22 @@ impl Nqn {
         let rest = text.strip_prefix("nqn.").ok_or(NqnError::Prefix)?;
         let date = rest.as_bytes();
         let digit = |at: usize| date.get(at).is_some_and(u8::is_ascii_digit);
-        let dated = [0, 1, 2, 3, 5, 6].into_iter().all(digit)
+        let month = rest.get(5..7).and_then(|month| month.parse::<u8>().ok());
+        let dated = month.is_some_and(|month| (1..=12).contains(&month))
+            && [0, 1, 2, 3, 5, 6].into_iter().all(digit)
             && date.get(4) == Some(&b'-')
             && date.get(7) == Some(&b'.')
-            && date.len() > 8;
+            && date
+                .get(8)
+                .is_some_and(|first| first.is_ascii_alphanumeric());
         if !dated {
             return Err(NqnError::Prefix);
         }
         Ok(Self(text.to_owned()))
     }
 
-    /// From a field of a Connect command's data or a log page. Peers are less strict about names than
-    /// [`Self::new`] is, so any text will do.
+    /// From a field of a Connect command's data or a log page: any text will do, none included. What it has to be
+    /// beyond that depends on whose name it is.
     ///
     /// # Errors
     /// There is no text in it.
@@ -131,7 +135,18 @@ mod tests {
     fn what_is_no_name_is_refused() {
         assert_eq!(Nqn::new("iqn.2026-11.a:b"), Err(NqnError::Prefix));
         assert_eq!(Nqn::new("nqn.2026-1.a:b"), Err(NqnError::Prefix));
+        assert_eq!(Nqn::new("nqn.2026-13.a:b"), Err(NqnError::Prefix));
         assert_eq!(Nqn::new("nqn.2026-11."), Err(NqnError::Prefix));
+        for text in [
+            "",
+            "x",
+            "nqn.",
+            "nqn.2026-11",
+            "nqn.2026-11.:b",
+            "nqn.2026-11..b",
+        ] {
+            assert_eq!(Nqn::new(text), Err(NqnError::Prefix), "{text:?}");
+        }
         assert_eq!(Nqn::new("nqn.2026-11.a b"), Err(NqnError::Character(' ')));
         let long = format!("nqn.2026-11.a:{}", "x".repeat(300));
         assert!(matches!(Nqn::new(&long), Err(NqnError::TooLong(_))));

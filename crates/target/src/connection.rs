@@ -230,6 +230,13 @@ impl<P: Protocol> Connection<P> {
             && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
     }
 
+    /// Gives back the table of tasks, if the machine has given back the transmit queue: it has been silent for long.
+    pub(crate) fn release_idle_memory(&mut self) {
+        if self.channel.transmit.memory() == 0 {
+            self.tasks.release_memory();
+        }
+    }
+
     /// Keeps a task until there is room for its answer.
     pub(crate) fn defer(&mut self, mut task: Task<P::Work>) {
         task.state = TaskState::Deferred;

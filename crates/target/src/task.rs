@@ -189,6 +189,8 @@ impl<W> Task<W> {
 pub(crate) struct Tasks<W> {
     slots: Vec<Slot<W>>,
     parked: usize,
+    /// Generation of slots that are new: higher than those of slots given back.
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -197,20 +199,12 @@ struct Slot<W> {
     task: Option<Task<W>>,
 }
 
-impl<W> Default for Slot<W> {
-    fn default() -> Self {
-        Self {
-            generation: 0,
-            task: None,
-        }
-    }
-}
-
 impl<W> Default for Tasks<W> {
     fn default() -> Self {
         Self {
             slots: Vec::new(),
             parked: 0,
+            generation: 0,
         }
     }
 }
@@ -231,12 +225,26 @@ impl<W> Tasks<W> {
         self.slots.capacity() * size_of::<Slot<W>>()
     }
 
+    /// Gives back the memory of busier times, if no task is parked. Who still knows the address of one that has ended
+    /// does not find another by it.
+    pub(crate) fn release_memory(&mut self) {
+        if self.parked == 0 {
+            let slots = std::mem::take(&mut self.slots);
+            let generations = slots.iter().map(|slot| slot.generation);
+            self.generation = generations.fold(self.generation, u32::max);
+        }
+    }
+
     /// The address of a new task with number `slot`.
     #[inline]
     pub(crate) fn begin(&mut self, connection: ConnectionAddress, slot: u32) -> TaskAddress {
         let index = slot as usize;
         if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, Slot::default);
+            let generation = self.generation;
+            self.slots.resize_with(index + 1, || Slot {
+                generation,
+                task: None,
+            });
         }
         let entry = &mut self.slots[index];
         debug_assert!(
@@ -302,5 +310,32 @@ impl<W> Tasks<W> {
     /// The parked tasks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Task<W>> + '_ {
         self.slots.iter().filter_map(|slot| slot.task.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_not_found_by_the_address_of_one_before_memory_was_given_back() {
+        let connection = ConnectionAddress {
+            shard: 0,
+            slot: 0,
+            generation: 0,
+        };
+        let mut tasks = Tasks::default();
+        let first = tasks.begin(connection, 7);
+        tasks.park(Task::new(first, (), None));
+        tasks.release_memory();
+        assert!(tasks.is_current(first), "there is a task");
+        tasks.take_exact(first).unwrap();
+        tasks.release_memory();
+        assert_eq!(tasks.memory(), 0);
+        let second = tasks.begin(connection, 7);
+        tasks.park(Task::new(second, (), None));
+        assert_ne!(first, second);
+        assert!(tasks.take_exact(first).is_none());
+        assert!(tasks.take_exact(second).is_some());
     }
 }

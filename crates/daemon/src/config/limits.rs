@@ -53,7 +53,7 @@ impl Default for Limits {
             drain_timeout: Duration::from_secs(10),
             controllers: 1024,
             io_queues: 64,
-            nvme_queue_depth: 128,
+            nvme_queue_depth: 1024,
             in_capsule_data: 8192,
             keep_alive_max: Duration::from_secs(600),
         }

@@ -112,6 +112,8 @@ pub(super) struct AsyncEvents {
     requests: Vec<CommandId>,
     /// Requests that end without an event.
     aborted: Vec<AsyncCompletion>,
+    /// Requests that end without a completion.
+    dropped: Vec<CommandId>,
     /// To be told.
     pending: u8,
     /// Told, and the log page not read since.
@@ -126,6 +128,7 @@ impl AsyncEvents {
             requests_max: usize::from(requests_max.max(1)),
             requests: Vec::new(),
             aborted: Vec::new(),
+            dropped: Vec::new(),
             pending: 0,
             masked: 0,
             configuration: supported_notices(is_discovery),
@@ -140,15 +143,17 @@ impl AsyncEvents {
         self.configuration = supported_notices(is_discovery);
     }
 
-    /// Nothing will be told any more, but the connection of the requests goes on.
+    /// Nothing will be told any more, but the connection of the requests goes on. Reset and shutdown end them without
+    /// a completion: SPDK's host, which has ended its requests by itself before, takes one for a transport error.
     pub(super) fn end_requests(&mut self) {
-        for command in self.requests.drain(..) {
-            self.aborted.push(AsyncCompletion {
-                command,
-                status: Status::ABORTED_SQ_DELETION,
-                result: 0,
-            });
-        }
+        self.dropped.append(&mut self.requests);
+    }
+
+    /// The host has used the identifier of a request for another command.
+    fn forget(&mut self, command: CommandId) {
+        self.requests.retain(|known| *known != command);
+        self.aborted.retain(|ended| ended.command != command);
+        self.dropped.retain(|known| *known != command);
     }
 
     pub(super) const fn configuration(&self) -> u32 {
@@ -244,6 +249,18 @@ impl Controller {
 }
 
 impl Controller {
+    /// The host has used the identifier of an Asynchronous Event Request for another command: it is outstanding no
+    /// more.
+    pub fn forget_event_request(&self, command: CommandId) {
+        self.lock().events.forget(command);
+    }
+
+    /// Asynchronous Event Requests that ended without a completion since the last call: a reset or shutdown did.
+    #[must_use]
+    pub fn take_dropped_event_requests(&self) -> Vec<CommandId> {
+        std::mem::take(&mut self.lock().events.dropped)
+    }
+
     /// A volume has a new size. Whether the driver should poll.
     pub(super) fn namespace_changed(&self, index: usize) -> bool {
         let mut state = self.lock();

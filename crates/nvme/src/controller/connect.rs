@@ -130,10 +130,14 @@ impl Connect {
         let entries = u16::from_le_bytes([size_low, size_high]).checked_add(1);
         let name = |at: usize, parameter: Parameter| {
             let field: [u8; NQN_FIELD_LENGTH] = bytes(data, at);
-            let name = Nqn::from_field(&field).ok();
-            name.filter(|name| !name.as_str().is_empty())
-                .ok_or(Refusal::invalid(parameter))
+            Nqn::from_field(&field).map_err(|_| Refusal::invalid(parameter))
         };
+        // SPDK's host sends no name unless it is told one, and its target takes that. An empty name is nobody's: no
+        // access rule can be for it, so it gets what every host may have.
+        let host = name(512, Parameter::HostNqn)?;
+        if !host.as_str().is_empty() && Nqn::new(host.as_str()).is_err() {
+            return Err(Refusal::invalid(Parameter::HostNqn));
+        }
         Ok(Self {
             queue_id: u16::from_le_bytes([id_low, id_high]),
             entries: entries.ok_or(Refusal::invalid(Parameter::QueueSize))?,
@@ -142,7 +146,7 @@ impl Connect {
             host_identifier: bytes(data, 0),
             controller_id: le16(data, 16),
             subsystem: name(256, Parameter::SubsystemNqn)?,
-            host: name(512, Parameter::HostNqn)?,
+            host,
         })
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Command {
     pub(super) live: bool,
     /// It is a Connect that has succeeded.
     pub(super) connects: bool,
+    /// It is an Asynchronous Event Request.
+    pub(super) event_request: bool,
     /// Bytes the host has room for; 0 unless data go to it.
     pub(super) to_host: u32,
     /// Bytes the host has; 0 unless data come from it.
@@ -45,6 +47,7 @@ impl Command {
             id,
             live: true,
             connects: false,
+            event_request: false,
             to_host: 0,
             from_host: 0,
             wanted: None,
@@ -209,6 +212,15 @@ impl Commands {
         let command = &mut self.slots[slot.index()];
         assert!(command.live, "the command is live");
         command
+    }
+
+    /// Gives back the memory of busier times, if no command is live.
+    pub(super) fn release_memory(&mut self) {
+        if self.slots.len() == self.free.len() {
+            (self.slots, self.free) = (Vec::new(), Vec::new());
+            (self.r2ts, self.free_tags) = (Vec::new(), Vec::new());
+            self.index = IdIndex::new();
+        }
     }
 
     /// The live commands.
@@ -394,6 +406,26 @@ mod tests {
         commands.remove(CommandSlot(1));
         assert_eq!(commands.insert(Command::new(CommandId(11))), None);
         assert_eq!(commands.capacity(), 3);
+    }
+
+    #[test]
+    fn memory_of_busier_times_is_given_back_when_no_command_is_live() {
+        let mut commands = Commands::new(64);
+        let slots: Vec<_> = (0..64)
+            .filter_map(|id| commands.insert(Command::new(CommandId(id))))
+            .collect();
+        let (last, others) = slots.split_last().unwrap();
+        others.iter().for_each(|slot| commands.remove(*slot));
+        commands.release_memory();
+        assert_eq!(commands.find(CommandId(63)), Some(*last));
+        commands.remove(*last);
+        commands.release_memory();
+        assert_eq!(commands.slots.capacity(), 0);
+        assert_eq!(commands.index.entries.capacity(), 0);
+        for id in 0..64 {
+            assert!(commands.insert(Command::new(CommandId(id))).is_some());
+        }
+        assert!(commands.insert(Command::new(CommandId(64))).is_none());
     }
 
     #[test]

@@ -198,6 +198,8 @@ pub struct Connection {
     sq_head: u16,
     inline_read: Option<InlineRead>,
     ready: VecDeque<Ready>,
+    /// Event requests whose identifiers were used again.
+    replaced: Vec<CommandId>,
     timers: Timers,
 }
 
@@ -218,6 +220,7 @@ impl Connection {
             sq_head: 0,
             inline_read: None,
             ready: VecDeque::new(),
+            replaced: Vec::new(),
             timers: Timers::new(now_ms),
             config,
         }

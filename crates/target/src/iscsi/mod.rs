@@ -179,6 +179,7 @@ impl Protocol for Iscsi {
         if let Some(reason) = machine.handle_deadline(transmit, core.now_ms) {
             connection.begin_close(reason);
         }
+        connection.release_idle_memory();
     }
 
     fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8]) {

@@ -63,6 +63,7 @@ impl Connection<Nvme> {
             unreachable!("the caller looked");
         };
         let entry: SubmissionEntry = **entry;
+        self.forget_replaced_event_requests();
         let shared = Arc::clone(&core.shared);
         let environment = self.environment(&shared);
         let outcome = match &self.protocol.queue {
@@ -242,11 +243,17 @@ impl Connection<Nvme> {
 
     /// Completes Asynchronous Event Requests for which there is an event.
     pub(super) fn report_events(&mut self) {
+        self.forget_replaced_event_requests();
         let Queue::Admin(controller) = &self.protocol.queue else {
             return;
         };
         let mut completions = Vec::new();
         controller.poll_events(&mut completions);
+        for command in controller.take_dropped_event_requests() {
+            if let Some(slot) = self.protocol.machine.find(command) {
+                self.protocol.machine.drop_command(slot);
+            }
+        }
         for completion in completions {
             if let Some(slot) = self.protocol.machine.find(completion.command) {
                 let outcome = Outcome {
@@ -254,6 +261,16 @@ impl Connection<Nvme> {
                     result: completion.result,
                 };
                 self.complete(slot, outcome);
+            }
+        }
+    }
+
+    /// Has the controller forget event requests whose identifiers the host has used again.
+    fn forget_replaced_event_requests(&mut self) {
+        let replaced = self.protocol.machine.take_replaced_event_requests();
+        if let Queue::Admin(controller) = &self.protocol.queue {
+            for command in replaced {
+                controller.forget_event_request(command);
             }
         }
     }

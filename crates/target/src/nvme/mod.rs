@@ -250,6 +250,7 @@ impl Protocol for Nvme {
         if let Some(reason) = machine.handle_deadline(transmit, core.now_ms) {
             connection.begin_close(reason);
         }
+        connection.release_idle_memory();
         connection.look_at_keep_alive(core);
     }
 

@@ -95,11 +95,7 @@ impl Controller {
         }
         match identify.cns {
             cns::CONTROLLER => self.identify_controller(page),
-            cns::NAMESPACE => self.identify_namespace(identify.namespace, page)?,
-            cns::ALLOCATED_NAMESPACE => {
-                if identify.namespace == NamespaceId::BROADCAST {
-                    return Err(Failure::INVALID_NAMESPACE);
-                }
+            cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => {
                 self.identify_namespace(identify.namespace, page)?;
             }
             cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => {

@@ -29,25 +29,13 @@ impl Controller {
         }
     }
 
+    /// CNS 00h and 11h. The broadcast identifier names what all namespaces have in common, for controllers with
+    /// Namespace Management only; here it is invalid like any other beyond NN.
     pub(super) fn identify_namespace(
         &self,
         id: NamespaceId,
         page: &mut Page,
     ) -> Result<(), Failure> {
-        if id == NamespaceId::BROADCAST {
-            // What all namespaces have in common: the format, if it is the same.
-            if let Some(first) = self.namespaces.first() {
-                let size = first.namespace.block_size();
-                let uniform = self
-                    .namespaces
-                    .iter()
-                    .all(|ns| ns.namespace.block_size() == size);
-                if uniform {
-                    put_format(&first.namespace, page);
-                }
-            }
-            return Ok(());
-        }
         if let Some(attached) = self.look_up(id)? {
             put_namespace(attached, page);
         }

@@ -87,7 +87,7 @@ fn names_must_be_there_and_end() {
     let scene = scene();
     let connect = connect_by("host", &nqn("shared"));
     let entry = entry_of(&connect.command());
-    for (at, fill) in [(256, b'x'), (512, b'x'), (256, 0), (512, 0)] {
+    for (at, fill) in [(256, b'x'), (512, b'x'), (256, 0)] {
         let mut data = connect.data();
         data[at..at + 256].fill(fill);
         let refused = scene
@@ -95,6 +95,49 @@ fn names_must_be_there_and_end() {
             .connect(&entry, &data, ADMIN_QUEUE, &scene.driver, 0);
         assert_invalid(refused, IN_DATA | at as u64);
     }
+}
+
+/// Connect of an admin queue by a host that gives `host` as its name.
+fn connect_as(scene: &Scene, host: &str, subsystem: &Nqn) -> Result<Association, Refusal> {
+    let connect = connect_by("host", subsystem);
+    let mut data = connect.data();
+    data[512..768].fill(0);
+    data[512..512 + host.len()].copy_from_slice(host.as_bytes());
+    let entry = entry_of(&connect.command());
+    let subsystems = &scene.subsystems;
+    subsystems.connect(&entry, &data, ADMIN_QUEUE, &scene.driver, 0)
+}
+
+#[test]
+fn a_host_has_a_name_of_the_standard_s_form() {
+    let scene = scene();
+    let long = format!("nqn.2026-11.test:{}", "x".repeat(223 - 17));
+    for host in [
+        "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+        &long,
+    ] {
+        connect_as(&scene, host, &nqn("shared")).unwrap();
+    }
+    let too_long = format!("{long}x");
+    for host in [
+        "x",
+        "iqn.2026-11.test:x",
+        "nqn.2026-11",
+        "nqn.2026-13.test:x",
+        "nqn.2026-11.test: x",
+        &too_long,
+    ] {
+        assert_invalid(connect_as(&scene, host, &nqn("shared")), IN_DATA | 512);
+    }
+}
+
+#[test]
+fn a_host_without_a_name_gets_what_every_host_may_have() {
+    let scene = scene();
+    let controller = connect_as(&scene, "", &nqn("shared")).unwrap().controller;
+    assert_eq!(controller.namespaces().len(), 2);
+    let refusal = connect_as(&scene, "", &nqn("private")).unwrap_err();
+    assert_eq!(refusal.status, Status::CONNECT_INVALID_HOST.do_not_retry());
 }
 
 #[test]

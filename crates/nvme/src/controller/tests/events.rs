@@ -168,22 +168,38 @@ fn there_are_only_so_many_requests() {
 }
 
 #[test]
-fn a_reset_or_shutdown_ends_requests() {
+fn a_reset_or_shutdown_ends_requests_without_completions() {
     for cc in [ENABLE & !1, ENABLE | 1 << 14] {
         let scene = scene();
         let controller = scene.ready();
         request(&scene, &controller, 3);
         request(&scene, &controller, 4);
         scene.set_cc(&controller, cc);
-        let ended = poll(&controller);
-        assert_eq!(ended.len(), 2);
-        assert!(
-            ended
-                .iter()
-                .all(|one| one.status == Status::ABORTED_SQ_DELETION)
-        );
         assert_eq!(poll(&controller), []);
+        let dropped = controller.take_dropped_event_requests();
+        assert_eq!(dropped, [CommandId(3), CommandId(4)]);
+        assert_eq!(controller.take_dropped_event_requests(), []);
     }
+}
+
+#[test]
+fn a_request_whose_identifier_is_used_again_is_told_nothing() {
+    let scene = scene();
+    let controller = scene.ready();
+    request(&scene, &controller, 3);
+    request(&scene, &controller, 4);
+    controller.forget_event_request(CommandId(3));
+    // Abort means the command that has the identifier now.
+    assert_eq!(
+        scene.send(&controller, &abort(0, CommandId(3))).outcome,
+        AdminOutcome::Abort {
+            queue: ADMIN_QUEUE,
+            queue_id: 0,
+            command: CommandId(3),
+        }
+    );
+    scene.subsystems.namespace_resized(0);
+    assert_eq!(poll(&controller), [event(4, NAMESPACE_CHANGED)]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use longshore_wire::transmit::Transmit;
 
 use super::h2c_data::{Incoming, Source};
 use super::{Connection, Event, Phase, Receiving};
-use crate::command::{DataPointerKind, SubmissionEntry};
+use crate::command::{CommandId, DataPointerKind, SubmissionEntry};
 use crate::opcode::{self, Direction, Opcode};
 use crate::pdu::{CapsuleCmd, CommonHeader, FatalError, FatalErrorStatus};
 use crate::sgl::SglDescriptor;
@@ -20,6 +20,8 @@ const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 enum Refusal {
     /// The command is completed; the connection goes on.
     Status(Status),
+    /// The same: its identifier is that of a live command.
+    InUse(CommandSlot),
     /// The connection ends.
     Fatal(FatalError),
 }
@@ -44,11 +46,19 @@ impl Connection {
     pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
         let CapsuleCmd { entry } = CapsuleCmd::decode(self.framing.header());
         let length = self.framing.remaining();
-        let admitted = match self.admit(&entry, length) {
+        let mut admitted = self.admit(&entry, length);
+        if let Err(Refusal::InUse(slot)) = admitted
+            && self.commands.get(slot).event_request
+        {
+            self.replace_event_request(slot);
+            admitted = self.admit(&entry, length);
+        }
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => return self.refuse(&entry, refusal, transmit),
         };
         let mut command = Command::new(entry.id());
+        command.event_request = self.is_event_request(&entry);
         match admitted.transfer {
             DataTransfer::None => {}
             DataTransfer::ToHost { length } => command.to_host = length,
@@ -109,8 +119,8 @@ impl Connection {
             let status = Status::COMMAND_SEQUENCE_ERROR.do_not_retry();
             return Err(Refusal::Status(status));
         }
-        if self.commands.find(entry.id()).is_some() {
-            return Err(Refusal::Status(Status::COMMAND_ID_CONFLICT.do_not_retry()));
+        if let Some(slot) = self.commands.find(entry.id()) {
+            return Err(Refusal::InUse(slot));
         }
         match direction(entry, opcode) {
             // Whatever the data pointer says, and whatever is in the capsule.
@@ -128,14 +138,50 @@ impl Connection {
         refusal: Refusal,
         transmit: &mut Transmit,
     ) -> Option<Event<'static>> {
-        match refusal {
-            Refusal::Fatal(error) => Some(self.terminate(error, transmit)),
-            Refusal::Status(status) => {
-                self.send_response(entry.id(), status, 0, false, transmit);
-                self.receiving = Receiving::Skipped;
-                None
-            }
-        }
+        let status = match refusal {
+            Refusal::Fatal(error) => return Some(self.terminate(error, transmit)),
+            Refusal::Status(status) => status,
+            Refusal::InUse(_) => Status::COMMAND_ID_CONFLICT.do_not_retry(),
+        };
+        self.send_response(entry.id(), status, 0, false, transmit);
+        self.receiving = Receiving::Skipped;
+        None
+    }
+
+    /// Whether a command is an Asynchronous Event Request. On I/O queues the opcode is another command's.
+    #[inline]
+    fn is_event_request(&self, entry: &SubmissionEntry) -> bool {
+        entry.opcode() == opcode::admin::ASYNC_EVENT_REQUEST
+            && matches!(self.phase, Phase::Connected(queue) if queue.id == 0)
+    }
+
+    /// A command came with the identifier of an outstanding Asynchronous Event Request, whose place it takes. SPDK's
+    /// host (v26.05) does so when it detaches: it ends its requests by itself, and sends the shutdown with one of
+    /// their identifiers.
+    #[cold]
+    fn replace_event_request(&mut self, slot: CommandSlot) {
+        let id = self.commands.get(slot).id;
+        self.drop_command(slot);
+        self.replaced.push(id);
+    }
+
+    /// Identifiers of the Asynchronous Event Requests whose places other commands have taken since the last call. The
+    /// driver must not complete them any more, nor abort them by these identifiers.
+    pub fn take_replaced_event_requests(&mut self) -> Vec<CommandId> {
+        std::mem::take(&mut self.replaced)
+    }
+
+    /// Ends a command without a completion. Its entry of the submission queue is consumed all the same.
+    ///
+    /// # Panics
+    /// When the command is not live, or while [`Self::outstanding_data_out`].
+    pub fn drop_command(&mut self, slot: CommandSlot) {
+        assert!(
+            !self.outstanding_data_out(slot),
+            "the host is sending data of the command"
+        );
+        self.end_command(slot);
+        self.next_sq_head(false);
     }
 }
 

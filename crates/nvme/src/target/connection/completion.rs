@@ -234,7 +234,7 @@ impl Connection {
     /// SQHD of the next response. Without flow control it is not used, and the response to Connect says so
     /// by FFFFh.
     #[inline]
-    fn next_sq_head(&mut self, connects: bool) -> u16 {
+    pub(super) fn next_sq_head(&mut self, connects: bool) -> u16 {
         match self.phase {
             Phase::Connected(queue) if queue.flow_control => {
                 let next = self.sq_head + 1;

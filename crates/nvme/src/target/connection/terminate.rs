@@ -130,6 +130,7 @@ impl Connection {
         let reason = match due {
             Due::Idle => {
                 transmit.release_memory();
+                self.commands.release_memory();
                 self.timers.idle = true;
                 return None;
             }

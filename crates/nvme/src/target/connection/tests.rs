@@ -134,6 +134,10 @@ fn flush(id: u16) -> SubmissionEntry {
     SubmissionEntry::new(io::FLUSH, CommandId(id), NamespaceId(1))
 }
 
+fn admin(opcode: Opcode, id: u16) -> SubmissionEntry {
+    SubmissionEntry::new(opcode, CommandId(id), NamespaceId(0))
+}
+
 fn connect(id: u16) -> SubmissionEntry {
     let fctype = u32::from(opcode::fabrics::CONNECT);
     let mut entry = SubmissionEntry::new(opcode::FABRICS, CommandId(id), NamespaceId(fctype));

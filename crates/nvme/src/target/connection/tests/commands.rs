@@ -239,6 +239,58 @@ fn a_command_identifier_in_use_is_a_conflict_and_does_no_harm() {
 }
 
 #[test]
+fn a_command_takes_the_place_of_an_event_request_with_its_identifier() {
+    const EVENTS: Opcode = opcode::admin::ASYNC_EVENT_REQUEST;
+    let queue = QueueParameters {
+        id: 0,
+        entries: 8,
+        flow_control: true,
+    };
+    let setup = Setup {
+        queue,
+        ..Setup::default()
+    };
+    let mut wire = Wire::held(&setup);
+    for id in [9, 10] {
+        let bytes = wire.capsule(admin(EVENTS, id), &[]);
+        wire.hear(&bytes);
+    }
+    let bytes = wire.capsule(admin(opcode::admin::KEEP_ALIVE, 9), &[]);
+    wire.hear(&bytes);
+    assert_eq!(wire.said(), [], "nothing tells of the request");
+    assert_eq!(wire.target.take_replaced_event_requests(), [CommandId(9)]);
+    assert_eq!(wire.target.take_replaced_event_requests(), []);
+    let slot = wire.target.find(CommandId(9)).unwrap();
+    wire.complete(slot, Completion::status(Status::SUCCESS));
+    let response = wire.response();
+    assert_eq!(response.id, CommandId(9));
+    // Connect, the request and its successor.
+    assert_eq!(response.sq_head, 3);
+    assert!(wire.target.find(CommandId(10)).is_some());
+    assert_eq!(wire.target.commands().count(), 1);
+    // A command that is refused takes the place as well: its completion has that identifier.
+    let mut bad = read(10, 512);
+    bad.set_sgl(SglDescriptor::Other(0xff));
+    let bytes = wire.capsule(bad, &[]);
+    wire.hear(&bytes);
+    assert_eq!(wire.response().id, CommandId(10));
+    assert_eq!(wire.target.take_replaced_event_requests(), [CommandId(10)]);
+    assert_eq!(wire.target.commands().count(), 0);
+}
+
+#[test]
+fn an_io_command_with_the_opcode_of_an_event_request_is_a_command_like_others() {
+    let mut wire = Wire::held(&Setup::default());
+    for _ in 0..2 {
+        let bytes = wire.capsule(admin(opcode::admin::ASYNC_EVENT_REQUEST, 9), &[]);
+        wire.hear(&bytes);
+    }
+    let status = Status::COMMAND_ID_CONFLICT.do_not_retry();
+    assert_eq!(wire.response().status, status);
+    assert_eq!(wire.target.commands().count(), 1);
+}
+
+#[test]
 fn a_queue_takes_as_many_commands_as_it_has_entries() {
     let mut wire = Wire::held(&Setup::default());
     for id in 0..8 {
