@@ -17,6 +17,7 @@ use crate::config::limits::{Digests, Limits, Negotiation};
 use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin, Spread};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
 use crate::config::target::{LunConfig, TargetConfig};
+use crate::memory::Memory;
 use crate::portals::{Portal, PortalError, Service};
 
 /// What the server is given. From here on the portals let peers in.
@@ -25,6 +26,7 @@ pub fn server_config(
     volumes: Vec<Arc<dyn Volume>>,
     portals: Vec<Portal>,
     state_directory: Option<PathBuf>,
+    memory: Memory,
 ) -> Result<target::ServerConfig, PortalError> {
     let (listeners, nvme_listeners) = listeners(portals)?;
     Ok(target::ServerConfig {
@@ -52,7 +54,7 @@ pub fn server_config(
             registered: config.engine.registered == RegisteredBuffers::Auto,
         },
         reactor: reactor(&config.engine.reactor),
-        limits: limits(&config.limits),
+        limits: limits(&config.limits, memory),
         state_directory,
         sample: config.engine.sample.unwrap_or(SAMPLE),
     })
@@ -202,7 +204,7 @@ fn digest_policy(accepted: Digests) -> DigestPolicy {
     }
 }
 
-fn limits(limits: &Limits) -> target::Limits {
+fn limits(limits: &Limits, memory: Memory) -> target::Limits {
     target::Limits {
         sessions: limits.sessions,
         pending_logins: limits.pending_logins,
@@ -210,7 +212,9 @@ fn limits(limits: &Limits) -> target::Limits {
         login_timeout: limits.login_timeout,
         nop_interval: limits.nop_interval,
         nop_timeout: limits.nop_timeout,
-        memory: limits.memory_bytes,
+        stall_timeout: limits.stall_timeout,
+        memory: memory.payload_bytes,
+        connections: memory.connections,
         drain_timeout: limits.drain_timeout,
         controllers: limits.controllers,
         nvme_io_queues: limits.io_queues,

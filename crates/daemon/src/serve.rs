@@ -18,7 +18,7 @@ use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::control::{self, Event};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
-use crate::{connect, descriptors, exports, logging, service_manager, statistics};
+use crate::{connect, descriptors, exports, logging, memory, service_manager, statistics};
 
 /// What the server gets on top of its own drain time before it is given up at shutdown.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
@@ -77,6 +77,7 @@ pub struct Output {
 /// Serves until a signal ends it.
 pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
     abort_on_panic();
+    memory::prepare();
     logging::start(&config.log);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -100,7 +101,9 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
 
     let (events, inbox) = channel();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
-    let server_config = exports::server_config(config, volumes.clone(), bound, state_directory)?;
+    let memory = memory::decide(config, &sizes);
+    let server_config =
+        exports::server_config(config, volumes.clone(), bound, state_directory, memory)?;
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);

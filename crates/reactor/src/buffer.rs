@@ -46,24 +46,35 @@ pub struct Buffer {
 
 impl Buffer {
     /// A zero-filled buffer of `len` bytes that no budget counts. Its capacity is `len` rounded up to
-    /// a multiple of 4096, and at least 4096.
+    /// a multiple of 4096, and at least 4096. Aborts the process when the system has no memory.
     #[must_use]
     pub fn allocate(len: usize) -> Self {
-        Self {
-            block: Block::zeroed(rounded_capacity(len)),
+        Self::try_allocate(len).unwrap_or_else(|| Block::fail(rounded_capacity(len)))
+    }
+
+    /// As [`Self::allocate`]; `None` when the system has no memory.
+    #[must_use]
+    pub fn try_allocate(len: usize) -> Option<Self> {
+        Some(Self {
+            block: Block::zeroed(rounded_capacity(len))?,
             len,
             charge: None,
             registration: Registration::New,
-        }
+        })
     }
 
-    fn charged(len: usize, charge: Charge) -> Self {
-        Self {
-            block: Block::zeroed(charge.bytes),
+    /// `None` when the system has no memory, which the budget notes.
+    fn charged(len: usize, charge: Charge) -> Option<Self> {
+        let Some(block) = Block::zeroed(charge.bytes()) else {
+            charge.budget.failures.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        Some(Self {
+            block,
             len,
             charge: Some(charge),
             registration: Registration::New,
-        }
+        })
     }
 
     /// Most bytes it can hold.
@@ -141,6 +152,7 @@ fn rounded_capacity(len: usize) -> usize {
 pub struct MemoryBudget {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
+    failures: AtomicUsize,
 }
 
 impl MemoryBudget {
@@ -150,6 +162,7 @@ impl MemoryBudget {
         Arc::new(Self {
             limit_bytes,
             used_bytes: AtomicUsize::new(0),
+            failures: AtomicUsize::new(0),
         })
     }
 
@@ -165,22 +178,30 @@ impl MemoryBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
+    /// How often the system had no memory although the budget had room.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     fn charge(self: &Arc<Self>, bytes: usize, urgency: Urgency) -> Option<Charge> {
+        let reserve = self.limit_bytes / RESERVED_PART;
         let limit = match urgency {
             Urgency::CanWait => self.limit_bytes,
-            Urgency::CannotWait => self
-                .limit_bytes
-                .saturating_add(self.limit_bytes / RESERVED_PART),
+            Urgency::Newcomer => self.limit_bytes.saturating_add(reserve),
+            Urgency::CannotWait => self.limit_bytes.saturating_add(2 * reserve),
         };
         // Relaxed: the counter guards an amount, not other memory.
-        self.used_bytes
+        let used = self
+            .used_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 used.checked_add(bytes).filter(|sum| *sum <= limit)
             })
             .ok()?;
+        let beyond = usize::from(used + bytes > self.limit_bytes);
         Some(Charge {
             budget: self.clone(),
-            bytes,
+            tagged: bytes | beyond * Charge::BEYOND,
         })
     }
 }
@@ -189,23 +210,39 @@ impl MemoryBudget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
     CanWait,
+    Newcomer,
     CannotWait,
 }
 
-/// So large a part of a budget is there beyond its bound for those who cannot wait.
+/// So large a part of a budget is there beyond its bound for newcomers, and the same again for those who cannot
+/// wait.
 const RESERVED_PART: usize = 16;
 
 /// Bytes taken from a budget, given back when dropped.
 struct Charge {
     budget: Arc<MemoryBudget>,
-    bytes: usize,
+    /// Bytes, which are whole pages, and [`Self::BEYOND`]: many of these are kept, in tables of tasks too.
+    tagged: usize,
+}
+
+impl Charge {
+    /// Part of it is beyond the bound.
+    const BEYOND: usize = 1;
+
+    const fn bytes(&self) -> usize {
+        self.tagged & !Self::BEYOND
+    }
+
+    const fn is_beyond(&self) -> bool {
+        self.tagged & Self::BEYOND != 0
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.budget
             .used_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
+            .fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 }
 
@@ -226,7 +263,7 @@ impl Reservation {
     /// Capacity of the buffer that is promised.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.charge.bytes
+        self.charge.bytes()
     }
 }
 
@@ -268,9 +305,15 @@ impl BufferPool {
         self.take_for(len, Urgency::CanWait)
     }
 
+    /// As [`Self::take`], for a peer that has nothing yet. There is a sixteenth more of the budget for these, so that
+    /// those who have much never keep all from them.
+    pub fn take_as_newcomer(&mut self, len: usize) -> Option<Buffer> {
+        self.take_for(len, Urgency::Newcomer)
+    }
+
     /// As [`Self::take`], for those who can neither wait nor be told to come back without harm, such as
-    /// data that has arrived already. There is a sixteenth more of the budget for them, which is
-    /// never used up by those who can wait.
+    /// data that has arrived already. There is a sixteenth more of the budget for them, beyond that for
+    /// newcomers, which is never used up by others.
     pub fn take_at_once(&mut self, len: usize) -> Option<Buffer> {
         self.take_for(len, Urgency::CannotWait)
     }
@@ -280,7 +323,16 @@ impl BufferPool {
             return Some(buffer);
         }
         let charge = self.charge(len, urgency)?;
-        Some(Buffer::charged(len, charge))
+        self.allocate(len, charge)
+    }
+
+    fn allocate(&mut self, len: usize, charge: Charge) -> Option<Buffer> {
+        let buffer = Buffer::charged(len, charge);
+        if buffer.is_none() {
+            // The next one to ask may find room there.
+            self.release_kept();
+        }
+        buffer
     }
 
     /// Promises a buffer of `len` bytes, or `None` when the budget has no room for it beside what is kept:
@@ -290,13 +342,10 @@ impl BufferPool {
         Some(Reservation { len, charge })
     }
 
-    /// The buffer that was promised. Its contents are stale.
-    pub fn take_reserved(&mut self, reservation: Reservation) -> Buffer {
+    /// The buffer that was promised. Its contents are stale. `None` when the system has no memory: the budget does.
+    pub fn take_reserved(&mut self, reservation: Reservation) -> Option<Buffer> {
         let Reservation { len, charge } = reservation;
-        match self.take_kept(len) {
-            Some(buffer) => buffer,
-            None => Buffer::charged(len, charge),
-        }
+        self.take_kept(len).or_else(|| self.allocate(len, charge))
     }
 
     #[inline]
@@ -320,10 +369,11 @@ impl BufferPool {
     /// Gives a buffer back, to be kept or freed. It may come from another pool.
     pub fn put(&mut self, buffer: Buffer) {
         let capacity = buffer.capacity();
+        // What is beyond the bound is for the next newcomer, on whatever reactor.
         let ours = buffer
             .charge
             .as_ref()
-            .is_some_and(|c| Arc::ptr_eq(&c.budget, &self.budget));
+            .is_some_and(|c| Arc::ptr_eq(&c.budget, &self.budget) && !c.is_beyond());
         let class = class_for(capacity).filter(|class| class_capacity(*class) == capacity);
         if let Some(class) = class
             && ours
@@ -449,10 +499,40 @@ mod tests {
         let all = pool.take(64 * 4096).unwrap();
         assert!(pool.take(1).is_none());
         let reserve: Vec<_> = std::iter::from_fn(|| pool.take_at_once(4096)).collect();
-        assert_eq!(reserve.len(), 4);
+        assert_eq!(reserve.len(), 8);
         drop(reserve);
         drop(all);
         assert_eq!(pool.budget().used_bytes(), 0);
+    }
+
+    #[test]
+    fn newcomers_find_memory_when_others_have_used_it_up_and_leave_some_to_those_who_cannot_wait() {
+        let mut pool = BufferPool::new(MemoryBudget::new(64 * 4096), 64 * 4096);
+        let all = pool.take(64 * 4096).unwrap();
+        let newcomers: Vec<_> = std::iter::from_fn(|| pool.take_as_newcomer(4096)).collect();
+        assert_eq!(newcomers.len(), 4);
+        assert!(pool.take_at_once(4096).is_some());
+        // Nothing of that is kept from others.
+        newcomers.into_iter().for_each(|buffer| pool.put(buffer));
+        assert_eq!(pool.kept_bytes(), 0);
+        drop(all);
+        assert_eq!(pool.budget().used_bytes(), 0);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "its allocator ends the test")]
+    fn memory_that_the_system_does_not_have_is_none() {
+        let mut pool = BufferPool::new(MemoryBudget::new(usize::MAX), 0);
+        // More than an address space.
+        let len = 1 << 60;
+        assert!(pool.take(len).is_none());
+        let promised = pool.reserve(len).unwrap();
+        assert!(pool.take_reserved(promised).is_none());
+        assert!(Buffer::try_allocate(len).is_none());
+        assert_eq!(
+            (pool.budget().used_bytes(), pool.budget().failures()),
+            (0, 2)
+        );
     }
 
     #[test]
@@ -472,7 +552,7 @@ mod tests {
         assert_eq!(promised.capacity(), 8192);
         let _other = pool.take(8192).unwrap();
         assert!(pool.take(1).is_none() && pool.reserve(1).is_none());
-        let buffer = pool.take_reserved(promised);
+        let buffer = pool.take_reserved(promised).unwrap();
         assert_eq!((buffer.len(), buffer.capacity()), (5000, 8192));
         assert_eq!(pool.budget().used_bytes(), 16384);
         drop(buffer);
@@ -498,7 +578,7 @@ mod tests {
         assert_eq!(pool.budget().used_bytes(), 3 * MIB);
         let mut addresses = Vec::new();
         for promise in promised {
-            let buffer = pool.take_reserved(promise);
+            let buffer = pool.take_reserved(promise).unwrap();
             addresses.push(buffer.as_ptr());
             pool.put(buffer);
         }
@@ -554,7 +634,7 @@ mod tests {
                     0 => taken.extend(pool.take(len)),
                     1 => { taken.pop().into_iter().for_each(|buffer| pool.put(buffer)); }
                     2 => promised.extend(pool.reserve(len)),
-                    3 => taken.extend(promised.pop().map(|promise| pool.take_reserved(promise))),
+                    3 => taken.extend(promised.pop().and_then(|promise| pool.take_reserved(promise))),
                     4 => { promised.pop(); }
                     _ => { taken.pop(); }
                 }

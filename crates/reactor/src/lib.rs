@@ -33,6 +33,7 @@
 //! Nothing on these paths allocates once it has been used as much before (`tests/allocation.rs`).
 
 pub mod affinity;
+pub mod allocator;
 pub mod blocking;
 pub mod buffer;
 pub mod engine;

@@ -75,6 +75,8 @@ pub(crate) struct Channel {
     pub portal: usize,
     /// What it has done.
     pub counts: ConnectionCounts,
+    /// Memory of the payload in `sending`.
+    pub held_bytes: usize,
     /// Memory of the transmit queue that the shard knows of.
     noted_memory: usize,
     /// Responses whose sending is to be noted.
@@ -122,6 +124,7 @@ impl Channel {
             reached,
             portal,
             counts: ConnectionCounts::default(),
+            held_bytes: 0,
             noted_memory: 0,
             unsent: Unsent::default(),
             readable: true,
@@ -345,6 +348,18 @@ impl Channel {
         }
     }
 
+    /// Whether something waits for the peer to take it: in the queue, or where the kernel sends it from.
+    #[inline]
+    pub(crate) fn is_to_be_taken(&self) -> bool {
+        !self.transmit.is_empty() || self.zero_copy.holds_any()
+    }
+
+    /// Ends the connection without waiting for the peer to take what is queued.
+    pub(crate) fn cut(&mut self, now_ms: u64) {
+        self.closing = true;
+        self.close_by_ms = Some(now_ms);
+    }
+
     /// Whether there is something to send and the socket may take it.
     pub(crate) fn may_send(&self) -> bool {
         !self.transmit.is_empty() && self.writable
@@ -523,6 +538,7 @@ impl Channel {
             if let Held::Sent(_) = self.sending[number]
                 && let Held::Sent(buffer) = self.sending.remove(number)
             {
+                self.held_bytes -= buffer.capacity();
                 core.pool.put(buffer);
             }
         }
@@ -538,6 +554,7 @@ impl Channel {
                     let policy = core.shared.copies.zero_copy;
                     self.zero_copy.decide(policy, self.link.socket());
                 }
+                self.held_bytes += buffer.capacity();
                 Held::Buffer(buffer)
             }
             (DataIn::Pages(pages), Some(_)) => Held::Pages(pages),
@@ -587,6 +604,7 @@ impl Channel {
                     if buffer.len() >= zero_copy::LENGTH_MIN {
                         self.zero_copy.copied_one();
                     }
+                    self.held_bytes -= buffer.capacity();
                     core.pool.put(buffer);
                 }
             }
@@ -633,6 +651,7 @@ impl Channel {
         core.transmit_part.note(self.noted_memory, 0);
         self.noted_memory = 0;
         self.settle(core);
+        self.held_bytes = 0;
         let mut pinned = Vec::new();
         for (number, held) in std::mem::take(&mut self.sending) {
             match held {

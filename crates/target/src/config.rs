@@ -243,8 +243,13 @@ pub struct Limits {
     pub nop_interval: Duration,
     /// Time to answer a ping.
     pub nop_timeout: Duration,
+    /// A peer that takes nothing of what it asked for, or sends nothing of the write data it was asked for, is cut
+    /// after this; after a sixth of it if others find no memory.
+    pub stall_timeout: Duration,
     /// Bytes of payload memory, all reactors together.
     pub memory: u64,
+    /// Connections; more are closed as they come.
+    pub connections: usize,
     /// Time for sessions and controllers to end at shutdown.
     pub drain_timeout: Duration,
     /// NVMe controllers, discovery included; a Connect beyond is refused.
@@ -271,7 +276,9 @@ impl Default for Limits {
             login_timeout: Duration::from_secs(15),
             nop_interval: Duration::from_secs(30),
             nop_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(60),
             memory: 1 << 30,
+            connections: usize::MAX,
             drain_timeout: Duration::from_secs(10),
             controllers: 1024,
             nvme_io_queues: 64,

@@ -17,11 +17,14 @@ use longshore_wire::transmit::Transmit;
 use crate::abort::AbortOrder;
 use crate::budget::SHARE_MIN;
 use crate::channel::{Channel, Fate, Received, Sent};
+use crate::config::Limits;
 use crate::core::Core;
 use crate::life::Life;
 use crate::message::{ConnectionAddress, Note, TaskAddress};
 use crate::observe::{ConnectionStatistics, ProtocolKind};
 use crate::request::{InFlight, Orphan, Owner};
+use crate::share::Stake;
+use crate::stall::Stall;
 use crate::task::{Task, TaskState, Tasks};
 use crate::write_data;
 
@@ -87,6 +90,8 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     fn receives(&self) -> bool;
     /// Whether the login, or what comes in its place, is over.
     fn is_established(&self) -> bool;
+    /// Name of the initiator or host, once it is known.
+    fn peer_name(&self) -> Option<&str>;
     /// Whether it counts when connections are spread over shards.
     fn is_load(&self) -> bool {
         true
@@ -142,6 +147,12 @@ pub(crate) struct Connection<P: Protocol> {
     pub reading: usize,
     /// Bytes of memory that tasks hold for write data, or have been promised.
     pub writing: usize,
+    /// Bytes of memory that tasks read into.
+    pub filling: usize,
+    /// What the connection has of its host's share of memory.
+    pub stake: Stake,
+    /// For how long the peer has not moved.
+    pub stall: Stall,
     /// Large pieces of write data come, and are received to where they belong, for so many receives yet.
     placing: u8,
 }
@@ -190,6 +201,8 @@ pub(crate) trait Driven: Debug + Send {
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Does what is due.
     fn handle_deadline(&mut self, core: &mut Core);
+    /// Somebody finds no memory: ends, if its peer keeps some and does not move.
+    fn make_room(&mut self, core: &mut Core);
     /// See [`Protocol::obey`].
     fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool;
     /// Takes a message.
@@ -203,7 +216,7 @@ pub(crate) trait Driven: Debug + Send {
 }
 
 impl<P: Protocol> Connection<P> {
-    pub(crate) fn new(channel: Channel, protocol: P) -> Self {
+    pub(crate) fn new(channel: Channel, protocol: P, limits: &Limits) -> Self {
         Self {
             channel,
             protocol,
@@ -211,6 +224,9 @@ impl<P: Protocol> Connection<P> {
             deferred: VecDeque::new(),
             reading: 0,
             writing: 0,
+            filling: 0,
+            stake: Stake::default(),
+            stall: Stall::new(limits.stall_timeout),
             placing: 0,
         }
     }
@@ -339,15 +355,17 @@ impl<P: Protocol> Connection<P> {
             .tasks
             .get_mut(wanted.slot)
             .expect("its memory was received into");
+        self.stall.given(now_ms);
         let start = wanted.buffer_offset as usize;
         let bytes = task.data_out.as_deref().unwrap_or_default();
         self.protocol
             .payload_received(&bytes[start..start + placed], now_ms);
     }
 
-    fn send(&mut self, core: &mut Core) -> Fate {
+    pub(crate) fn send(&mut self, core: &mut Core) -> Fate {
         match self.channel.send(core) {
             Sent::Some => {
+                self.stall.taken(core.now_ms);
                 self.protocol.sent(core.now_ms);
                 Fate::Open
             }
@@ -427,6 +445,7 @@ impl<P: Protocol> Connection<P> {
         self.release_gate(core, &mut task);
         self.reading -= task.reading;
         self.writing -= task.writing;
+        self.filling -= task.filling;
         task.give_back_memory(core);
         P::task_ended(self, &task.work);
     }
@@ -548,6 +567,8 @@ impl<P: Protocol> Driven for Connection<P> {
             }
         }
         self.channel.note_memory(core);
+        self.note_held();
+        self.look_at_progress(core.now_ms);
         self.channel.end_turn(core);
         self.channel.continue_closing(core.now_ms)
     }
@@ -569,13 +590,19 @@ impl<P: Protocol> Driven for Connection<P> {
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
-        self.channel
-            .close_by_ms()
-            .or_else(|| self.protocol.next_deadline_ms())
+        self.channel.close_by_ms().or_else(|| {
+            let protocol = self.protocol.next_deadline_ms();
+            protocol.into_iter().chain(self.stall.deadline_ms()).min()
+        })
     }
 
     fn handle_deadline(&mut self, core: &mut Core) {
         P::handle_deadline(self, core);
+        self.look_for_stall(core);
+    }
+
+    fn make_room(&mut self, core: &mut Core) {
+        self.make_room_if_stalled(core);
     }
 
     fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {

@@ -33,6 +33,7 @@ use crate::platform::{Link, Platform};
 use crate::refusals::Refusals;
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
+use crate::share::Shares;
 
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub exports: Exports,
     pub sessions: Sessions,
     pub hosts: Hosts,
+    /// What memory hosts and initiators hold.
+    pub shares: Shares,
     pub limits: Limits,
     /// As the server was started; each [`Core`] has what holds now.
     pub transmit: TransmitConfig,
@@ -94,6 +97,12 @@ impl Shared {
     /// Connections that have not finished their login.
     pub(crate) fn pending_logins(&self) -> usize {
         let of_shards = self.pending_logins.iter();
+        of_shards.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Connections that count as load, or may come to.
+    pub(crate) fn connections(&self) -> usize {
+        let of_shards = self.connections.iter();
         of_shards.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
@@ -172,6 +181,8 @@ pub(crate) struct Core {
     pub alone: bool,
     /// The connection that sent last, by slot.
     pub sender: u32,
+    /// Somebody found no memory since it was said last.
+    pub is_short: bool,
     /// Reads and writes of files of so many bytes or more are made on other cores; `usize::MAX`: none are.
     pub handed_from: usize,
     /// What this shard has done.
@@ -214,6 +225,7 @@ impl Core {
             refusals: Refusals::default(),
             fairness: Fairness::default(),
             alone: true,
+            is_short: false,
             sender: 0,
             handed_from: usize::MAX,
             counters: Counters::default(),

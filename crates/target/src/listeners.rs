@@ -55,6 +55,8 @@ pub(crate) struct Listeners {
     arrivals: Arrivals,
     options: Options,
     complained: bool,
+    /// Newcomers have been turned away since the last that was not.
+    crowded: bool,
 }
 
 impl Listeners {
@@ -69,6 +71,7 @@ impl Listeners {
             arrivals: Arrivals::new(around.collect()),
             options: Options::new(options),
             complained: false,
+            crowded: false,
         }
     }
 
@@ -110,6 +113,18 @@ impl Listeners {
             match socket::accept(listener) {
                 Ok((stream, peer)) => {
                     self.complained = false;
+                    if core.shared.connections() >= core.shared.limits.connections {
+                        if !std::mem::replace(&mut self.crowded, true) {
+                            let connections = core.shared.limits.connections;
+                            tracing::error!(
+                                %peer,
+                                connections,
+                                "no memory for more connections; those that come are closed"
+                            );
+                        }
+                        continue;
+                    }
+                    self.crowded = false;
                     if core.shared.pending_logins() >= pending_max {
                         tracing::debug!(%peer, "too many logins at a time; connection closed");
                         continue;

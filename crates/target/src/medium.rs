@@ -200,13 +200,24 @@ impl<P: Protocol> Connection<P> {
                 task.reading = range.len();
                 self.reading += range.len();
             }
-            let Some(buffer) = core.take_memory(task.address, range.len()) else {
+            let may_hold = self.may_hold(core, range.len());
+            let taken = if may_hold {
+                core.take_memory(task.address, range.len())
+            } else {
+                None
+            };
+            let taken = taken.or_else(|| self.take_as_newcomer(core, range.len()));
+            let Some(buffer) = taken else {
                 core.stages.wait_again(task.followed);
                 task.state = TaskState::Medium(wish);
-                let has_claim = core.has_claim(range.len());
+                // A host with its full share waits for memory of its own, and keeps nobody else waiting.
+                let has_claim = may_hold && core.has_claim(range.len());
                 self.wait_for_memory(core, task.address, has_claim);
                 return Medium::Parked;
             };
+            self.filling -= std::mem::replace(&mut task.filling, buffer.capacity());
+            self.filling += task.filling;
+            self.note_held();
             task.data_in = DataIn::Buffer(buffer);
         }
         let attempt = if asleep {

@@ -41,6 +41,8 @@ pub(crate) struct MemoryLine {
     served: Option<TaskAddress>,
     /// It found no memory, and stays the first.
     is_stuck: bool,
+    /// It found no memory, and waits again.
+    is_back: bool,
     /// Memory that was in use when the first of the line found none.
     used_then: Option<usize>,
     /// Bytes that reads were given in the last pass, and that those who cannot wait may have as well.
@@ -85,6 +87,7 @@ impl MemoryLine {
     pub(crate) fn wait(&mut self, task: TaskAddress, has_claim: bool) {
         self.waiting += 1;
         self.is_news |= self.served.is_none();
+        self.is_back |= self.served == Some(task);
         if has_claim && self.served == Some(task) {
             self.is_stuck = true;
             return self.queue(task).push_front(task);
@@ -112,7 +115,18 @@ impl MemoryLine {
         self.served = self.queues[slot as usize].pop_front();
         debug_assert!(self.served.is_some(), "only such slots have turns");
         self.waiting -= 1;
+        self.is_back = false;
         self.served
+    }
+
+    /// Whether the task that was served waits again.
+    pub(crate) const fn is_back(&self) -> bool {
+        self.is_back
+    }
+
+    /// Connections with waiting tasks.
+    pub(crate) fn connections(&self) -> usize {
+        self.turns.len()
     }
 
     /// It has tried. Returns whether the next one may.

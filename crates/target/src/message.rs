@@ -52,6 +52,8 @@ pub(crate) enum Message {
     NoteForAll(Note),
     /// Somebody wants to know what the shard has done.
     Report(Question),
+    /// Some shard finds no memory: those whose peers do not move make room.
+    MemoryShort,
     /// From now on, responses leave like this.
     Transmit(TransmitConfig),
     /// Stop accepting, ask peers to leave, finish, flush, end.

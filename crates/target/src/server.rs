@@ -31,6 +31,7 @@ use crate::placement::whereabouts::Whereabouts;
 use crate::placement::{interrupts, options};
 use crate::reservation_store::ReservationStore;
 use crate::shard::Shard;
+use crate::share::Shares;
 
 /// Freed payload memory that all shards together keep at hand, at most.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -557,6 +558,7 @@ pub(crate) fn share(
         sample: config.sample,
         sessions: Sessions::new(config.limits.sessions),
         hosts: Hosts::default(),
+        shares: Shares::default(),
         limits: config.limits,
         transmit: config.transmit,
         copies: config.copies,

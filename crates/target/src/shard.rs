@@ -40,6 +40,7 @@ use crate::placement::guests::Guests;
 use crate::placement::spread::Spread;
 use crate::request::Owner;
 use crate::spin::Waiting;
+use crate::stall::asking_interval_ms;
 use moves::Leaving;
 
 /// What a timer is for.
@@ -130,6 +131,10 @@ pub(crate) struct Shard {
     now: Instant,
     phase: Phase,
     memory_timer: bool,
+    /// When the others may be asked for memory again.
+    ask_again_ms: u64,
+    /// Allocations that have failed, as far as it was said.
+    failures_seen: usize,
     /// Listeners pause until [`Timer::Accept`].
     accept_timer: bool,
     remains_timer: bool,
@@ -175,6 +180,8 @@ impl Shard {
             now: started,
             phase: Phase::Serving,
             memory_timer: false,
+            ask_again_ms: 0,
+            failures_seen: 0,
             accept_timer: false,
             remains_timer: false,
         }
@@ -426,6 +433,17 @@ impl Shard {
                     }
                 }
             }
+            Message::MemoryShort => {
+                for slot in 0..self.slots.len() {
+                    if let Some(connection) = &mut self.slots[slot].connection {
+                        connection.make_room(&mut self.core);
+                        if connection.channel().is_closing() {
+                            let slot = connection.channel().address.slot;
+                            self.mark_dirty(slot);
+                        }
+                    }
+                }
+            }
             Message::Report(question) => question.answer(self.report()),
             Message::Transmit(config) => {
                 self.core.transmit = config;
@@ -651,6 +669,9 @@ impl Shard {
 
     /// Lets tasks that wait for memory try again.
     fn serve_memory_line(&mut self) {
+        // Hosts with their full shares keep nobody waiting, but may have many tasks in line: once each connection has
+        // tried in vain, the rest need not.
+        let mut in_vain = 0;
         for _ in 0..self.core.memory_line.begin() {
             let Some(task) = self.core.memory_line.serve() else {
                 break;
@@ -658,7 +679,12 @@ impl Shard {
             self.with(task.connection, |connection, core| {
                 connection.retry(core, task)
             });
+            let is_back = self.core.memory_line.is_back();
             if !self.core.memory_tried() {
+                break;
+            }
+            in_vain = if is_back { in_vain + 1 } else { 0 };
+            if in_vain > self.core.memory_line.connections() {
                 break;
             }
         }
@@ -669,6 +695,29 @@ impl Shard {
         if !self.core.memory_line.is_empty() && !self.memory_timer {
             self.memory_timer = true;
             self.timers.insert(self.now + MEMORY_RETRY, Timer::Memory);
+        }
+        if self.core.is_short {
+            self.ask_for_memory();
+        }
+    }
+
+    /// Memory was missing: has all shards look for peers that keep some and do not move.
+    #[cold]
+    fn ask_for_memory(&mut self) {
+        let shared = Arc::clone(&self.core.shared);
+        if self.core.now_ms >= self.ask_again_ms {
+            let interval_ms = asking_interval_ms(shared.limits.stall_timeout);
+            self.ask_again_ms = self.core.now_ms + interval_ms;
+            self.core.is_short = false;
+            shared.broadcast(|| Message::MemoryShort);
+            let failures = shared.budget.failures();
+            if failures > std::mem::replace(&mut self.failures_seen, failures) {
+                tracing::warn!(
+                    failures,
+                    used_bytes = shared.budget.used_bytes(),
+                    "the system has less memory than `limits.memory` says; peers are told to try again"
+                );
+            }
         }
     }
 

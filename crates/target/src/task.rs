@@ -105,6 +105,10 @@ pub(crate) struct Task<W> {
     pub data_in: DataIn,
     /// Its part of what its connection reads at this time.
     pub reading: usize,
+    /// Its part of the memory that its connection reads into.
+    pub filling: usize,
+    /// There was no memory after all for its write data, which come: it fails when they have come.
+    pub lacks_memory: bool,
     /// Its part of what its connection holds for write data, or has been promised.
     pub writing: usize,
     /// Whether it is noted when it gets how far.
@@ -128,6 +132,8 @@ impl<W> Task<W> {
             parameter_data: Vec::new(),
             data_in: DataIn::None,
             reading: 0,
+            filling: 0,
+            lacks_memory: false,
             writing: 0,
             followed: Followed::NOT,
         }

@@ -16,9 +16,10 @@
 //! waiting it lies in a buffer of its own until the rest comes, for the same reason.
 //!
 //! What is promised counts as used, by the budget of all memory and by the part of a connection, and can be
-//! taken whatever others hold: data that were asked for always find their place.
+//! taken whatever others hold. Only where the system has less memory than the budget says (RLIMIT_AS) can there be none
+//! when data come. They are thrown away then, and the command is refused like one that found none at first.
 
-use longshore_reactor::Reservation;
+use longshore_reactor::{Buffer, Reservation};
 
 use crate::connection::{Connection, Protocol};
 use crate::core::Core;
@@ -74,13 +75,34 @@ impl<P: Protocol> Connection<P> {
             return true;
         }
         // Also when all memory is promised, kept or in use: a buffer that is kept serves as it is.
-        task.data_out = core.pool.take(wanted);
-        let Some(buffer) = &task.data_out else {
+        match core.pool.take(wanted) {
+            Some(buffer) => {
+                self.hold_for_data_out(task, buffer);
+                true
+            }
+            None => self.take_data_out_as_newcomer(core, task, wanted),
+        }
+    }
+
+    /// As [`Self::take_data_out`], for a peer that holds next to nothing, although others wait for memory.
+    #[cold]
+    pub(crate) fn take_data_out_as_newcomer(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        wanted: usize,
+    ) -> bool {
+        let Some(buffer) = self.take_as_newcomer(core, wanted) else {
             return false;
         };
-        let capacity = buffer.capacity();
-        self.account(task, capacity);
+        self.hold_for_data_out(task, buffer);
         true
+    }
+
+    /// A task has that memory for its write data.
+    pub(crate) fn hold_for_data_out(&mut self, task: &mut Task<P::Work>, buffer: Buffer) {
+        self.account(task, buffer.capacity());
+        task.data_out = Some(buffer);
     }
 
     /// As [`Self::take_data_out`], for a task that is refused if there is none. Reads that wait and connections that
@@ -94,8 +116,11 @@ impl<P: Protocol> Connection<P> {
     ) -> bool {
         let slot = self.channel.address.slot;
         let had_none = self.writing == 0;
-        let taken =
-            core.admits_at_once(slot, wanted) && self.take_data_out(core, task, wanted, early);
+        let taken = if core.admits_at_once(slot, wanted) {
+            self.take_data_out(core, task, wanted, early)
+        } else {
+            self.take_data_out_as_newcomer(core, task, wanted)
+        };
         if had_none {
             core.note_refusal(slot, wanted, !taken);
         }
@@ -106,6 +131,7 @@ impl<P: Protocol> Connection<P> {
     fn account(&mut self, task: &mut Task<P::Work>, capacity: usize) {
         task.writing += capacity;
         self.writing += capacity;
+        self.note_held();
     }
 
     /// Whether so many early bytes lie apart: there is something to gain, and memory enough.
@@ -120,7 +146,9 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn may_write(&self, core: &Core, wanted: usize) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         // Buffers come in powers of two.
-        self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART
+        let has_part =
+            self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART;
+        has_part && self.may_hold(core, wanted)
     }
 
     /// Puts write data where it belongs.
@@ -129,14 +157,19 @@ impl<P: Protocol> Connection<P> {
             // Nobody wants it: the command runs without, or waits for its turn to be refused.
             return;
         }
+        self.stall.given(core.now_ms);
         let start = buffer_offset as usize;
-        let task = self.tasks.get_mut(slot);
-        match task.and_then(|task| place(task, core, start, bytes.len())) {
-            Some(place) => {
-                place.copy_from_slice(bytes);
-                core.counters.copied_data_out_bytes += bytes.len() as u64;
-            }
-            None => debug_assert!(false, "the machine delivers what was asked for only"),
+        let Some(task) = self.tasks.get_mut(slot) else {
+            return;
+        };
+        if let Some(place) = place(task, core, start, bytes.len()) {
+            place.copy_from_slice(bytes);
+            core.counters.copied_data_out_bytes += bytes.len() as u64;
+        } else {
+            debug_assert!(
+                task.lacks_memory,
+                "the machine delivers what was asked for only"
+            );
         }
     }
 
@@ -180,12 +213,18 @@ fn call_in<W>(task: &mut Task<W>, core: &mut Core, end: usize) {
     };
     if let Some(early) = early
         && end <= early.length()
+        && let Some(buffer) = core.pool.take_reserved(early)
     {
-        task.data_out = Some(core.pool.take_reserved(early));
+        task.data_out = Some(buffer);
         task.promised = Some(Promised { whole, early: None });
         return;
     }
-    let mut whole = core.pool.take_reserved(whole);
+    let Some(mut whole) = core.pool.take_reserved(whole) else {
+        task.lacks_memory = true;
+        core.is_short = true;
+        core.recycle(task.data_out.take());
+        return;
+    };
     if let Some(early) = task.data_out.take() {
         core.counters.copied_data_out_bytes += early.len() as u64;
         whole[..early.len()].copy_from_slice(&early);

@@ -24,8 +24,10 @@ pub struct Limits {
     pub nop_interval: Duration,
     /// Time to answer such a ping.
     pub nop_timeout: Duration,
-    /// Bytes of payload memory, all event loops together.
-    pub memory_bytes: u64,
+    /// Time for a peer to take some of what it asked for, or to send some of the write data it was asked for.
+    pub stall_timeout: Duration,
+    /// Bytes of payload memory, all event loops together. `None`: as much as [`memory`](crate::memory) finds room for.
+    pub memory_bytes: Option<u64>,
     /// Time for sessions and controllers to end at shutdown.
     pub drain_timeout: Duration,
     /// NVMe controllers, those of discovery included; a Connect beyond is refused.
@@ -49,7 +51,8 @@ impl Default for Limits {
             login_timeout: Duration::from_secs(15),
             nop_interval: Duration::from_secs(30),
             nop_timeout: Duration::from_secs(30),
-            memory_bytes: 1 << 30,
+            stall_timeout: Duration::from_secs(60),
+            memory_bytes: None,
             drain_timeout: Duration::from_secs(10),
             controllers: 1024,
             io_queues: 64,
@@ -170,6 +173,7 @@ pub struct LimitsTable {
     login_timeout: Option<BoundedSpan<100, 600_000>>,
     nop_interval: Option<BoundedSpan<0, 3_600_000>>,
     nop_timeout: Option<BoundedSpan<100, 3_600_000>>,
+    stall_timeout: Option<BoundedSpan<100, 86_400_000>>,
     memory: Option<Bounded<u64, 8_388_608, { 1 << 50 }>>,
     drain_timeout: Option<BoundedSpan<0, 600_000>>,
     controllers: Option<Bounded<usize, 1, CONTROLLERS_MAX>>,
@@ -198,7 +202,8 @@ impl LimitsTable {
         set(&mut limits.login_timeout, self.login_timeout.map(|v| v.0));
         set(&mut limits.nop_interval, self.nop_interval.map(|v| v.0));
         set(&mut limits.nop_timeout, self.nop_timeout.map(|v| v.0));
-        set(&mut limits.memory_bytes, self.memory.map(|v| v.0));
+        set(&mut limits.stall_timeout, self.stall_timeout.map(|v| v.0));
+        limits.memory_bytes = self.memory.map(|v| v.0).or(limits.memory_bytes);
         set(&mut limits.drain_timeout, self.drain_timeout.map(|v| v.0));
         set(&mut limits.controllers, self.controllers.map(|v| v.0));
         set(&mut limits.io_queues, self.io_queues.map(|v| v.0));
@@ -388,7 +393,7 @@ mod tests {
     fn every_limit_can_be_set() {
         let table: LimitsTable = toml::from_str(
             "sessions = 10\npending-logins = 5\nqueue-depth = 32\nlogin-timeout = \"5s\"\n\
-             nop-interval = 0\nnop-timeout = \"500ms\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n\
+             nop-interval = 0\nnop-timeout = \"500ms\"\nstall-timeout = \"20s\"\nmemory = \"64M\"\ndrain-timeout = \"3s\"\n\
              controllers = 20\nio-queues = 4\nnvme-queue-depth = 64\nin-capsule-data = \"16K\"\n\
              keep-alive-max = \"2m\"\n",
         )
@@ -404,7 +409,8 @@ mod tests {
                 login_timeout: Duration::from_secs(5),
                 nop_interval: Duration::ZERO,
                 nop_timeout: Duration::from_millis(500),
-                memory_bytes: 64 << 20,
+                stall_timeout: Duration::from_secs(20),
+                memory_bytes: Some(64 << 20),
                 drain_timeout: Duration::from_secs(3),
                 controllers: 20,
                 io_queues: 4,

@@ -26,24 +26,25 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Aborts the process when there is no memory, as every allocation of Rust does.
-    pub(super) fn zeroed(capacity: usize) -> Self {
+    /// `None` when the system has no memory: RLIMIT_AS or RLIMIT_DATA, or a limit of mappings.
+    pub(super) fn zeroed(capacity: usize) -> Option<Self> {
         assert!(
             capacity > 0 && capacity.is_multiple_of(CLASS_MIN),
             "whole pages"
         );
         if capacity >= MAPPING_MIN && !cfg!(miri) {
-            match Mapping::new(capacity) {
-                Ok(mapping) => return Self(Memory::Mapped { mapping, capacity }),
-                Err(_) => handle_alloc_error(layout(capacity)),
-            }
+            let mapping = Mapping::new(capacity).ok()?;
+            return Some(Self(Memory::Mapped { mapping, capacity }));
         }
         // SAFETY: the layout's size is not zero (asserted above).
         let start = unsafe { alloc_zeroed(layout(capacity)) };
-        let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout(capacity))
-        };
-        Self(Memory::Heap { start, capacity })
+        let start = NonNull::new(start)?;
+        Some(Self(Memory::Heap { start, capacity }))
+    }
+
+    /// Aborts the process, as every allocation of Rust does that fails.
+    pub(super) fn fail(capacity: usize) -> ! {
+        handle_alloc_error(layout(capacity))
     }
 
     pub(super) fn capacity(&self) -> usize {

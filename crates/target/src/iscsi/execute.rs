@@ -141,6 +141,7 @@ impl Connection<Iscsi> {
     /// There is no memory for the data of a command: the initiator is to try again later
     /// (SAM-5 §5.3.1, TASK SET FULL).
     fn refuse_for_memory(&mut self, core: &mut Core, task: Task) {
+        core.is_short = true;
         let completion = longshore_scsi::command::Completion::status(Status::TASK_SET_FULL);
         self.finish(core, task, completion);
     }
@@ -148,6 +149,9 @@ impl Connection<Iscsi> {
     /// All write data of a task has arrived.
     pub(crate) fn data_out_complete(&mut self, core: &mut Core, task: TaskId) {
         if let Some(task) = self.tasks.take(task.0) {
+            if task.lacks_memory {
+                return self.refuse_for_memory(core, task);
+            }
             self.run_in_order(core, task);
         }
     }

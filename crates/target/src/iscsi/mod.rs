@@ -32,6 +32,7 @@ use crate::core::{Core, Shared};
 use crate::direct::Directly;
 use crate::message::{Note, TaskAddress};
 use crate::observe::ProtocolKind;
+use crate::share::Holder;
 use crate::task::Task;
 
 /// An iSCSI connection's machine and session.
@@ -161,6 +162,11 @@ impl Protocol for Iscsi {
 
     fn is_established(&self) -> bool {
         self.session.is_some()
+    }
+
+    fn peer_name(&self) -> Option<&str> {
+        let session = self.machine.session()?;
+        Some(session.initiator_name.as_str())
     }
 
     fn may_move(&self) -> bool {
@@ -384,6 +390,8 @@ impl Connection<Iscsi> {
         );
         tracing::debug!(%peer, parameters = ?parameters.operational, "negotiated");
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+        let holder = Holder::Initiator(parameters.initiator_name.as_str().to_owned());
+        self.stake.belongs_to(core.shared.shares.of(holder));
         self.protocol.held = established.ticket.must_wait;
         self.protocol.session = Some(Session::begin(
             &core.shared.exports,
@@ -451,5 +459,6 @@ pub(crate) fn connection(
     channel: Channel,
     now_ms: u64,
 ) -> std::io::Result<Connection<Iscsi>> {
-    Ok(Connection::new(channel, Iscsi::new(shared, now_ms)?))
+    let protocol = Iscsi::new(shared, now_ms)?;
+    Ok(Connection::new(channel, protocol, &shared.limits))
 }

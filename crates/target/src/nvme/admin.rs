@@ -21,6 +21,7 @@ use crate::core::{Core, Shared};
 use crate::life::{EndOfLife, Life};
 use crate::mail::Post;
 use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
+use crate::share::Holder;
 use crate::task::TaskState;
 
 impl Connection<Nvme> {
@@ -206,6 +207,12 @@ impl Connection<Nvme> {
             flow_control: association.flow_control,
         };
         self.protocol.machine.connected(slot, parameters);
+        let holder = if host.as_str().is_empty() {
+            Holder::Nameless(*controller.host_identifier())
+        } else {
+            Holder::Host(host.as_str().to_owned())
+        };
+        self.stake.belongs_to(core.shared.shares.of(holder));
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
             self.protocol.queue = Queue::Admin(Arc::clone(controller));

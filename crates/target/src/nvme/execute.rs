@@ -127,6 +127,7 @@ impl Connection<Nvme> {
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
         task.data_out = core.pool.take_at_once(length);
         let Some(buffer) = &task.data_out else {
+            core.is_short = true;
             let status = self.busy();
             if let Kind::Half(half) = &mut task.work.kind {
                 // The other half must find it.
@@ -150,6 +151,7 @@ impl Connection<Nvme> {
         if may_write
             && core.memory_line.admits(task.address)
             && self.take_data_out(core, &mut task, length, 0)
+            || self.take_data_out_as_newcomer(core, &mut task, length)
         {
             self.receive_data(task, wanted);
         } else {
@@ -176,8 +178,12 @@ impl Connection<Nvme> {
         let Some(task) = self.tasks.take(slot) else {
             return;
         };
+        let lacking = task.lacks_memory.then(|| self.busy());
         if let Kind::Half(_) = task.work.kind {
-            return self.half_complete(core, task, None);
+            return self.half_complete(core, task, lacking);
+        }
+        if let Some(status) = lacking {
+            return self.finish_status(core, task, status);
         }
         match &task.work.aborted {
             Some(aborted) => {

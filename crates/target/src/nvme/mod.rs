@@ -225,6 +225,10 @@ impl Protocol for Nvme {
         !matches!(self.queue, Queue::Fresh)
     }
 
+    fn peer_name(&self) -> Option<&str> {
+        Some(self.controller()?.host_nqn().as_str())
+    }
+
     fn is_load(&self) -> bool {
         // Beside their I/O queues, admin queues have nothing to do.
         !matches!(self.queue, Queue::Admin(_))
@@ -434,5 +438,5 @@ impl Connection<Nvme> {
 
 /// A connection of a host.
 pub(crate) fn connection(shared: &Shared, channel: Channel, now_ms: u64) -> Connection<Nvme> {
-    Connection::new(channel, Nvme::new(shared, now_ms))
+    Connection::new(channel, Nvme::new(shared, now_ms), &shared.limits)
 }

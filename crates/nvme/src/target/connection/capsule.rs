@@ -156,7 +156,7 @@ impl Connection {
     }
 
     /// A command came with the identifier of an outstanding Asynchronous Event Request, whose place it takes. SPDK's
-    /// host (v26.05) does so when it detaches: it ends its requests by itself, and sends the shutdown with one of
+    /// host (v26.09-pre) does so when it detaches: it ends its requests by itself, and sends the shutdown with one of
     /// their identifiers.
     #[cold]
     fn replace_event_request(&mut self, slot: CommandSlot) {

@@ -1,0 +1,222 @@
+//! How much payload memory one host or initiator holds, over all of its connections.
+//!
+//! A connection is bounded by itself, but a peer may have hundreds. So what the connections of one host hold is added
+//! up: it gets at most three quarters of the memory, whatever it asks for and however many connections it opens, and
+//! a peer that holds next to nothing gets memory for a small read or write although others have used up all of theirs.
+//!
+//! ```text
+//!  0                                           3/4 M                      M        17/16 M     18/16 M
+//!  ├─── one host ────────────────────────────────┤                        │            │           │
+//!  ├─── all hosts ────────────────────────────────────────────────────────┤            │           │
+//!  ├─── those that hold less than 256 KiB ─────────────────────────────────────────────┤           │
+//!  ├─── data that has arrived already ─────────────────────────────────────────────────────────────┤
+//! ```
+//!
+//! Peers that take nothing could use up the part for newcomers as well, if there are enough of them. They are cut
+//! ([`crate::stall`]).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use longshore_reactor::Buffer;
+
+use crate::connection::{Connection, Protocol};
+use crate::core::Core;
+
+/// A host that holds no more than this is a newcomer.
+const NEWCOMER_BYTES: usize = 256 << 10;
+/// The table is looked through for hosts that are gone when it has so many entries.
+const FORGET_AT_LEAST: usize = 64;
+
+/// Who holds memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// An iSCSI initiator, by its name.
+    Initiator(String),
+    /// An NVMe host, by HOSTNQN.
+    Host(String),
+    /// One without a name, by HOSTID.
+    Nameless([u8; 16]),
+}
+
+/// What the connections of one holder have. Each has its own until it is known whose it is.
+#[derive(Debug, Default)]
+pub(crate) struct Share(AtomicUsize);
+
+impl Share {
+    fn held_bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A connection that held `before` bytes holds `after` now.
+    fn note(&self, before: usize, after: usize) {
+        // Relaxed: the counter guards an amount, not other memory. What is noted as `before` has been added once.
+        if after > before {
+            self.0.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.0.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The shares of all holders.
+#[derive(Debug, Default)]
+pub(crate) struct Shares(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    shares: HashMap<Holder, Weak<Share>>,
+    forget_at: usize,
+}
+
+impl Shares {
+    /// The share of a holder.
+    pub(crate) fn of(&self, holder: Holder) -> Arc<Share> {
+        let mut table = self.0.lock().expect("nothing panics under this lock");
+        if table.shares.len() >= table.forget_at.max(FORGET_AT_LEAST) {
+            table.shares.retain(|_, share| share.strong_count() > 0);
+            table.forget_at = 2 * table.shares.len();
+        }
+        let known = table.shares.entry(holder).or_default();
+        known.upgrade().unwrap_or_else(|| {
+            let share = Arc::default();
+            *known = Arc::downgrade(&share);
+            share
+        })
+    }
+}
+
+/// What one connection has noted in its holder's share.
+#[derive(Debug, Default)]
+pub(crate) struct Stake {
+    share: Arc<Share>,
+    noted: usize,
+}
+
+impl Stake {
+    /// It is known whose connection it is.
+    pub(crate) fn belongs_to(&mut self, share: Arc<Share>) {
+        self.share.note(self.noted, 0);
+        share.note(0, self.noted);
+        self.share = share;
+    }
+
+    #[inline]
+    fn note(&mut self, held: usize) {
+        if held != self.noted {
+            self.share.note(self.noted, held);
+            self.noted = held;
+        }
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        self.share.note(self.noted, 0);
+    }
+}
+
+/// Most that one holder gets of so much memory.
+const fn holder_max(memory: usize) -> usize {
+    memory / 4 * 3
+}
+
+/// Whether somebody who holds so much may have so much more.
+fn may_hold(held: usize, wanted: usize, memory: usize) -> bool {
+    // What is larger than all it gets can only be had alone.
+    held == 0 || held.saturating_add(wanted.next_power_of_two()) <= holder_max(memory)
+}
+
+fn is_newcomer(held: usize, wanted: usize) -> bool {
+    wanted <= NEWCOMER_BYTES && held + wanted.next_power_of_two() <= NEWCOMER_BYTES
+}
+
+impl<P: Protocol> Connection<P> {
+    /// Payload memory that the connection holds, promises of it included.
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.filling + self.writing + self.channel.held_bytes
+    }
+
+    /// Has the holder's share count what the connection holds.
+    #[inline]
+    pub(crate) fn note_held(&mut self) {
+        let held = self.held_bytes();
+        self.stake.note(held);
+    }
+
+    /// Whether the holder may have so much more memory.
+    #[inline]
+    pub(crate) fn may_hold(&self, core: &Core, wanted: usize) -> bool {
+        let memory = core.pool.budget().limit_bytes();
+        may_hold(self.stake.share.held_bytes(), wanted, memory)
+    }
+
+    /// Memory for a small read or write of a peer that holds next to nothing, although others wait for some.
+    #[cold]
+    pub(crate) fn take_as_newcomer(&self, core: &mut Core, wanted: usize) -> Option<Buffer> {
+        core.is_short = true;
+        if !is_newcomer(self.stake.share.held_bytes(), wanted) {
+            return None;
+        }
+        core.pool.take_as_newcomer(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn host(name: &str) -> Holder {
+        Holder::Host(name.to_owned())
+    }
+
+    #[test]
+    fn connections_of_one_holder_have_one_share() {
+        let shares = Shares::default();
+        let mut stakes: Vec<Stake> = (0..3).map(|_| Stake::default()).collect();
+        // Part of it before it is known whose connection it is.
+        stakes[0].note(100);
+        for stake in &mut stakes {
+            stake.belongs_to(shares.of(host("a")));
+            stake.note(1000);
+        }
+        let share = shares.of(host("a"));
+        assert_eq!(share.held_bytes(), 3000);
+        assert_eq!(shares.of(host("b")).held_bytes(), 0);
+        let initiator = Holder::Initiator("a".to_owned());
+        assert_eq!(shares.of(initiator).held_bytes(), 0);
+        stakes[1].note(10);
+        stakes.pop();
+        assert_eq!(share.held_bytes(), 1010);
+        drop(stakes);
+        assert_eq!(share.held_bytes(), 0);
+    }
+
+    #[test]
+    fn holders_that_are_gone_are_forgotten() {
+        let shares = Shares::default();
+        let kept = shares.of(host("kept"));
+        kept.note(0, 7);
+        for number in 0..10_000 {
+            shares.of(host(&number.to_string()));
+        }
+        assert!(shares.0.lock().unwrap().shares.len() <= FORGET_AT_LEAST);
+        assert_eq!(shares.of(host("kept")).held_bytes(), 7);
+    }
+
+    #[test]
+    fn a_holder_gets_three_quarters_and_a_newcomer_something_small() {
+        let memory = 64 * MIB;
+        assert!(may_hold(0, 200 * MIB, memory), "nobody else could have it");
+        assert!(may_hold(47 * MIB, MIB, memory));
+        assert!(!may_hold(47 * MIB, MIB + 1, memory));
+        assert!(is_newcomer(0, 256 << 10));
+        assert!(is_newcomer(128 << 10, 128 << 10));
+        assert!(!is_newcomer(4096, 256 << 10));
+        assert!(!is_newcomer(0, MIB) && !is_newcomer(0, usize::MAX / 2));
+    }
+}

@@ -1,0 +1,243 @@
+//! A server whose memory is bounded by its control group or its own limits serves within them: it takes less from the
+//! start, and what it does not get it tells its peers.
+#![allow(missing_docs)] // The names of the tests say what they prove.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use longshore_block::media::Lba;
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::status::Status;
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::report;
+use longshore_tests::scratch::Scratch;
+use longshore_tests::server::{Server, ServerBuilder};
+
+const MIB: u64 = 1 << 20;
+const LIMIT: Duration = Duration::from_secs(60);
+/// SCSI status.
+const TASK_SET_FULL: u8 = 0x28;
+/// Peers of each kind.
+const PEERS: u8 = 24;
+
+/// A file of 16 MiB.
+fn builder(scratch: &Scratch) -> ServerBuilder {
+    let path = scratch.join("disk");
+    fs::write(&path, vec![7; 16 << 20]).unwrap();
+    ServerBuilder::new()
+        .volume(&format!("disk0,backend=file,path={}", path.display()))
+        .iscsi()
+        .nvme()
+        .reports_to(scratch)
+}
+
+fn blocks(count: u32) -> Blocks {
+    Blocks {
+        namespace: NamespaceId(1),
+        lba: Lba(0),
+        count,
+        block_bytes: 512,
+    }
+}
+
+/// Peers that take nothing of what they read and do not finish what they write, others that do, and an answer to each
+/// of these.
+fn load(server: &Server) {
+    let read = commands::read(blocks(2048));
+    let write = commands::write(blocks(2048), 0);
+    let mut greedy = Vec::new();
+    for number in 0..PEERS {
+        let options = HostOptions::numbered(number).queues(2);
+        let mut host = Host::connect(server.nvme(0), &options).unwrap();
+        let [reader, writer] = &mut host.queues[..] else {
+            panic!("two queues");
+        };
+        for _ in 0..16 {
+            reader.start(&read, &[]).unwrap();
+            // Asked for their data, nobody sends them.
+            writer.start(&write, &vec![7; 1 << 20]).unwrap();
+        }
+        greedy.push(host);
+    }
+    for number in 0..PEERS {
+        let login = Login {
+            initiator: format!("iqn.2026-11.local.longshore:modest-{number}"),
+            ..Login::default()
+        };
+        let mut initiator = Initiator::ready(server.portal(0), &login).unwrap();
+        let answer = initiator.command(0, &cdb::read_16(0, 512), Data::In(512 * 512));
+        assert!(answer.unwrap().is_good());
+        let data = vec![7; 256 << 10];
+        let cdb = cdb::write_16(0, 512, false);
+        let answer = initiator.command(0, &cdb, Data::Out(&data)).unwrap();
+        assert!(answer.is_good() || answer.status == TASK_SET_FULL);
+    }
+}
+
+/// The line about payload memory, and the bytes in it.
+fn payload_memory(server: &Server) -> (String, u64) {
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("payload memory"));
+    let line = line.unwrap_or_else(|| panic!("no line in {log}"));
+    let bytes = line
+        .split([' ', '='])
+        .skip_while(|word| *word != "memory" || word.is_empty())
+        .find_map(|word| word.parse().ok());
+    (line.to_owned(), bytes.unwrap_or_else(|| panic!("{line}")))
+}
+
+#[test]
+fn a_bounded_address_space_is_shared_out_and_never_used_up() {
+    for mib in [120, 200, 400] {
+        let scratch = Scratch::new("bounded-as");
+        let bytes = mib * MIB;
+        let mut server = builder(&scratch)
+            .below(&["prlimit", &format!("--as={bytes}")])
+            .start()
+            .unwrap();
+        let (line, payload) = payload_memory(&server);
+        assert!(line.contains("RLIMIT_AS") && line.contains(&bytes.to_string()));
+        assert!(payload >= 8 * MIB && payload < bytes / 2, "{line}");
+        load(&server);
+        assert_eq!(server.ended().unwrap(), None, "{}", server.log());
+        println!("{line}: {}", report::of(&server, &scratch)["memory"]);
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_cut_to_what_there_is() {
+    for limit in ["--as", "--data"] {
+        let scratch = Scratch::new("bounded-asked");
+        let bytes = 160 * MIB;
+        let mut server = builder(&scratch)
+            .below(&["prlimit", &format!("{limit}={bytes}")])
+            .config("[limits]\nmemory = \"4G\"\n")
+            .start()
+            .unwrap();
+        let (line, payload) = payload_memory(&server);
+        assert!(line.contains("WARN") && payload < bytes, "{line}");
+        load(&server);
+        assert_eq!(server.ended().unwrap(), None, "{}", server.log());
+    }
+}
+
+#[test]
+fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
+    const BLOCKS: u32 = 16 << 10;
+    let scratch = Scratch::new("bounded-late");
+    let mut server = builder(&scratch).start().unwrap();
+    let portal = server.portal(0);
+    let mut initiator = Initiator::ready(portal, &Login::default()).unwrap();
+    let options = HostOptions::numbered(1);
+    let mut host = Host::connect(server.nvme(0), &options).unwrap();
+    let data = vec![7; BLOCKS as usize * 512];
+    let pid = server.pid();
+    // Room for what is small, and not for 8 MiB.
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let size: u64 = size
+        .and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap();
+    limit_address_space(pid, &(size * 1024 + 6 * MIB).to_string());
+    let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
+    assert_eq!(answer.unwrap().status, TASK_SET_FULL);
+    let answer = host.write(blocks(BLOCKS), &data).unwrap();
+    assert_eq!(answer.code(), Status::COMMAND_INTERRUPTED);
+    // A read waits, and others do not notice.
+    let slot = host.queues[0].start(&commands::read(blocks(BLOCKS)), &[]);
+    let slot = slot.unwrap();
+    let answer = initiator.command(0, &cdb::read_16(0, 256), Data::In(256 * 512));
+    assert!(answer.unwrap().is_good());
+    limit_address_space(pid, "unlimited");
+    let answer = host.queues[0].wait_for(slot, LIMIT).unwrap().unwrap();
+    assert_eq!(answer.expect_success().data, data);
+    let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
+    assert!(answer.unwrap().is_good());
+    assert_eq!(server.ended().unwrap(), None);
+    let said = "less memory than `limits.memory` says";
+    let deadline = Instant::now() + LIMIT;
+    while !server.log().contains(said) {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        std::thread::yield_now();
+    }
+}
+
+fn limit_address_space(pid: u32, bytes: &str) {
+    let status = Command::new("prlimit")
+        .args([
+            "--pid",
+            &pid.to_string(),
+            &format!("--as={bytes}:unlimited"),
+        ])
+        .status()
+        .unwrap();
+    assert!(status.success(), "prlimit");
+}
+
+/// A control group of our own, below the one that we are in; removed when this value goes away.
+struct Group(PathBuf);
+
+impl Group {
+    /// `Err`: why there can be none.
+    fn new(bytes: u64) -> Result<Self, String> {
+        let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
+        let one = groups.lines().find_map(|line| line.split_once(":memory:"));
+        let two = groups.lines().find_map(|line| line.strip_prefix("0::"));
+        let (parent, file) = match (one, two) {
+            (Some((_, path)), _) => (
+                format!("/sys/fs/cgroup/memory{path}"),
+                "memory.limit_in_bytes",
+            ),
+            (None, Some(path)) => (format!("/sys/fs/cgroup{path}"), "memory.max"),
+            (None, None) => return Err("there are no control groups".to_owned()),
+        };
+        let folder = Path::new(&parent).join(format!("longshore-test-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let group = Self(folder);
+        let limited = fs::write(group.0.join(file), bytes.to_string());
+        limited.map_err(|error| format!("{file}: {error}"))?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // The kernel takes a moment to see that the last process is gone.
+        let deadline = Instant::now() + LIMIT;
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_control_group_with_little_memory_is_not_used_up() {
+    let bytes = 300 * MIB;
+    let group = match Group::new(bytes) {
+        Ok(group) => group,
+        Err(reason) => {
+            println!("SKIPPED: no control group can be made: {reason}");
+            return;
+        }
+    };
+    let scratch = Scratch::new("bounded-group");
+    let enter = format!(
+        "echo $$ > {}/cgroup.procs && exec \"$@\"",
+        group.0.display()
+    );
+    let mut server = builder(&scratch)
+        .below(&["sh", "-c", &enter, "sh"])
+        .start()
+        .unwrap();
+    let (line, payload) = payload_memory(&server);
+    assert!(line.contains("control group") && line.contains(&bytes.to_string()));
+    assert!(payload >= 32 * MIB && payload < bytes / 2, "{line}");
+    load(&server);
+    assert_eq!(server.ended().unwrap(), None, "{}", server.log());
+    println!("{line}: {}", report::of(&server, &scratch)["memory"]);
+    server.stop(LIMIT).unwrap();
+}
