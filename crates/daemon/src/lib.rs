@@ -18,6 +18,7 @@ pub mod control;
 pub mod descriptors;
 pub mod exports;
 pub mod logging;
+pub mod machine;
 pub mod memory;
 pub mod portals;
 pub mod serve;

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use longshore_reactor::EngineError;
 use longshore_target::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::open::open_or_create;
-use longshore_volume::{Geometry, Volume};
+use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
 
 use crate::config::Config;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::control::{self, Event};
+use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
 use crate::{connect, descriptors, exports, logging, memory, service_manager, statistics};
@@ -52,6 +53,9 @@ pub enum StartError {
     /// Signals cannot be watched, or there can be no more threads.
     #[error("cannot start a thread or watch signals: {0}")]
     Thread(#[source] io::Error),
+    /// Volumes cannot have identities.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
     /// The server itself.
     #[error("{}{}", .0, advice(.0))]
     Server(#[from] ServerStartError),
@@ -92,12 +96,14 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         tracing::warn!("{warning}");
     }
     let ready = ready_line(&bound);
-    let (volumes, new_files) = open_volumes(config)?;
+    let state_directory = state::directory(config.state_dir.as_deref())?;
+    let specs = config.volumes.iter().map(|source| &source.spec);
+    let machine = machine::settle(specs, state_directory.as_deref())?;
+    let (volumes, new_files) = open_volumes(config, machine.as_ref())?;
     let sizes: Vec<u64> = volumes
         .iter()
         .map(|volume| size_bytes(volume.as_ref()))
         .collect();
-    let state_directory = state::directory(config.state_dir.as_deref())?;
 
     let (events, inbox) = channel();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
@@ -323,11 +329,18 @@ impl Drop for NewFiles {
 
 /// Opens every volume, in order. The files are those that were not there before; they are removed when
 /// they are dropped, which has to be before the volumes are and with them the locks of the files.
-fn open_volumes(config: &Config) -> Result<(Vec<Arc<dyn Volume>>, NewFiles), StartError> {
+fn open_volumes(
+    config: &Config,
+    machine: Option<&MachineId>,
+) -> Result<(Vec<Arc<dyn Volume>>, NewFiles), StartError> {
     let mut volumes = Vec::with_capacity(config.volumes.len());
     let mut new_files = NewFiles::default();
     for source in &config.volumes {
-        let opened = open_or_create(&source.spec).map_err(|error| {
+        let spec = VolumeSpec {
+            machine_id: machine.cloned(),
+            ..source.spec.clone()
+        };
+        let opened = open_or_create(&spec).map_err(|error| {
             let location = source.location.clone().map(Box::new);
             Problem {
                 location,

@@ -3,14 +3,16 @@
 //! Initiators recognise a disk by identifiers that we derive from its UUID, so the UUID must be the
 //! same after every restart. An explicit one is best. Without it, a name-based UUID (RFC 9562 §5.5,
 //! version 5) is made of the machine id, the backend, the canonical path (of a remote volume, its own
-//! worldwide name) and the volume's name: it
-//! stays as long as these stay, and two machines never agree on one. Where there is no machine id
-//! (minimal containers) it is left out; volumes that move between machines or containers should
-//! carry an explicit UUID.
+//! worldwide name) and the volume's name: it stays as long as these stay, and two machines never
+//! agree on one. Without a machine id the UUID is random: two disks never share one then either, but
+//! it lasts only while the volume is open. A server that exports volumes decides whether that will
+//! do, or brings an id of its own ([`VolumeSpec::machine_id`]). Volumes that move between machines or
+//! containers should carry an explicit UUID.
 
 use uuid::Uuid;
 
 use crate::Identity;
+use crate::machine_id::MachineId;
 use crate::open::{BackendKind, OpenError, VolumeSpec};
 
 /// Namespace of derived volume UUIDs. Changing it changes every disk's identity.
@@ -24,7 +26,14 @@ pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
 pub(crate) fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, OpenError> {
     let uuid = match spec.uuid {
         Some(uuid) => uuid,
-        None => derive_uuid(machine_id().as_deref(), spec.backend, origin, &spec.name),
+        None => match spec
+            .machine_id
+            .clone()
+            .or_else(|| MachineId::of_host().ok())
+        {
+            Some(machine) => derive_uuid(machine.as_str(), spec.backend, origin, &spec.name),
+            None => Uuid::new_v4(),
+        },
     };
     let serial = match &spec.serial {
         Some(serial) => checked_serial(&spec.name, serial)?,
@@ -37,15 +46,10 @@ pub(crate) fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Ident
     })
 }
 
-fn derive_uuid(
-    machine_id: Option<&str>,
-    backend: BackendKind,
-    origin: Option<&[u8]>,
-    name: &str,
-) -> Uuid {
+fn derive_uuid(machine_id: &str, backend: BackendKind, origin: Option<&[u8]>, name: &str) -> Uuid {
     let mut unique = Vec::new();
     for part in [
-        machine_id.unwrap_or_default().as_bytes(),
+        machine_id.as_bytes(),
         backend.as_str().as_bytes(),
         origin.unwrap_or_default(),
     ] {
@@ -54,16 +58,6 @@ fn derive_uuid(
     }
     unique.extend_from_slice(name.as_bytes());
     Uuid::new_v5(&NAMESPACE, &unique)
-}
-
-fn machine_id() -> Option<String> {
-    ["/etc/machine-id", "/var/lib/dbus/machine-id"]
-        .iter()
-        .find_map(|path| {
-            let id = std::fs::read_to_string(path).ok()?;
-            let id = id.trim();
-            (!id.is_empty()).then(|| id.to_owned())
-        })
 }
 
 /// The first 20 of the UUID's 32 hexadecimal digits. 80 bits: the version digit among them is the
@@ -95,12 +89,7 @@ mod tests {
     #[test]
     fn derived_uuid_depends_on_machine_backend_path_and_name() {
         let file = |machine, path: &str, name| {
-            derive_uuid(
-                Some(machine),
-                BackendKind::File,
-                Some(path.as_bytes()),
-                name,
-            )
+            derive_uuid(machine, BackendKind::File, Some(path.as_bytes()), name)
         };
         let one = file("m", "/a", "n");
         assert_eq!(one, file("m", "/a", "n"));
@@ -108,17 +97,29 @@ mod tests {
         assert_ne!(one, file("other", "/a", "n"));
         assert_ne!(one, file("m", "/b", "n"));
         assert_ne!(one, file("m", "/a", "o"));
-        assert_ne!(
-            one,
-            derive_uuid(Some("m"), BackendKind::Block, Some(b"/a"), "n")
+        assert_ne!(one, derive_uuid("m", BackendKind::Block, Some(b"/a"), "n"));
+    }
+
+    #[test]
+    fn a_machine_id_that_is_given_comes_before_that_of_the_host() {
+        let on = |machine: &str| {
+            let mut spec = VolumeSpec::new("n", BackendKind::Mem);
+            spec.machine_id = Some(machine.parse().expect("an id"));
+            identify(&spec, None).expect("fine").uuid
+        };
+        let (one, other) = (
+            "3d1219c7c4c5404aaa1f6d2a48adfda4",
+            "4d1219c7c4c5404aaa1f6d2a48adfda4",
         );
-        assert_ne!(one, derive_uuid(None, BackendKind::File, Some(b"/a"), "n"));
+        assert_eq!(on(one), on(one));
+        assert_ne!(on(one), on(other));
+        assert_eq!(on(one), derive_uuid(one, BackendKind::Mem, None, "n"));
     }
 
     /// Peers find their disks again after an upgrade only if this never changes.
     #[test]
     fn derived_identity_is_the_same_in_every_release() {
-        let uuid = derive_uuid(Some("m"), BackendKind::File, Some(b"/a"), "n");
+        let uuid = derive_uuid("m", BackendKind::File, Some(b"/a"), "n");
         assert_eq!(uuid.to_string(), "6df3e495-442e-57a3-9030-713a2d7dca3a");
         assert_eq!(derive_serial(uuid), "6df3e495442e57a39030");
     }

@@ -16,6 +16,7 @@ pub mod error;
 mod identity;
 pub mod layer;
 mod lock;
+pub mod machine_id;
 mod medium;
 pub mod open;
 mod outline;
@@ -26,6 +27,7 @@ mod sysfs;
 pub mod testing;
 
 pub use error::VolumeError;
+pub use machine_id::MachineId;
 pub use medium::InlineWrites;
 pub use open::{BackendKind, OpenError, VolumeSpec, open};
 

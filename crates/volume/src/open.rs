@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::backend::{block, file, mem, null, remote};
 use crate::identity::SERIAL_LENGTH_MAX;
+use crate::machine_id::MachineId;
 use crate::medium::InlineWrites;
 use crate::{Volume, identity};
 
@@ -127,6 +128,9 @@ pub struct VolumeSpec {
     pub serial: Option<String>,
     /// Otherwise derived from machine, backend, path and name.
     pub uuid: Option<Uuid>,
+    /// The machine in a derived UUID. `None`: this host's own ([`MachineId::of_host`]), and where it
+    /// has none the UUID is random, another one each time that the volume is opened.
+    pub machine_id: Option<MachineId>,
     /// When buffered writes are made on the reactor itself.
     pub inline_writes: InlineWrites,
     /// For `iscsi` and `nvme-tcp` only.
@@ -194,6 +198,7 @@ impl VolumeSpec {
             direct: false,
             serial: None,
             uuid: None,
+            machine_id: None,
             inline_writes: InlineWrites::default(),
             remote: RemoteSpec::default(),
         }

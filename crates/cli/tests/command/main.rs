@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod identity;
 mod installing;
 mod lifecycle;
 mod refusals;

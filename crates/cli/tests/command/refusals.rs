@@ -143,13 +143,14 @@ fn a_server_that_cannot_start_leaves_no_new_files_and_all_old_ones() {
     for (volumes, reason) in [
         ([new, old, missing], "no such file"),
         ([new, old, again], "in use by another volume"),
-        // The directory for its state is a file.
+        // The directory for reservations, which comes after the volumes, is a file.
         ([new, old, "mem,backend=mem,size=1M"], "state directory"),
     ] {
         let arguments = volumes.map(|volume| ["--volume", volume]).concat();
         let run = Run::serve(&[&arguments, &["--iscsi", "127.0.0.1:0"][..]].concat())
-            .with_file("old.img", &block)
-            .with_file("state", "");
+            .with_file("old.img", &block);
+        std::fs::create_dir(run.path("state")).unwrap();
+        let run = run.with_file("state/reservations", "");
         let (run, status, message) = run.refuse_and_stay();
         assert_eq!(status, 1, "{message}");
         assert!(message.contains(reason), "{message}");
