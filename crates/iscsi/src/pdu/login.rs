@@ -150,6 +150,12 @@ impl LoginStatus {
     pub const fn is_success(self) -> bool {
         self.class == 0
     }
+
+    /// Whether the initiator is sent elsewhere.
+    #[must_use]
+    pub const fn is_redirection(self) -> bool {
+        self.class == 1
+    }
 }
 
 impl fmt::Debug for LoginStatus {

@@ -52,7 +52,7 @@ use self::text::TextExchange;
 use self::timers::Timers;
 use super::command::{DataOutFailure, ScsiCommand, TaskId, TaskInfo, TaskManagementRequest};
 use super::directory::Directory;
-use super::login::{Login, LoginError};
+use super::login::{Claims, Login, LoginError};
 use super::task::Tasks;
 use super::window::Window;
 use crate::encoder::Encoder;
@@ -141,23 +141,31 @@ pub enum Event<'a> {
 }
 
 /// Why a connection ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// The initiator logged out of the session or this connection.
+    #[error("logged out")]
     Logout,
     /// The login was refused, as the response says.
+    #[error("{0}")]
     LoginRefused(LoginError),
     /// The login was refused because of [`ConnectionConfig::refuse_logins`].
+    #[error("no logins are taken now: {0}")]
     LoginsRefused(LoginStatus),
     /// The login took too long.
+    #[error("the login took too long")]
     LoginTimeout,
     /// The peer does not speak iSCSI as a target can understand it.
+    #[error("protocol error: {0}")]
     ProtocolError(&'static str),
     /// A header digest does not match (RFC 7143 §7.8).
+    #[error("a header digest is wrong")]
     HeaderDigestError,
     /// The initiator did not answer a ping.
+    #[error("the initiator does not answer a ping")]
     NopTimeout,
     /// The initiator did not log out when asked to.
+    #[error("the initiator did not log out when it was asked to")]
     LogoutTimeout,
 }
 
@@ -282,6 +290,8 @@ impl TransferTags {
 pub struct Connection {
     config: ConnectionConfig,
     phase: Phase,
+    /// Of a login that ended the connection.
+    claims: Option<Box<Claims>>,
     limits: Limits,
     framing: Framing,
     receiving: Receiving,
@@ -355,6 +365,7 @@ impl Connection {
         let defaults = OperationalParameters::default();
         Self {
             phase: Phase::Login(Box::default()),
+            claims: None,
             limits: Limits::new(SessionType::Normal, &defaults, 0),
             framing: Framing::new(),
             receiving: Receiving::Header,
@@ -560,10 +571,18 @@ impl Connection {
         event.filter(|event| *event != Event::NeedMore)
     }
 
+    /// A login that ends here leaves behind what the initiator said of itself.
+    fn enter_closed(&mut self, reason: CloseReason) {
+        if let Phase::Login(logging_in) = &self.phase {
+            self.claims = Some(Box::new(logging_in.login.claims().clone()));
+        }
+        self.phase = Phase::Closed(reason);
+    }
+
     /// Ends the connection: all further input is ignored.
     #[cold]
     fn close(&mut self, reason: CloseReason) -> Event<'static> {
-        self.phase = Phase::Closed(reason.clone());
+        self.enter_closed(reason.clone());
         self.receiving = Receiving::Header;
         self.replay = None;
         self.ready.clear();
@@ -593,6 +612,12 @@ impl Connection {
         if self.tasks.remove(task) {
             self.window.give_back();
         }
+    }
+
+    /// What the initiator said of itself in a login that ended this connection.
+    #[must_use]
+    pub fn claims(&self) -> Option<&Claims> {
+        self.claims.as_deref()
     }
 
     /// What the login settled, once it has. Digests and limits are in force from then on.

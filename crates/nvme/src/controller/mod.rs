@@ -34,6 +34,7 @@ use crate::status::Status;
 
 pub mod access;
 mod async_events;
+mod claims;
 mod connect;
 pub mod discovery;
 mod environment;
@@ -52,6 +53,7 @@ mod tests;
 
 pub use access::{HostAccess, HostRule, NamespaceGrant};
 pub use async_events::AsyncCompletion;
+pub use claims::Claims;
 pub use connect::{Association, CONNECT_DATA_LENGTH, Refusal};
 pub use discovery::{DiscoveryEntry, SubsystemType};
 pub use environment::{Environment, Health, Statistics};

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longshore_block::reservation::Participant;
+use longshore_iscsi::pdu::LoginStatus;
 use longshore_iscsi::session_parameters::SessionType;
 use longshore_iscsi::target::{
     CloseReason, Completion, Connection as Machine, ConnectionConfig, DataOutFailure, Event,
@@ -299,12 +300,37 @@ impl Connection<Iscsi> {
         if !self.channel.close(!matches!(reason, CloseReason::Logout)) {
             return;
         }
-        let session = self.protocol.machine.session();
-        let initiator = session.map(|s| s.initiator_name.as_str().to_owned());
         let peer = self.channel.peer;
-        match reason {
-            CloseReason::Logout => tracing::info!(%peer, initiator, "logged out"),
-            _ => tracing::warn!(%peer, initiator, ?reason, "closing connection"),
+        let machine = &self.protocol.machine;
+        if let Some(session) = machine.session() {
+            let initiator = session.initiator_name.as_str();
+            let target = session.target_name.as_ref().map(|name| name.as_str());
+            match reason {
+                CloseReason::Logout => tracing::info!(%peer, initiator, target, "logged out"),
+                _ => tracing::warn!(%peer, initiator, target, %reason, "closing connection"),
+            }
+            return;
+        }
+        // Nothing of it has been checked, which is why it was refused.
+        let claims = machine.claims().cloned().unwrap_or_default();
+        let (initiator, target, user) = (claims.initiator, claims.target, claims.user);
+        let status = match &reason {
+            CloseReason::LoginRefused(error) => Some(error.status()),
+            CloseReason::LoginsRefused(status) => Some(*status),
+            _ => None,
+        };
+        match status {
+            // Where a target has moved to is an answer, no refusal.
+            Some(status) if status.is_redirection() => {
+                tracing::info!(%peer, initiator, target, %status, "login sent elsewhere");
+            }
+            Some(status) => {
+                let reason = explanation(&reason, status);
+                tracing::warn!(%peer, initiator, user, target, %status, reason, "login refused");
+            }
+            None => {
+                tracing::warn!(%peer, initiator, user, target, %reason, "closing connection");
+            }
         }
     }
 
@@ -450,6 +476,18 @@ impl Connection<Iscsi> {
         let transmit = &mut self.channel.transmit;
         let machine = &mut self.protocol.machine;
         machine.task_management_done(id, result, transmit);
+    }
+}
+
+/// Why a login was refused, and what to do for those who should be let in.
+fn explanation(reason: &CloseReason, status: LoginStatus) -> String {
+    match status {
+        LoginStatus::AUTHORIZATION_FAILURE => {
+            "no rule of the target names this initiator; add its name to one to let it in"
+                .to_owned()
+        }
+        LoginStatus::NOT_FOUND => "there is no such target, or not at this portal".to_owned(),
+        _ => reason.to_string(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use longshore_nvme::command::SubmissionEntry;
 use longshore_nvme::controller::{
-    AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Controller, Deadline,
-    QueueHandle,
+    AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Claims, Controller, Deadline,
+    QueueHandle, Refusal,
 };
 use longshore_nvme::io::{CommandEvent, Fusing, Outcome};
 use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
@@ -181,7 +181,16 @@ impl Connection<Nvme> {
                 self.finish(core, task, outcome);
             }
             Err(refusal) => {
-                tracing::info!(%peer, status = %refusal.status, "NVMe Connect refused");
+                let claims = Claims::in_connect_data(data);
+                tracing::warn!(
+                    %peer,
+                    host = claims.host,
+                    host_id = %claims.host_identifier,
+                    subsystem = claims.subsystem,
+                    status = %refusal.status,
+                    reason = explanation(&refusal),
+                    "NVMe Connect refused"
+                );
                 let outcome = Outcome {
                     status: refusal.status,
                     result: refusal.result,
@@ -294,6 +303,7 @@ impl Connection<Nvme> {
             tracing::warn!(
                 peer = %self.channel.peer,
                 host = %controller.host_nqn(),
+                subsystem = %controller.subsystem_nqn(),
                 controller = controller.id(),
                 "keep alive timeout; ending the association"
             );
@@ -315,6 +325,31 @@ impl Connection<Nvme> {
             tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
         }
     }
+}
+
+/// What was wrong with a Connect, and what to do for hosts that should be let in. A parameter is named by
+/// where it stands (IPO), with bit 16 set in the data (IATTR).
+fn explanation(refusal: &Refusal) -> Option<&'static str> {
+    const IN_DATA: u64 = 1 << 16;
+    const HOST_IDENTIFIER: u64 = IN_DATA;
+    const CONTROLLER: u64 = IN_DATA | 16;
+    const SUBSYSTEM: u64 = IN_DATA | 256;
+    const HOST: u64 = IN_DATA | 512;
+    if refusal.status.code() == Status::CONNECT_INVALID_HOST {
+        return Some("no rule of the subsystem names this host; add its NQN to one to let it in");
+    }
+    if refusal.status.code() != Status::CONNECT_INVALID_PARAMETERS {
+        return None;
+    }
+    Some(match refusal.result {
+        42 => "the queue's number",
+        44 => "the queue's size",
+        HOST_IDENTIFIER => "the host identifier",
+        CONTROLLER => "the controller's number",
+        SUBSYSTEM => "there is no such subsystem, or not at this port",
+        HOST => "the host's name",
+        _ => return None,
+    })
 }
 
 /// Tells a controller, by being dropped, that an I/O queue is gone with all that it did: reset and

@@ -355,7 +355,8 @@ impl Connection<Nvme> {
         let peer = self.channel.peer;
         let controller = self.protocol.controller();
         let host = controller.map(|controller| controller.host_nqn().to_string());
-        tracing::warn!(%peer, host, ?reason, "closing NVMe queue");
+        let subsystem = controller.map(|controller| controller.subsystem_nqn().to_string());
+        tracing::warn!(%peer, host, subsystem, ?reason, "closing NVMe queue");
     }
 
     /// Feeds bytes to the machine and does what it says.
@@ -370,7 +371,9 @@ impl Connection<Nvme> {
                 // the last writes of the queue it takes the place of.
                 self.channel.close(false);
                 let peer = self.channel.peer;
-                tracing::warn!(%peer, "commands before the answer to Connect");
+                let controller = self.protocol.controller();
+                let host = controller.map(|controller| controller.host_nqn().to_string());
+                tracing::warn!(%peer, host, "commands before the answer to Connect");
                 break;
             }
             let transmit = &mut self.channel.transmit;

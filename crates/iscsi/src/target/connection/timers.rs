@@ -148,7 +148,7 @@ impl Connection {
                 CloseReason::LogoutTimeout
             }
         };
-        self.phase = Phase::Closed(reason.clone());
+        self.enter_closed(reason.clone());
         Some(reason)
     }
 

@@ -24,11 +24,13 @@
 //! its policy requires what is not the default: a digest, and CHAP.
 
 mod authentication;
+mod claims;
 mod error;
 #[cfg(test)]
 mod tests;
 
 use self::authentication::Exchange;
+pub use self::claims::Claims;
 pub use self::error::LoginError;
 use super::directory::{Directory, LoginConfig, LoginRefusal, SessionIdentity, SessionRequest};
 use crate::keys::{Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase, SecurityKeys};
@@ -87,6 +89,7 @@ pub struct Login {
     outgoing: TextSegments,
     /// There once the first text is complete.
     peer: Option<Peer>,
+    claims: Claims,
     over: bool,
 }
 
@@ -130,6 +133,7 @@ impl Login {
             incoming: TextAssembly::default(),
             outgoing: TextSegments::default(),
             peer: None,
+            claims: Claims::default(),
             over: false,
         }
     }
@@ -138,6 +142,12 @@ impl Login {
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.over
+    }
+
+    /// What the initiator has said of itself so far.
+    #[must_use]
+    pub const fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// Takes in one Login Request with its data segment.
@@ -182,6 +192,7 @@ impl Login {
         }
         let incoming = self.incoming.take();
         let pairs = text::parse(&incoming)?;
+        self.claims.note(&pairs);
         if self.peer.is_none() {
             let fixed = self
                 .fixed
