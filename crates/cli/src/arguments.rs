@@ -181,7 +181,7 @@ pub struct Serve {
     #[arg(long, value_name = "auto|off|MICROSECONDS")]
     spin: Option<Spin>,
 
-    /// Percentage of each core's time that polling may take [default: 50]
+    /// Percentage of each core's time that polling may take [default: 100]
     #[arg(long, value_name = "PERCENT")]
     cpu_budget: Option<CpuBudget>,
 

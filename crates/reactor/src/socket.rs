@@ -4,7 +4,6 @@
 //! state. Each socket made here is non-blocking and close-on-exec.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -191,30 +190,6 @@ pub fn incoming_napi_id(socket: impl AsFd) -> Option<u32> {
         .filter(|id| *id > 0)
 }
 
-/// How long acknowledgements take, smoothed (TCP_INFO, tcpi_rtt): the network's part and what waits in its queues.
-/// `None` when nothing was acknowledged yet.
-#[must_use]
-pub fn round_trip(socket: impl AsFd) -> Option<Duration> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = INFO_BYTES;
-    // SAFETY: the kernel writes up to `length` bytes to a structure of that size, and to `length`; both outlive the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if result < 0 {
-        return None;
-    }
-    // SAFETY: integers, all of them zero before the kernel wrote to some.
-    let info = unsafe { info.assume_init() };
-    (info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
-}
-
 /// Sends small segments at once (TCP_NODELAY).
 pub fn set_nodelay(socket: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_tcp_nodelay(&socket, on)?)
@@ -325,10 +300,6 @@ fn option(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
 /// As setsockopt takes it.
 #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
 const INT_BYTES: libc::socklen_t = size_of::<i32>() as libc::socklen_t;
-
-/// As getsockopt takes it.
-#[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
-const INFO_BYTES: libc::socklen_t = size_of::<libc::tcp_info>() as libc::socklen_t;
 
 /// Fails the connection when sent bytes stay unacknowledged for this long (TCP_USER_TIMEOUT).
 pub fn set_user_timeout(socket: impl AsFd, timeout: Duration) -> io::Result<()> {
@@ -454,21 +425,6 @@ pub(crate) mod tests {
         send(&client, &[IoSlice::new(b"x")], false).unwrap();
         let core = incoming_core(&server).expect("loopback tells");
         assert!(core < rustix::thread::CpuSet::MAX_CPU);
-    }
-
-    #[test]
-    fn round_trip_is_known_once_something_was_acknowledged() {
-        let (client, server) = connection();
-        assert_eq!(round_trip(std::fs::File::open("/dev/null").unwrap()), None);
-        let mut byte = [0];
-        for _ in 0..10 {
-            send(&server, &[IoSlice::new(b"x")], false).unwrap();
-            receive(&client, &mut [IoSliceMut::new(&mut byte)]).unwrap();
-            send(&client, &[IoSlice::new(b"x")], false).unwrap();
-            receive(&server, &mut [IoSliceMut::new(&mut byte)]).unwrap();
-        }
-        let time = round_trip(&server).expect("ten answers have acknowledged");
-        assert!(time < Duration::from_secs(1), "{time:?}");
     }
 
     #[test]

@@ -4,7 +4,15 @@
 //! on every command, and the next deadline is exact: no ticks. Nothing is allocated once the queue
 //! has held as many timers before. Every operation takes O(log n).
 
+use std::io;
+use std::num::NonZeroU64;
 use std::time::Instant;
+
+/// Has sleeps of the calling thread, and of threads that it starts, end at their deadlines. Unless asked, the kernel
+/// delays them by up to 50 µs to have timers expire together.
+pub fn end_sleeps_on_time() -> io::Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
+}
 
 /// One timer of a [`TimerQueue`]. Stays unique when its slot is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,9 +2,9 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use longshore_reactor::{Buffer, PagePipe, TimerId, socket};
+use longshore_reactor::{Buffer, PagePipe, TimerId};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
@@ -167,11 +167,6 @@ impl Channel {
         self.switch_nodelay(switch, counters);
     }
 
-    /// How long the network takes to bring what is sent to the peer and tell so, if it knows.
-    pub(crate) fn round_trip(&self) -> Option<Duration> {
-        socket::round_trip(self.link.socket()?)
-    }
-
     /// Goes idle, if nothing has come since its receive buffer was found empty.
     pub(crate) fn look_for_idle(&mut self, counters: &mut Counters) {
         self.may_go_idle = false;
@@ -191,7 +186,9 @@ impl Channel {
     pub(crate) fn end_turn(&mut self, core: &mut Core) {
         self.release_held(&mut core.counters);
         let sent = self.counts.sent_bytes;
-        let switch = self.policy.turn_ended(core.now, sent, core.alone);
+        let switch = self
+            .policy
+            .turn_ended(core.now, sent, core.alone, core.waiting);
         self.switch_nodelay(switch, &mut core.counters);
         self.waits_until = self.policy.waits_until(core.now);
     }
@@ -435,7 +432,6 @@ impl Channel {
         match sent {
             Ok(sent) => {
                 core.fairness.sent(sent);
-                core.sender = self.address.slot;
                 core.counters.sends += 1;
                 core.counters.sent_bytes += sent as u64;
                 self.counts.sends += 1;

@@ -181,7 +181,7 @@ impl Default for ReactorConfig {
     fn default() -> Self {
         Self {
             spin: Spin::Auto,
-            cpu_budget_percent: 50,
+            cpu_budget_percent: 100,
             rebalance: true,
             spread: Spread::Auto,
             sockets: SocketOptions::default(),

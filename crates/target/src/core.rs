@@ -34,6 +34,7 @@ use crate::refusals::Refusals;
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
 use crate::share::Shares;
+use crate::spin::WaitingState;
 
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -179,10 +180,10 @@ pub(crate) struct Core {
     pub fairness: Fairness,
     /// Whether no more than one connection had something to say in this turn.
     pub alone: bool,
-    /// The connection that sent last, by slot.
-    pub sender: u32,
     /// Somebody found no memory since it was said last.
     pub is_short: bool,
+    /// How the shard waits.
+    pub waiting: WaitingState,
     /// Reads and writes of files of so many bytes or more are made on other cores; `usize::MAX`: none are.
     pub handed_from: usize,
     /// What this shard has done.
@@ -226,7 +227,7 @@ impl Core {
             fairness: Fairness::default(),
             alone: true,
             is_short: false,
-            sender: 0,
+            waiting: WaitingState::default(),
             handed_from: usize::MAX,
             counters: Counters::default(),
             now,

@@ -47,4 +47,5 @@ mod write_data;
 
 pub use observe::Statistics;
 pub use server::{Resized, Server, StartError, Stopper};
+pub use spin::WaitingState;
 pub use transmit_policy::{TransmitStatistics, Way};

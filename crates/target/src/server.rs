@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use longshore_nvme::nqn::Nqn;
+use longshore_reactor::timer;
 use longshore_reactor::{
     BlockingPool, BufferPool, Engine, EngineConfig, EngineError, EngineKind, MemoryBudget, Waker,
     affinity, lockable_bytes,
@@ -214,6 +215,10 @@ impl Server {
                         Ok(()) => shared.loads[index].pin(core),
                         Err(error) => tracing::warn!(core, %error, "reactor not pinned"),
                     }
+                }
+                // Responses that wait for their peer have short deadlines.
+                if let Err(error) = timer::end_sleeps_on_time() {
+                    tracing::debug!(%error, "PR_SET_TIMERSLACK");
                 }
                 let engine = match Engine::new(choice, engine_config, waker) {
                     Ok(engine) => engine,

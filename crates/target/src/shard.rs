@@ -232,14 +232,12 @@ impl Shard {
         let mut events = Vec::new();
         let mut now = Instant::now();
         let mut waiting = Waiting::new(&self.core.shared.reactor, now);
+        waiting.measure_wake_up(&mut self.core, &mut events)?;
         loop {
             match self.turn(&mut events, now) {
                 Turn::Ended => return Ok(()),
                 Turn::Wait(deadline) => {
-                    let sender = self.slots.get(self.core.sender as usize);
-                    let round_trip = || sender?.connection.as_ref()?.channel().round_trip();
-                    let core = &mut self.core;
-                    now = waiting.wait(core, now, deadline, round_trip, &mut events)?;
+                    now = waiting.wait(&mut self.core, now, deadline, &mut events)?;
                 }
             }
         }

@@ -26,7 +26,7 @@ pub struct CpuBudget(pub u8);
 
 impl Default for CpuBudget {
     fn default() -> Self {
-        Self(50)
+        Self(100)
     }
 }
 

@@ -17,6 +17,7 @@ use super::{Counters, report};
 use crate::budget;
 use crate::core::{Core, Shared};
 use crate::message::Message;
+use crate::spin::WaitingState;
 
 /// How long somebody who asks waits for all shards together. A shard that does not answer within is
 /// stuck in a call of the kernel.
@@ -40,6 +41,7 @@ pub(crate) struct ShardReport {
     pub counters: Counters,
     pub engine: EngineCounters,
     pub times: ThreadTimes,
+    pub waiting: WaitingState,
     pub connections: Vec<ConnectionStatistics>,
     pub kept_bytes: usize,
     pub receive_buffer_bytes: usize,
@@ -74,6 +76,7 @@ impl ShardReport {
                 user_ns: times.user_ns,
                 system_ns: times.system_ns,
             },
+            waiting: core.waiting,
             connections,
             kept_bytes: core.pool.kept_bytes(),
             receive_buffer_bytes: core.receive_buffer.len(),
@@ -178,6 +181,7 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
                 derived: Derived::of(&counters, &EngineCounters::default().into()),
                 engine: EngineCounters::default().into(),
                 times: ThreadTimes::default(),
+                waiting: WaitingState::default(),
             });
             continue;
         };
@@ -191,6 +195,7 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
             derived: Derived::of(&report.counters, &engine),
             engine,
             times: report.times,
+            waiting: report.waiting,
         });
         memory.kept_bytes += report.kept_bytes;
         memory.receive_buffer_bytes += report.receive_buffer_bytes;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::histogram::Durations;
 use super::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
 use super::{Counters, ProtocolKind};
+use crate::spin::WaitingState;
 use crate::transmit_policy::TransmitStatistics;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
@@ -55,6 +56,8 @@ pub struct ShardStatistics {
     pub engine: EngineStatistics,
     /// Where its thread's time went.
     pub times: ThreadTimes,
+    /// How it waits for work.
+    pub waiting: WaitingState,
 }
 
 /// Means over the whole time.

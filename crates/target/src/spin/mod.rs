@@ -10,9 +10,29 @@ use longshore_reactor::Event;
 use crate::config::ReactorConfig;
 use crate::core::Core;
 
+mod allowance;
 mod policy;
+mod trials;
+mod wake_up;
 
-use policy::{PREEMPTED_NS, Policy};
+use allowance::PREEMPTED_NS;
+use policy::Policy;
+use trials::Totals;
+
+/// How a shard waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct WaitingState {
+    /// What a wake-up costs, from readiness to running, in nanoseconds. 0: not measured.
+    pub wake_up_ns: u64,
+    /// For how long it polls before it sleeps, in nanoseconds.
+    pub window_ns: u64,
+    /// How often it was tried which way to wait is best.
+    pub trials: u64,
+    /// It is being tried.
+    pub is_trying: bool,
+    /// How often the outcome was another than before.
+    pub changes: u32,
+}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -21,13 +41,14 @@ pub(crate) struct Waiting {
     started: Instant,
     /// When the shard last had something to do after a wait.
     woke: Instant,
-    /// Operations until then, and bytes received and sent.
-    operations: u64,
-    bytes: u64,
 }
 
-/// So many bytes are as much work as a request: next to moving them a wake-up costs little.
-const REQUEST_BYTES: u64 = 16 << 10;
+/// An operation is as much work as so many bytes.
+const OPERATION_BYTES: u64 = 4 << 10;
+
+/// How often a shard sleeps at its start to see what a wake-up costs, and how long.
+const FIRST_SAMPLES: usize = 7;
+const FIRST_SAMPLE: Duration = Duration::from_micros(60);
 
 impl Waiting {
     pub(crate) fn new(config: &ReactorConfig, now: Instant) -> Self {
@@ -35,19 +56,35 @@ impl Waiting {
             policy: Policy::new(config.spin, config.cpu_budget_percent),
             started: now,
             woke: now,
-            operations: 0,
-            bytes: 0,
         }
     }
 
-    /// Waits for events until `deadline` after a turn that began at `now`. Returns the time then. `round_trip` asks the
-    /// connection that sent last.
+    /// Finds out what a wake-up costs, where that will decide. Ends when something happens.
+    pub(crate) fn measure_wake_up(
+        &mut self,
+        core: &mut Core,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        if self.policy.is_off() || !self.policy.is_auto() {
+            return Ok(());
+        }
+        for _ in 0..FIRST_SAMPLES {
+            let until = Instant::now() + FIRST_SAMPLE;
+            self.sleep_until(core, Some(until), events)?;
+            if !events.is_empty() {
+                break;
+            }
+        }
+        core.waiting = self.policy.state();
+        Ok(())
+    }
+
+    /// Waits for events until `deadline` after a turn that began at `now`. Returns the time then.
     pub(crate) fn wait(
         &mut self,
         core: &mut Core,
         now: Instant,
         deadline: Option<Instant>,
-        round_trip: impl FnOnce() -> Option<Duration>,
         events: &mut Vec<Event>,
     ) -> io::Result<Instant> {
         if deadline.is_some_and(|deadline| deadline <= now) {
@@ -58,58 +95,100 @@ impl Waiting {
         let idle = Instant::now();
         core.counters.working_ns += nanoseconds(self.woke, idle);
         let mut from = idle;
-        if let Some(window) = self.window(core, idle, round_trip) {
+        if let Some(window) = self.window(core, idle) {
             let end = idle + window;
             let end = deadline.map_or(end, |deadline| deadline.min(end));
-            let until = self.poll(core, idle, end, events)?;
+            from = self.poll(core, idle, end, events)?;
             if !events.is_empty() {
-                return Ok(self.ended(nanoseconds(idle, until), until));
+                return Ok(self.ended(core, idle, from, from));
             }
-            from = until;
         }
-        let timeout = deadline.map(|at| at.saturating_duration_since(from));
-        core.platform.wait(timeout, events)?;
-        let woke = Instant::now();
-        let asleep_ns = nanoseconds(from, woke);
-        core.counters.asleep_ns += asleep_ns;
-        let gap_ns = asleep_ns
-            + if from == idle {
-                0
-            } else {
-                nanoseconds(idle, from)
-            };
-        Ok(self.ended(gap_ns, woke))
+        let woke = self.sleep(core, from, deadline, events)?;
+        core.counters.asleep_ns += nanoseconds(from, woke);
+        Ok(self.ended(core, idle, from, woke))
     }
 
     /// For how long to poll, if that pays.
-    fn window(
-        &mut self,
-        core: &mut Core,
-        idle: Instant,
-        round_trip: impl FnOnce() -> Option<Duration>,
-    ) -> Option<Duration> {
+    fn window(&mut self, core: &mut Core, idle: Instant) -> Option<Duration> {
         // Whoever carries requests out may need this very core: helper threads inherit it.
         if self.policy.is_off() || !core.requests.is_empty() {
             return None;
         }
-        let operations = core.counters.operations();
-        let requests = operations - std::mem::replace(&mut self.operations, operations);
-        let bytes = core.counters.received_bytes + core.counters.sent_bytes;
-        let moved = bytes - std::mem::replace(&mut self.bytes, bytes);
-        let requests = requests.max(moved / REQUEST_BYTES);
-        let ask = || {
-            let time = round_trip()?;
-            core.counters.option_calls += 1;
-            Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-        };
-        let window_ns = self.policy.window_ns(self.at(idle), requests, ask);
+        let window_ns = self.policy.window_ns(self.at(idle), totals(core));
+        let before = std::mem::replace(&mut core.waiting, self.policy.state());
+        if before.trials != core.waiting.trials {
+            self.tell(core);
+        }
         (window_ns > 0).then(|| Duration::from_nanos(window_ns))
     }
 
-    fn ended(&mut self, gap_ns: u64, now: Instant) -> Instant {
+    /// Tells of a trial that has ended.
+    #[cold]
+    fn tell(&self, core: &Core) {
+        let WaitingState {
+            wake_up_ns,
+            window_ns,
+            trials,
+            changes,
+            ..
+        } = core.waiting;
+        tracing::debug!(
+            shard = core.shard,
+            wake_up_ns,
+            window_ns,
+            trials,
+            changes,
+            rates = ?self.policy.last_trial(),
+            "tried how to wait"
+        );
+    }
+
+    /// Something came at `now`. The shard had nothing to do from `idle` on, and slept from `asleep` on.
+    fn ended(&mut self, core: &mut Core, idle: Instant, asleep: Instant, now: Instant) -> Instant {
         self.woke = now;
-        self.policy.gap_ended(gap_ns);
+        let gap_ns = nanoseconds(idle, now);
+        let asleep_ns = nanoseconds(asleep, now);
+        self.policy
+            .gap_ended(self.at(now), totals(core), gap_ns, asleep_ns);
         now
+    }
+
+    /// Sleeps until something comes or `deadline` is over. Returns when that was.
+    fn sleep(
+        &mut self,
+        core: &mut Core,
+        from: Instant,
+        deadline: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<Instant> {
+        if let Some(ns) = self.policy.sample_ns() {
+            let cut = from + Duration::from_nanos(ns);
+            if deadline.is_none_or(|deadline| cut < deadline) {
+                let woke = self.sleep_until(core, Some(cut), events)?;
+                if !events.is_empty() {
+                    return Ok(woke);
+                }
+            }
+        }
+        self.sleep_until(core, deadline, events)
+    }
+
+    fn sleep_until(
+        &mut self,
+        core: &mut Core,
+        deadline: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<Instant> {
+        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        core.platform.wait(timeout, events)?;
+        let woke = Instant::now();
+        if let Some(deadline) = deadline
+            && woke > deadline
+            && events.is_empty()
+        {
+            self.policy.overslept(nanoseconds(deadline, woke));
+        }
+        Ok(woke)
     }
 
     /// Polls until something comes or time is over. Returns when that was.
@@ -141,13 +220,26 @@ impl Waiting {
         counters.spinning_ns += spent_ns;
         counters.spin_hits += u64::from(hit);
         counters.spin_misses += u64::from(!hit);
-        let contended = self.policy.polled(self.at(last), spent_ns, lost_ns, hit);
-        counters.spin_contended += u64::from(contended);
+        let now = self.at(last);
+        let contended = self
+            .policy
+            .polled(now, totals(core), spent_ns, lost_ns, hit);
+        core.counters.spin_contended += u64::from(contended);
         Ok(last)
     }
 
     fn at(&self, time: Instant) -> u64 {
         nanoseconds(self.started, time)
+    }
+}
+
+/// What the shard has done so far.
+fn totals(core: &Core) -> Totals {
+    let counters = &core.counters;
+    let bytes = counters.received_bytes + counters.sent_bytes;
+    Totals {
+        work: counters.operations() * OPERATION_BYTES + bytes,
+        busy_ns: counters.working_ns + counters.spinning_ns,
     }
 }
 

@@ -10,9 +10,13 @@
 //!
 //! A trial begins when many turns had several responses. Connections at depth 1 have none; nor has a connection that
 //! shares its turns with others, because these have work for the processor meanwhile. The pauses between trials grow
-//! while their outcome is the same, or hardly another. Nothing here needs a timer: a connection that has nothing to send has no trial.
+//! while their outcome is the same, or hardly another. One trial goes on at a time: while the shard tries how to wait
+//! ([`crate::spin`]), connections keep to what they have chosen, and try again soon when it waits in another way from then
+//! on: what a wake-up costs decides here, too. Nothing here needs a timer: a connection that has nothing to send has no trial.
 
 use std::time::{Duration, Instant};
+
+use crate::spin::WaitingState;
 
 /// Half of a turn leaves early, but not more than this: the rest of a large turn is worth its send.
 const EARLY_MAX: u64 = 16 << 10;
@@ -129,6 +133,8 @@ pub(super) struct Early {
     /// There is no trial before this.
     next: Option<Instant>,
     pause: Duration,
+    /// How often the shard had begun to wait in another way.
+    waiting_changes: u32,
 }
 
 impl Early {
@@ -144,6 +150,7 @@ impl Early {
             trial: None,
             next: None,
             pause: PAUSE[0],
+            waiting_changes: 0,
         }
     }
 
@@ -169,9 +176,16 @@ impl Early {
         self.now.waits()
     }
 
-    /// A turn ended, at which `sent` bytes have been sent in all; `alone` is whether it was this connection's only.
+    /// A turn ended, at which `sent` bytes have been sent in all; `alone` is whether it was this connection's only, and
+    /// `waiting` how its shard waits.
     #[inline]
-    pub(super) fn turn_ended(&mut self, now: Instant, sent: u64, alone: bool) {
+    pub(super) fn turn_ended(
+        &mut self,
+        now: Instant,
+        sent: u64,
+        alone: bool,
+        waiting: WaitingState,
+    ) {
         let bytes = sent.wrapping_sub(self.sent);
         if bytes == 0 {
             return;
@@ -180,7 +194,7 @@ impl Early {
         let several = bytes > self.asked;
         self.asked = u64::MAX;
         if several || self.trial.is_some() || self.chosen != Way::Together {
-            self.occasion(now, bytes, several, alone);
+            self.occasion(now, bytes, several, alone, waiting);
         }
         self.limit = if self.now == Way::Each {
             1
@@ -190,11 +204,28 @@ impl Early {
     }
 
     /// A turn had several responses, or it is known what becomes of those that have.
-    fn occasion(&mut self, now: Instant, bytes: u64, several: bool, alone: bool) {
+    fn occasion(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        several: bool,
+        alone: bool,
+        waiting: WaitingState,
+    ) {
         if !alone {
             self.give_up();
             self.now = Way::Together;
             return;
+        }
+        if waiting.is_trying {
+            self.trial = None;
+            self.now = self.chosen;
+            return;
+        }
+        if waiting.changes != self.waiting_changes {
+            self.waiting_changes = waiting.changes;
+            self.next = None;
+            self.pause = PAUSE[0];
         }
         self.occasions = self.occasions.saturating_add(1);
         let Some(trial) = &mut self.trial else {
@@ -327,6 +358,7 @@ mod tests {
         /// Responses of a turn.
         responses: u64,
         alone: bool,
+        waiting: WaitingState,
         /// Turns in which some left early, and in which they waited.
         left: u32,
         paced: u32,
@@ -341,6 +373,7 @@ mod tests {
                 bytes,
                 responses: 8,
                 alone: true,
+                waiting: WaitingState::default(),
                 left: 0,
                 paced: 0,
             }
@@ -366,7 +399,8 @@ mod tests {
             self.left += u32::from(leaves > 0);
             self.paced += u32::from(self.early.is_paced());
             self.sent += bytes;
-            self.early.turn_ended(self.now, self.sent, self.alone);
+            self.early
+                .turn_ended(self.now, self.sent, self.alone, self.waiting);
         }
 
         fn run(&mut self, time: Duration) {
@@ -508,6 +542,36 @@ mod tests {
         load.alone = true;
         load.run(Duration::from_millis(10));
         assert!(load.left > 0 && load.paced > 0);
+    }
+
+    #[test]
+    fn nothing_is_tried_while_the_shard_tries_how_to_wait() {
+        let mut load = Load::new([8000, 8000, 10_000, 8000]);
+        load.run(Duration::from_millis(20));
+        assert!(load.early.trial.is_some());
+        load.waiting.is_trying = true;
+        (load.left, load.paced) = (0, 0);
+        load.run(Duration::from_secs(1));
+        // The turn under way ends as it began.
+        assert!(load.left <= 1 && load.paced <= 1);
+        assert_eq!(load.early.trials, 0);
+        load.waiting.is_trying = false;
+        load.run(TRIAL);
+        assert_eq!((load.early.chosen, load.early.trials), (Way::Paced, 1));
+    }
+
+    #[test]
+    fn a_shard_that_waits_in_another_way_is_reason_to_try_again() {
+        let mut load = Load::new([8000; WAYS]);
+        load.run(Duration::from_secs(30));
+        let trials = load.early.trials;
+        load.bytes = [8000, 8000, 8000, 10_000];
+        load.waiting.changes += 1;
+        load.run(TRIAL);
+        assert_eq!(
+            (load.early.chosen, load.early.trials),
+            (Way::Each, trials + 1)
+        );
     }
 
     #[test]

@@ -29,6 +29,8 @@ use config::{TransmitConfig, TransmitPolicy};
 use early::Early;
 pub use early::Way;
 
+use crate::spin::WaitingState;
+
 /// So long a response waits at most under `auto` for the peer to take in what was sent before. Peers that are worth
 /// waiting for answer sooner; a kernel that keeps its acknowledgements back takes 40 ms.
 const WAIT: Duration = Duration::from_micros(100);
@@ -180,14 +182,21 @@ impl PolicyState {
         self.config.policy != TransmitPolicy::Auto || self.early.leaves(ready)
     }
 
-    /// A turn ended, at which `sent` bytes have been sent in all; `alone` is whether it was this connection's only.
+    /// A turn ended, at which `sent` bytes have been sent in all; `alone` is whether it was this connection's only, and
+    /// `waiting` how its shard waits.
     #[inline]
-    pub(crate) fn turn_ended(&mut self, now: Instant, sent: u64, alone: bool) -> Switch {
+    pub(crate) fn turn_ended(
+        &mut self,
+        now: Instant,
+        sent: u64,
+        alone: bool,
+        waiting: WaitingState,
+    ) -> Switch {
         if self.config.policy != TransmitPolicy::Auto {
             return Switch::Keep;
         }
         let was_paced = self.early.is_paced();
-        self.early.turn_ended(now, sent, alone);
+        self.early.turn_ended(now, sent, alone, waiting);
         match (was_paced, self.early.is_paced()) {
             (false, true) => Switch::Nagle,
             (true, false) => Switch::NoDelay,
