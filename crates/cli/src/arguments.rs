@@ -234,7 +234,10 @@ pub struct Serve {
     #[arg(long)]
     pub print_connect: bool,
 
-    /// Check the configuration and exit, without opening volumes or listening
+    /// Check the configuration and exit: name all mistakes and missing files
+    ///
+    /// Backing files, devices, secret files and directories are looked for; nothing is opened for writing, created or
+    /// connected to, and nothing listens.
     #[arg(long)]
     pub check: bool,
 

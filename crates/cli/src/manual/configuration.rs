@@ -91,6 +91,9 @@ impl Writer {
     }
 
     fn start(&mut self, tag: &Tag<'_>, roff: &mut Roff) {
+        if matches!(tag, Tag::Item | Tag::Table(_) | Tag::CodeBlock(_)) {
+            self.begins = false;
+        }
         match tag {
             Tag::Strong => self.strong = true,
             Tag::Emphasis => self.emphasis = true,
@@ -197,4 +200,36 @@ fn plain(text: &[Inline]) -> String {
         Inline::LineBreak => " ",
     });
     parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(markdown: &str) -> String {
+        let (mut roff, mut writer) = (Roff::new(), Writer::default());
+        for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
+            writer.take(event, &mut roff);
+        }
+        roff.to_roff()
+    }
+
+    #[test]
+    fn rows_become_paragraphs_and_text_behind_a_table_stands_apart() {
+        let page = "## Limits\n\n| key | default | meaning |\n|---|---|---|\n| `memory` | 1 GiB | of all |\n\n\
+                    Some text, see [more](operating/memory.md#all).\n";
+        assert_eq!(
+            rendered(page),
+            ".SH LIMITS\n.TP\n\\fBmemory\\fR\nof all [default: 1 GiB]\n.PP\n\
+             Some text, see more (docs/operating/memory.md).\n"
+        );
+    }
+
+    #[test]
+    fn names_of_tables_keep_their_case_and_lists_their_marks() {
+        assert_eq!(
+            rendered("## `[[volume]]`: what\n\n- one **two**\n"),
+            ".SH \"[[volume]]: what\"\n.IP \\(bu 2\none \\fBtwo\\fR\n"
+        );
+    }
 }
