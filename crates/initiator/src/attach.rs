@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::error::{Error, Lost};
 use crate::info::{AccessState, Description, Notice, VolumeInfo};
 use crate::options::{Options, QueueMaps};
+use crate::other_protocol::attach_first;
 use crate::queue::AnyQueue;
 use crate::url::Url;
 use crate::{iscsi, nvme};
@@ -48,7 +49,7 @@ pub enum Control {
 pub fn attach(url: &Url, options: &Options) -> Result<Attachment, Error> {
     let mut errors = Vec::new();
     for portal in 0..url.portals().len() {
-        match attach_path(url, portal, options) {
+        match attach_first(url, portal, options) {
             Ok(attachment) => return Ok(attachment),
             Err(error) => errors.push(error),
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::info::Protocol;
 use crate::url::{HostPort, UrlError};
 
 mod failure;
@@ -97,7 +98,7 @@ pub enum Error {
     },
     /// No TCP connection.
     #[error(
-        "{portal}: cannot connect to {address}: {source}; check that the server runs there and that no firewall is between"
+        "{portal}: cannot connect{}: {source}; check that the server runs there and that no firewall is between", Elsewhere { portal, address }
     )]
     Connect {
         /// Where to.
@@ -116,6 +117,19 @@ pub enum Error {
         step: &'static str,
         /// For how long.
         after: Duration,
+    },
+    /// The server understands the other protocol.
+    #[error(
+        "{portal}: the server there speaks {spoken}, not {asked}; use {}, as `longshore discover {portal}` lists it",
+        Form { protocol: *.spoken, portal }
+    )]
+    OtherProtocol {
+        /// Where to.
+        portal: HostPort,
+        /// That of the URL.
+        asked: Protocol,
+        /// That of the server.
+        spoken: Protocol,
     },
     /// The connection ended while it was set up, or during a command on the control path.
     #[error("{portal}: the connection was lost during {step}: {lost}")]
@@ -231,9 +245,40 @@ impl Error {
             | Self::NotFound { .. }
             | Self::NotGranted { .. }
             | Self::Protocol { .. }
+            | Self::OtherProtocol { .. }
             | Self::Unusable { .. }
             | Self::Options(_) => false,
         }
+    }
+}
+
+/// What URLs of a protocol look like.
+struct Form<'a> {
+    protocol: Protocol,
+    portal: &'a HostPort,
+}
+
+impl fmt::Display for Form<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            Protocol::Iscsi => write!(f, "iscsi://{}/IQN/LUN", self.portal),
+            Protocol::NvmeTcp => write!(f, "nvme+tcp://{}/NQN/NSID", self.portal),
+        }
+    }
+}
+
+/// The address of a portal, where that is not what it is called.
+struct Elsewhere<'a> {
+    portal: &'a HostPort,
+    address: &'a SocketAddr,
+}
+
+impl fmt::Display for Elsewhere<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.portal.to_string() == self.address.to_string() {
+            return Ok(());
+        }
+        write!(f, " to {}", self.address)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod iscsi;
 pub mod nvme;
 pub mod operation;
 pub mod options;
+mod other_protocol;
 pub mod queue;
 pub mod url;
 pub mod volume;

@@ -60,6 +60,13 @@ pub fn discover(portal: &HostPort, options: &Options) -> Result<Vec<DiscoveredTa
     )
 }
 
+/// Logs in for discovery without credentials, and out again.
+pub(crate) fn greet(portal: &HostPort, options: &Options) -> Result<(), Error> {
+    let session = log_in_for_discovery(portal, Credentials::default(), options)?;
+    session.close();
+    Ok(())
+}
+
 pub(super) fn discover_as(
     portal: &HostPort,
     credentials: Credentials,

@@ -37,6 +37,7 @@ mod session;
 
 pub use attach::attach_path;
 pub use control::Control;
+pub(crate) use discovery::greet;
 pub use discovery::{DiscoveredPortal, DiscoveredTarget, discover};
 pub use identity::{fresh_isid, initiator_name};
 pub use machine::{Dialect, Machine};

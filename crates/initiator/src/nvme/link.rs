@@ -376,6 +376,12 @@ impl Link {
     }
 }
 
+/// Whether a controller answers an ICReq with an ICResp in time.
+pub(crate) fn greet(stream: TcpStream, limit: Duration) -> bool {
+    let config = ConnectionConfig::default();
+    Link::open(stream, config, Deadline::after(limit)).is_ok()
+}
+
 /// Until when something has to be done, and how long that was from the start, for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {

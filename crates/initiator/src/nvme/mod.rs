@@ -45,5 +45,6 @@ pub use identify::{
     OptionalCommands, namespace_list,
 };
 pub use identity::HostIdentity;
+pub(crate) use link::greet;
 pub use log_page::{Health, ana_state};
 pub use machine::Machine;

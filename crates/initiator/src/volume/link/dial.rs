@@ -1,6 +1,7 @@
 //! Links over real connections.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::{Dialer, Link, LinkControl, LinkQueue, Received, Rejected, Unfinished};
@@ -10,6 +11,7 @@ use crate::info::{Notice, VolumeInfo};
 use crate::iscsi::fresh_isid;
 use crate::operation::{Completion, Data, Operation};
 use crate::options::Options;
+use crate::other_protocol::attach_first;
 use crate::queue::{AnyQueue, Refusal};
 use crate::url::Url;
 
@@ -18,6 +20,8 @@ pub(in crate::volume) struct UrlDialer {
     url: Url,
     /// With an ISID that stays: a login with that of a session that is still there ends that session.
     options: Options,
+    /// A portal has answered as it should, so the protocol of the URL is right.
+    has_answered: AtomicBool,
 }
 
 impl UrlDialer {
@@ -29,6 +33,7 @@ impl UrlDialer {
         Self {
             url: url.clone(),
             options,
+            has_answered: AtomicBool::new(false),
         }
     }
 }
@@ -39,7 +44,12 @@ impl Dialer for UrlDialer {
     }
 
     fn dial(&self, portal: usize) -> Result<Link, Error> {
-        let attachment = attach_path(&self.url, portal, &self.options)?;
+        let attach = match self.has_answered.load(Ordering::Relaxed) {
+            true => attach_path,
+            false => attach_first,
+        };
+        let attachment = attach(&self.url, portal, &self.options)?;
+        self.has_answered.store(true, Ordering::Relaxed);
         Ok(Link {
             access: attachment.control.access(),
             info: attachment.info,
