@@ -122,6 +122,9 @@ pub struct VolumeSpec {
     pub block_size: u32,
     /// Writes are refused, and the backing object is opened for reading only.
     pub read_only: bool,
+    /// Without the lock that keeps those who write apart from everybody else. For reading alone, by those to whom it does
+    /// not matter what they read: measurements.
+    pub unlocked: bool,
     /// Bypasses the page cache (O_DIRECT).
     pub direct: bool,
     /// Unit serial number, up to 20 printable ASCII characters; otherwise the start of the UUID.
@@ -195,6 +198,7 @@ impl VolumeSpec {
             size: None,
             block_size: 512,
             read_only: false,
+            unlocked: false,
             direct: false,
             serial: None,
             uuid: None,
@@ -202,6 +206,11 @@ impl VolumeSpec {
             inline_writes: InlineWrites::default(),
             remote: RemoteSpec::default(),
         }
+    }
+
+    /// Whether the backing object is locked.
+    pub(crate) fn locks(&self) -> bool {
+        !(self.unlocked && self.read_only)
     }
 
     pub(crate) fn required_path(&self) -> Result<&Path, OpenError> {
@@ -355,6 +364,17 @@ impl fmt::Display for LockHolder {
     }
 }
 
+fn medium_advice(path: &Path, is_loop: bool) -> String {
+    if is_loop {
+        let path = path.display();
+        format!(
+            "attach a file to it first: losetup {path} FILE; `losetup --list` shows those in use"
+        )
+    } else {
+        "insert one, or name another device".to_owned()
+    }
+}
+
 /// Why a volume could not be opened, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -456,6 +476,16 @@ pub enum OpenError {
     NotFound {
         /// The file.
         path: PathBuf,
+    },
+    /// A device without a medium.
+    #[error(
+        "{}: has no medium (its size is 0); {}", path.display(), medium_advice(path, *.is_loop)
+    )]
+    NoMedium {
+        /// The device.
+        path: PathBuf,
+        /// It is a loop device, without a file.
+        is_loop: bool,
     },
     /// There is no such device.
     #[error("{}: no such device; correct the path", path.display())]

@@ -33,6 +33,9 @@ const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between attempts.
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
+/// Device number of loop devices (Documentation/admin-guide/devices.txt of Linux).
+const LOOP_MAJOR: u32 = 7;
+
 /// See the module documentation.
 #[derive(Debug)]
 pub struct BlockVolume {
@@ -61,7 +64,9 @@ impl BlockVolume {
         }
         let queue = Queue::of_device(metadata.rdev());
         let file = claim(spec, path, queue.as_ref())?;
-        lock::lock(&file, path, spec.read_only)?;
+        if spec.locks() {
+            lock::lock(&file, path, spec.read_only)?;
+        }
         let size = settle_size(spec, path, &file)?;
         check_logical_block(spec, path, &file)?;
         let direct_memory_alignment = if spec.direct {
@@ -126,6 +131,15 @@ fn busy(path: &Path) -> OpenError {
 
 fn settle_size(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u64, OpenError> {
     let existing = device_size(file).map_err(|error| OpenError::io("lseek", path, error))?;
+    if existing == 0 {
+        let metadata = file
+            .metadata()
+            .map_err(|error| OpenError::io("stat", path, error))?;
+        return Err(OpenError::NoMedium {
+            path: path.to_owned(),
+            is_loop: rustix::fs::major(metadata.rdev()) == LOOP_MAJOR,
+        });
+    }
     check_size(&path.display().to_string(), existing, spec.block_size)?;
     match spec.size {
         Some(asked) if asked != existing => Err(OpenError::SizeDiffers {

@@ -197,7 +197,9 @@ pub(crate) fn open_error(spec: &VolumeSpec, path: &Path, error: io::Error) -> Op
 
 /// Makes a volume of an open regular file.
 fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenError> {
-    lock::lock(&file, path, spec.read_only)?;
+    if spec.locks() {
+        lock::lock(&file, path, spec.read_only)?;
+    }
     let metadata = file
         .metadata()
         .map_err(|error| OpenError::io("fstat", path, error))?;

@@ -197,3 +197,25 @@ fn what_is_no_block_device_is_refused() {
         OpenError::DeviceNotFound { .. }
     ));
 }
+
+#[test]
+fn a_loop_device_without_a_medium_is_refused_with_advice_that_leads_out() {
+    let Some(device) = LoopDevice::new(0, &[]) else {
+        return;
+    };
+    for size in [None, Some(1 << 20)] {
+        let error = refusal(&VolumeSpec {
+            size,
+            ..device.spec(512)
+        });
+        assert!(
+            matches!(error, OpenError::NoMedium { is_loop: true, .. }),
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("losetup {} FILE", device.path)),
+            "{text}"
+        );
+    }
+}
