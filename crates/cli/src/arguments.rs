@@ -59,7 +59,7 @@ pub enum Command {
     /// done, with exit status 130 or 143; --resume goes on from there, also after a crash.
     #[command(after_long_help = manual::help("copy"))]
     Copy(Box<CopyArguments>),
-    /// Measure a remote volume: operations per second, latency, processor time of both ends
+    /// Measure a volume, a file or a block device: operations per second, latency, processor time of both ends
     ///
     /// Reads unless --rw says otherwise. A workload that writes DESTROYS what the volume holds.
     #[command(after_long_help = manual::help("bench"))]
@@ -123,6 +123,12 @@ pub struct Serve {
     /// Discovery is answered at the addresses of --nvme as well.
     #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT]|none")]
     nvme_discovery: Vec<DiscoveryArgument>,
+
+    /// Let every machine that reaches a listener use the volumes, where nothing else limits access
+    ///
+    /// Without it, targets and subsystems without access control are served on loopback addresses only.
+    #[arg(long)]
+    allow_open: bool,
 
     /// Read volumes, targets, subsystems, listeners and limits from a TOML file
     ///
@@ -309,6 +315,7 @@ impl Serve {
             log_format: self.log_format,
             log_filter: self.log_level,
             statistics: self.statistics,
+            allow_open: self.allow_open,
             sample: self.sample,
             state_dir: self.state_dir,
         }

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use longshore_iscsi::negotiation::DigestPolicy;
 use longshore_iscsi::target::directory::LoginConfig;
-use longshore_reactor::engine::EngineChoice;
 use longshore_target::config as target;
 use longshore_target::observe::SAMPLE;
 use longshore_volume::Volume;
 
 use crate::config::Config;
 use crate::config::copies::{ByReference, RegisteredBuffers};
-use crate::config::engine::EngineKind;
 use crate::config::limits::{Digests, Limits, Negotiation};
 use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin, Spread};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
@@ -36,11 +34,7 @@ pub fn server_config(
         listeners,
         subsystems: config.subsystems.iter().map(subsystem_config).collect(),
         nvme_listeners,
-        engine: match config.engine.kind {
-            EngineKind::Auto => EngineChoice::Auto,
-            EngineKind::IoUring => EngineChoice::IoUring,
-            EngineKind::Epoll => EngineChoice::Epoll,
-        },
+        engine: config.engine.kind.into(),
         cores: config
             .engine
             .cores

@@ -56,6 +56,17 @@ pub enum StartError {
     /// Volumes cannot have identities.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// Reports could not be written.
+    #[error(
+        "cannot write the statistics to {}: {source}; correct the path of --statistics, or [log] statistics of the file",
+        path.display()
+    )]
+    Statistics {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The server itself.
     #[error("{}{}", .0, advice(.0))]
     Server(#[from] ServerStartError),
@@ -87,6 +98,12 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         tracing::warn!("{warning}");
     }
 
+    if let Some(path) = &config.log.statistics {
+        statistics::probe(path).map_err(|source| StartError::Statistics {
+            path: path.clone(),
+            source,
+        })?;
+    }
     descriptors::make_room(&config.limits);
     config.check_cores()?;
     let bound = portals::bind(config)?;

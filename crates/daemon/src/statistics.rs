@@ -21,6 +21,15 @@ pub fn write(path: &Path, statistics: &Statistics) -> io::Result<()> {
         })
 }
 
+/// Whether a report can be written there. Better to learn it now than when there is something to report.
+pub fn probe(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let new = beside(path);
+    std::fs::write(&new, "").and_then(|()| std::fs::remove_file(&new))
+}
+
 /// The name of a file in the same directory.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
@@ -103,6 +112,19 @@ mod tests {
         let new = beside(Path::new("/run/longshore/statistics.json"));
         assert_eq!(new.parent(), Some(Path::new("/run/longshore")));
         assert_ne!(new, Path::new("/run/longshore/statistics.json"));
+    }
+
+    #[test]
+    fn a_place_for_reports_is_found_out_beforehand_and_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("statistics.json");
+        probe(&path).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        std::fs::write(&path, "an older report").unwrap();
+        probe(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "an older report");
+        assert!(probe(directory.path()).is_err());
+        assert!(probe(&directory.path().join("missing/statistics.json")).is_err());
     }
 
     #[test]

@@ -335,6 +335,10 @@ const BENCH: Page = Page {
             "Two volumes by turns:",
             "longshore bench URL1 --vs URL2 --rounds 5 --time 5s",
         ),
+        (
+            "The network beside the disk behind it:",
+            "longshore bench URL --vs /dev/vdb --direct --iodepth 1..32",
+        ),
     ],
     see_also: &[("longshore", "1"), ("longshore-info", "1"), ("fio", "1")],
 };

@@ -243,6 +243,42 @@ fn an_open_target_is_kept_from_other_machines_unless_the_file_says_so() {
 }
 
 #[test]
+fn an_open_target_is_served_to_other_machines_when_the_command_line_says_so() {
+    for listen in [["--iscsi", "0.0.0.0:0"], ["--nvme", "0.0.0.0:0"]] {
+        let volume = ["--volume", "disk0,backend=mem,size=1M"];
+        let open = [&volume[..], &listen].concat();
+        refused(
+            Run::serve(&open),
+            1,
+            &["can be reached from other machines", "--allow-open"],
+        );
+        let asked_for = Run::serve(&[&open[..], &["--allow-open"]].concat()).start();
+        let text = asked_for.stderr();
+        assert!(text.contains("has no access control"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_for_statistics_that_cannot_be_written_is_refused_at_start() {
+    let arguments = [
+        "--volume",
+        "disk0,backend=mem,size=1M",
+        "--iscsi",
+        "127.0.0.1:0",
+        "--statistics",
+        "{dir}/missing/statistics.json",
+    ];
+    refused(
+        Run::serve(&arguments),
+        1,
+        &[
+            "missing/statistics.json",
+            "correct the path of --statistics",
+        ],
+    );
+}
+
+#[test]
 fn an_open_subsystem_is_kept_from_other_machines_unless_the_file_says_so() {
     let volume = ["--volume", "disk0,backend=mem,size=1M", "--nvme"];
     refused(

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use longshore_reactor::engine::EngineChoice;
 use longshore_target::config::TransmitConfig;
 
 use super::copies::{ByReference, RegisteredBuffers};
@@ -19,6 +20,16 @@ pub enum EngineKind {
     IoUring,
     /// epoll, with helper threads for files.
     Epoll,
+}
+
+impl From<EngineKind> for EngineChoice {
+    fn from(kind: EngineKind) -> Self {
+        match kind {
+            EngineKind::Auto => Self::Auto,
+            EngineKind::IoUring => Self::IoUring,
+            EngineKind::Epoll => Self::Epoll,
+        }
+    }
 }
 
 /// Engine settings.

@@ -101,6 +101,8 @@ pub struct Arguments {
     pub log_format: Option<LogFormat>,
     /// `--log-level`
     pub log_filter: Option<LogFilter>,
+    /// `--allow-open`
+    pub allow_open: bool,
     /// `--sample`
     pub sample: Option<u32>,
     /// `--statistics`
@@ -220,6 +222,7 @@ impl Config {
         config.engine.sample = arguments.sample.or(config.engine.sample);
         config.log.statistics = arguments.statistics.or(config.log.statistics);
         config.state_dir = arguments.state_dir.or(config.state_dir);
+        config.allow_open |= arguments.allow_open;
 
         let mapped = config.mapped();
         for (index, name) in names.iter().enumerate() {

@@ -371,7 +371,7 @@ pub enum ProblemKind {
          Do one of these:\n  \
          - listen on loopback only: --iscsi 127.0.0.1:3260\n  \
          - give the target `accounts` (CHAP) or [[target.access]] rules in the file given with --config\n  \
-         - if everybody may, say so in that file: [listen] allow-open = true"
+         - if everybody may, say so: --allow-open, or [listen] allow-open = true in that file"
     )]
     Open {
         /// The listener's address.
@@ -386,7 +386,7 @@ pub enum ProblemKind {
          Do one of these:\n  \
          - listen on loopback only: --nvme 127.0.0.1:4420\n  \
          - name the hosts that may use it in [[subsystem.access]] rules in the file given with --config\n  \
-         - if everybody may, say so in that file: [listen] allow-open = true"
+         - if everybody may, say so: --allow-open, or [listen] allow-open = true in that file"
     )]
     OpenSubsystem {
         /// The listener's address.

@@ -54,7 +54,7 @@ pub enum Warning {
     /// A target everybody can write to, as asked for.
     #[error(
         "{listener} can be reached from other machines and target {target} has no access control \
-         (listen.allow-open is set)"
+         (allow-open is set)"
     )]
     Open {
         /// The listener.
@@ -65,7 +65,7 @@ pub enum Warning {
     /// The same of a subsystem.
     #[error(
         "{listener} can be reached from other machines and subsystem {subsystem} has no access \
-         control (listen.allow-open is set)"
+         control (allow-open is set)"
     )]
     OpenSubsystem {
         /// The listener.
