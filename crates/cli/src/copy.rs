@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 
 use crate::connection::{ConnectionArguments, ConnectionError};
 use crate::output::{Bytes, OutputFormat, json};
-use display::Display;
+use display::{Display, Screen};
 
 #[derive(Debug, Args)]
 pub struct CopyArguments {
@@ -46,7 +46,7 @@ pub struct CopyArguments {
     #[arg(long)]
     resume: bool,
 
-    /// Copy between remote volumes that have the same names, and are two volumes all the same
+    /// Copy in spite of two doubts: both ends have the names of one remote volume, or there is too little space
     #[arg(long)]
     force: bool,
 
@@ -101,14 +101,6 @@ pub struct CopyArguments {
     connection: ConnectionArguments,
 }
 
-fn engine(kind: EngineKind) -> EngineChoice {
-    match kind {
-        EngineKind::Auto => EngineChoice::Auto,
-        EngineKind::IoUring => EngineChoice::IoUring,
-        EngineKind::Epoll => EngineChoice::Epoll,
-    }
-}
-
 fn endpoint() -> ValueParser {
     OsStringValueParser::new().try_map(Endpoint::parse).into()
 }
@@ -153,7 +145,7 @@ impl CopyArguments {
                 verify: self.verify,
                 resume: self.resume,
                 force: self.force,
-                engine: engine(self.engine.unwrap_or(EngineKind::Auto)),
+                engine: self.engine.map_or(EngineChoice::Auto, Into::into),
             },
             journal: self.journal.clone(),
             state_directory: self.state_directory(),
@@ -177,10 +169,10 @@ pub fn run(arguments: &CopyArguments) -> ExitCode {
         Err(error) => return crate::refuse(&error),
     };
     let interrupt = Interrupt::new();
-    if let Err(error) = watch_signals(interrupt.clone()) {
+    let mut display = Display::new(arguments.quiet);
+    if let Err(error) = watch_signals(interrupt.clone(), display.screen()) {
         return crate::fail(&error);
     }
-    let mut display = Display::new(arguments.quiet);
     let report = copy::copy(&job, &interrupt, &mut display);
     display.end();
     let command = resume::command(std::env::args_os().collect());
@@ -204,17 +196,19 @@ pub fn run(arguments: &CopyArguments) -> ExitCode {
 }
 
 /// The first signal has the copy stop at a good moment, the second one ends the process.
-fn watch_signals(interrupt: Interrupt) -> std::io::Result<()> {
+fn watch_signals(interrupt: Interrupt, screen: Screen) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
                 if interrupt.signal().is_some() {
+                    // What the shell prints next begins on a line of its own.
+                    screen.clear();
                     std::process::exit(128 + signal);
                 }
                 interrupt.raise(signal);
-                eprintln!("stopping when what is under way is done; once more ends at once");
+                screen.print("stopping when what is under way is done; once more ends at once");
             }
         })?;
     Ok(())
@@ -285,8 +279,12 @@ fn explain(report: &Report, command: &str) {
         }
         return;
     }
+    let condition = match &report.result {
+        Err(error) if error.is_out_of_space() => "make room, then go on:",
+        _ => "to go on:",
+    };
     eprintln!(
-        "{} of {} are copied and flushed; to go on:\n  {command}",
+        "{} of {} are copied and flushed; {condition}\n  {command}",
         Bytes(summary.done),
         Bytes(summary.size)
     );

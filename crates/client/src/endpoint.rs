@@ -107,13 +107,30 @@ pub enum EndpointError {
     #[error(transparent)]
     Open(Box<OpenError>),
     /// A remote volume cannot be reached.
-    #[error("{url}: {source}")]
+    #[error("{url}: {}", Reason { url, source })]
     Remote {
         /// Where it should be.
         url: Box<Url>,
         /// What is wrong.
         source: Box<Error>,
     },
+}
+
+/// Why a volume cannot be reached, without its portal where the URL names no other.
+struct Reason<'a> {
+    url: &'a Url,
+    source: &'a Error,
+}
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.source.to_string();
+        let rest = match self.url.portals() {
+            [only] => text.strip_prefix(&format!("{only}: ")),
+            _ => None,
+        };
+        f.write_str(rest.unwrap_or(&text))
+    }
 }
 
 fn advice(path: Option<&Path>, needed: u64) -> String {
@@ -213,6 +230,8 @@ pub(crate) struct Opened {
     medium: Medium,
     /// It reads as zeros: it was made for this copy.
     blank: bool,
+    /// Its file did not exist before.
+    made: bool,
 }
 
 impl Opened {
@@ -284,7 +303,9 @@ impl Opened {
     fn create(path: &Path, size: u64, direct: bool) -> Result<Self, EndpointError> {
         let (volume, _) = open_local(path, BackendKind::File, direct, false, Some(size))?;
         let metadata = look_at(path)?.ok_or_else(|| EndpointError::NotFound(path.to_owned()))?;
-        Ok(Self::new(volume, file(path, metadata)?, true))
+        let mut opened = Self::new(volume, file(path, metadata)?, true);
+        opened.made = true;
+        Ok(opened)
     }
 
     /// Opens a file or device that is there. With `size`, it is an empty file and gets that size.
@@ -330,7 +351,7 @@ impl Opened {
             info: remote.info,
         };
         let mut opened = Self::new(remote.volume, medium, false);
-        opened.side.losses = Some(remote.losses);
+        opened.side.link = Some(remote.link);
         Ok(opened)
     }
 
@@ -343,11 +364,35 @@ impl Opened {
             side: Side {
                 volume,
                 name,
-                losses: None,
+                link: None,
             },
             medium,
             blank,
+            made: false,
         }
+    }
+
+    /// Removes a file that was made for a copy that does not begin.
+    pub(crate) fn remove_if_made(&self) {
+        if let (Medium::File { path, .. }, true) = (&self.medium, self.made) {
+            // Nothing depends on it: it is empty.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Bytes that can still be allocated on the file system of a file.
+    pub(crate) fn free_space(&self) -> Option<u64> {
+        let Medium::File { path, .. } = &self.medium else {
+            return None;
+        };
+        let found = rustix::fs::statvfs(path).ok()?;
+        // Part of many file systems is reserved for root.
+        let blocks = if rustix::process::geteuid().is_root() {
+            found.f_bfree
+        } else {
+            found.f_bavail
+        };
+        Some(blocks.saturating_mul(found.f_frsize))
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {

@@ -5,18 +5,31 @@ use std::sync::Arc;
 use longshore_initiator::info::VolumeInfo;
 use longshore_initiator::options::Options;
 use longshore_initiator::url::Url;
-use longshore_initiator::volume::RemoteVolume;
+use longshore_initiator::volume::{Outage, RemoteVolume};
 use longshore_volume::backend::remote::RemoteBackend;
 use longshore_volume::{BackendKind, Volume, VolumeSpec};
 
+use crate::copy::Link;
 use crate::endpoint::EndpointError;
 
 /// A volume that is attached.
 pub(crate) struct Remote {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) info: Arc<VolumeInfo>,
-    /// Counts the connections that were lost.
-    pub(crate) losses: Box<dyn Fn() -> u64>,
+    pub(crate) link: Box<dyn Link>,
+}
+
+/// The connections of a volume.
+struct Connections(Arc<RemoteBackend>);
+
+impl Link for Connections {
+    fn losses(&self) -> u64 {
+        self.0.remote().state().counters.losses
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.0.remote().state().outage
+    }
 }
 
 /// Attaches a volume. Blocks.
@@ -30,10 +43,9 @@ pub(crate) fn open(url: &Url, options: &Options) -> Result<Remote, EndpointError
     let backend = RemoteBackend::over(&spec, url, remote)
         .map_err(|error| EndpointError::Open(Box::new(error)))?;
     let backend = Arc::new(backend);
-    let volume = backend.clone();
     Ok(Remote {
-        volume,
+        volume: backend.clone(),
         info,
-        losses: Box::new(move || backend.remote().state().counters.losses),
+        link: Box::new(Connections(backend)),
     })
 }

@@ -1,10 +1,11 @@
 //! Progress of a copy: a bar on a terminal, else a line now and then. Both go to standard error.
 
 use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use longshore_client::copy::{Observer, Phase, Progress};
+use longshore_client::copy::{End, Observer, Phase, Progress, Trouble};
 
 use crate::output::Bytes;
 
@@ -14,26 +15,57 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 const BAR: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
                    {binary_bytes_per_sec}  {eta} left";
 
+/// While nothing moves, rate and remaining time mean nothing.
+const STALLED: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}";
+
+/// The bar on the terminal, if there is one now, and whoever prints beside it. Clones are one.
+#[derive(Clone, Default)]
+pub struct Screen(Arc<Mutex<Option<ProgressBar>>>);
+
+impl Screen {
+    fn bar(&self) -> MutexGuard<'_, Option<ProgressBar>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prints a line to standard error; a bar makes room for it.
+    pub fn print(&self, line: &str) {
+        match &*self.bar() {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        if let Some(bar) = self.bar().take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Shows how a copy fares.
 pub struct Display {
+    screen: Screen,
     kind: Kind,
 }
 
 enum Kind {
     Quiet,
-    Bar(Option<Bar>),
+    Bar(Bar),
     Lines(Lines),
 }
 
+#[derive(Default)]
 struct Bar {
-    phase: Phase,
-    bar: ProgressBar,
+    phase: Option<Phase>,
+    is_stalled: bool,
 }
 
 struct Lines {
     phase: Option<Phase>,
     began: Instant,
     printed: Instant,
+    trouble: Option<Trouble>,
 }
 
 impl Display {
@@ -41,23 +73,28 @@ impl Display {
         let now = Instant::now();
         let kind = match () {
             () if quiet => Kind::Quiet,
-            () if std::io::stderr().is_terminal() => Kind::Bar(None),
+            () if std::io::stderr().is_terminal() => Kind::Bar(Bar::default()),
             () => Kind::Lines(Lines {
                 phase: None,
                 began: now,
                 printed: now,
+                trouble: None,
             }),
         };
-        Self { kind }
+        Self {
+            screen: Screen::default(),
+            kind,
+        }
+    }
+
+    /// Where others print.
+    pub fn screen(&self) -> Screen {
+        self.screen.clone()
     }
 
     /// Takes the bar away: the summary says it all.
-    pub fn end(&mut self) {
-        if let Kind::Bar(bar) = &mut self.kind
-            && let Some(Bar { bar, .. }) = bar.take()
-        {
-            bar.finish_and_clear();
-        }
+    pub fn end(&self) {
+        self.screen.clear();
     }
 }
 
@@ -68,22 +105,64 @@ fn name(phase: Phase) -> &'static str {
     }
 }
 
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    style.progress_chars("=> ")
+}
+
+/// What is wrong, as a part of the bar's line or a line of its own.
+fn told(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::ConnectionLost { end, gives_up_in } => {
+            let end = match end {
+                End::Source => "source",
+                End::Destination => "destination",
+            };
+            let left = gives_up_in.map_or(String::new(), |left| {
+                format!(", {} s left", left.as_millis().div_ceil(1000))
+            });
+            format!("{end}: connection lost, trying again{left}")
+        }
+        Trouble::NoAnswer { lasted } => format!("no answer for {} s", lasted.as_secs()),
+    }
+}
+
 impl Bar {
-    fn new(progress: &Progress) -> Self {
+    fn progress(&mut self, progress: &Progress, screen: &Screen) {
+        let mut current = screen.bar();
+        if self.phase != Some(progress.phase) {
+            self.phase = Some(progress.phase);
+            self.is_stalled = false;
+            if let Some(old) = current.take() {
+                old.finish_and_clear();
+            }
+        }
+        let bar = current.get_or_insert_with(|| Self::begin(progress));
+        let is_stalled = progress.trouble.is_some();
+        if self.is_stalled != is_stalled {
+            self.is_stalled = is_stalled;
+            bar.set_style(style(if is_stalled { STALLED } else { BAR }));
+            if !is_stalled {
+                bar.set_message(name(progress.phase));
+            }
+        }
+        if let Some(trouble) = &progress.trouble {
+            bar.set_message(told(trouble));
+        }
+        bar.set_position(progress.done);
+    }
+
+    fn begin(progress: &Progress) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(
             Some(progress.total),
             ProgressDrawTarget::stderr_with_hz(10),
         );
-        let style = ProgressStyle::with_template(BAR).expect("the template is well formed");
-        bar.set_style(style.progress_chars("=> "));
+        bar.set_style(style(BAR));
         bar.set_message(name(progress.phase));
         // What an earlier run did tells nothing of the rate of this one.
         bar.set_position(progress.start);
         bar.reset_eta();
-        Self {
-            phase: progress.phase,
-            bar,
-        }
+        bar
     }
 }
 
@@ -94,10 +173,31 @@ impl Lines {
             self.phase = Some(progress.phase);
             (self.began, self.printed) = (now, now);
         }
+        if let Some(news) = news(self.trouble.as_ref(), progress.trouble.as_ref()) {
+            eprintln!("{news}");
+        }
+        self.trouble = progress.trouble;
         if now.duration_since(self.printed) >= LINE_INTERVAL {
             self.printed = now;
             eprintln!("{}", line(progress, now.duration_since(self.began)));
         }
+    }
+}
+
+/// What is to be said once when trouble comes, changes or goes.
+fn news(before: Option<&Trouble>, now: Option<&Trouble>) -> Option<String> {
+    let same = |one: &Trouble, other: &Trouble| match (one, other) {
+        (Trouble::ConnectionLost { end, .. }, Trouble::ConnectionLost { end: other, .. }) => {
+            end == other
+        }
+        (Trouble::NoAnswer { .. }, Trouble::NoAnswer { .. }) => true,
+        _ => false,
+    };
+    match (before, now) {
+        (Some(before), Some(now)) if same(before, now) => None,
+        (_, Some(now)) => Some(told(now)),
+        (Some(_), None) => Some("the copy goes on".to_owned()),
+        (None, None) => None,
     }
 }
 
@@ -126,22 +226,12 @@ impl Observer for Display {
         match &mut self.kind {
             Kind::Quiet => {}
             Kind::Lines(lines) => lines.progress(progress),
-            Kind::Bar(bar) => {
-                if let Some(old) = bar.take_if(|bar| bar.phase != progress.phase) {
-                    old.bar.finish_and_clear();
-                }
-                let bar = bar.get_or_insert_with(|| Bar::new(progress));
-                bar.bar.set_position(progress.done);
-            }
+            Kind::Bar(bar) => bar.progress(progress, &self.screen),
         }
     }
 
     fn warn(&mut self, text: &str) {
-        let text = format!("warning: {text}");
-        match &self.kind {
-            Kind::Bar(Some(bar)) => bar.bar.suspend(|| eprintln!("{text}")),
-            _ => eprintln!("{text}"),
-        }
+        self.screen.print(&format!("warning: {text}"));
     }
 }
 
@@ -158,6 +248,7 @@ mod tests {
             total: 4 << 30,
             data: 0,
             zeros: 0,
+            trouble: None,
         };
         assert_eq!(
             line(&progress, Duration::from_secs(10)),
@@ -174,7 +265,37 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_is_well_formed() {
+    fn the_bars_are_well_formed() {
         ProgressStyle::with_template(BAR).unwrap();
+        ProgressStyle::with_template(STALLED).unwrap();
+    }
+
+    #[test]
+    fn a_lost_connection_is_told_of_once_and_so_is_its_end() {
+        let lost = |end, millis| Trouble::ConnectionLost {
+            end,
+            gives_up_in: Some(Duration::from_millis(millis)),
+        };
+        let first = lost(End::Destination, 13_001);
+        assert_eq!(
+            told(&first),
+            "destination: connection lost, trying again, 14 s left"
+        );
+        assert_eq!(news(None, Some(&first)), Some(told(&first)));
+        assert_eq!(news(Some(&first), Some(&lost(End::Destination, 500))), None);
+        let other = lost(End::Source, 500);
+        assert_eq!(news(Some(&first), Some(&other)), Some(told(&other)));
+        assert_eq!(
+            news(Some(&first), None).as_deref(),
+            Some("the copy goes on")
+        );
+        assert_eq!(news(None, None), None);
+        let patient = Trouble::ConnectionLost {
+            end: End::Source,
+            gives_up_in: None,
+        };
+        assert_eq!(told(&patient), "source: connection lost, trying again");
+        let lasted = Duration::from_millis(5900);
+        assert_eq!(told(&Trouble::NoAnswer { lasted }), "no answer for 5 s");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use longshore_tests::server::Server;
 
-use crate::support::{Desk, Ran, builder, namespace, serve, unit, wait_for};
+use crate::support::{Desk, Ran, builder, copied_and_flushed, namespace, serve, unit, wait_for};
 
 const MIB: u64 = 1 << 20;
 
@@ -36,6 +36,11 @@ fn journal(desk: &Desk) -> Option<String> {
         .next()
 }
 
+/// Whether a checkpoint of the copy to a remote volume was written.
+fn is_recorded(desk: &Desk) -> bool {
+    journal(desk).is_some_and(|text| copied_and_flushed(&text) > 0)
+}
+
 fn same(desk: &Desk, url: &str) {
     let back = desk.path("back");
     let _ = fs::remove_file(&back);
@@ -51,7 +56,7 @@ fn a_killed_copy_goes_on_from_its_last_checkpoint() {
     let image = desk.path("image");
     for url in [unit(&server, 0), namespace(&server, 0)] {
         let mut copy = desk.start(&slow(&image, &url, &[]));
-        wait_for("a checkpoint", || journal(&desk).is_some());
+        wait_for("a checkpoint", || is_recorded(&desk));
         copy.signal("KILL");
         copy.end();
         let arguments = [
@@ -77,7 +82,9 @@ fn a_killed_copy_to_a_file_goes_on_too() {
     let (image, new) = (desk.path("image"), desk.path("new"));
     let mut copy = desk.start(&slow(&image, &new, &[]));
     let journal = desk.scratch.join("new.copy-journal");
-    wait_for("a checkpoint", || journal.exists());
+    wait_for("a checkpoint", || {
+        fs::read_to_string(&journal).is_ok_and(|text| copied_and_flushed(&text) > 0)
+    });
     copy.signal("KILL");
     copy.end();
     desk.run(&["copy", "--resume", &image, &new]).good();
@@ -93,16 +100,14 @@ fn a_stopped_copy_says_how_to_go_on_and_that_works_as_printed() {
     let (image, url) = (desk.path("image"), unit(&server, 0));
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
         let mut copy = desk.start(&slow(&image, &url, &[]));
-        wait_for("a checkpoint", || journal(&desk).is_some());
+        wait_for("a checkpoint", || is_recorded(&desk));
         copy.signal(signal);
         assert_eq!(copy.end().code(), Some(status));
         let text = desk.text("stderr");
         assert!(text.contains("are copied and flushed; to go on:"), "{text}");
         let command = text.lines().last().unwrap().trim().to_owned();
         assert!(command.contains("--resume"), "{text}");
-        let done = journal(&desk).unwrap();
-        let done = done.lines().find_map(|line| line.strip_prefix("done "));
-        let done: u64 = done.unwrap().parse().unwrap();
+        let done = copied_and_flushed(&journal(&desk).unwrap());
         let command = format!("{command} --rate 1G --output json").replace("--rate 1M", "");
         let output = desk.command("sh").args(["-c", &command]).output().unwrap();
         let summary = Ran::new(output).good().json();
@@ -118,7 +123,9 @@ fn a_changed_source_is_not_gone_on_with() {
     let (image, new) = (desk.path("image"), desk.path("new"));
     let mut copy = desk.start(&slow(&image, &new, &["--output", "json"]));
     let journal = desk.scratch.join("new.copy-journal");
-    wait_for("a checkpoint", || journal.exists());
+    wait_for("a checkpoint", || {
+        fs::read_to_string(&journal).is_ok_and(|text| copied_and_flushed(&text) > 0)
+    });
     copy.signal("TERM");
     assert_eq!(copy.end().code(), Some(143));
     let summary: serde_json::Value = serde_json::from_str(&desk.text("stdout")).unwrap();
@@ -162,10 +169,13 @@ fn a_server_that_is_killed_and_comes_back_costs_nothing_but_time() {
         };
         let image = desk.path("image");
         let mut copy = desk.start(&slow(&image, &url, &["--verify", "--output", "json"]));
-        wait_for("a checkpoint", || journal(&desk).is_some());
+        wait_for("a checkpoint", || is_recorded(&desk));
         assert!(!copy.has_ended());
         let addresses = (server.portal(0), server.nvme(0));
         server.kill().expect("kill the server");
+        wait_for("a word about the connection", || {
+            desk.text("stderr").contains("connection lost")
+        });
         let _server = file_server(&desk, Some(addresses));
         let status = copy.end();
         assert!(status.success(), "{}", desk.text("stderr"));
@@ -174,6 +184,9 @@ fn a_server_that_is_killed_and_comes_back_costs_nothing_but_time() {
         // The server has a write cache, and might have been switched off.
         let text = desk.text("stderr");
         assert!(text.contains("is copied again, from byte"), "{text}");
+        let lost = "destination: connection lost, trying again, ";
+        assert_eq!(text.matches(lost).count(), 1, "{text}");
+        assert!(text.contains("the copy goes on"), "{text}");
         same(&desk, &url);
     }
 }
@@ -186,12 +199,14 @@ fn a_server_that_stays_away_fails_the_copy_which_can_go_on_later() {
     let url = unit(&server, 0);
     let image = desk.path("image");
     let mut copy = desk.start(&slow(&image, &url, &["--give-up", "1s"]));
-    wait_for("a checkpoint", || journal(&desk).is_some());
+    wait_for("a checkpoint", || is_recorded(&desk));
     let addresses = (server.portal(0), server.nvme(0));
     server.kill().expect("kill the server");
     assert_eq!(copy.end().code(), Some(1));
     let text = desk.text("stderr");
     assert!(text.contains("error: cannot "), "{text}");
+    let error = text.lines().find(|line| line.starts_with("error: "));
+    assert_eq!(error.unwrap().matches(&url).count(), 1, "{text}");
     let _server = file_server(&desk, Some(addresses));
     let arguments = [
         "copy", "--resume", "--verify", &image, &url, "--output", "json",
@@ -209,7 +224,7 @@ fn an_interruption_does_not_wait_for_a_server_that_is_away() {
     let url = namespace(&server, 0);
     let image = desk.path("image");
     let mut copy = desk.start(&slow(&image, &url, &[]));
-    wait_for("a checkpoint", || journal(&desk).is_some());
+    wait_for("a checkpoint", || is_recorded(&desk));
     server.kill().expect("kill the server");
     copy.signal("INT");
     let asked = Instant::now();

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod copying;
+mod full;
 mod interrupted;
 mod looking;
 mod outputs;
 mod support;
+mod terminal;

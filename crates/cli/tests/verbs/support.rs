@@ -83,15 +83,12 @@ impl Desk {
     /// Starts the command.
     pub fn start(&self, arguments: &[&str]) -> Running {
         let file = |name| File::create(self.scratch.join(name)).expect("create a file");
-        let child = self
-            .command(program())
+        let mut command = self.command(program());
+        command
             .args(arguments)
             .stdout(file("stdout"))
-            .stderr(file("stderr"))
-            .spawn();
-        Running {
-            child: child.expect("start longshore"),
-        }
+            .stderr(file("stderr"));
+        Running::spawn(&mut command)
     }
 
     pub fn text(&self, name: &str) -> String {
@@ -172,6 +169,12 @@ pub struct Running {
 }
 
 impl Running {
+    pub fn spawn(command: &mut Command) -> Self {
+        Self {
+            child: command.spawn().expect("start longshore"),
+        }
+    }
+
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name).expect("send a signal");
     }
@@ -195,6 +198,14 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The bytes that the text of a journal vouches for: what the newer of its slots says.
+pub fn copied_and_flushed(journal: &str) -> u64 {
+    let done = journal
+        .lines()
+        .filter_map(|line| line.strip_prefix("done "));
+    done.filter_map(|done| done.parse().ok()).max().unwrap_or(0)
 }
 
 /// Waits until a condition holds.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::StorageTag;
@@ -32,6 +32,8 @@ pub(super) struct Driver {
     places: Vec<Place>,
     finished: VecDeque<Finished>,
     in_flight: usize,
+    /// When the last request ended, or the first one began.
+    moved: Instant,
 }
 
 struct Place {
@@ -77,6 +79,7 @@ impl Driver {
             places: (0..).take(places).map(place).collect(),
             finished: VecDeque::with_capacity(places),
             in_flight: 0,
+            moved: Instant::now(),
         })
     }
 
@@ -101,6 +104,9 @@ impl Driver {
         request.progress = RequestProgress::default();
         let progress = volume.start(request, &mut self.engine);
         entry.volume = Some(volume.clone());
+        if self.in_flight == 0 {
+            self.moved = Instant::now();
+        }
         self.in_flight += 1;
         self.take_up(place, progress);
     }
@@ -110,6 +116,7 @@ impl Driver {
             let entry = &mut self.places[place];
             entry.volume = None;
             self.in_flight -= 1;
+            self.moved = Instant::now();
             self.finished.push_back(Finished {
                 place,
                 result,
@@ -126,6 +133,14 @@ impl Driver {
     /// Requests that are not over.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// How long requests have been under way without one of them ending.
+    pub(super) fn waiting(&self, now: Instant) -> Duration {
+        match self.in_flight {
+            0 => Duration::ZERO,
+            _ => now.saturating_duration_since(self.moved),
+        }
     }
 
     /// Goes on with what storage has done; sleeps up to `timeout` unless a request is over already.

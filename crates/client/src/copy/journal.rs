@@ -1,51 +1,29 @@
 //! How far a copy got, kept where a later run finds it.
 //!
-//! A journal is a small text file (docs/formats/copy-journal.md). It is replaced as a whole: written
-//! beside the old one, flushed, renamed, and the directory flushed. What it says was flushed at the
-//! destination before, so whatever is cut off when, a journal never claims more than is there.
+//! A journal is a small text file of two slots (docs/formats/copy-journal.md). All of its space is written
+//! before the copy begins, and an update overwrites the older slot in place: so a file system that the
+//! copy has filled takes it, too. A crash in the middle of an update leaves the other slot. What a
+//! journal says was flushed at the destination before, so it never claims more than is there.
 
-use std::fmt::Write as _;
+mod record;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use longshore_wire::crc32c;
+use rustix::fs::IFlags;
 
-/// First line of every journal of this version.
-const MAGIC: &str = "longshore-copy 1";
+use record::PADDING;
 
-/// A journal is far smaller; more is not one of ours.
+pub use record::{JournalDamage, Record};
+
+/// A journal is not longer; more is not one of ours.
 const LENGTH_MAX: u64 = 64 * 1024;
 
-/// What a journal says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// What is copied, and what tells whether it is still the same.
-    pub source: String,
-    /// Where it goes.
-    pub destination: String,
-    /// Bytes to copy in all.
-    pub size: u64,
-    /// Bytes of a block: the larger one of both sides.
-    pub block_size: u64,
-    /// Everything before was copied and flushed.
-    pub done: u64,
-}
-
-/// Why the text of a journal is not used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JournalDamage {
-    /// Not a journal, or one of another version.
-    #[error("it is no journal of this version")]
-    Unknown,
-    /// The checksum is missing or differs.
-    #[error("it is damaged (checksum)")]
-    Checksum,
-    /// A field is missing or makes no sense.
-    #[error("it is damaged (fields)")]
-    Fields,
-}
+/// Slots are multiples of this, so that an update touches no block of the other slot.
+const SLOT_UNIT: usize = 4096;
 
 /// A journal could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -56,98 +34,10 @@ pub struct JournalIoError {
     source: io::Error,
 }
 
-impl Record {
-    /// The bytes of the file.
-    pub(super) fn encode(&self) -> String {
-        let mut text = format!(
-            "{MAGIC}\nsource {}\ndestination {}\nsize {}\nblock-size {}\ndone {}\n",
-            escape(&self.source),
-            escape(&self.destination),
-            self.size,
-            self.block_size,
-            self.done
-        );
-        let checksum = checksum(&text);
-        writeln!(text, "crc32c {checksum:08x}").expect("a string takes everything");
-        text
-    }
-
-    /// What the bytes of a file say.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, JournalDamage> {
-        let text = std::str::from_utf8(bytes).map_err(|_| JournalDamage::Unknown)?;
-        if text.lines().next() != Some(MAGIC) {
-            return Err(JournalDamage::Unknown);
-        }
-        let body = text
-            .strip_suffix('\n')
-            .and_then(|text| text.rfind('\n'))
-            .map(|at| text.split_at(at + 1))
-            .filter(|(body, last)| *last == format!("crc32c {:08x}\n", checksum(body)))
-            .map(|(body, _)| body)
-            .ok_or(JournalDamage::Checksum)?;
-        let mut lines = body.lines().skip(1);
-        let mut field = |name: &str| {
-            lines
-                .next()
-                .and_then(|line| line.split_once(' '))
-                .filter(|(key, _)| *key == name)
-                .map(|(_, value)| value)
-                .ok_or(JournalDamage::Fields)
-        };
-        let text = |value: &str| unescape(value).ok_or(JournalDamage::Fields);
-        let number = |value: &str| value.parse().map_err(|_| JournalDamage::Fields);
-        let record = Self {
-            source: text(field("source")?)?,
-            destination: text(field("destination")?)?,
-            size: number(field("size")?)?,
-            block_size: number(field("block-size")?)?,
-            done: number(field("done")?)?,
-        };
-        if lines.next().is_some() || record.done > record.size {
-            return Err(JournalDamage::Fields);
-        }
-        Ok(record)
-    }
-}
-
-fn checksum(text: &str) -> u32 {
-    crc32c(text.as_bytes()).value()
-}
-
-/// Without line ends; `%` itself is escaped too.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '%' => escaped.push_str("%25"),
-            '\n' => escaped.push_str("%0A"),
-            '\r' => escaped.push_str("%0D"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
-fn unescape(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut plain = parts.next()?.to_owned();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2)?;
-        plain.push(match code {
-            "25" => '%',
-            "0A" => '\n',
-            "0D" => '\r',
-            _ => return None,
-        });
-        plain.push_str(rest);
-    }
-    Some(plain)
-}
-
 /// What stands in a journal's file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// No file.
+    /// No file, or an empty one.
     Nothing,
     /// A copy that can go on.
     Record(Record),
@@ -186,28 +76,54 @@ impl Journal {
         file.take(LENGTH_MAX)
             .read_to_end(&mut bytes)
             .map_err(|source| error("read", source))?;
-        Ok(match Record::decode(&bytes) {
-            Ok(record) => Found::Record(record),
+        if bytes.is_empty() {
+            return Ok(Found::Nothing);
+        }
+        Ok(match latest(&bytes) {
+            Ok((_, record)) => Found::Record(record),
             Err(damage) => Found::Damaged(damage),
         })
     }
 
-    /// Replaces it. It is on the medium when this returns.
-    pub fn store(&self, record: &Record) -> Result<(), JournalIoError> {
-        let error = |operation, source| self.error(operation, source);
+    /// Writes all of it, with `record` in both slots, in place of what there was. From then on
+    /// [`Reserved::store`] needs no space.
+    pub fn reserve(&self, record: &Record) -> Result<Reserved, JournalIoError> {
+        let slot = slot_length(record).ok_or_else(|| {
+            let long = io::Error::new(io::ErrorKind::InvalidInput, "the names are too long");
+            self.error("write", long)
+        })?;
         let fresh = self.fresh_path();
-        let mut file = OpenOptions::new()
+        let made = self.make(&fresh, slot, record);
+        let file = made.inspect_err(|_| {
+            let _ = fs::remove_file(&fresh);
+        })?;
+        self.sync_directory()?;
+        Ok(Reserved {
+            journal: self.clone(),
+            file,
+            slot,
+            number: AtomicU64::new(1),
+        })
+    }
+
+    /// The file, complete and in its place.
+    fn make(&self, fresh: &Path, slot: usize, record: &Record) -> Result<File, JournalIoError> {
+        let error = |operation, source| self.error(operation, source);
+        let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&fresh)
+            .open(fresh)
             .map_err(|source| error("create", source))?;
-        file.write_all(record.encode().as_bytes())
+        // File systems that never write in place can be asked to (btrfs). Others refuse or do it anyway.
+        let _ = rustix::fs::ioctl_setflags(&file, IFlags::NOCOW);
+        let slots = [0, 1].map(|number| padded(record, number, slot)).concat();
+        file.write_all_at(&slots, 0)
             .map_err(|source| error("write", source))?;
         file.sync_all().map_err(|source| error("fsync", source))?;
-        fs::rename(&fresh, &self.path).map_err(|source| error("rename to", source))?;
-        self.sync_directory()
+        fs::rename(fresh, &self.path).map_err(|source| error("rename to", source))?;
+        Ok(file)
     }
 
     /// Takes it away, if it is there.
@@ -219,19 +135,6 @@ impl Journal {
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(self.error("remove", source)),
         }
-    }
-
-    /// Whether a file can be made there. Better to learn it now than at the first interruption.
-    pub fn probe(&self) -> Result<(), JournalIoError> {
-        let fresh = self.fresh_path();
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)
-            .and_then(|_| fs::remove_file(&fresh))
-            .map_err(|source| self.error("create", source))
     }
 
     fn fresh_path(&self) -> PathBuf {
@@ -263,120 +166,78 @@ impl Journal {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
+/// A journal whose space is written.
+#[derive(Debug)]
+pub struct Reserved {
+    journal: Journal,
+    file: File,
+    /// Bytes of a slot.
+    slot: usize,
+    /// Of the newest slot.
+    number: AtomicU64,
+}
 
-    fn record() -> Record {
-        Record {
-            source: "file /srv/100%\nnew.img 8:1:77 modified 5".into(),
-            destination: "iscsi://host/iqn.2026-11.local:a/0 naa 60".into(),
-            size: 1 << 30,
-            block_size: 4096,
-            done: 77 << 20,
-        }
+impl Reserved {
+    /// Where it is.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
-    #[test]
-    fn the_file_looks_as_documented() {
-        let text = record().encode();
-        let (body, last) = text.split_at(text.rfind("crc32c").unwrap());
-        assert_eq!(
-            body,
-            "longshore-copy 1\n\
-             source file /srv/100%25%0Anew.img 8:1:77 modified 5\n\
-             destination iscsi://host/iqn.2026-11.local:a/0 naa 60\n\
-             size 1073741824\nblock-size 4096\ndone 80740352\n"
-        );
-        assert_eq!(last, format!("crc32c {:08x}\n", checksum(body)));
-        assert_eq!(Record::decode(text.as_bytes()), Ok(record()));
-    }
-
-    #[test]
-    fn a_torn_journal_is_not_believed() {
-        let text = record().encode();
-        for length in 0..text.len() {
-            assert!(
-                Record::decode(&text.as_bytes()[..length]).is_err(),
-                "{length}"
-            );
-        }
-        let mut bytes = text.into_bytes();
-        for at in 0..bytes.len() {
-            bytes[at] ^= 1;
-            assert!(Record::decode(&bytes).is_err(), "{at}");
-            bytes[at] ^= 1;
-        }
-    }
-
-    #[test]
-    fn fields_that_make_no_sense_are_damage_even_with_a_good_checksum() {
-        for (from, to) in [
-            ("done 80740352", "done 1073741825"),
-            ("size 1073741824", "size -1"),
-            ("block-size", "blocksize"),
-            ("%0A", "%0B"),
-            ("%0A", "%0"),
-            ("done 80740352\n", "done 80740352\nmore 1\n"),
-        ] {
-            let text = record().encode().replace(from, to);
-            let body = &text[..text.rfind("crc32c").unwrap()];
-            let text = format!("{body}crc32c {:08x}\n", checksum(body));
-            assert_eq!(
-                Record::decode(text.as_bytes()),
-                Err(JournalDamage::Fields),
-                "{to}"
-            );
-        }
-        assert_eq!(Record::decode(b"other\n"), Err(JournalDamage::Unknown));
-    }
-
-    #[test]
-    fn a_journal_is_stored_replaced_and_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let journal = Journal::new(directory.path().join("j"));
-        assert_eq!(journal.load().unwrap(), Found::Nothing);
-        journal.remove().unwrap();
-        journal.probe().unwrap();
-        for done in [0, 1 << 20] {
-            let record = Record { done, ..record() };
-            journal.store(&record).unwrap();
-            assert_eq!(journal.load().unwrap(), Found::Record(record));
-        }
-        fs::write(journal.path(), "longshore-copy 1\n").unwrap();
-        assert_eq!(
-            journal.load().unwrap(),
-            Found::Damaged(JournalDamage::Checksum)
-        );
-        // A crash in the middle of a replacement leaves a part of the next one beside it.
-        fs::write(journal.fresh_path(), "longsh").unwrap();
-        journal.store(&record()).unwrap();
-        assert_eq!(journal.load().unwrap(), Found::Record(record()));
-        fs::write(journal.fresh_path(), "longsh").unwrap();
-        journal.remove().unwrap();
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_place_that_cannot_be_written_is_found_out_beforehand() {
-        let journal = Journal::new("/proc/none/j".into());
-        let text = journal.probe().unwrap_err().to_string();
-        assert!(text.contains("create /proc/none/j"), "{text}");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn what_is_encoded_is_decoded(source in ".{0,40}", destination in "\\PC{0,40}|%|\n\r", size: u64) {
-            let record = Record { source, destination, size, block_size: 512, done: size / 2 };
-            prop_assert_eq!(Record::decode(record.encode().as_bytes()), Ok(record));
-        }
-
-        #[test]
-        fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Record::decode(&bytes);
-        }
+    /// Overwrites the older slot. It is on the medium when this returns.
+    pub fn store(&self, record: &Record) -> Result<(), JournalIoError> {
+        let error = |operation, source| self.journal.error(operation, source);
+        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        let offset = if number.is_multiple_of(2) {
+            0
+        } else {
+            u64::try_from(self.slot).expect("a slot is small")
+        };
+        self.file
+            .write_all_at(&padded(record, number, self.slot), offset)
+            .map_err(|source| error("write", source))?;
+        self.file
+            .sync_data()
+            .map_err(|source| error("fdatasync", source))
     }
 }
+
+/// Bytes of a slot that takes this record whatever its numbers become; `None`: more than there may be.
+fn slot_length(record: &Record) -> Option<usize> {
+    let longest = Record {
+        size: u64::MAX,
+        block_size: u64::MAX,
+        done: u64::MAX,
+        ..record.clone()
+    };
+    // One more for the line feed at the end.
+    let slot = (longest.encode(u64::MAX).len() + 1).next_multiple_of(SLOT_UNIT);
+    let length = u64::try_from(2 * slot).ok()?;
+    (length <= LENGTH_MAX).then_some(slot)
+}
+
+fn padded(record: &Record, number: u64, slot: usize) -> Vec<u8> {
+    let mut bytes = record.encode(number).into_bytes();
+    assert!(bytes.len() < slot, "a slot takes every record of its copy");
+    bytes.resize(slot - 1, u8::try_from(PADDING).expect("ASCII"));
+    bytes.push(b'\n');
+    bytes
+}
+
+/// The newer of two slots that is whole, or the one text of version 1.
+fn latest(bytes: &[u8]) -> Result<(u64, Record), JournalDamage> {
+    let damage = match Record::decode(bytes) {
+        Ok(only) => return Ok(only),
+        Err(damage) => damage,
+    };
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    match (Record::decode(first), Record::decode(second)) {
+        (Ok(first), Ok(second)) if second.0 > first.0 => Ok(second),
+        (Ok(slot), _) | (_, Ok(slot)) => Ok(slot),
+        (Err(_), Err(other)) if damage == JournalDamage::Unknown => Err(other),
+        (Err(_), Err(_)) => Err(damage),
+    }
+}
+
+#[cfg(test)]
+mod tests;

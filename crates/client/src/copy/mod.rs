@@ -10,6 +10,7 @@ pub mod journal;
 mod monitor;
 mod pace;
 mod plan;
+mod space;
 mod transfer;
 mod verify;
 mod zeros;
@@ -17,24 +18,26 @@ mod zeros;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_initiator::options::Options;
+use longshore_initiator::volume::Outage;
 use longshore_reactor::EngineChoice;
 use longshore_volume::{Volume, VolumeError, WriteCache};
 use serde::Serialize;
 
 use crate::endpoint::{Endpoint, EndpointError, Opened};
-use journal::{Found, Journal, JournalIoError, Record};
+use journal::{Found, Journal, JournalDamage, JournalIoError, Record, Reserved};
 use monitor::Monitor;
 use transfer::{Assignment, Transfer, Transferred};
 use verify::{Comparison, Verification};
 
 pub use driver::DriverError;
-pub use monitor::{Interrupt, Observer, Phase, Progress, Silent};
+pub use monitor::{End, Interrupt, Observer, Phase, Progress, Silent, Trouble};
 
 /// Bytes of a chunk unless asked otherwise: large enough that each request is cheap, small enough that
 /// [`PARALLEL_DEFAULT`] of them fit into 16 MiB.
@@ -51,6 +54,9 @@ pub const PARALLEL_DEFAULT: usize = 16;
 
 /// Most chunks under way at a time.
 pub const PARALLEL_MAX: usize = 256;
+
+/// A server that has not answered for so long is told of.
+const NO_ANSWER: Duration = Duration::from_secs(3);
 
 /// How much of a copy may have to be made again after a crash, in time.
 pub const CHECKPOINT_DEFAULT: Duration = Duration::from_secs(5);
@@ -74,8 +80,8 @@ pub struct Settings {
     pub verify: bool,
     /// Go on where an earlier run was interrupted.
     pub resume: bool,
-    /// Remote volumes with the same worldwide names are two volumes all the same. Some servers number their volumes
-    /// from 1 on and make names of that.
+    /// Remote volumes with the same worldwide names are two volumes all the same: some servers number their volumes
+    /// from 1 on and make names of that. And what seems too much for the file system of the destination fits.
     pub force: bool,
     /// How to wait for files.
     pub engine: EngineChoice,
@@ -149,7 +155,7 @@ pub enum CopyError {
     #[error("waiting for storage failed: {0}")]
     Wait(io::Error),
     /// A read failed.
-    #[error("cannot read bytes {start} to {end} of {name}: {source}")]
+    #[error("cannot read bytes {start} to {end} of {name}: {}", Cause(.source))]
     Read {
         /// The side.
         name: String,
@@ -161,7 +167,7 @@ pub enum CopyError {
         source: VolumeError,
     },
     /// A write failed.
-    #[error("cannot write bytes {start} to {end} of {name}: {source}")]
+    #[error("cannot write bytes {start} to {end} of {name}: {}", Cause(.source))]
     Write {
         /// The side.
         name: String,
@@ -173,7 +179,10 @@ pub enum CopyError {
         source: VolumeError,
     },
     /// What was written cannot be made durable.
-    #[error("cannot flush {name}: {source}; what was written since the last flush may be lost")]
+    #[error(
+        "cannot flush {name}: {}; what was written since the last flush may be lost",
+        Cause(.source)
+    )]
     Flush {
         /// The side.
         name: String,
@@ -192,6 +201,30 @@ pub enum CopyError {
     /// The journal the user named cannot be used.
     #[error("{0}; name another file with --journal")]
     Journal(#[from] JournalIoError),
+    /// The file named for the journal holds something else.
+    #[error(
+        "{}: is there, and is no journal of a copy; name another file with --journal, or remove this one",
+        path.display()
+    )]
+    NoJournal {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system of the destination has too little space.
+    #[error(
+        "{destination}: the copy needs up to {needed} bytes, and its file system has {free} free; nothing \
+         was written. Make room, name a destination elsewhere, or {}", way_out(*.thick)
+    )]
+    NoRoom {
+        /// The destination.
+        destination: String,
+        /// Bytes that the copy may have to allocate.
+        needed: u64,
+        /// Bytes that can be allocated.
+        free: u64,
+        /// All of it is to be allocated.
+        thick: bool,
+    },
     /// The journal tells of something else.
     #[error(
         "cannot go on: {} was written for another copy ({difference}). To copy all of it anew, leave \
@@ -219,7 +252,37 @@ pub enum CopyError {
     },
 }
 
+/// Why an operation on a volume failed, without the volume's name: the sentence around it has it.
+struct Cause<'a>(&'a VolumeError);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            VolumeError::Io { source, .. } => source.fmt(f),
+            other => other.fmt(f),
+        }
+    }
+}
+
+fn way_out(thick: bool) -> &'static str {
+    if thick {
+        "leave --thick out, so that zeros are not written"
+    } else {
+        "try it all the same with --force: zeros among the data take no space"
+    }
+}
+
 impl CopyError {
+    /// There is no space for what is to be written.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        let source = match self {
+            Self::Write { source, .. } | Self::Flush { source, .. } => source,
+            _ => return false,
+        };
+        matches!(source, VolumeError::NoSpace)
+    }
+
     /// Not an interruption.
     fn is_failure(&self) -> bool {
         !matches!(self, Self::Interrupted { .. })
@@ -231,20 +294,45 @@ pub(crate) struct Side {
     pub(crate) volume: Arc<dyn Volume>,
     /// For messages.
     pub(crate) name: String,
-    /// Counts the connections that were lost, where there are any.
-    pub(crate) losses: Option<Box<dyn Fn() -> u64>>,
+    /// How it is reached, where that is over a network.
+    pub(crate) link: Option<Box<dyn Link>>,
+}
+
+/// The connections to a server.
+pub(crate) trait Link {
+    /// How many were lost so far.
+    fn losses(&self) -> u64;
+
+    /// Set while there is none.
+    fn outage(&self) -> Option<Outage>;
 }
 
 impl Side {
     fn losses(&self) -> u64 {
-        self.losses.as_ref().map_or(0, |losses| losses())
+        self.link.as_ref().map_or(0, |link| link.losses())
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        self.link.as_ref()?.outage()
     }
 
     /// It has a write cache that may be lost without an operation failing: another machine's.
     fn may_forget(&self) -> bool {
         let cache = self.volume.characteristics().write_cache;
-        self.losses.is_some() && cache == WriteCache::Volatile
+        self.link.is_some() && cache == WriteCache::Volatile
     }
+}
+
+/// Why a copy makes no progress: one end is away, or a server has not answered for `waiting`.
+fn trouble(source: &Side, destination: &Side, waiting: Duration) -> Option<Trouble> {
+    let lost = [(End::Source, source), (End::Destination, destination)]
+        .into_iter()
+        .find_map(|(end, side)| Some((end, side.outage()?)));
+    if let Some((end, Outage { gives_up_in, .. })) = lost {
+        return Some(Trouble::ConnectionLost { end, gives_up_in });
+    }
+    let is_remote = source.link.is_some() || destination.link.is_some();
+    (is_remote && waiting >= NO_ANSWER).then_some(Trouble::NoAnswer { lasted: waiting })
 }
 
 /// What was done.
@@ -312,6 +400,14 @@ struct Ends {
     size: u64,
 }
 
+/// A copy that can begin.
+struct Prepared {
+    start: u64,
+    /// An earlier run was found to go on with.
+    is_resumed: bool,
+    journal: Option<(Arc<Reserved>, Record)>,
+}
+
 impl Ends {
     fn open(job: &Job) -> Result<Self, CopyError> {
         let direct = job.settings.direct;
@@ -355,16 +451,12 @@ impl Ends {
         };
         report.summary.size = self.size;
         report.summary.left_alone_bytes = self.destination.size_bytes() - self.size;
-        let record = self.record();
-        let journal = self.journal(job);
-        let (start, found) = match &journal {
-            Some(journal) if job.settings.resume => go_on(journal, &record, monitor)?,
-            _ => (0, false),
-        };
-        if job.settings.resume && !found {
-            monitor.warn("there is no earlier copy to go on with; starting at the beginning");
-        }
-        let journal = usable(journal, job, found, monitor)?;
+        let prepared = self.prepare(job, monitor);
+        let Prepared {
+            start,
+            is_resumed,
+            journal,
+        } = prepared.inspect_err(|_| self.destination.remove_if_made())?;
         report.summary.resumed_from = start;
 
         let began = Instant::now();
@@ -374,15 +466,21 @@ impl Ends {
             size: self.size,
             start,
             // What an interrupted run has written behind its last checkpoint is not known.
-            zeros_known: self.destination.is_blank() && !found,
-            journal: journal.as_ref().map(|journal| (journal, record)),
+            zeros_known: self.destination.is_blank() && !is_resumed,
+            journal: journal.clone(),
             settings,
         })?
         .run(monitor);
         monitor.tell();
         report.take_up(&transferred, monitor.progress(), began.elapsed());
-        if transferred.recorded {
-            report.journal = journal.as_ref().map(|journal| journal.path().to_owned());
+        let journal = journal.as_ref().map(|(reserved, _)| reserved.journal());
+        if let Some(journal) = journal {
+            if transferred.recorded.is_some_and(|recorded| recorded > 0) {
+                report.journal = Some(journal.path().to_owned());
+            } else if transferred.result.is_err() {
+                // It has nothing to tell.
+                let _ = journal.remove();
+            }
         }
         transferred.result?;
         if self.source.has_changed() {
@@ -397,11 +495,35 @@ impl Ends {
         };
         // What differs is not made good by going on.
         let over = matches!(verified, Ok(()) | Err(CopyError::Differs { .. }));
-        if over && let Some(journal) = &journal {
+        if over && let Some(journal) = journal {
             report.journal = None;
             journal.remove()?;
         }
         verified
+    }
+
+    /// Finds out where to begin, whether there is room, and reserves that of the journal. Writes nothing to
+    /// the destination.
+    fn prepare(&self, job: &Job, monitor: &mut Monitor<'_>) -> Result<Prepared, CopyError> {
+        let record = self.record();
+        let journal = self.journal(job);
+        let (start, is_resumed) = match &journal {
+            Some(journal) if job.settings.resume => go_on(journal, &record, monitor)?,
+            _ => (0, false),
+        };
+        if job.settings.resume && !is_resumed {
+            monitor.warn("there is no earlier copy to go on with; starting at the beginning");
+        }
+        space::check(self, job, start, monitor)?;
+        let record = Record {
+            done: start,
+            ..record
+        };
+        Ok(Prepared {
+            start,
+            is_resumed,
+            journal: reserve(journal, record, job, is_resumed, monitor)?,
+        })
     }
 
     /// What the journal says besides how far the copy got.
@@ -513,24 +635,31 @@ fn go_on(
     Ok((found.done, true))
 }
 
-/// The journal, if it can be written. One left by another copy is taken away: what it says is not so
-/// any more once this one writes.
-fn usable(
+/// The journal with all of its space, if it can be written. One left by another copy is taken away: what
+/// it says is not so any more once this one writes.
+fn reserve(
     journal: Option<Journal>,
+    record: Record,
     job: &Job,
-    in_use: bool,
+    is_resumed: bool,
     monitor: &mut Monitor<'_>,
-) -> Result<Option<Journal>, CopyError> {
+) -> Result<Option<(Arc<Reserved>, Record)>, CopyError> {
     let Some(journal) = journal else {
         monitor.warn("there is no place for a journal; an interrupted copy has to start over. Name one with --journal");
         return Ok(None);
     };
-    if !in_use {
+    let is_named = job.journal.is_some();
+    if !is_resumed {
+        if is_named && journal.load()? == Found::Damaged(JournalDamage::Unknown) {
+            return Err(CopyError::NoJournal {
+                path: journal.path().to_owned(),
+            });
+        }
         journal.remove()?;
     }
-    match journal.probe() {
-        Ok(()) => Ok(Some(journal)),
-        Err(error) if job.journal.is_some() => Err(error.into()),
+    match journal.reserve(&record) {
+        Ok(reserved) => Ok(Some((Arc::new(reserved), record))),
+        Err(error) if is_named => Err(error.into()),
         Err(error) => {
             monitor.warn(&format!(
                 "{error}: an interrupted copy has to start over. Name another place with --journal"

@@ -63,6 +63,32 @@ pub enum Phase {
     Verifying,
 }
 
+/// One end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where it comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
+/// Why a copy makes no progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The server of one end cannot be reached; the copy goes on once it can.
+    ConnectionLost {
+        /// Which end.
+        end: End,
+        /// Time until the copy fails; `None`: it waits for ever.
+        gives_up_in: Option<Duration>,
+    },
+    /// The connections hold, and requests are not answered.
+    NoAnswer {
+        /// Since the last answer.
+        lasted: Duration,
+    },
+}
+
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -78,6 +104,8 @@ pub struct Progress {
     pub data: u64,
     /// Bytes of zeros that it did not have to move.
     pub zeros: u64,
+    /// Why it makes no progress, if so.
+    pub trouble: Option<Trouble>,
 }
 
 /// Shows people how a copy fares.
@@ -117,6 +145,7 @@ impl<'a> Monitor<'a> {
                 total: 0,
                 data: 0,
                 zeros: 0,
+                trouble: None,
             },
             told: Instant::now(),
         }
@@ -130,6 +159,7 @@ impl<'a> Monitor<'a> {
             total,
             data: 0,
             zeros: 0,
+            trouble: None,
         };
         self.tell();
     }
@@ -156,9 +186,11 @@ impl<'a> Monitor<'a> {
         self.progress
     }
 
-    pub(super) fn tick(&mut self, now: Instant) {
+    /// Tells the observer when it is time. `trouble` is asked for only then.
+    pub(super) fn tick(&mut self, now: Instant, trouble: impl FnOnce() -> Option<Trouble>) {
         if now.duration_since(self.told) >= TICK {
             self.told = now;
+            self.progress.trouble = trouble();
             self.tell();
         }
     }

@@ -20,6 +20,7 @@
 mod checkpoint;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,12 +28,12 @@ use longshore_reactor::buffer::Buffer;
 use longshore_volume::{ByteOffset, Durability, Operation, Outcome, VolumeError};
 
 use super::driver::{Driver, Finished};
-use super::journal::{Journal, JournalIoError, Record};
+use super::journal::{JournalIoError, Record, Reserved};
 use super::monitor::{Monitor, Phase};
 use super::pace::Pace;
 use super::plan::{Plan, Step};
 use super::zeros::{self, Run};
-use super::{CopyError, Settings, Side};
+use super::{CopyError, Settings, Side, trouble};
 
 /// Longest sleep: signals and clocks are looked at so often.
 const TURN_MAX: Duration = Duration::from_millis(100);
@@ -50,8 +51,8 @@ pub(super) struct Assignment<'a> {
     pub(super) start: u64,
     /// The destination reads as zeros wherever nothing was written.
     pub(super) zeros_known: bool,
-    /// Where to keep how far it got, and what it says besides.
-    pub(super) journal: Option<(&'a Journal, Record)>,
+    /// Where to keep how far it got, and what it says now.
+    pub(super) journal: Option<(Arc<Reserved>, Record)>,
     pub(super) settings: &'a Settings,
 }
 
@@ -60,8 +61,8 @@ pub(super) struct Assignment<'a> {
 pub(super) struct Transferred {
     /// Everything before is at the destination, for good.
     pub(super) done: u64,
-    /// The journal says so.
-    pub(super) recorded: bool,
+    /// What of it the journal says.
+    pub(super) recorded: Option<u64>,
     pub(super) result: Result<(), CopyError>,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Transfer<'a> {
             losses: task.destination.losses(),
             rewinding: false,
             repeats: 0,
-            recorded: None,
+            recorded: task.journal.as_ref().map(|(_, record)| record.done),
             journal_broken: false,
             stop: None,
             failed_at: u64::MAX,
@@ -214,7 +215,10 @@ impl<'a> Transfer<'a> {
             if idle && over {
                 return Ok(());
             }
-            monitor.tick(now);
+            let (source, destination) = (self.task.source, self.task.destination);
+            monitor.tick(now, || {
+                trouble(source, destination, self.driver.waiting(now))
+            });
             self.driver.wait(timeout).map_err(CopyError::Wait)?;
         }
     }

@@ -15,7 +15,7 @@ use super::driver::{Driver, Finished};
 use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Step};
 use super::transfer::PATIENCE;
-use super::{CopyError, Settings, Side, zeros};
+use super::{CopyError, Settings, Side, trouble, zeros};
 
 /// Longest sleep.
 const TURN_MAX: Duration = Duration::from_millis(100);
@@ -118,7 +118,11 @@ impl<'a> Verification<'a> {
             if idle && (self.stop.is_some() || self.plan.is_finished()) {
                 return self.stop.map_or(Ok(()), |(_, error)| Err(error));
             }
-            monitor.tick(Instant::now());
+            let now = Instant::now();
+            let (source, destination) = (self.task.source, self.task.destination);
+            monitor.tick(now, || {
+                trouble(source, destination, self.driver.waiting(now))
+            });
             self.driver.wait(timeout).map_err(CopyError::Wait)?;
         }
     }

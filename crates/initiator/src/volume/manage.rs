@@ -288,6 +288,7 @@ impl Manager {
         } else {
             self.outage_since = None;
         }
+        self.shared.set_outage(self.outage_since);
         if self.wants_paths() {
             self.shared.set_routes(routes, usable);
         }

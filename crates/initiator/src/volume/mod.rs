@@ -101,7 +101,7 @@ use shared::{Mail, Settings, Shared, lock};
 pub use cork::Cork;
 pub use future::block_on;
 pub use options::{PathPolicy, VolumeOptions};
-pub use state::{Counters, PathCondition, PathState, VolumeState};
+pub use state::{Counters, Outage, PathCondition, PathState, VolumeState};
 
 /// Takes completions of [`RemoteVolume::submit`].
 pub trait Completer: Send + Sync {

@@ -16,7 +16,7 @@ use super::options::{PathPolicy, VolumeOptions};
 use super::path::Path;
 use super::request::Request;
 use super::retry::Delayed;
-use super::state::{LiveCounters, VolumeState, count};
+use super::state::{LiveCounters, Outage, VolumeState, count};
 use crate::error::{Failure, Lost};
 use crate::info::{Notice, VolumeInfo};
 use crate::operation::{Data, Done, Operation};
@@ -58,6 +58,8 @@ pub(super) struct Shared {
     clock_ms: AtomicU64,
     /// See [`Shared::patience`]; the greatest number when nobody hurries.
     hurry_ms: AtomicU64,
+    /// Start of the time without a path, on the clock of `opened`; the greatest number while there is one.
+    outage_since_ms: AtomicU64,
     outstanding: AtomicUsize,
     parked: Mutex<Parked>,
     /// Operations to be repeated later.
@@ -171,6 +173,7 @@ impl Shared {
             opened: Instant::now(),
             clock_ms: AtomicU64::new(0),
             hurry_ms: AtomicU64::new(u64::MAX),
+            outage_since_ms: AtomicU64::new(u64::MAX),
             outstanding: AtomicUsize::new(0),
             parked: Mutex::default(),
             retries: Mutex::default(),
@@ -237,6 +240,26 @@ impl Shared {
             hurry if usual.is_zero() => Duration::from_millis(hurry),
             hurry => usual.min(Duration::from_millis(hurry)),
         }
+    }
+
+    /// Publishes since when there has been no path.
+    pub(super) fn set_outage(&self, since: Option<Instant>) {
+        let since = since.map(|since| millis(since.saturating_duration_since(self.opened)));
+        self.outage_since_ms
+            .store(since.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        let since_ms = self.outage_since_ms.load(Ordering::Relaxed);
+        if since_ms == u64::MAX {
+            return None;
+        }
+        let lasted = self.instant(since_ms).elapsed();
+        let patience = self.patience();
+        Some(Outage {
+            lasted,
+            gives_up_in: (!patience.is_zero()).then(|| patience.saturating_sub(lasted)),
+        })
     }
 
     /// Shortens that.
@@ -663,6 +686,7 @@ impl Shared {
             counters: self.counters.read(),
             outstanding: self.outstanding(),
             parked: lock(&self.parked).requests.len(),
+            outage: self.outage(),
         }
     }
 }

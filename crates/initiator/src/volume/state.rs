@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -16,6 +17,17 @@ pub struct VolumeState {
     pub outstanding: usize,
     /// Of these: waiting for a path.
     pub parked: usize,
+    /// Set while there is no path.
+    pub outage: Option<Outage>,
+}
+
+/// A time without any path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Outage {
+    /// How long it has lasted.
+    pub lasted: Duration,
+    /// Time until operations fail; `None`: they wait for ever.
+    pub gives_up_in: Option<Duration>,
 }
 
 /// A look at one path.

@@ -102,6 +102,48 @@ fn a_journal_of_an_earlier_copy_is_gone_before_another_one_writes() {
 }
 
 #[test]
+fn a_file_that_is_no_journal_is_left_alone() {
+    let files = Files::new();
+    let source = files.sparse("source", 64 * K, &[(0, b"x")]);
+    let letter = files.sparse("letter", 100, &[(0, b"a letter")]);
+    let mut job = job(&source, &files.path("destination"));
+    job.journal = Some(letter);
+    let text = error(&run(&job));
+    assert!(text.contains("is no journal of a copy"), "{text}");
+    assert!(text.contains("--journal"), "{text}");
+    // Neither is what was made for the copy left behind.
+    assert_eq!(files.names(), ["letter", "source"]);
+}
+
+#[test]
+fn a_journal_of_version_1_is_gone_on_with() {
+    let files = Files::new();
+    let size = 1 << 20;
+    let source = files.sparse("source", size, &[(0, &garbage(size, 1))]);
+    let destination = files.path("destination");
+    let plain = job(&source, &destination);
+    let report = copy(&plain, &Interrupt::after(4), &mut Silent);
+    let journal = files.path("destination.copy-journal");
+    let text = fs::read_to_string(&journal).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let newest = [&lines[..8], &lines[9..17]].into_iter().max_by_key(|slot| {
+        slot[1]
+            .trim_start_matches("number ")
+            .parse::<u64>()
+            .unwrap()
+    });
+    let fields = newest.unwrap()[2..7].join("\n");
+    let body = format!("longshore-copy 1\n{}\n", fields);
+    let sum = longshore_wire::crc32c(body.as_bytes()).value();
+    fs::write(&journal, format!("{body}crc32c {sum:08x}\n")).unwrap();
+    let resumed = run(&with(plain, |it| it.resume = true));
+    resumed.result.unwrap();
+    assert!(report.summary.done > 0);
+    assert_eq!(resumed.summary.resumed_from, report.summary.done);
+    assert_eq!(files.names(), ["destination", "source"]);
+}
+
+#[test]
 fn an_interrupted_verification_is_gone_on_with_without_copying() {
     let files = Files::new();
     let size = 256 * K;

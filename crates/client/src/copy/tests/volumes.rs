@@ -41,7 +41,7 @@ fn side(volume: &Arc<dyn Volume>, name: &str) -> Side {
     Side {
         volume: volume.clone(),
         name: name.to_owned(),
-        losses: None,
+        link: None,
     }
 }
 
@@ -71,6 +71,19 @@ fn settings() -> Settings {
         chunk: 16 * K,
         parallel: 4,
         ..Settings::default()
+    }
+}
+
+/// Connections of which so many were lost.
+struct Lossy(Arc<AtomicU64>);
+
+impl Link for Lossy {
+    fn losses(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn outage(&self) -> Option<Outage> {
+        None
     }
 }
 
@@ -205,7 +218,7 @@ fn a_failed_flush_is_no_copy() {
     let destination = faulty(memory(64 * K, 512, &[]), FaultTarget::Flush, 0);
     let done = transfer(&source, &destination, 64 * K, true, &settings());
     assert!(matches!(done.result, Err(CopyError::Flush { .. })));
-    assert_eq!((done.done, done.recorded), (0, false));
+    assert_eq!((done.done, done.recorded), (0, None));
 }
 
 /// A volume of another machine that is switched off, and on again, when its flushes have these numbers: what
@@ -310,7 +323,7 @@ fn copy_to_forgetful(off_at: &[u64], checkpoint: Duration) -> (Transferred, Vec<
     let done = Transfer::new(Assignment {
         source: &side(&source, "source"),
         destination: &Side {
-            losses: Some(Box::new(move || losses.load(Ordering::Relaxed))),
+            link: Some(Box::new(Lossy(losses))),
             ..side(&forgetful, "destination")
         },
         size: 512 * K,

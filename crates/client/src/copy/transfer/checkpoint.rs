@@ -5,9 +5,9 @@ use std::time::Instant;
 use longshore_volume::{Operation, Outcome, VolumeError};
 
 use super::{Checkpoint, TURN_MAX, Transfer, Transferred, plan};
-use crate::copy::CopyError;
 use crate::copy::journal::{JournalIoError, Record};
 use crate::copy::monitor::Monitor;
+use crate::copy::{Cause, CopyError};
 
 /// Flushes in a row that may prove nothing before the copy is given up.
 const REPEATS_MAX: u32 = 20;
@@ -52,13 +52,11 @@ impl Transfer<'_> {
         if let Some((journal, record)) = &self.task.journal
             && !self.journal_broken
         {
-            let (journal, record) = (
-                (*journal).clone(),
-                Record {
-                    done,
-                    ..record.clone()
-                },
-            );
+            let journal = journal.clone();
+            let record = Record {
+                done,
+                ..record.clone()
+            };
             let thread = std::thread::spawn(move || journal.store(&record));
             self.checkpoint = Checkpoint::Storing { done, thread };
         }
@@ -116,8 +114,9 @@ impl Transfer<'_> {
 
     fn journal_failed(&mut self, error: &JournalIoError, monitor: &mut Monitor<'_>) {
         self.journal_broken = true;
+        let recorded = self.recorded.unwrap_or(0);
         monitor.warn(&format!(
-            "{error}; the copy goes on, but it cannot be resumed from where it is"
+            "{error}; the copy goes on, but it can only be resumed from byte {recorded}"
         ));
     }
 
@@ -149,7 +148,7 @@ impl Transfer<'_> {
         if let Err(error) = &result
             && self.stop.is_some()
         {
-            monitor.warn(&format!("the last flush has failed: {error}"));
+            monitor.warn(&format!("the last flush has failed: {}", Cause(error)));
         }
         self.take_up_flush(done, result);
     }
@@ -160,7 +159,6 @@ impl Transfer<'_> {
         let needed = self.stop.is_some() || self.task.settings.verify;
         if let Some((journal, record)) = &self.task.journal
             && needed
-            && done > 0
             && self.recorded != Some(done)
         {
             let record = Record {
@@ -174,7 +172,7 @@ impl Transfer<'_> {
         }
         Transferred {
             done,
-            recorded: self.recorded == Some(done),
+            recorded: self.recorded,
             result: self.stop.map_or(Ok(()), Err),
         }
     }

@@ -191,9 +191,17 @@ fn without_a_path_for_too_long_everything_fails_and_later_works_again() {
     let mut settings = settings();
     settings.timeouts.give_up = Duration::from_secs(2);
     let volume = open_with(&fake, settings);
+    assert_eq!(volume.state().outage, None);
     fake.take_away(0);
     let waits = submit(&volume, read(0, 1), 0);
+    until("the outage shows", || volume.state().outage.is_some());
+    let outage = volume.state().outage.unwrap();
+    let left = outage.gives_up_in.unwrap();
+    assert!(left + outage.lasted >= Duration::from_secs(2), "{outage:?}");
+    assert!(left <= Duration::from_secs(2), "{outage:?}");
     assert!(matches!(waits.result(), Err(Failure::ConnectionLost(_))));
+    let left = volume.state().outage.unwrap().gives_up_in;
+    assert_eq!(left, Some(Duration::ZERO), "it lasts");
     let begun = Instant::now();
     assert!(matches!(
         run(&volume, read(0, 1), 0),
@@ -205,6 +213,7 @@ fn without_a_path_for_too_long_everything_fails_and_later_works_again() {
     );
     fake.bring_back(0);
     until("it works again", || run(&volume, read(0, 1), 0).is_ok());
+    assert_eq!(volume.state().outage, None);
     volume.close();
 }
 

@@ -1,0 +1,143 @@
+//! Whether a copy fits on the file system of its destination, as far as that can be told beforehand.
+//!
+//! A copy allocates what the source has data for and the destination has not. Both are asked where data
+//! is; what does not tell counts as data. Zeros that are stored as data are not written to a new file, so the
+//! result is an upper bound.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_volume::{ByteOffset, ExtentState, Operation, Outcome, Volume};
+
+use super::driver::Driver;
+use super::monitor::Monitor;
+use super::{CopyError, Ends, Job};
+use crate::endpoint::Opened;
+
+/// Extents that are asked for. Each costs a round trip where the volume is remote.
+const QUESTIONS_MAX: usize = 4096;
+
+/// Signals are looked at so often.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Bytes of data in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Data {
+    bytes: u64,
+    /// Part of it may be holes: the volume does not tell.
+    is_guess: bool,
+}
+
+/// Refuses a copy for which there is certainly too little space, and warns of one for which there may be.
+pub(super) fn check(
+    ends: &Ends,
+    job: &Job,
+    start: u64,
+    monitor: &mut Monitor<'_>,
+) -> Result<(), CopyError> {
+    let Some(free) = ends.destination.free_space() else {
+        return Ok(());
+    };
+    let all = ends.size - start;
+    if all <= free {
+        return Ok(());
+    }
+    let thick = job.settings.thick;
+    let mut driver = Driver::new(job.settings.engine, 1)?;
+    let mut data_of = |end: &Opened| data(end, start..ends.size, &mut driver, monitor);
+    let wanted = if thick {
+        Data {
+            bytes: all,
+            is_guess: false,
+        }
+    } else {
+        data_of(&ends.source)?
+    };
+    let allocated = if ends.destination.is_blank() {
+        0
+    } else {
+        data_of(&ends.destination)?.bytes
+    };
+    let needed = wanted.bytes.saturating_sub(allocated);
+    if needed <= free {
+        return Ok(());
+    }
+    let destination = &ends.destination.side.name;
+    if !wanted.is_guess && !job.settings.force {
+        return Err(CopyError::NoRoom {
+            destination: destination.clone(),
+            needed,
+            free,
+            thick,
+        });
+    }
+    monitor.warn(&format!(
+        "the copy may need up to {needed} bytes, and the file system of {destination} has {free} free. Should it \
+         become full, make room and go on with --resume"
+    ));
+    Ok(())
+}
+
+/// Bytes of data in a range of a volume.
+fn data(
+    end: &Opened,
+    range: Range<u64>,
+    driver: &mut Driver,
+    monitor: &Monitor<'_>,
+) -> Result<Data, CopyError> {
+    let volume = &end.side.volume;
+    let mut bytes = 0;
+    let mut at = range.start;
+    for _ in 0..QUESTIONS_MAX {
+        let left = range.end.saturating_sub(at);
+        if left == 0 {
+            break;
+        }
+        let Some((length, state)) = ask(volume, at, left, driver, monitor)? else {
+            break;
+        };
+        let is_all = at == range.start && length >= left;
+        if is_all && state == ExtentState::Mapped && !end.tells_holes_truly() {
+            // As volumes say that cannot tell.
+            break;
+        }
+        if state == ExtentState::Mapped {
+            bytes += length.min(left);
+        }
+        at = at.saturating_add(length);
+    }
+    let rest = range.end.saturating_sub(at);
+    Ok(Data {
+        bytes: bytes + rest,
+        is_guess: rest > 0,
+    })
+}
+
+/// The state at an offset, and for how long it goes on.
+fn ask(
+    volume: &Arc<dyn Volume>,
+    offset: u64,
+    length: u64,
+    driver: &mut Driver,
+    monitor: &Monitor<'_>,
+) -> Result<Option<(u64, ExtentState)>, CopyError> {
+    let operation = Operation::ExtentStatus {
+        offset: ByteOffset(offset),
+        length,
+    };
+    driver.start(0, volume, operation, None);
+    loop {
+        if let Some(finished) = driver.finished() {
+            return Ok(match finished.result {
+                Ok(Outcome::Extent { length, state }) if length > 0 => Some((length, state)),
+                // If the volume cannot be reached, reading will say so better.
+                _ => None,
+            });
+        }
+        if let Some(signal) = monitor.interrupted() {
+            return Err(CopyError::Interrupted { signal });
+        }
+        driver.wait(TURN).map_err(CopyError::Wait)?;
+    }
+}
