@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use longshore_client::discover::{Discovery, FoundTarget, FoundVolume, Server, discover};
 use longshore_initiator::info::Protocol;
-use longshore_initiator::url::{HostPort, HostPortError};
+use longshore_initiator::url::{HostPort, HostPortError, ISCSI_PORT, NVME_PORT, Url, UrlError};
 
 use crate::connection::ConnectionArguments;
 use crate::output::{Bytes, OutputFormat, json, printable};
@@ -18,12 +18,12 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub struct DiscoverArguments {
-    /// The server: a name or address, and a port if only that one is to be asked
+    /// The server: a name or address, and a port if only that one is to be asked; or a URL that names it
     ///
     /// Without a port, 3260 (iSCSI), 8009 and 4420 (NVMe/TCP) are asked. IPv6 addresses stand in
-    /// brackets.
-    #[arg(value_name = "HOST[:PORT]", value_parser = parse_server)]
-    server: Server,
+    /// brackets. Of a URL only the server counts, and the user of iSCSI.
+    #[arg(value_name = "HOST[:PORT]|URL", value_parser = parse_asked)]
+    asked: Asked,
 
     /// How the result is printed
     #[arg(
@@ -38,8 +38,59 @@ pub struct DiscoverArguments {
     connection: ConnectionArguments,
 }
 
-fn parse_server(text: &str) -> Result<Server, HostPortError> {
-    let HostPort { host, port } = HostPort::parse(text, 0)?;
+/// Who is asked, and the URL if that is how it was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    server: Server,
+    url: Option<Url>,
+}
+
+/// What is no server.
+#[derive(Debug, thiserror::Error)]
+enum AskedError {
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error(transparent)]
+    HostPort(#[from] HostPortError),
+    #[error(
+        "there is no scheme {0}://; give HOST[:PORT], iscsi://HOST[:PORT] or nvme+tcp://HOST[:PORT]"
+    )]
+    Scheme(String),
+}
+
+fn parse_asked(text: &str) -> Result<Asked, AskedError> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Ok(Asked {
+            server: server(text, None)?,
+            url: None,
+        });
+    };
+    let port = match scheme {
+        "iscsi" => ISCSI_PORT,
+        "nvme+tcp" => NVME_PORT,
+        other => return Err(AskedError::Scheme(other.to_owned())),
+    };
+    // A server alone, as nobody has a URL of a volume before discovery.
+    let alone = rest.trim_end_matches('/');
+    if !alone.contains(['/', '@', '?']) {
+        return Ok(Asked {
+            server: server(alone, Some(port))?,
+            url: None,
+        });
+    }
+    let url: Url = text.parse()?;
+    let HostPort { host, port } = url.portals()[0].clone();
+    Ok(Asked {
+        server: Server {
+            host,
+            port: Some(port),
+        },
+        url: Some(url),
+    })
+}
+
+fn server(text: &str, usual_port: Option<u16>) -> Result<Server, HostPortError> {
+    let HostPort { host, port } = HostPort::parse(text, usual_port.unwrap_or(0))?;
     Ok(Server {
         host,
         port: (port != 0).then_some(port),
@@ -47,15 +98,16 @@ fn parse_server(text: &str) -> Result<Server, HostPortError> {
 }
 
 pub fn run(arguments: &DiscoverArguments) -> ExitCode {
-    let mut options = match arguments.connection.options(None) {
-        Ok(options) => options,
+    let url = arguments.asked.url.as_ref();
+    let mut options = match arguments.connection.options(url) {
+        Ok(options) => url.map_or(options.clone(), |url| options.for_url(url)),
         Err(error) => return crate::refuse(&error),
     };
     if arguments.connection.connect_timeout.is_none() {
         options.timeouts.connect = CONNECT_TIMEOUT;
         options.timeouts.login = LOGIN_TIMEOUT;
     }
-    let discovery = discover(&arguments.server, &options);
+    let discovery = discover(&arguments.asked.server, &options);
     let printed = match arguments.output {
         OutputFormat::Json => crate::print(&json(&discovery)),
         OutputFormat::Text => crate::print(text(&discovery).as_bytes()),
@@ -157,11 +209,42 @@ mod tests {
             ("[fe80::1]", "fe80::1", None),
             ("[fe80::1]:1", "fe80::1", Some(1)),
         ] {
-            let server = parse_server(text).unwrap();
-            assert_eq!((server.host.as_str(), server.port), (host, port));
+            let Asked { server, url } = parse_asked(text).unwrap();
+            assert_eq!((server.host.as_str(), server.port, url), (host, port, None));
         }
-        assert!(parse_server("host:0").is_err());
-        assert!(parse_server("iscsi://host").is_err());
+        assert!(parse_asked("host:0").is_err());
+    }
+
+    #[test]
+    fn a_url_names_a_server_too() {
+        let volume = "192.0.2.7:77/iqn.2026-11.local:a/0";
+        for (text, host, port, is_whole) in [
+            ("iscsi://storage", "storage", 3260, false),
+            ("iscsi://storage/", "storage", 3260, false),
+            ("nvme+tcp://storage", "storage", 4420, false),
+            ("nvme+tcp://[fe80::1]:8009", "fe80::1", 8009, false),
+            (&format!("iscsi://{volume}"), "192.0.2.7", 77, true),
+            (
+                &format!("iscsi://me%secret@{volume}"),
+                "192.0.2.7",
+                77,
+                true,
+            ),
+            (
+                "nvme+tcp://storage/nqn.2026-11.local:a/1",
+                "storage",
+                4420,
+                true,
+            ),
+        ] {
+            let Asked { server, url } = parse_asked(text).unwrap();
+            assert_eq!((server.host.as_str(), server.port), (host, Some(port)));
+            assert_eq!(url.is_some(), is_whole, "{text}");
+        }
+        let text = parse_asked("http://storage").unwrap_err().to_string();
+        assert!(text.contains("iscsi://HOST"), "{text}");
+        let text = parse_asked("iscsi://storage/nonsense").unwrap_err();
+        assert!(matches!(text, AskedError::Url(_)), "{text}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `longshore discover` and `longshore info`.
 
-use std::net::TcpListener;
+use std::io::{Read, copy};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
 use crate::support::{Desk, SUBSYSTEM, TARGET, builder, namespace, serve, unit};
 
@@ -90,7 +92,7 @@ fn nothing_there_is_said_with_each_reason() {
     let text = desk.run(&["discover", &address]).refused(1);
     assert!(text.contains("error: no iSCSI at"), "{text}");
     assert!(text.contains("error: no NVMe/TCP at"), "{text}");
-    desk.run(&["discover", "iscsi://host"]).refused(2);
+    desk.run(&["discover", "http://host"]).refused(2);
 }
 
 #[test]
@@ -139,4 +141,86 @@ accounts = [{{ user = "ann", secret-file = "{}" }}]
     let wrong = url.replace("iscsi://", "iscsi://ann%not-this-secret@");
     let text = desk.run(&["info", &wrong]).refused(1);
     assert!(!text.contains("not-this-secret"), "{text}");
+}
+
+#[test]
+fn discover_takes_the_url_of_a_volume_for_its_server() {
+    let desk = Desk::new();
+    let server = serve(&["a,backend=mem,size=2M"]);
+    for url in [unit(&server, 0), namespace(&server, 0)] {
+        let text = desk.run(&["discover", &url]).good().stdout;
+        assert!(text.contains(&url), "{text}");
+    }
+    let portal = format!("iscsi://{}", server.portal(0));
+    let text = desk.run(&["discover", &portal]).good().stdout;
+    assert!(text.contains(TARGET), "{text}");
+}
+
+/// A portal in front of another one that never answers what it does not understand. Connections whose
+/// first byte is `first` go on to `to`; others stay open.
+fn silent_for_others(first: u8, to: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || relay_or_stay_silent(client, first, to));
+        }
+    });
+    address
+}
+
+fn relay_or_stay_silent(mut client: TcpStream, first: u8, to: SocketAddr) {
+    let mut byte = [0];
+    if !matches!(client.peek(&mut byte), Ok(1)) {
+        return;
+    }
+    if byte[0] != first {
+        while matches!(client.read(&mut [0; 512]), Ok(1..)) {}
+        return;
+    }
+    let mut server = TcpStream::connect(to).expect("connect");
+    let halves = (server.try_clone(), client.try_clone());
+    let (mut from_server, mut to_client) = (halves.0.unwrap(), halves.1.unwrap());
+    let back = thread::spawn(move || copy(&mut from_server, &mut to_client));
+    let _ = copy(&mut client, &mut server);
+    let _ = server.shutdown(std::net::Shutdown::Write);
+    let _ = back.join();
+}
+
+#[test]
+fn a_server_of_the_other_protocol_is_recognized() {
+    let desk = Desk::new();
+    let server = serve(&["a,backend=mem,size=2M"]);
+    let (iscsi, nvme) = (server.portal(0), server.nvme(0));
+    let (login, icreq) = (0x43, 0x00);
+    let cases = [
+        (iscsi, nvme),
+        // As some targets are, who say nothing. Their time-out is longer than any test may take.
+        (
+            silent_for_others(login, iscsi),
+            silent_for_others(icreq, nvme),
+        ),
+    ];
+    for (iscsi, nvme) in cases {
+        let wrong = format!("nvme+tcp://{iscsi}/{SUBSYSTEM}/1");
+        let right = format!("iscsi://{iscsi}/IQN/LUN");
+        let copied = desk.path("copied");
+        let verbs: [&[&str]; 3] = [
+            &["info", &wrong],
+            &["copy", &wrong, &copied],
+            &["bench", &wrong, "--operations", "1"],
+        ];
+        for verb in verbs {
+            let ran = desk.run(&[verb, &["--connect-timeout", "1h"]].concat());
+            let text = ran.refused(1);
+            assert!(text.contains("speaks iSCSI, not NVMe/TCP"), "{text}");
+            assert!(text.contains(&right), "{text}");
+        }
+        let wrong = format!("iscsi://{nvme}/{TARGET}/0");
+        let right = format!("nvme+tcp://{nvme}/NQN/NSID");
+        let text = desk.run(&["info", &wrong, "--connect-timeout", "1h"]);
+        let text = text.refused(1);
+        assert!(text.contains("speaks NVMe/TCP, not iSCSI"), "{text}");
+        assert!(text.contains(&right), "{text}");
+    }
 }
