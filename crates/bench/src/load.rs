@@ -25,7 +25,7 @@ use crate::workload::{Generator, Region};
 /// What was written is read again in pieces of so much at least, where the server takes them,
 const READ_BACK_BYTES: u32 = 256 << 10;
 /// and so many at a time on each queue.
-const READ_BACK_DEPTH: u32 = 16;
+pub(crate) const READ_BACK_DEPTH: u32 = 16;
 
 /// A load, ready to run.
 #[derive(Debug)]

@@ -1,20 +1,23 @@
 //! One run against one volume: attach, check, load, read back, log out.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use longshore_initiator::attach::{Attachment, attach};
+use longshore_initiator::attach::{Attachment, Control, attach};
 use longshore_initiator::error::Error as AttachError;
-use longshore_initiator::info::{Protocol, VolumeInfo};
 use longshore_initiator::options::QueueMaps;
 use longshore_initiator::queue::AnyQueue;
 use longshore_initiator::url::Url;
+use longshore_reactor::EngineError;
 use serde::Serialize;
 
 use crate::cpu::ProcessClock;
 use crate::layout::{Layout, TooManyThreads};
-use crate::load::Load;
+use crate::load::{Load, READ_BACK_DEPTH};
+use crate::local::{self, LocalQueue};
+use crate::medium::{Facts, Local, LocalError, LocalOptions, Medium, Way};
 use crate::random::mix;
 use crate::result::PointResult;
 use crate::spec::{Run, Verify};
@@ -28,7 +31,9 @@ use crate::workload::Region;
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// Where it is.
-    pub url: Url,
+    pub medium: Medium,
+    /// How it is used, if it is local storage.
+    pub local: LocalOptions,
     /// The server's process, if its processor time is wanted.
     pub server_pid: Option<u32>,
 }
@@ -47,17 +52,17 @@ pub struct Measured {
 /// The volume that was measured, and how it was reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Without its password.
+    /// Its URL, without the password, or its path.
     pub url: String,
     /// Over what.
-    pub protocol: Protocol,
-    /// The address that was connected.
-    pub portal: String,
+    pub protocol: Way,
+    /// The address that was connected; none of local storage.
+    pub portal: Option<String>,
     /// Bytes of the volume.
     pub volume_bytes: u64,
     /// Bytes of its blocks.
     pub block_size: u32,
-    /// Parameters of the connections, by their standard's names.
+    /// Parameters of the connections, by their standard's names; of local storage, how it is used.
     pub negotiated: BTreeMap<String, String>,
 }
 
@@ -67,6 +72,17 @@ pub enum BenchError {
     /// The volume cannot be reached or used.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A file or device cannot be measured.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// No engine to wait for local storage.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    /// Of local storage, threads share no queues.
+    #[error(
+        "files and devices have a thread for each session; leave --threads out, or give --sessions {0}"
+    )]
+    LocalThreads(u16),
     /// Threads and queues.
     #[error(transparent)]
     Threads(#[from] TooManyThreads),
@@ -139,21 +155,41 @@ pub fn measure(
     if run.verify != Verify::Off && run.discard {
         return Err(BenchError::VerifyDiscard);
     }
+    let watched = Watched {
+        server,
+        interrupt,
+        watch,
+    };
+    match &subject.medium {
+        Medium::Remote(url) => measure_remote(run, url, watched),
+        Medium::Local(path) => measure_local(run, path, subject.local, watched),
+    }
+}
+
+/// Those who take part in a run.
+struct Watched<'a> {
+    server: Option<ProcessClock>,
+    interrupt: &'a Interrupt,
+    watch: &'a mut dyn Watch,
+}
+
+fn measure_remote(run: &Run, url: &Url, mut watched: Watched<'_>) -> Result<Measured, BenchError> {
     let layout = layout(run, run.maps)?;
     let mut options = run.options.clone();
     options.queues = run.maps;
     options.depth = u16::try_from(layout.depth).map_err(|_| BenchError::Depth(layout.depth))?;
-    let attachment = attach(&subject.url, &options)?;
-    let checked = check(run, &attachment.info);
-    let max_transfer = attachment.info.max_transfer_blocks;
-    let place = Place::of(&subject.url, &attachment);
+    let attachment = attach(url, &options)?;
+    let facts = Facts::from(&attachment.info);
+    let checked = check(run, facts);
+    let place = Place::of(url, &attachment);
     let Attachment {
         queues,
         maps,
         mut control,
         ..
     } = attachment;
-    let prepared = checked.and_then(|region| Ok((region, layout_granted(run, maps, watch)?)));
+    let prepared =
+        checked.and_then(|region| Ok((region, layout_granted(run, maps, watched.watch)?)));
     let (region, layout) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -167,20 +203,81 @@ pub fn measure(
         maps,
         layout,
         region,
-        max_transfer: max_transfer.unwrap_or(u32::MAX),
+        max_transfer: facts.max_transfer_blocks.unwrap_or(u32::MAX),
         verifier: verifier(run, region),
     };
-    let mut supervisor = Supervisor {
-        control: Some(&mut control),
-        server,
-        interrupt,
-        watch,
-        read_back: false,
-    };
+    let mut supervisor = watched.supervisor(Some(&mut control));
     let (queues, result) = load.measure(queues, &mut supervisor);
     log_out(queues);
     control.close();
     Ok(Measured { place, result })
+}
+
+fn measure_local(
+    run: &Run,
+    path: &Path,
+    options: LocalOptions,
+    mut watched: Watched<'_>,
+) -> Result<Measured, BenchError> {
+    let total = u16::try_from(run.maps.total()).unwrap_or(u16::MAX);
+    if let Some(threads) = run.threads.filter(|threads| *threads != total) {
+        return Err(BenchError::LocalThreads(threads));
+    }
+    let run = &Run {
+        threads: Some(total),
+        ..run.clone()
+    };
+    let layout = layout(run, run.maps)?;
+    let local = Local::open(path, options, run.writes())?;
+    let facts = local.facts();
+    let region = check(run, facts)?;
+    if let Some(allocated) = local.allocated {
+        watched.watch.warn(&format!(
+            "{}: {} of {} are allocated; reading the rest moves no data from the medium",
+            path.display(),
+            show_size(allocated),
+            show_size(facts.volume_bytes)
+        ));
+    }
+    let depth = usize::try_from(layout.depth.max(READ_BACK_DEPTH)).expect("a small number");
+    // Better to learn here than in each thread that there can be none.
+    let engine = local::engine(options.engine, depth)?.kind();
+    let place = Place {
+        url: path.display().to_string(),
+        protocol: local.way,
+        portal: None,
+        volume_bytes: facts.volume_bytes,
+        block_size: facts.block_size,
+        negotiated: [
+            ("engine".to_owned(), engine.to_string()),
+            ("direct".to_owned(), options.direct.to_string()),
+        ]
+        .into(),
+    };
+    let queue = |_| LocalQueue::new(&local.volume, options.engine, depth);
+    let queues = (0..run.maps.total()).map(queue).collect();
+    let load = Load {
+        run,
+        maps: run.maps,
+        layout,
+        region,
+        max_transfer: u32::MAX,
+        verifier: verifier(run, region),
+    };
+    let (_, result) = load.measure::<LocalQueue>(queues, &mut watched.supervisor(None));
+    Ok(Measured { place, result })
+}
+
+impl Watched<'_> {
+    fn supervisor<'a>(&'a mut self, control: Option<&'a mut Control>) -> Supervisor<'a> {
+        Supervisor {
+            control,
+            server: self.server.take(),
+            interrupt: self.interrupt,
+            watch: &mut *self.watch,
+            read_back: false,
+        }
+    }
 }
 
 impl Place {
@@ -193,8 +290,8 @@ impl Place {
         } = attachment;
         Self {
             url: url.to_string(),
-            protocol: info.protocol,
-            portal: portal.to_string(),
+            protocol: info.protocol.into(),
+            portal: Some(portal.to_string()),
             volume_bytes: info.size_bytes(),
             block_size: info.block_size,
             negotiated: negotiated.iter().cloned().collect(),
@@ -229,21 +326,21 @@ fn layout_granted(
 }
 
 /// Whether the volume can be used so; the part of it that is.
-fn check(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
-    let block_size = info.block_size;
-    if run.writes() && info.read_only {
+fn check(run: &Run, facts: Facts) -> Result<Region, BenchError> {
+    let block_size = facts.block_size;
+    if run.writes() && facts.read_only {
         return Err(BenchError::ReadOnly);
     }
     if let Some(size) = run.sizes().find(|size| !size.is_multiple_of(block_size)) {
         return Err(BenchError::BlockSize { size, block_size });
     }
-    if let Some(blocks) = info.max_transfer_blocks {
+    if let Some(blocks) = facts.max_transfer_blocks {
         let limit = u64::from(blocks) * u64::from(block_size);
         if u64::from(run.largest()) > limit {
             return Err(BenchError::TooLarge(limit));
         }
     }
-    let region = region(run, info)?;
+    let region = region(run, facts)?;
     let ledger = region.blocks.saturating_mul(8);
     if run.verify == Verify::On && run.writes() && ledger > LEDGER_MAX {
         return Err(BenchError::Ledger(ledger));
@@ -255,13 +352,13 @@ fn check(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
     Ok(region)
 }
 
-fn region(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
-    let block_size = u64::from(info.block_size);
-    let volume_bytes = info.size_bytes();
+fn region(run: &Run, facts: Facts) -> Result<Region, BenchError> {
+    let block_size = u64::from(facts.block_size);
+    let volume_bytes = facts.volume_bytes;
     let wrong = |what| BenchError::Region {
         what,
         volume_bytes,
-        block_size: info.block_size,
+        block_size: facts.block_size,
     };
     if !run.offset.is_multiple_of(block_size) {
         return Err(wrong("--offset is not at the start of a block"));
@@ -282,7 +379,7 @@ fn region(run: &Run, info: &VolumeInfo) -> Result<Region, BenchError> {
     Ok(Region {
         lba: run.offset / block_size,
         blocks: bytes / block_size,
-        block_size: info.block_size,
+        block_size: facts.block_size,
     })
 }
 

@@ -2,6 +2,7 @@
 //! without ever blocking.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use longshore_initiator::error::{Failure, Lost};
 use longshore_initiator::operation::{Completion, Data, Operation};
@@ -26,6 +27,14 @@ pub trait LoadQueue: Send {
 
     /// What to wait for; nothing for one that is always ready.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Waits until there is something to receive, where there is no socket to wait for. May return early.
+    fn sleep(&mut self, _most: Duration) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    /// The thread that has used it uses it no more.
+    fn leave_thread(&mut self) {}
 
     /// How bytes have moved so far.
     fn counters(&self) -> QueueCounters {

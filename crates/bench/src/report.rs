@@ -452,11 +452,23 @@ fn conditions(measured: &Measured) -> String {
         let plural = if number == 1 { "" } else { "s" };
         format!("{number} {name}{plural}")
     };
+    let setting = |name| place.negotiated.get(name).map_or("", String::as_str);
+    let reached = match &place.portal {
+        Some(portal) => format!("{} at {portal}", place.protocol),
+        None if setting("direct") == "true" => format!(
+            "{} without the page cache (O_DIRECT), {}",
+            place.protocol,
+            setting("engine")
+        ),
+        None => format!(
+            "{} through the page cache, {}",
+            place.protocol,
+            setting("engine")
+        ),
+    };
     format!(
-        "{}\n{} at {}, {} over {}, {:.1} s{}",
+        "{}\n{reached}, {} over {}, {:.1} s{}",
         place.url,
-        place.protocol,
-        place.portal,
         count(result.sessions, "session"),
         count(result.threads, "thread"),
         result.elapsed_s,

@@ -213,6 +213,7 @@ impl<Q: LoadQueue> Worker<Q> {
             self.shared.stop();
         }
         let lost = lost.or_else(|| self.drain().err());
+        self.queues.iter_mut().for_each(LoadQueue::leave_thread);
         let report = Report {
             jobs: self.tallies.into_iter().map(JobTally::finish).collect(),
             measured,
@@ -443,6 +444,10 @@ impl<Q: LoadQueue> Worker<Q> {
     /// Takes in what has come, once something has, or at the deadline.
     fn wait(&mut self, deadline_ns: u64) -> Result<(), Lost> {
         if self.settings.spin || self.queues.iter().any(|queue| queue.socket().is_none()) {
+            if let ([only], false) = (&mut self.queues[..], self.settings.spin) {
+                let left = deadline_ns.saturating_sub(self.shared.now_ns());
+                only.sleep(Duration::from_nanos(left))?;
+            }
             for queue in &mut self.queues {
                 queue.receive(&mut self.completions)?;
             }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser};
 use clap::{Args, ValueEnum};
 use longshore_bench::compare::{Comparison, compare};
 use longshore_bench::layout::streams_for;
 use longshore_bench::measure::{Measured, Subject, measure};
+use longshore_bench::medium::{LocalOptions, Medium};
 use longshore_bench::pacing::RateLimits;
 use longshore_bench::plot::{Format, PlotError, Sweep, View, Volume};
 use longshore_bench::progress::Terminal;
@@ -20,27 +22,30 @@ use longshore_bench::spec::{self, Job, Length, Run, SpecError, Verify};
 use longshore_bench::units;
 use longshore_bench::watch::Interrupt;
 use longshore_bench::workload::{BlockSizes, Pattern};
+use longshore_daemon::config::engine::EngineKind;
 use longshore_initiator::options::{Options, QueueMaps, ReceivePath, SendPath};
-use longshore_initiator::url::Url;
+use longshore_reactor::EngineChoice;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::connection::ConnectionArguments;
+use crate::output::OutputFile;
 
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     // Not a doc comment: rustdoc takes brackets for links.
     #[arg(
-        value_name = "URL",
-        help = "The volume: iscsi://HOST[:PORT]/IQN/LUN or nvme+tcp://HOST[:PORT]/NQN/NSID"
+        value_name = "VOLUME",
+        value_parser = medium(),
+        help = "The volume: iscsi://HOST[:PORT]/IQN/LUN, nvme+tcp://HOST[:PORT]/NQN/NSID, a file, or a block device"
     )]
-    url: Url,
+    volume: Medium,
 
     /// A volume to compare with; can be repeated
     ///
     /// The load goes to one after the other, --rounds times over. Ratios are the first volume's figures
     /// divided by this one's, round by round.
-    #[arg(long, value_name = "URL")]
-    vs: Vec<Url>,
+    #[arg(long, value_name = "VOLUME", value_parser = medium())]
+    vs: Vec<Medium>,
 
     /// How often each volume of a comparison gets the load
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -182,10 +187,30 @@ pub struct BenchArguments {
     plot_view: PlotView,
 
     #[command(flatten)]
+    storage: LocalStorage,
+
+    #[command(flatten)]
     transfer: Transfer,
 
     #[command(flatten)]
     connection: ConnectionArguments,
+}
+
+/// How files and block devices are used.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Files and block devices")]
+struct LocalStorage {
+    /// Without the page cache (O_DIRECT), so that the medium is measured rather than memory
+    #[arg(long)]
+    direct: bool,
+
+    /// How to wait for them [default: auto]
+    #[arg(long, value_name = "auto|io_uring|epoll")]
+    engine: Option<EngineKind>,
+}
+
+fn medium() -> ValueParser {
+    OsStringValueParser::new().try_map(Medium::parse).into()
 }
 
 /// What a receive call has to be able to bring, and what is more than it ever does.
@@ -322,9 +347,13 @@ enum UsageError {
     #[error("--job says what to do itself; leave out {0}")]
     BesideJob(&'static str),
     #[error(
-        "--server-pid is given {given} times for {urls} volumes; give it once for each, in their order"
+        "--server-pid is given {given} times for {volumes} volumes; give it once for each, in their order"
     )]
-    ServerPids { given: usize, urls: usize },
+    ServerPids { given: usize, volumes: usize },
+    #[error(
+        "--direct and --engine are for files and block devices, and none is given; leave them out"
+    )]
+    NothingLocal,
     #[error("{0}")]
     Plot(#[from] PlotError),
 }
@@ -342,7 +371,7 @@ struct Plan {
 
 /// `longshore bench`
 pub fn run(arguments: &BenchArguments) -> ExitCode {
-    let options = match arguments.connection.options(Some(&arguments.url)) {
+    let options = match arguments.connection.options(arguments.volume.url()) {
         Ok(options) => options,
         Err(error) => return crate::refuse(&error),
     };
@@ -350,15 +379,22 @@ pub fn run(arguments: &BenchArguments) -> ExitCode {
         Ok(plan) => plan,
         Err(error) => crate::usage(&error),
     };
+    // A path that cannot be written does not cost the figures of a long run.
+    let plot = match arguments.plot.as_deref().map(OutputFile::open).transpose() {
+        Ok(plot) => plot,
+        Err(error) => return crate::fail(&error),
+    };
     let interrupt = Interrupt::default();
     if let Err(error) = listen_for_signals(&interrupt) {
         return crate::fail(&error);
     }
-    if plan.subjects.len() > 1 {
+    let status = if plan.subjects.len() > 1 {
         arguments.compare(&plan, &interrupt)
     } else {
         arguments.measure(&plan, &interrupt)
-    }
+    };
+    drop(plot);
+    status
 }
 
 /// The first signal stops the load, a second one the process.
@@ -375,19 +411,30 @@ fn listen_for_signals(interrupt: &Interrupt) -> std::io::Result<()> {
 
 impl BenchArguments {
     fn plan(&self, options: Options) -> Result<Plan, UsageError> {
-        let urls: Vec<&Url> = std::iter::once(&self.url).chain(&self.vs).collect();
+        let media: Vec<&Medium> = std::iter::once(&self.volume).chain(&self.vs).collect();
         let pids = &self.server_pid;
-        if !pids.is_empty() && pids.len() != urls.len() {
-            let (given, urls) = (pids.len(), urls.len());
-            return Err(UsageError::ServerPids { given, urls });
+        if !pids.is_empty() && pids.len() != media.len() {
+            let (given, volumes) = (pids.len(), media.len());
+            return Err(UsageError::ServerPids { given, volumes });
         }
         if let Some(path) = &self.plot {
             Format::of(path)?;
         }
-        let subjects = urls.into_iter().enumerate().map(|(number, url)| Subject {
-            url: url.clone(),
-            server_pid: pids.get(number).copied(),
-        });
+        let local = LocalOptions {
+            direct: self.storage.direct,
+            engine: self.storage.engine.map_or(EngineChoice::Auto, Into::into),
+        };
+        if local != LocalOptions::default() && media.iter().all(|medium| medium.url().is_some()) {
+            return Err(UsageError::NothingLocal);
+        }
+        let subjects = media
+            .into_iter()
+            .enumerate()
+            .map(|(number, medium)| Subject {
+                medium: medium.clone(),
+                local,
+                server_pid: pids.get(number).copied(),
+            });
         let (sizes, depths) = (spec::block_sizes(&self.bs)?, spec::depths(&self.iodepth)?);
         let options = self.transfer.apply(options);
         let runs = if self.job.is_empty() {
@@ -564,7 +611,7 @@ impl BenchArguments {
                 let sides = points.iter().filter_map(|point| point.sides.get(number));
                 let middle = sides.filter_map(|side| middle_round(&side.rounds));
                 Volume {
-                    name: subject.url.to_string(),
+                    name: subject.medium.to_string(),
                     points: middle.cloned().collect(),
                 }
             });
@@ -699,6 +746,18 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_measured_as_urls_are() {
+        let plan = plan(&["--vs", "/dev/vdb", "--vs", "disk.img", "--direct"]).unwrap();
+        let media: Vec<String> = plan
+            .subjects
+            .iter()
+            .map(|it| it.medium.to_string())
+            .collect();
+        assert_eq!(media, [URL, "/dev/vdb", "disk.img"]);
+        assert!(plan.subjects[1].local.direct);
+    }
+
+    #[test]
     fn lists_are_measured_one_by_one() {
         let plan = plan(&["--bs", "512,4k,64k", "--iodepth", "1..256"]).unwrap();
         assert_eq!(plan.runs.len(), 27);
@@ -745,6 +804,7 @@ mod tests {
             &["--plot", "a.gif"],
             &["--plot", "a.svg"],
             &["--plot", "a.svg", "--bs", "512,4k"],
+            &["--direct"],
             &["--rate", "5", "--job", "a,rw=read,bs=4k"],
         ] {
             assert!(plan(words).is_err(), "{words:?}");

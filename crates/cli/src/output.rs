@@ -1,6 +1,9 @@
 //! What the client verbs print: sizes, columns, JSON.
 
 use std::fmt::{self, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -18,6 +21,49 @@ pub enum OutputFormat {
 
 /// Rises when a key of any verb goes away or changes its meaning; `bench` counts its own.
 pub const JSON_VERSION: u32 = 1;
+
+/// A file that a result is going to be written to, by its name. It was found to be writable; if it was
+/// not there before and nothing is written, it goes away again.
+#[derive(Debug)]
+pub struct OutputFile {
+    path: PathBuf,
+    made: bool,
+}
+
+/// The file cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}; nothing was done. Correct the path or its permissions", path.display())]
+pub struct OutputFileError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl OutputFile {
+    /// Looks whether the file can be written, and leaves what it holds alone.
+    pub fn open(path: &Path) -> Result<Self, OutputFileError> {
+        let made = !path.exists();
+        let mut options = OpenOptions::new();
+        match options.append(true).create(true).open(path) {
+            Ok(_) => Ok(Self {
+                path: path.to_owned(),
+                made,
+            }),
+            Err(source) => Err(OutputFileError {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        let is_empty = || fs::metadata(&self.path).is_ok_and(|found| found.len() == 0);
+        if self.made && is_empty() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
 
 /// A result as a JSON document, with the version of its keys in front.
 pub fn json(result: &impl Serialize) -> Vec<u8> {
@@ -139,6 +185,23 @@ mod tests {
         }
         let text = String::from_utf8(json(&Result { size: 3 })).unwrap();
         assert_eq!(text, "{\n  \"version\": 1,\n  \"size\": 3\n}\n");
+    }
+
+    #[test]
+    fn an_output_file_is_looked_at_before_and_gone_if_nothing_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plot.svg");
+        drop(OutputFile::open(&path).unwrap());
+        assert!(!path.exists());
+        let file = OutputFile::open(&path).unwrap();
+        fs::write(&path, "a picture").unwrap();
+        drop(file);
+        drop(OutputFile::open(&path).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a picture");
+        let missing = directory.path().join("missing/plot.svg");
+        let text = OutputFile::open(&missing).unwrap_err().to_string();
+        assert!(text.contains("missing/plot.svg"), "{text}");
+        assert!(OutputFile::open(directory.path()).is_err());
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Results that were never measured.
 
-use longshore_initiator::info::Protocol;
-
 use super::*;
 use crate::compare::Side;
+use crate::medium::Way;
 use crate::result::{ErrorCount, JobResult, Transport, VerifyResult};
 use crate::verify::{Fault, FaultKind};
 
@@ -52,8 +51,8 @@ pub fn point(rw: &str, bs: &str, iodepth: u32) -> PointResult {
 fn place(url: &str) -> Place {
     Place {
         url: url.to_owned(),
-        protocol: Protocol::Iscsi,
-        portal: "192.0.2.7:3260".to_owned(),
+        protocol: Way::Iscsi,
+        portal: Some("192.0.2.7:3260".to_owned()),
         volume_bytes: 1 << 30,
         block_size: 512,
         negotiated: [("HeaderDigest".to_owned(), "None".to_owned())].into(),

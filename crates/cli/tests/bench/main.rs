@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod local;
 mod support;
 
 use std::fs::OpenOptions;
@@ -292,4 +293,24 @@ fn what_cannot_be_measured_is_refused_with_advice() {
     let error = desk.bench(nobody, "").refused(1);
     assert!(error.contains("127.0.0.1:1"), "{error}");
     assert!(error.contains("check"), "{error}");
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_costs_no_measurement() {
+    let desk = Desk::new();
+    let server = serve(&[MEMORY]);
+    let url = unit(&server, 0);
+    let words = format!(
+        "--iodepth 1..2 --time 1h --plot {}",
+        desk.path("missing/a.svg")
+    );
+    let ran = desk.bench(&url, &words);
+    assert_eq!(ran.stdout, "");
+    let text = ran.refused(1);
+    assert!(text.contains("missing/a.svg"), "{text}");
+    // A run that fails leaves no empty picture.
+    let plot = desk.path("b.svg");
+    let words = format!("--iodepth 1..2 --operations 10 --offset 1T --plot {plot}");
+    desk.bench(&url, &words).refused(1);
+    assert!(!std::path::Path::new(&plot).exists());
 }

@@ -105,6 +105,9 @@ pub enum Failure {
         "the connection was lost ({0}) and the operation may have been done; look before repeating it"
     )]
     OutcomeUnknown(Lost),
+    /// The system call of an operation on local storage failed.
+    #[error("{}", io::Error::from_raw_os_error(*.0))]
+    System(i32),
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
@@ -158,6 +161,7 @@ impl Failure {
             | Self::Misaligned { .. }
             | Self::TooLarge
             | Self::OutcomeUnknown(_)
+            | Self::System(_)
             | Self::Closed => Retry::Never,
         }
     }
@@ -166,6 +170,7 @@ impl Failure {
     #[must_use]
     pub fn to_io_error(&self) -> io::Error {
         let kind = match self {
+            Self::System(number) => return io::Error::from_raw_os_error(*number),
             Self::Unsupported => io::ErrorKind::Unsupported,
             Self::OutOfRange
             | Self::WrongDataLength { .. }

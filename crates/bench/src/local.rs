@@ -1,0 +1,330 @@
+//! Queues to files and block devices of this machine.
+//!
+//! A queue stands where a connection to a server would: it takes the same operations and brings the same
+//! completions, through the engine and the backend with which `longshore serve` reaches storage. So
+//! what differs from the figures of a server over the same storage is protocol and network.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_block::extent::Extent;
+use longshore_initiator::error::{Failure, Lost};
+use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_reactor::storage::StorageTag;
+use longshore_reactor::{Buffer, Engine, EngineChoice, EngineConfig, EngineError, Event, Waker};
+use longshore_volume::{
+    ByteOffset, Durability, Operation as Wish, Outcome, Progress, Request, RequestProgress, Volume,
+    VolumeError,
+};
+
+use rustix::io::Errno;
+
+use crate::queue::{LoadQueue, Refused};
+
+/// Most threads that wait for storage in place of io_uring, for a queue.
+const HELPERS_MAX: usize = 64;
+
+thread_local! {
+    /// An engine stays on the thread that has made it, while queues change threads. No thread has more than one
+    /// queue of this kind.
+    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+}
+
+/// See the module documentation.
+pub(crate) struct LocalQueue {
+    volume: Arc<dyn Volume>,
+    choice: EngineChoice,
+    block_size: u32,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    ended: Vec<Completion>,
+    events: Vec<Event>,
+}
+
+/// An operation under way.
+struct Slot {
+    request: Request,
+    tag: u64,
+    lent: Lent,
+    /// Memory for operations that bring none of their own.
+    own: Option<Own>,
+}
+
+/// What became of the memory that came with an operation.
+enum Lent {
+    /// It is in the request.
+    Buffer { start: usize },
+    /// There was none; the request has the slot's own.
+    Nothing,
+    /// The request has a copy of it.
+    Shared { buffer: Arc<Buffer>, start: usize },
+}
+
+struct Own {
+    buffer: Buffer,
+    /// What it is a copy of.
+    content: Option<Arc<Buffer>>,
+}
+
+/// An engine for a queue of this depth.
+pub(crate) fn engine(choice: EngineChoice, depth: usize) -> Result<Engine, EngineError> {
+    let waker = Waker::new().map_err(|source| EngineError::SystemCall {
+        call: "eventfd",
+        source,
+    })?;
+    let entries = |least: u32| {
+        let depth = u32::try_from(depth.min(32_768)).expect("clamped");
+        depth.next_power_of_two().max(least)
+    };
+    let config = EngineConfig {
+        ring_entries: entries(256).min(4096),
+        completion_entries: entries(1024),
+        helper_threads_max: depth.clamp(1, HELPERS_MAX),
+        ..EngineConfig::default()
+    };
+    Engine::new(choice, config, waker)
+}
+
+impl LocalQueue {
+    pub(crate) fn new(volume: &Arc<dyn Volume>, choice: EngineChoice, depth: usize) -> Self {
+        let slot = |number: usize| Slot {
+            request: Request {
+                tag: StorageTag(u64::try_from(number).expect("usize is at most 64 bits wide")),
+                ..no_request()
+            },
+            tag: 0,
+            lent: Lent::Nothing,
+            own: None,
+        };
+        Self {
+            volume: volume.clone(),
+            choice,
+            block_size: volume.geometry().block_size,
+            slots: (0..depth).map(slot).collect(),
+            free: (0..depth).rev().collect(),
+            ended: Vec::with_capacity(depth),
+            events: Vec::new(),
+        }
+    }
+
+    /// Does something with the engine of this thread.
+    fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> Result<T, Lost> {
+        ENGINE.with_borrow_mut(|place| {
+            let engine = match place {
+                Some(engine) => engine,
+                None => {
+                    let made = engine(self.choice, self.slots.len());
+                    // One like it was made before the threads began, so it is memory that has run out.
+                    let out_of_memory = io::Error::from(Errno::NOMEM);
+                    place.insert(made.map_err(|_| Lost::from_io(&out_of_memory))?)
+                }
+            };
+            Ok(act(engine))
+        })
+    }
+
+    /// Memory and request of an operation; nothing for one that there is no such thing as here.
+    fn prepare(slot: &mut Slot, operation: Operation, data: Data, length: usize) -> Option<()> {
+        let (buffer, start, lent) = match data {
+            Data::Buffer { buffer, start } => (buffer, start, Lent::Buffer { start }),
+            Data::Shared { buffer, start } => {
+                let own = slot.own.take();
+                let copy = own.filter(|own| {
+                    own.content
+                        .as_ref()
+                        .is_some_and(|content| Arc::ptr_eq(content, &buffer))
+                });
+                let copy = copy.map_or_else(|| copy_of(&buffer), |own| own.buffer);
+                (copy, start, Lent::Shared { buffer, start })
+            }
+            Data::Discard | Data::None => {
+                let own = slot.own.take().filter(|own| own.buffer.len() >= length);
+                let buffer = own.map_or_else(|| Buffer::allocate(length), |own| own.buffer);
+                (buffer, 0, Lent::Nothing)
+            }
+        };
+        let offset = |extent: Extent, block_size: u64| ByteOffset(extent.lba.0 * block_size);
+        let block_size = |extent: Extent| {
+            let length = u64::try_from(length).expect("usize is at most 64 bits wide");
+            length / extent.blocks.0.max(1)
+        };
+        slot.request.operation = match operation {
+            Operation::Read { extent } => Wish::Read {
+                offset: offset(extent, block_size(extent)),
+            },
+            Operation::Write { extent, fua } => Wish::Write {
+                offset: offset(extent, block_size(extent)),
+                durability: if fua {
+                    Durability::Durable
+                } else {
+                    Durability::Cached
+                },
+            },
+            _ => return None,
+        };
+        slot.request.buffer = Some(buffer);
+        (slot.request.start, slot.request.end) = (start, start + length);
+        slot.request.progress = RequestProgress::default();
+        slot.lent = lent;
+        Some(())
+    }
+
+    /// Takes up what the volume says of a request.
+    fn proceed(&mut self, number: usize, progress: Progress) {
+        let Progress::Done(result) = progress else {
+            return;
+        };
+        let slot = &mut self.slots[number];
+        let buffer = slot.request.buffer.take().expect("it comes back");
+        let data = match std::mem::replace(&mut slot.lent, Lent::Nothing) {
+            Lent::Buffer { start } => Data::Buffer { buffer, start },
+            Lent::Nothing => {
+                slot.own = Some(Own {
+                    buffer,
+                    content: None,
+                });
+                Data::Discard
+            }
+            Lent::Shared {
+                buffer: content,
+                start,
+            } => {
+                slot.own = Some(Own {
+                    buffer,
+                    content: Some(content.clone()),
+                });
+                Data::Shared {
+                    buffer: content,
+                    start,
+                }
+            }
+        };
+        self.free.push(number);
+        self.ended.push(Completion {
+            tag: slot.tag,
+            result: answer(result),
+            data,
+        });
+    }
+
+    /// Passes on what was submitted, waits for something to end, and takes it up.
+    fn turn(&mut self, timeout: Duration) -> Result<(), Lost> {
+        let mut events = std::mem::take(&mut self.events);
+        let waited = self.with_engine(|engine| engine.wait(Some(timeout), &mut events))?;
+        for event in events.drain(..) {
+            let Event::File(completion) = event else {
+                continue;
+            };
+            let number = usize::try_from(completion.tag.0).expect("a slot was the tag");
+            let mut request = std::mem::replace(&mut self.slots[number].request, no_request());
+            let progress =
+                self.with_engine(|engine| self.volume.resume(&mut request, completion, engine))?;
+            self.slots[number].request = request;
+            self.proceed(number, progress);
+        }
+        self.events = events;
+        match waited {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(Lost::from_io(&error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn no_request() -> Request {
+    Request {
+        operation: Wish::Flush,
+        buffer: None,
+        start: 0,
+        end: 0,
+        tag: StorageTag(0),
+        progress: RequestProgress::default(),
+    }
+}
+
+fn copy_of(content: &Buffer) -> Buffer {
+    let mut copy = Buffer::allocate(content.len());
+    copy.copy_from_slice(content);
+    copy
+}
+
+/// As an operation of a server's volume would have failed.
+fn answer(result: Result<Outcome, VolumeError>) -> Result<Done, Failure> {
+    match result {
+        Ok(_) => Ok(Done::Done),
+        Err(VolumeError::NoSpace) => Err(Failure::NoSpace),
+        Err(VolumeError::ReadOnly) => Err(Failure::ReadOnly),
+        Err(VolumeError::OutOfRange | VolumeError::ShortFile { .. }) => Err(Failure::OutOfRange),
+        Err(VolumeError::Unsupported) => Err(Failure::Unsupported),
+        Err(VolumeError::Io { source, .. }) => {
+            let errno = source.raw_os_error();
+            Err(Failure::System(errno.unwrap_or(Errno::IO.raw_os_error())))
+        }
+        Err(VolumeError::Poisoned) => Err(Failure::System(Errno::IO.raw_os_error())),
+    }
+}
+
+impl LoadQueue for LocalQueue {
+    fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused> {
+        let Some(number) = self.free.pop() else {
+            return Err(Refused::Busy(data));
+        };
+        let length = operation
+            .extent()
+            .map_or(0, |extent| extent.bytes(self.block_size));
+        let length = usize::try_from(length).expect("an operation fits into memory");
+        let slot = &mut self.slots[number];
+        slot.tag = tag;
+        if Self::prepare(slot, operation, data, length).is_none() {
+            self.free.push(number);
+            return Err(Refused::Failed(Data::None, Failure::Unsupported));
+        }
+        let mut request = std::mem::replace(&mut self.slots[number].request, no_request());
+        let started = self.with_engine(|engine| self.volume.start(&mut request, engine));
+        self.slots[number].request = request;
+        // Without an engine the next turn fails as well, and says why.
+        let failed = |_| Progress::Done(Err(VolumeError::Unsupported));
+        self.proceed(number, started.unwrap_or_else(failed));
+        Ok(())
+    }
+
+    fn send(&mut self, _most: usize) -> Result<(), Lost> {
+        Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        // The next turn passes everything on.
+        false
+    }
+
+    fn receive(&mut self, completions: &mut Vec<Completion>) -> Result<bool, Lost> {
+        if self.ended.is_empty() {
+            self.turn(Duration::ZERO)?;
+        }
+        let any = !self.ended.is_empty();
+        completions.append(&mut self.ended);
+        Ok(any)
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn leave_thread(&mut self) {
+        // Waits for what is still under way.
+        ENGINE.with_borrow_mut(Option::take);
+    }
+
+    fn sleep(&mut self, most: Duration) -> Result<(), Lost> {
+        if self.ended.is_empty() {
+            self.turn(most)?;
+        }
+        Ok(())
+    }
+}
