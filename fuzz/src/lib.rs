@@ -28,6 +28,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("device_commands", device::device_commands),
     ("login_conversations", structured::login_conversations),
     ("pdu_sequences", structured::pdu_sequences),
+    ("initiator_sequences", structured::initiator_sequences),
     ("device_sequences", structured::device_sequences),
     ("persistent_reserve_out", structured::persistent_reserve_out),
     ("nvme_headers", nvme::nvme_headers),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use longshore_nvme::command::{CommandId, NamespaceId};
 use longshore_nvme::completion::CompletionEntry;
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, ConnectionConfig, Event, R2tRequest, Transfer,
+    Command, CommandSlot, Connection, ConnectionConfig, Event, NotSent, R2tRequest, Transfer,
 };
 use longshore_nvme::opcode::io;
 use longshore_nvme::pdu::{
@@ -147,12 +147,39 @@ impl Host {
                 other => panic!("{other:?} by a host"),
             }
         }
+        if self.closed {
+            self.check_end();
+        }
+    }
+
+    /// Nothing is taken and nothing sent any more, and each call says so.
+    fn check_end(&mut self) {
+        let (machine, transmit) = (&mut self.machine, &mut self.transmit);
+        let flush = Command::new(io::FLUSH, NamespaceId(1));
+        assert!(!machine.is_ready() && machine.slots_free() == 0);
+        let refused = machine.submit(&flush, WriteData::NONE, transmit);
+        assert_eq!(refused.err(), Some(NotSent::Closed));
+        let pair = machine.submit_fused([&flush, &flush], [WriteData::NONE; 2], transmit);
+        assert_eq!(pair.err(), Some(NotSent::Closed));
+        assert_eq!(machine.payload_wanted(), None);
+        let mut bytes = &[0x07; 64][..];
+        assert!(matches!(
+            machine.next(&mut bytes, transmit),
+            Event::Close(_)
+        ));
+        while let Some(r2t) = self.r2ts.pop() {
+            let zeros = vec![0; r2t.length as usize];
+            machine.send_data(&r2t, WriteData::Bytes(&zeros), transmit);
+        }
+        machine.payload_received(&[0; 9]);
+        machine.terminate(
+            FatalError::plain(FatalErrorStatus::PDU_SEQUENCE_ERROR),
+            transmit,
+        );
+        assert!(transmit.is_empty(), "nothing is said after the end");
     }
 
     fn submit(&mut self, input: &mut Input<'_>) {
-        if !self.machine.is_ready() {
-            return;
-        }
         let length = (input.word() >> 16) & 0x3fff;
         let (opcode, transfer) = match input.byte() % 4 {
             0 if length > 0 => (io::READ, Transfer::ToHost(length)),
@@ -164,12 +191,15 @@ impl Host {
         let free = self.machine.slots_free();
         let zeros = vec![0; transfer.length() as usize];
         let payload = WriteData::Bytes(&zeros);
+        let is_ready = self.machine.is_ready();
         match self.machine.submit(&command, payload, &mut self.transmit) {
             Ok(slot) => {
+                assert!(is_ready);
                 let before = self.commands.insert(slot.0, transfer);
                 assert!(before.is_none(), "a slot is used twice");
             }
-            Err(_) => assert_eq!(free, 0),
+            Err(NotSent::Closed) => assert!(!is_ready),
+            Err(NotSent::Busy) => assert_eq!(free, 0),
         }
     }
 

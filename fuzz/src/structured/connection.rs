@@ -19,11 +19,11 @@ use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 
 use crate::input::Input;
 
-const TARGET: &str = "iqn.2026-11.local.longshore:fuzz";
-const INITIATOR: &str = "iqn.2026-11.local.longshore:fuzzer";
+pub(super) const TARGET: &str = "iqn.2026-11.local.longshore:fuzz";
+pub(super) const INITIATOR: &str = "iqn.2026-11.local.longshore:fuzzer";
 
 /// One target, and everybody may enter, or who knows a secret.
-struct World {
+pub(super) struct World {
     authentication: Authentication,
 }
 
@@ -32,7 +32,7 @@ fn name(text: &str) -> IscsiName {
 }
 
 impl World {
-    fn open() -> Self {
+    pub(super) fn open() -> Self {
         Self {
             authentication: Authentication::none(),
         }
@@ -97,17 +97,17 @@ impl Directory for World {
 }
 
 /// A target and the driver that its documentation asks for.
-struct Target {
+pub(super) struct Target {
     machine: Connection,
     world: World,
-    transmit: Transmit,
+    pub(super) transmit: Transmit,
     now_ms: u64,
     closed: bool,
     waiting: Vec<TaskId>,
 }
 
 impl Target {
-    fn new(world: World) -> Self {
+    pub(super) fn new(world: World) -> Self {
         let config = ConnectionConfig {
             queue_depth: 8,
             ..ConnectionConfig::default()
@@ -143,7 +143,7 @@ impl Target {
         (target, initiator, transmit)
     }
 
-    fn feed(&mut self, mut bytes: &[u8], input: &mut Input<'_>) {
+    pub(super) fn feed(&mut self, mut bytes: &[u8], input: &mut Input<'_>) {
         while !self.closed {
             let event =
                 self.machine

@@ -3,6 +3,8 @@
 
 mod connection;
 mod device;
+mod initiator;
 
 pub(crate) use connection::{drain, login_conversations, pdu_sequences};
 pub(crate) use device::{device_sequences, persistent_reserve_out};
+pub(crate) use initiator::initiator_sequences;

@@ -269,13 +269,12 @@ impl Connection {
         if completed && is_read && count != 0 && count != slot.data_sn.0 {
             return Err("a Data-In is missing");
         }
+        let sense = sense(data).ok_or("sense data beyond the data segment")?;
         self.free_slot(command);
         let outcome = Outcome {
             status: completed.then_some(response.status),
             rejected: None,
-            sense: sense(data)
-                .ok_or("sense data beyond the data segment")?
-                .to_vec(),
+            sense: sense.to_vec(),
             residual: residual(
                 response.overflow,
                 response.underflow,

@@ -173,3 +173,14 @@ fn data_of_a_forgotten_command_reaches_no_later_one() {
         assert!(events[0].starts_with("Completed"), "{events:?}");
     }
 }
+
+/// Nothing tells its driver that it ended, so it is still under way when the connection closes.
+#[test]
+fn a_command_whose_response_is_malformed_has_not_ended() {
+    let mut scene = Scene::plain();
+    let read = scene.submit(Transfer::Read(512), &[]);
+    let response = scene.response(read, 0);
+    let events = scene.say(response.encode(), &[0xff, 0xff, 0x70, 0]);
+    closes_with(&events, "sense data beyond");
+    assert_eq!(scene.connection.under_way().collect::<Vec<_>>(), [read]);
+}
