@@ -1,6 +1,7 @@
-//! Who talks to the server: an iSCSI initiator or an NVMe host.
+//! Who talks to the server: an iSCSI initiator, an NVMe host, or a client of either kind that is lied to.
 
 use crate::checker::Violation;
+use crate::deceived::Deceived;
 use crate::host::Host;
 use crate::initiator::Initiator;
 use crate::scene::Scene;
@@ -12,13 +13,19 @@ pub enum Party {
     Initiator(Box<Initiator>),
     /// By NVMe/TCP, on several.
     Host(Box<Host>),
+    /// By either, over a line that lies.
+    Deceived(Box<Deceived>),
 }
 
 impl Party {
     /// Whether it comes by NVMe/TCP.
     #[must_use]
-    pub const fn is_host(&self) -> bool {
-        matches!(self, Self::Host(_))
+    pub fn is_host(&self) -> bool {
+        match self {
+            Self::Initiator(_) => false,
+            Self::Host(_) => true,
+            Self::Deceived(deceived) => deceived.is_host(),
+        }
     }
 
     /// Whether it is at work and has nothing under way.
@@ -27,6 +34,8 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.is_idle() && initiator.is_up(),
             Self::Host(host) => host.is_idle() && host.is_up(),
+            // Nobody waits for what it may hear.
+            Self::Deceived(_) => true,
         }
     }
 
@@ -36,6 +45,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.wire.into_iter().collect(),
             Self::Host(host) => host.wires(),
+            Self::Deceived(deceived) => deceived.wire().into_iter().collect(),
         }
     }
 
@@ -51,6 +61,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.wants_connection(now),
             Self::Host(host) => host.wants_connection(),
+            Self::Deceived(deceived) => deceived.wants_connection(now),
         }
     }
 
@@ -59,6 +70,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.connected(wire, now),
             Self::Host(host) => host.connected(wire, now),
+            Self::Deceived(deceived) => deceived.connected(wire, now),
         }
     }
 
@@ -70,6 +82,10 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.step(scene),
             Self::Host(host) => host.step(scene),
+            Self::Deceived(deceived) => {
+                deceived.step(scene);
+                Ok(())
+            }
         }
     }
 
@@ -78,6 +94,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.log_out(scene.now()),
             Self::Host(host) => host.log_out(scene),
+            Self::Deceived(deceived) => deceived.log_out(scene),
         }
     }
 
@@ -86,6 +103,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.hang_up(scene),
             Self::Host(host) => host.lost(scene, "hung up", true),
+            Self::Deceived(deceived) => deceived.hang_up(scene),
         }
     }
 
@@ -94,6 +112,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.lost(scene, "vanished"),
             Self::Host(host) => host.lost(scene, "vanished", false),
+            Self::Deceived(deceived) => deceived.lost(scene),
         }
     }
 }

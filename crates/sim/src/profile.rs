@@ -47,6 +47,8 @@ pub struct Profile {
     pub no_holes: bool,
     /// The medium knows no zeroing.
     pub no_zeroing: bool,
+    /// Clients of each protocol that are lied to.
+    pub deceived: usize,
 }
 
 impl Profile {
@@ -74,6 +76,18 @@ impl Profile {
             inline: 5000,
             no_holes: false,
             no_zeroing: false,
+            deceived: 0,
+        }
+    }
+
+    /// Clients that are lied to, beside others, on a network that splits streams.
+    #[must_use]
+    pub const fn lying() -> Self {
+        Self {
+            network_tiny: 800,
+            short_send: 500,
+            deceived: 2,
+            ..Self::calm()
         }
     }
 

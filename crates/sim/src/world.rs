@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::Settings;
 use crate::checker::Violation;
 use crate::checker::history::History;
+use crate::deceived::Deceived;
 use crate::disk::Disk;
 use crate::environment::{Environment, Event, MICROSECOND, MILLISECOND, SECOND, Shared};
 use crate::host::{Host, SUBSYSTEM};
@@ -119,6 +120,7 @@ impl World {
             (1, 2),
             (2, 2),
         ]);
+        let deceived = profile.deceived;
         let environment = Environment::new(Random::new(random.number()), profile, settings.echo);
         let mut world = Self {
             environment: Shared::new(environment),
@@ -127,7 +129,7 @@ impl World {
             ended: vec![false; shards],
             events: (0..shards).map(|_| Vec::new()).collect(),
             turn_at: vec![None; shards],
-            parties: parties(initiators, hosts, &mut random),
+            parties: parties(initiators, hosts, deceived, &mut random),
             histories: Vec::new(),
             shapes: Vec::new(),
             resets: Vec::new(),
@@ -699,19 +701,25 @@ impl World {
     }
 }
 
-fn parties(initiators: usize, hosts: usize, random: &mut Random) -> Vec<Party> {
+/// `deceived`: of each protocol so many that are lied to.
+fn parties(initiators: usize, hosts: usize, deceived: usize, random: &mut Random) -> Vec<Party> {
     let mut own = || Random::new(random.number());
     let initiators = (0..initiators).map(|index| (index, None));
     let first = initiators.len();
     let hosts = (0..hosts).zip(0_u64..);
     let hosts = hosts.map(|(index, number)| (first + index, Some(number)));
-    initiators
+    let mut parties: Vec<Party> = initiators
         .chain(hosts)
         .map(|(index, host)| match host {
             None => Party::Initiator(Box::new(Initiator::new(index, own()))),
             Some(number) => Party::Host(Box::new(Host::new(index, number, own()))),
         })
-        .collect()
+        .collect();
+    for is_host in [false, true].repeat(deceived) {
+        let party = Deceived::new(parties.len(), is_host, own());
+        parties.push(Party::Deceived(Box::new(party)));
+    }
+    parties
 }
 
 fn limits(random: &mut Random) -> Limits {

@@ -57,6 +57,16 @@ fn promises_hold_when_connections_move_again_and_again() {
     assert!(moves > 1000, "{moves}");
 }
 
+/// What some clients hear is not what the server said: their machines take it, and nobody else notices.
+#[test]
+fn promises_hold_while_clients_are_lied_to() {
+    for seed in 0..40 {
+        let mut settings = Settings::new(seed, 300);
+        settings.profile = Some(Profile::lying());
+        succeed(&settings);
+    }
+}
+
 /// Syncs fail, and the machine is restarted.
 #[test]
 fn promises_hold_when_data_cannot_be_written_back() {
