@@ -19,9 +19,9 @@ use longshore_nvme::status::Status;
 use crate::fake::{Answer, Arrived, Fake};
 use crate::{LIMIT, buffer, extent, negotiated, room, run};
 
-const NQN: &str = "nqn.2026-11.local:fake";
+pub const NQN: &str = "nqn.2026-11.local:fake";
 
-fn options() -> Options {
+pub fn options() -> Options {
     let mut options = Options::default();
     options.timeouts.login = Duration::from_secs(5);
     options.nvme.keep_alive = Duration::from_secs(3);
@@ -52,7 +52,7 @@ fn attach(address: SocketAddr) -> Attachment {
 }
 
 /// The text of the error with which attaching fails.
-fn refusal(script: impl FnMut(&Arrived) -> Option<Answer> + Send + 'static) -> String {
+pub fn refusal(script: impl FnMut(&Arrived) -> Option<Answer> + Send + 'static) -> String {
     refusal_with(&options(), script)
 }
 
@@ -71,7 +71,7 @@ fn refusal_with(
     error.to_string()
 }
 
-fn contains(text: &str, part: &str) {
+pub fn contains(text: &str, part: &str) {
     assert!(text.contains(part), "{text}");
 }
 

@@ -3,6 +3,7 @@
 mod attaching;
 mod control;
 mod discovery;
+mod endings;
 mod fake;
 mod faults;
 mod operations;

@@ -15,6 +15,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod random;
+pub mod relay;
 pub mod report;
 pub mod scratch;
 pub mod server;
