@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use longshore_tests::initiator::{Initiator, Login};
 use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
 
 const SESSIONS: u16 = 100;
@@ -43,7 +44,15 @@ fn watch<P>(
 ) {
     for engine in ["io_uring", "epoll"] {
         let started = Instant::now();
-        let volume = ServerBuilder::new().volume("disk0,backend=null,size=1G");
+        // A file is looked after even when nobody uses it.
+        let scratch = Scratch::new("idle");
+        let file = scratch.join("disk1.img");
+        let volume = ServerBuilder::new()
+            .volume("disk0,backend=null,size=1G")
+            .volume(&format!(
+                "disk1,backend=file,path={},size=1M",
+                file.display()
+            ));
         let server = listen(volume)
             .argument("--engine")
             .argument(engine)

@@ -104,6 +104,27 @@ fn stopping_a_is_not_held_up_by_a_b_that_is_gone() {
     }
 }
 
+/// B has a write cache, and is not there to flush it.
+#[test]
+fn a_last_flush_that_does_not_reach_b_makes_the_exit_status_1() {
+    for behind in BOTH {
+        let scratch = Scratch::new("re-export");
+        let disk = scratch.join("disk");
+        let volume = format!("f,backend=file,path={},size=1M", disk.display());
+        let b = serving(&volume).start().unwrap();
+        let a = over(&b, behind, ",give-up=10m")
+            .config("[limits]\ndrain-timeout = \"3s\"\n")
+            .start()
+            .unwrap();
+        let client = Client::new(&a, behind);
+        client.write(0, &pattern(0, 4096, 1), false).unwrap();
+        client.0.close();
+        b.kill().unwrap();
+        let status = a.stop(Duration::from_secs(40)).unwrap();
+        assert_eq!(status.code(), Some(1), "{behind:?}");
+    }
+}
+
 #[test]
 fn stopping_a_flushes_b() {
     if Command::new("strace").arg("-V").output().is_err() {

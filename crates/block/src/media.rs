@@ -195,6 +195,9 @@ pub enum MediaError {
     /// The backing object is shorter than the volume.
     #[error("backing object is shorter than the volume")]
     ShortFile,
+    /// Data of the volume is lost; it refuses reads and writes until it is reopened.
+    #[error("the volume has lost data and is out of service")]
+    Failed,
     /// The medium or the operating system reported an error.
     #[error("medium error")]
     Io,

@@ -9,9 +9,12 @@
 //! A signal becomes a message to the thread that waits for the server; nothing runs in a handler.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -28,6 +31,13 @@ pub enum Event {
     Report,
     /// The server has ended, asked to or not.
     Ended(io::Result<()>),
+}
+
+/// From here on, a write beyond the limit of file sizes (RLIMIT_FSIZE) fails, as one to a full file
+/// system does. Without this, SIGXFSZ would end the process, and any peer could cause that.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    let nobody_looks = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(Signal::XFSZ.as_raw(), nobody_looks).map(drop)
 }
 
 /// From here on, signals arrive as events instead of ending the process.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,17 @@ use longshore_target::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::open::open_or_create;
 use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
 
-use crate::config::Config;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
+use crate::config::{Config, VolumeSource};
 use crate::control::{self, Event};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
 use crate::{connect, descriptors, exports, logging, memory, service_manager, statistics};
+
+/// How often is looked at what volumes are stored in.
+const INSPECTION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What the server gets on top of its own drain time before it is given up at shutdown.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
@@ -34,7 +37,7 @@ pub enum Outcome {
     Stopped,
     /// A second signal came before that; its number.
     Forced(i32),
-    /// It did not end within its time, or ended without being asked.
+    /// It did not end within its time, ended without being asked, or may have lost what was written.
     Failed,
 }
 
@@ -50,9 +53,6 @@ pub enum StartError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
-    /// Signals cannot be watched, or there can be no more threads.
-    #[error("cannot start a thread or watch signals: {0}")]
-    Thread(#[source] io::Error),
     /// Volumes cannot have identities.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -67,6 +67,9 @@ pub enum StartError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// Signals cannot be watched, or there can be no more threads.
+    #[error("cannot start a thread or watch signals: {0}")]
+    Thread(#[source] io::Error),
     /// The server itself.
     #[error("{}{}", .0, advice(.0))]
     Server(#[from] ServerStartError),
@@ -104,6 +107,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
             source,
         })?;
     }
+    control::survive_file_size_limit().map_err(StartError::Thread)?;
     descriptors::make_room(&config.limits);
     config.check_cores()?;
     let bound = portals::bind(config)?;
@@ -140,6 +144,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         })
         .map_err(StartError::Thread)?;
 
+    let _inspection = inspect_volumes(config, stopper.clone()).map_err(StartError::Thread)?;
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
     }
@@ -213,10 +218,7 @@ impl Running {
                     tracing::error!("the server failed: {error}");
                     return Outcome::Failed;
                 }
-                Ok(Event::Ended(Ok(()))) if give_up.is_some() => {
-                    tracing::info!("stopped");
-                    return Outcome::Stopped;
-                }
+                Ok(Event::Ended(Ok(()))) if give_up.is_some() => return self.stopped(),
                 Ok(Event::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::error!("the server ended without being asked to");
                     return Outcome::Failed;
@@ -228,6 +230,21 @@ impl Running {
                     return Outcome::Failed;
                 }
             }
+        }
+    }
+
+    /// It has ended as asked to. Whether all is well that was written, its volumes know.
+    fn stopped(&self) -> Outcome {
+        self.stopper.inspect_volumes();
+        let failed = self.stopper.failed_volumes();
+        for (volume, reason) in &failed {
+            tracing::error!(volume, reason, "writes that were acknowledged may be lost");
+        }
+        if failed.is_empty() {
+            tracing::info!("stopped");
+            Outcome::Stopped
+        } else {
+            Outcome::Failed
         }
     }
 
@@ -285,6 +302,25 @@ impl Running {
             }
         }
     }
+}
+
+/// Looks at files and devices from time to time, until what it returns is dropped. A server that has
+/// none is left asleep.
+fn inspect_volumes(config: &Config, stopper: Stopper) -> io::Result<Sender<()>> {
+    let (stop, stopped) = channel::<()>();
+    let has_path = |source: &VolumeSource| source.spec.path.is_some();
+    if config.volumes.iter().any(has_path) {
+        thread::Builder::new()
+            .name("inspection".to_owned())
+            .stack_size(THREAD_STACK_BYTES)
+            .spawn(move || {
+                while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(INSPECTION_INTERVAL)
+                {
+                    stopper.inspect_volumes();
+                }
+            })?;
+    }
+    Ok(stop)
 }
 
 /// Which engine runs, and why not the other one.

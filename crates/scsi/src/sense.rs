@@ -112,6 +112,7 @@ additional_sense! {
     COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = 0x2f, 0x00, "COMMANDS CLEARED BY ANOTHER INITIATOR";
     SAVING_PARAMETERS_NOT_SUPPORTED = 0x39, 0x00, "SAVING PARAMETERS NOT SUPPORTED";
     MEDIUM_NOT_PRESENT = 0x3a, 0x00, "MEDIUM NOT PRESENT";
+    LOGICAL_UNIT_FAILURE = 0x3e, 0x01, "LOGICAL UNIT FAILURE";
     REPORTED_LUNS_DATA_HAS_CHANGED = 0x3f, 0x0e, "REPORTED LUNS DATA HAS CHANGED";
     INQUIRY_DATA_HAS_CHANGED = 0x3f, 0x03, "INQUIRY DATA HAS CHANGED";
     INTERNAL_TARGET_FAILURE = 0x44, 0x00, "INTERNAL TARGET FAILURE";
@@ -257,6 +258,8 @@ impl Sense {
             // The cache lost data that was acknowledged: nothing written since can be trusted, and
             // no retry will help until the volume is reopened.
             MediaError::Poisoned => (SenseKey::HardwareError, Code::INTERNAL_TARGET_FAILURE),
+            // The same of reads: SPC-4 annex D.
+            MediaError::Failed => (SenseKey::HardwareError, Code::LOGICAL_UNIT_FAILURE),
             MediaError::ShortFile | MediaError::Io if writing => {
                 (SenseKey::MediumError, Code::WRITE_ERROR)
             }

@@ -12,8 +12,8 @@ use longshore_reactor::storage::{
 use longshore_reactor::{Event, SocketToken};
 use longshore_target::platform::Platform;
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress, Request,
-    Volume, VolumeError,
+    Attempt, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity, Progress,
+    Request, Volume, VolumeError,
 };
 
 use crate::environment::Shared;
@@ -162,6 +162,14 @@ impl Volume for SimVolume {
         storage: &mut dyn Storage,
     ) -> Progress {
         self.inner.resume(request, completion, storage)
+    }
+
+    fn condition(&self) -> Condition {
+        self.inner.condition()
+    }
+
+    fn inspect(&self) -> Condition {
+        self.inner.inspect()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -82,10 +82,12 @@ impl Shared {
         &self.exports.units[index]
     }
 
-    /// A volume refuses writes because a flush has failed: hosts that want to know are told, once.
+    /// Something went wrong with a volume. If it is the volume as a whole that has failed, hosts that
+    /// want to know are told, once.
     #[cold]
     pub(crate) fn tell_of_failure(&self, unit: usize) {
-        if self.unit(unit).statistics.is_news() {
+        let failed = self.unit(unit);
+        if !failed.volume.condition().is_sound() && failed.statistics.is_news() {
             self.exports.nvme.subsystems.health_changed(unit);
         }
     }
@@ -425,5 +427,6 @@ pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Outcome, V
     if let Err(error) = result {
         let volume = &shared.unit(unit).volume.identity().name;
         tracing::error!(volume, %error, "flush failed");
+        shared.tell_of_failure(unit);
     }
 }

@@ -262,8 +262,6 @@ fn note(core: &mut Core, way: Way, direction: Direction, length: usize, began: O
 fn failure(core: &Core, way: Way, error: VolumeError) -> MediaError {
     let error = media_result(core.shared.unit(way.unit), Err(error))
         .expect_err("a failure stays a failure");
-    if error == MediaError::Poisoned {
-        core.shared.tell_of_failure(way.unit);
-    }
+    core.shared.tell_of_failure(way.unit);
     error
 }

@@ -264,7 +264,7 @@ impl<P: Protocol> Connection<P> {
             }
         };
         let result = media_result(unit, result);
-        if let Err(MediaError::Poisoned) = result {
+        if result.is_err() {
             core.shared.tell_of_failure(wish.unit);
         }
         Medium::Now(result)
@@ -350,7 +350,7 @@ impl<P: Protocol> Connection<P> {
         core.note_stage(task.followed, Stage::Done);
         task.take_back(in_flight.home, in_flight.request.buffer);
         let result = media_result(core.shared.unit(in_flight.unit), result);
-        if let Err(MediaError::Poisoned) = result {
+        if result.is_err() {
             core.shared.tell_of_failure(in_flight.unit);
         }
         P::run(self, core, task, CommandEvent::Media(result));
@@ -453,13 +453,15 @@ pub(crate) fn media_result(
 #[cold]
 fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
     tracing::warn!(volume = %unit.volume.identity().name, %error, "operation failed");
-    unit.statistics.count_error(error);
+    unit.statistics.count_error();
     match error {
         VolumeError::OutOfRange => MediaError::OutOfRange,
         VolumeError::ReadOnly => MediaError::ReadOnly,
         VolumeError::NoSpace => MediaError::NoSpace,
         VolumeError::Unsupported => MediaError::Unsupported,
-        VolumeError::Poisoned => MediaError::Poisoned,
+        // What was written is lost, or will be: of both, a host learns that no retry helps.
+        VolumeError::Poisoned | VolumeError::Removed => MediaError::Poisoned,
+        VolumeError::Shortened => MediaError::Failed,
         VolumeError::ShortFile { .. } => MediaError::ShortFile,
         VolumeError::Io { .. } => MediaError::Io,
     }

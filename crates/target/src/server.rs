@@ -364,6 +364,37 @@ impl Stopper {
         units.map(refresh).collect()
     }
 
+    /// Looks at what volumes are stored in, and tells hosts of one that has failed. Blocks.
+    pub fn inspect_volumes(&self) {
+        for (index, unit) in self.shared.exports.units.iter().enumerate() {
+            if !unit.volume.inspect().is_sound() {
+                self.shared.tell_of_failure(index);
+            }
+        }
+    }
+
+    /// Volumes that may have lost what was written to them, by name, and why: those that have failed,
+    /// and after the end of the server those whose last flush has.
+    #[must_use]
+    pub fn failed_volumes(&self) -> Vec<(String, String)> {
+        let failure = |unit: &Unit| {
+            let condition = unit.volume.condition();
+            let reason = if condition.is_sound() {
+                let last = unit.statistics.last_flush_failure()?;
+                format!("the last flush failed: {last}")
+            } else {
+                condition.to_string()
+            };
+            Some((unit.volume.identity().name.clone(), reason))
+        };
+        self.shared
+            .exports
+            .units
+            .iter()
+            .filter_map(failure)
+            .collect()
+    }
+
     /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

@@ -753,8 +753,13 @@ impl Shard {
                     self.core.leave_exclusive(unit, task);
                 }
             }
-            Owner::Controller(_) | Owner::Shutdown => {
-                log_flush(&self.core.shared, in_flight.unit, &result);
+            owner @ (Owner::Controller(_) | Owner::Shutdown) => {
+                let unit = in_flight.unit;
+                log_flush(&self.core.shared, unit, &result);
+                if let (Owner::Shutdown, Err(error)) = (owner, result) {
+                    let statistics = &self.core.shared.unit(unit).statistics;
+                    statistics.last_flush_failed(error.to_string());
+                }
             }
         }
     }

@@ -3,10 +3,10 @@
 //! Each shard counts for itself, on a cache line of its own, so that counting costs a few instructions
 //! and no core waits for another. Readers add up.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use longshore_block::media::{MediaOperation, Place};
-use longshore_volume::VolumeError;
 
 /// Counts of one shard. Only that shard changes them.
 #[repr(align(128))]
@@ -24,10 +24,10 @@ pub(crate) struct VolumeStatistics {
     shards: Box<[ShardCounts]>,
     /// Operations that the medium failed; rare enough to share.
     errors: AtomicU64,
-    /// A flush failed: what was written before may be lost, and writes are refused.
-    poisoned: AtomicBool,
-    /// Hosts have been told.
+    /// Hosts have been told that the volume has failed.
     told: AtomicBool,
+    /// Why the flush at the end of the server failed.
+    last_flush: OnceLock<String>,
 }
 
 /// What the counts were when somebody looked.
@@ -45,8 +45,8 @@ impl VolumeStatistics {
         Self {
             shards: (0..shards).map(|_| ShardCounts::default()).collect(),
             errors: AtomicU64::new(0),
-            poisoned: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            last_flush: OnceLock::new(),
         }
     }
 
@@ -69,16 +69,18 @@ impl VolumeStatistics {
     }
 
     /// The medium failed.
-    pub(crate) fn count_error(&self, error: &VolumeError) {
+    pub(crate) fn count_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
-        if let VolumeError::Poisoned = error {
-            self.poisoned.store(true, Ordering::Relaxed);
-        }
     }
 
-    /// Whether the volume has refused something because a flush had failed.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Relaxed)
+    /// The flush at the end of the server failed.
+    pub(crate) fn last_flush_failed(&self, reason: String) {
+        let _ = self.last_flush.set(reason);
+    }
+
+    /// Why the flush at the end of the server failed, if it did.
+    pub(crate) fn last_flush_failure(&self) -> Option<&str> {
+        self.last_flush.get().map(String::as_str)
     }
 
     /// Whether this is the first time that somebody tells of the failure.
@@ -138,8 +140,7 @@ mod tests {
         };
         statistics.count(1, write, data);
         statistics.count(1, MediaOperation::Flush, Place::None);
-        statistics.count_error(&VolumeError::NoSpace);
-        assert!(!statistics.is_poisoned());
+        statistics.count_error();
         let expected = Totals {
             reads: 2,
             read_bytes: 4608,
@@ -148,7 +149,5 @@ mod tests {
             errors: 1,
         };
         assert_eq!(statistics.totals(), expected);
-        statistics.count_error(&VolumeError::Poisoned);
-        assert!(statistics.is_poisoned());
     }
 }

@@ -21,6 +21,12 @@ pub enum VolumeError {
     /// A flush failed earlier; the volume refuses writes until it is reopened.
     #[error("an earlier flush failed; the volume refuses writes until it is reopened")]
     Poisoned,
+    /// The backing file was removed; the volume refuses writes until it is reopened.
+    #[error("the file behind the volume was removed; the volume refuses writes")]
+    Removed,
+    /// The backing object became shorter; the volume refuses everything until it is reopened.
+    #[error("what the volume is stored in became shorter; the volume refuses reads and writes")]
+    Shortened,
     /// The backing file is shorter than the volume.
     #[error("backing file ends before byte {expected_end}")]
     ShortFile {

@@ -12,6 +12,7 @@ use longshore_reactor::storage::{FileCompletion, Storage, StorageTag};
 use uuid::Uuid;
 
 pub mod backend;
+pub mod condition;
 pub mod error;
 mod identity;
 pub mod layer;
@@ -26,6 +27,7 @@ mod sysfs;
 #[cfg(any(test, feature = "test-support"))]
 pub mod testing;
 
+pub use condition::Condition;
 pub use error::VolumeError;
 pub use machine_id::MachineId;
 pub use medium::InlineWrites;
@@ -306,10 +308,22 @@ pub trait Volume: Send + Sync {
         storage: &mut dyn Storage,
     ) -> Progress;
 
+    /// What is known to be wrong with the volume as a whole.
+    fn condition(&self) -> Condition {
+        Condition::Sound
+    }
+
+    /// Looks at the backing object, and tells what is wrong with the volume. May block; called from
+    /// control threads only, every now and then.
+    fn inspect(&self) -> Condition {
+        self.condition()
+    }
+
     /// Looks whether the backing object changed its size, and takes the new size up. May block;
     /// called from control threads only. Returns the geometry now in force.
-    /// A backing object that became shorter is reported ([`VolumeError::ShortFile`]) and the old
-    /// size stays in force: a volume never shrinks under its users.
+    /// A backing object that became shorter is reported ([`VolumeError::Shortened`], of a remote volume
+    /// [`VolumeError::ShortFile`]) and the old size stays in force: a volume never shrinks under its
+    /// users.
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError>;
 
     /// The server is about to end: what still waits for something that is away (another server) fails after

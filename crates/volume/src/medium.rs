@@ -16,11 +16,15 @@
 //!
 //! Each step waits for exactly one completion, which storage always delivers.
 //!
+//! A change of the last block of a file begins with a look at the file's end (`EndCheck`, see
+//! [`backing`]).
+//!
 //! **Poison.** When the kernel fails to write cached data back it reports that once, drops the data
 //! and counts it as clean; a second fdatasync then succeeds without the data being anywhere. After
 //! the first failed sync the volume therefore refuses writes and flushes until it is reopened.
-//! Reads go on.
+//! Reads go on. What else can be wrong with a volume as a whole is in [`Condition`].
 
+pub(crate) mod backing;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -39,11 +43,13 @@ use longshore_reactor::storage::{
 };
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::condition::{Condition, ConditionCell};
 use crate::outline::{Outline, length_of};
 use crate::{
     Attempt, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Operation, Outcome,
     Progress, Request, RequestProgress, VolumeError, WriteCache,
 };
+use backing::{Backing, Kind};
 use lanes::Lanes;
 pub(crate) use zeroing::Zeroing;
 
@@ -103,6 +109,8 @@ mod step {
     pub(super) const SEEK_DATA: u8 = 3;
     pub(super) const SEEK_HOLE: u8 = 4;
     pub(super) const RESERVE: u8 = 5;
+    /// Whether the file still reaches to the last block, which is to be changed.
+    pub(super) const END_CHECK: u8 = 6;
     /// Plus the number of the way in its list.
     pub(super) const ZEROING: u8 = 16;
 }
@@ -114,7 +122,8 @@ pub(crate) struct Medium {
     file: FileHandle,
     lanes: Lanes,
     abilities: Abilities,
-    poisoned: AtomicBool,
+    backing: Backing,
+    condition: ConditionCell,
     inline_reads: AtomicU8,
     /// Its pages are in the page cache, and can be taken as long as that has not failed.
     has_pages: AtomicBool,
@@ -124,7 +133,12 @@ pub(crate) struct Medium {
 }
 
 impl Medium {
-    pub(crate) fn new(outline: Outline, file: File, abilities: Abilities) -> Medium {
+    pub(crate) fn new(
+        outline: Outline,
+        file: File,
+        backing: Backing,
+        abilities: Abilities,
+    ) -> Medium {
         let lanes = if abilities.syncs && !abilities.read_only {
             Lanes::open(&file, outline.name())
         } else {
@@ -149,7 +163,8 @@ impl Medium {
             file: FileHandle(Arc::new(file)),
             lanes,
             abilities,
-            poisoned: AtomicBool::new(false),
+            backing,
+            condition: ConditionCell::default(),
             inline_reads: AtomicU8::new(inline_reads),
             has_pages: AtomicBool::new(buffered),
             inline_writes: AtomicU8::new(inline_writes),
@@ -179,18 +194,37 @@ impl Medium {
         }
     }
 
-    fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+    /// What is known to be wrong with it.
+    pub(crate) fn condition(&self) -> Condition {
+        self.condition.get()
     }
 
     fn poison(&self, operation: &'static str, error: &io::Error) {
-        if !self.poisoned.swap(true, Ordering::AcqRel) {
+        if self.condition.worsen(Condition::Poisoned) {
             tracing::error!(
                 volume = self.outline.name(),
                 operation,
                 %error,
                 "data may be lost: the volume refuses writes until it is reopened and checked"
             );
+        }
+    }
+
+    /// Whether a change of the range could make a file longer that was shortened.
+    #[inline]
+    fn touches_end(&self, offset: ByteOffset, length: u64) -> bool {
+        offset.0 + length == self.outline.size_bytes() && self.backing.kind() == Kind::File
+    }
+
+    /// What was brought to the medium counts only if there is nothing wrong with the volume: another
+    /// sync may have failed meanwhile, or the file be gone.
+    fn brought_to_medium(&self) -> Progress {
+        if self.backing.is_local() {
+            self.inspect();
+        }
+        match self.condition().admit_change() {
+            Ok(()) => done(),
+            Err(refused) => Progress::Done(Err(refused)),
         }
     }
 
@@ -201,19 +235,17 @@ impl Medium {
         if self.abilities.read_only {
             return Err(VolumeError::ReadOnly);
         }
-        if self.is_poisoned() {
-            Err(VolumeError::Poisoned)
-        } else {
-            Ok(())
-        }
+        self.condition().admit_change()
     }
 
     fn admit(&self, request: &Request) -> Result<(), VolumeError> {
         match request.operation {
-            Operation::Read { offset } => self.outline.check(offset, request.payload_length()),
+            Operation::Read { offset } => {
+                self.outline.check(offset, request.payload_length())?;
+                self.condition().admit_read()
+            }
             Operation::Write { offset, .. } => self.admit_change(offset, request.payload_length()),
-            Operation::Flush if self.is_poisoned() => Err(VolumeError::Poisoned),
-            Operation::Flush => Ok(()),
+            Operation::Flush => self.condition().admit_change(),
             Operation::Unmap { offset, length } => {
                 self.admit_change(offset, length)?;
                 match self.abilities.unmap_granularity {
@@ -231,8 +263,23 @@ impl Medium {
                 }
             }
             Operation::ExtentStatus { offset, length } | Operation::Prefetch { offset, length } => {
-                self.outline.check(offset, length)
+                self.outline.check(offset, length)?;
+                self.condition().admit_read()
             }
+        }
+    }
+
+    /// Whether the request is to change the last block of a file.
+    fn is_at_end(&self, request: &Request) -> bool {
+        match request.operation {
+            Operation::Write { offset, .. } => self.touches_end(offset, request.payload_length()),
+            Operation::Unmap { offset, length }
+            | Operation::WriteZeroes { offset, length, .. }
+            | Operation::Anchor { offset, length } => self.touches_end(offset, length),
+            Operation::Read { .. }
+            | Operation::Flush
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => false,
         }
     }
 
@@ -302,6 +349,9 @@ impl Medium {
         if let Err(refused) = self.admit_change(offset, length_of(from)) {
             return Attempt::Done(Err(refused));
         }
+        if self.touches_end(offset, length_of(from)) {
+            return Attempt::WouldSleep;
+        }
         match rustix::io::pwritev2(self.file(), &[IoSlice::new(from)], offset.0, flags) {
             Ok(written) if written == from.len() => Attempt::Done(Ok(())),
             // Kernels before 6.6 say EINVAL where later ones say EOPNOTSUPP.
@@ -319,6 +369,14 @@ impl Medium {
         if let Err(refused) = self.admit(request) {
             return Progress::Done(Err(refused));
         }
+        if self.is_at_end(request) {
+            return self.check_end(request, storage);
+        }
+        self.begin(request, storage)
+    }
+
+    /// Begins a request that was admitted.
+    fn begin(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
         match request.operation {
             Operation::Read { .. } if request.payload_length() > 0 => {
                 self.submit_read(request, storage)
@@ -373,6 +431,7 @@ impl Medium {
         storage: &mut dyn Storage,
     ) -> Progress {
         match (request.operation, request.progress.step) {
+            (_, step::END_CHECK) => self.after_end_check(request, completion.result, storage),
             (Operation::Read { .. }, _) => self.after_read(request, completion, storage),
             (Operation::Write { .. }, step::PROBE) => self.after_probe(request, completion),
             (Operation::Write { .. }, _) => self.after_write(request, completion, storage),
@@ -469,9 +528,7 @@ impl Medium {
         }
         match completion.result {
             Ok(_) => match self.whole_units(moved, total - done) {
-                0 => Progress::Done(Err(VolumeError::ShortFile {
-                    expected_end: offset.0 + total,
-                })),
+                0 => Progress::Done(Err(self.short_read(offset.0 + total))),
                 counted if done + counted == total => self::done(),
                 counted => {
                     request.progress.done_bytes += counted;
@@ -539,9 +596,8 @@ impl Medium {
                 }
                 counted if counted == left => {
                     self.release_lane(request);
-                    // Another sync failed meanwhile: what this one promised is in doubt with it.
-                    if durable && self.is_poisoned() {
-                        return Progress::Done(Err(VolumeError::Poisoned));
+                    if durable {
+                        return self.brought_to_medium();
                     }
                     done()
                 }
@@ -573,7 +629,7 @@ impl Medium {
         if !matches!(&completion.result, Err(error) if is_no_space(error)) {
             self.poison("write with RWF_DSYNC", &Errno::NOSPC.into());
         }
-        Progress::Done(Err(VolumeError::NoSpace))
+        self.failed("write", Errno::NOSPC.into())
     }
 
     fn take_back(&self, request: &mut Request, buffer: Option<Buffer>) {
@@ -617,10 +673,7 @@ impl Medium {
             }
             Ok(_) => {
                 self.release_lane(request);
-                if self.is_poisoned() {
-                    return Progress::Done(Err(VolumeError::Poisoned));
-                }
-                done()
+                self.brought_to_medium()
             }
         }
     }
@@ -691,7 +744,7 @@ impl Medium {
     pub(crate) fn take_up_size(&self, found_bytes: u64) -> Result<Geometry, VolumeError> {
         let expected_end = self.outline.size_bytes();
         if found_bytes < expected_end {
-            return Err(VolumeError::ShortFile { expected_end });
+            return Err(self.short_read(expected_end));
         }
         Ok(self.outline.grow_to(found_bytes))
     }
@@ -702,6 +755,10 @@ impl Medium {
 
     /// What an operating system error means to the users of the volume.
     pub(crate) fn error(&self, operation: &'static str, source: io::Error) -> VolumeError {
+        // Beyond its end a device has no space, and one that is gone answers with all kinds of errors.
+        if self.backing.kind() == Kind::Device && self.inspect() == Condition::Shortened {
+            return VolumeError::Shortened;
+        }
         if is_no_space(&source) {
             return VolumeError::NoSpace;
         }

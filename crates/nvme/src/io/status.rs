@@ -21,6 +21,8 @@ pub fn media_failure(error: MediaError, writing: bool) -> Status {
         // The cache lost data that was acknowledged: nothing written since can be trusted, and no
         // retry will help until the volume is reopened.
         MediaError::Poisoned => Status::WRITE_FAULT.do_not_retry(),
+        MediaError::Failed if writing => Status::WRITE_FAULT.do_not_retry(),
+        MediaError::Failed => Status::UNRECOVERED_READ_ERROR.do_not_retry(),
         MediaError::ShortFile | MediaError::Io if writing => Status::WRITE_FAULT,
         MediaError::ShortFile | MediaError::Io => Status::UNRECOVERED_READ_ERROR,
     }
@@ -47,10 +49,14 @@ mod tests {
             (MediaError::NoSpace, Status::CAPACITY_EXCEEDED),
             (MediaError::Unsupported, Status::INVALID_COMMAND_OPCODE),
             (MediaError::Poisoned, Status::WRITE_FAULT),
+            (MediaError::Failed, Status::WRITE_FAULT),
         ] {
             let status = media_failure(error, true);
             assert_eq!(status.code(), code);
             assert!(status.is_final());
         }
+        let read = media_failure(MediaError::Failed, false);
+        assert_eq!(read.code(), Status::UNRECOVERED_READ_ERROR);
+        assert!(read.is_final());
     }
 }

@@ -220,6 +220,10 @@ fn failures_of_the_medium_become_sense_data() {
     device
         .send(&write, &[1; 512])
         .failed(SenseKey::HardwareError, Code::INTERNAL_TARGET_FAILURE);
+    device.fault = |_| Some(MediaError::Failed);
+    device
+        .run(&read)
+        .failed(SenseKey::HardwareError, Code::LOGICAL_UNIT_FAILURE);
     device.fault = |_| Some(MediaError::OutOfRange);
     device
         .run(&read)

@@ -260,10 +260,10 @@ impl Environment for PortEnvironment<'_> {
     }
 
     fn health(&self, index: usize) -> Health {
-        let poisoned = self.shared.unit(index).statistics.is_poisoned();
+        let has_failed = !self.shared.unit(index).volume.condition().is_sound();
         Health {
-            degraded: poisoned,
-            read_only: poisoned,
+            degraded: has_failed,
+            read_only: has_failed,
         }
     }
 

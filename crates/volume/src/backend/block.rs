@@ -17,13 +17,14 @@ use rustix::io::Errno;
 
 use crate::backend::file::{direct_alignment, open_error};
 use crate::lock;
+use crate::medium::backing::{Backing, Kind};
 use crate::medium::{Abilities, Medium, Zeroing};
 use crate::open::{OpenError, VolumeSpec, check_size, identify};
 use crate::outline::Outline;
 use crate::sysfs::Queue;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress,
-    Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity,
+    Progress, Request, Volume, VolumeError,
 };
 
 /// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
@@ -76,8 +77,9 @@ impl BlockVolume {
         };
         let outline = Outline::new(identify(spec, Some(path))?, spec.block_size, size);
         let abilities = abilities(spec, queue.as_ref(), direct_memory_alignment);
+        let backing = Backing::new(path, &file, Kind::Device);
         Ok(BlockVolume {
-            medium: Medium::new(outline, file, abilities),
+            medium: Medium::new(outline, file, backing, abilities),
         })
     }
 }
@@ -238,6 +240,14 @@ impl Volume for BlockVolume {
         storage: &mut dyn Storage,
     ) -> Progress {
         self.medium.resume(request, completion, storage)
+    }
+
+    fn condition(&self) -> Condition {
+        self.medium.condition()
+    }
+
+    fn inspect(&self) -> Condition {
+        self.medium.inspect_all()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -20,13 +20,14 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use crate::lock;
+use crate::medium::backing::{Backing, Kind};
 use crate::medium::{Abilities, Medium, Zeroing};
 use crate::open::{OpenError, VolumeSpec, check_size, identify};
 use crate::outline::Outline;
 use crate::sysfs;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Geometry, Identity, Progress,
-    Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity,
+    Progress, Request, Volume, VolumeError,
 };
 
 /// Largest file offset that Linux knows.
@@ -224,8 +225,9 @@ fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenE
         in_memory: is_in_memory(&file),
         inline_writes: spec.inline_writes,
     };
+    let backing = Backing::new(path, &file, Kind::File);
     Ok(FileVolume {
-        medium: Medium::new(outline, file, abilities),
+        medium: Medium::new(outline, file, backing, abilities),
         regular: true,
         created: false,
     })
@@ -370,8 +372,9 @@ fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError>
         in_memory: true,
         inline_writes: spec.inline_writes,
     };
+    let backing = Backing::new(path, &file, Kind::Endless);
     Ok(FileVolume {
-        medium: Medium::new(outline, file, abilities),
+        medium: Medium::new(outline, file, backing, abilities),
         regular: false,
         created: false,
     })
@@ -419,6 +422,14 @@ impl Volume for FileVolume {
         self.medium.resume(request, completion, storage)
     }
 
+    fn condition(&self) -> Condition {
+        self.medium.condition()
+    }
+
+    fn inspect(&self) -> Condition {
+        self.medium.inspect_all()
+    }
+
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
         if !self.regular {
             return Ok(self.geometry());
@@ -439,6 +450,8 @@ impl Volume for FileVolume {
         if self.medium.abilities().read_only {
             return Err(VolumeError::ReadOnly);
         }
+        // A file that is short already must not be made long again.
+        self.medium.inspect().admit_change()?;
         let file = self.medium.file();
         if self.size_of_file()? < size_bytes {
             file.set_len(size_bytes)

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 
 use crate::outline::length_of;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation,
-    Progress, Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity,
+    Operation, Progress, Request, Volume, VolumeError,
 };
 
 /// Operations, as rules name them.
@@ -241,6 +241,20 @@ impl Volume for FaultVolume {
 
     fn hurry(&self, within: std::time::Duration) {
         self.inner.hurry(within);
+    }
+
+    fn condition(&self) -> Condition {
+        let own = if self.is_poisoned() {
+            Condition::Poisoned
+        } else {
+            Condition::Sound
+        };
+        own.max(self.inner.condition())
+    }
+
+    fn inspect(&self) -> Condition {
+        self.inner.inspect();
+        self.condition()
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -1,6 +1,5 @@
 //! The request machine against storage that fails to order.
 
-use std::fs;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -356,40 +355,6 @@ fn a_write_that_moves_nothing_fails_instead_of_spinning() {
         Err(VolumeError::Io { .. })
     ));
     bench.client().write(0, &block(1)).expect("write");
-}
-
-#[test]
-fn a_file_cut_behind_our_back_is_short_and_stays_usable() {
-    let mut bench = Bench::new();
-    bench.client().write(0, &block(1)).expect("write");
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .open(bench.scratch.path("volume"))
-        .expect("open");
-    file.set_len(BLOCK + 100).expect("cut");
-    let mut into = [0; 8192];
-    assert!(matches!(
-        bench.volume.try_read(ByteOffset(0), &mut into),
-        Attempt::WouldSleep
-    ));
-    for (offset, expected) in [(0, 2 * BLOCK), (BLOCK, 3 * BLOCK), (SIZE - 2 * BLOCK, SIZE)] {
-        let failed = bench.client().read(offset, 8192);
-        assert!(
-            matches!(failed, Err(VolumeError::ShortFile { expected_end }) if expected_end == expected),
-            "{failed:?}"
-        );
-    }
-    let refused = bench.volume.refresh_geometry();
-    assert!(
-        matches!(refused, Err(VolumeError::ShortFile { expected_end: SIZE })),
-        "{refused:?}"
-    );
-    assert_eq!(bench.volume.geometry().block_count, SIZE / BLOCK);
-    let mut client = bench.client();
-    assert_eq!(client.read(0, 4096).expect("read"), block(1));
-    client.write(SIZE - BLOCK, &block(2)).expect("write");
-    assert_eq!(client.read(SIZE - BLOCK, 4096).expect("read"), block(2));
-    assert_eq!(client.read(0, 4096).expect("read"), block(1));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::*;
 use crate::open::{BackendKind, LockHolder};
 use crate::suite_tests::{Scratch, check_on_all_storage};
 use crate::testing::suite::{Keeps, SIZE_MIN};
+use crate::testing::{TestStorage, VolumeClient};
 use crate::{WriteCache, open};
 
 /// A loop device over a file, as long as it lives.
@@ -146,6 +147,39 @@ fn a_device_that_grew_is_taken_up() {
         volume.refresh_geometry().expect("refresh").block_count,
         2 * SIZE_MIN / 4096
     );
+}
+
+#[test]
+fn a_device_that_shrinks_takes_the_volume_out_of_service() {
+    let Some(device) = LoopDevice::new(2 * SIZE_MIN, &[]) else {
+        return;
+    };
+    let shrink = || {
+        let image = std::fs::OpenOptions::new()
+            .write(true)
+            .open(device.scratch.path("image"));
+        image
+            .and_then(|image| image.set_len(SIZE_MIN))
+            .expect("shrink");
+        let told = Command::new("losetup")
+            .args(["--set-capacity", &device.path])
+            .status();
+        assert!(told.expect("losetup").success());
+    };
+    let volume = open(&device.spec(4096)).expect("open");
+    let mut storage = TestStorage::new();
+    let mut client = VolumeClient::new(&*volume, &mut storage);
+    client
+        .write(2 * SIZE_MIN - 4096, &[1; 4096])
+        .expect("write");
+    client.flush().expect("flush");
+    shrink();
+    // Beyond its end, a device has no space; that must not look like a full file system.
+    let failed = client.write_durable(2 * SIZE_MIN - 4096, &[2; 4096]);
+    assert!(matches!(failed, Err(VolumeError::Shortened)), "{failed:?}");
+    assert_eq!(volume.inspect(), Condition::Shortened);
+    let failed = client.read(0, 4096);
+    assert!(matches!(failed, Err(VolumeError::Shortened)), "{failed:?}");
 }
 
 #[test]

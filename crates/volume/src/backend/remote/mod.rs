@@ -42,8 +42,8 @@ use longshore_reactor::storage::{FileCompletion, Storage};
 
 use crate::outline::Outline;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Identity, Operation,
-    Outcome, Progress, Request, RequestProgress, Volume, VolumeError, WriteCache,
+    Attempt, ByteOffset, Characteristics, Condition, Durability, ExtentState, Geometry, Identity,
+    Operation, Outcome, Progress, Request, RequestProgress, Volume, VolumeError, WriteCache,
 };
 use relay::Relay;
 
@@ -462,6 +462,14 @@ impl Volume for RemoteBackend {
                 self.failed("flush", error)
             }
             (step, Ok(_)) => unreachable!("no request is at step {step}"),
+        }
+    }
+
+    fn condition(&self) -> Condition {
+        if self.is_poisoned() {
+            Condition::Poisoned
+        } else {
+            Condition::Sound
         }
     }
 

@@ -1,0 +1,277 @@
+//! What a volume is stored in, and what can happen to it behind the server's back.
+//!
+//! A file may be truncated or removed while it is served, a device may shrink or go away. The kernel
+//! tells nobody: a later write makes a truncated file longer again, and the blocks in between read as
+//! zeros; a file without a name is gone with the process. So the size and the number of links are
+//! looked at after each flush and durable write, after a short read, and from time to time by a
+//! control thread. A write or other change that touches the last block is preceded by a look at the
+//! end of the file, because it alone could make the file as long as it was before anybody has looked.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longshore_reactor::storage::{FileOperationKind, Storage};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::{Medium, inline, is_errno, is_interruption, step};
+use crate::condition::Condition;
+use crate::{Progress, Request, VolumeError};
+
+/// `f_type` of file systems that may ask another machine or process for the size of a file
+/// (linux/magic.h): NFS, SMB, CIFS, SMB2, FUSE, Ceph, 9P, AFS, Lustre, GFS2, OCFS2.
+const ELSEWHERE: [i128; 11] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6573_5546,
+    0x00c3_6400,
+    0x0102_1997,
+    0x5346_414f,
+    0x0bd0_0bd0,
+    0x0116_1970,
+    0x7461_636f,
+];
+
+/// What sort of object it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A regular file. Writes beyond its end make it longer.
+    File,
+    /// A block device.
+    Device,
+    /// It has neither a size nor anything to lose (`/dev/zero`).
+    Endless,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Backing {
+    path: PathBuf,
+    kind: Kind,
+    /// Its size is known without asking anybody else, so that an event loop may look.
+    is_local: bool,
+    /// Somebody has been told that its path leads elsewhere.
+    told: AtomicBool,
+}
+
+/// What a look at the object has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// It is as it should be.
+    Sound,
+    /// It has no name any more.
+    Removed,
+    /// It has only so many bytes.
+    Shortened { found: u64 },
+}
+
+impl Backing {
+    /// A file or device that was opened from `path`.
+    pub(crate) fn new(path: &Path, file: &File, kind: Kind) -> Backing {
+        let is_local = kind == Kind::Device
+            || rustix::fs::fstatfs(file)
+                .is_ok_and(|status| !ELSEWHERE.contains(&i128::from(status.f_type)));
+        Backing {
+            path: path.to_owned(),
+            kind,
+            is_local,
+            told: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether an event loop may look: nobody else has to answer for it.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local && self.kind != Kind::Endless
+    }
+
+    /// Looks at the object, which should have `expected` bytes.
+    pub(crate) fn look(&self, file: &File, expected: u64) -> io::Result<Finding> {
+        let (found, is_removed) = match self.kind {
+            Kind::Endless => return Ok(Finding::Sound),
+            Kind::File => {
+                let metadata = file.metadata()?;
+                (metadata.len(), metadata.nlink() == 0)
+            }
+            // The node is only a name; a device that is gone has no bytes.
+            Kind::Device => (rustix::fs::seek(file, SeekFrom::End(0))?, false),
+        };
+        Ok(if found < expected {
+            Finding::Shortened { found }
+        } else if is_removed {
+            Finding::Removed
+        } else {
+            Finding::Sound
+        })
+    }
+
+    /// Whether its path leads to something else than the open file, and nobody has been told yet. May
+    /// block.
+    pub(crate) fn was_moved(&self, file: &File) -> bool {
+        if self.kind != Kind::File {
+            return false;
+        }
+        let Ok(open) = file.metadata() else {
+            return false;
+        };
+        let is_elsewhere = match std::fs::metadata(&self.path) {
+            Ok(named) => (named.dev(), named.ino()) != (open.dev(), open.ino()),
+            // Of others nobody can tell: a directory on the way may be closed to us by now.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        is_elsewhere && self.tell()
+    }
+
+    /// Whether nobody has been told yet what became of its name.
+    pub(crate) fn tell(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// What is wrong with the volume as a whole.
+impl Medium {
+    /// Looks at what the volume is stored in, and notes what is wrong with it.
+    pub(crate) fn inspect(&self) -> Condition {
+        let expected = self.outline.size_bytes();
+        match self.backing.look(self.file(), expected) {
+            Ok(Finding::Sound) => {}
+            Ok(Finding::Removed) => self.was_removed(),
+            Ok(Finding::Shortened { found }) => self.was_shortened(found, expected),
+            Err(error) => {
+                let path = self.backing.path().display();
+                tracing::warn!(volume = self.outline.name(), %path, %error, "cannot look at its size");
+            }
+        }
+        self.condition()
+    }
+
+    /// The same, and whether its path still leads to it. May block.
+    pub(crate) fn inspect_all(&self) -> Condition {
+        let condition = self.inspect();
+        if condition.is_sound() && self.backing.was_moved(self.file()) {
+            let path = self.backing.path().display();
+            tracing::warn!(
+                volume = self.outline.name(),
+                %path,
+                "the path no longer leads to the file that is served: it was renamed or covered. The \
+                 volume goes on, but the server will not find the file there when it starts again"
+            );
+        }
+        condition
+    }
+
+    #[cold]
+    fn was_removed(&self) {
+        let (volume, path) = (self.outline.name(), self.backing.path().display());
+        // Readers lose nothing by it, and who replaces a file that is only read does it this way.
+        if self.abilities.read_only {
+            if self.backing.tell() {
+                tracing::warn!(
+                    volume,
+                    %path,
+                    "the file was removed or replaced: the volume goes on with the old one until the \
+                     server is started again"
+                );
+            }
+        } else if self.condition.worsen(Condition::Removed) {
+            tracing::error!(
+                volume,
+                %path,
+                "the file was removed while it is served: its data would be lost when the server \
+                 ends, so the volume refuses writes. Save the data while the server runs (cp \
+                 --sparse=always /proc/{}/fd/{} {path}.saved), put it in its place, then start the \
+                 server again",
+                std::process::id(),
+                self.file().as_raw_fd(),
+            );
+        }
+    }
+
+    #[cold]
+    fn was_shortened(&self, found: u64, expected: u64) {
+        if !self.condition.worsen(Condition::Shortened) {
+            return;
+        }
+        // What needs no sleep does not look at the condition.
+        self.inline_reads.store(inline::OFF, Ordering::Relaxed);
+        self.has_pages.store(false, Ordering::Relaxed);
+        let (volume, path) = (self.outline.name(), self.backing.path().display());
+        if self.backing.kind() == Kind::Device {
+            tracing::error!(
+                volume, %path, found, expected,
+                "the device became smaller or is gone: data is lost, and the volume refuses reads \
+                 and writes. Stop the server, bring the device back to its size, check the file \
+                 system on it or restore a backup, then start the server again"
+            );
+        } else {
+            tracing::error!(
+                volume, %path, found, expected,
+                "the file was shortened while it is served: data is lost, and the volume refuses \
+                 reads and writes. Stop the server, restore the file from a backup, or make it as \
+                 long as expected and check the file system on it, then start the server again"
+            );
+        }
+    }
+
+    /// There was nothing to read where there should be something.
+    #[cold]
+    pub(super) fn short_read(&self, expected_end: u64) -> VolumeError {
+        match self.inspect() {
+            Condition::Shortened => VolumeError::Shortened,
+            _ => VolumeError::ShortFile { expected_end },
+        }
+    }
+
+    /// Looks whether the file still reaches to its last block. A seek, because it may sleep.
+    pub(super) fn check_end(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        request.progress.step = step::END_CHECK;
+        let offset = self.outline.size_bytes() - 1;
+        self.submit(
+            &self.file,
+            FileOperationKind::SeekHole { offset },
+            request,
+            storage,
+        )
+    }
+
+    pub(super) fn after_end_check(
+        &self,
+        request: &mut Request,
+        result: io::Result<u64>,
+        storage: &mut dyn Storage,
+    ) -> Progress {
+        match result {
+            Err(error) if is_interruption(&error) => return self.check_end(request, storage),
+            // There is a hole behind every last byte, so this byte does not exist.
+            Err(error) if is_errno(&error, Errno::NXIO) => {
+                self.inspect();
+            }
+            // A file system that cannot tell.
+            Err(_) if self.backing.is_local() => {
+                self.inspect();
+            }
+            Err(_) | Ok(_) => {}
+        }
+        if let Err(refused) = self.condition().admit_change() {
+            return Progress::Done(Err(refused));
+        }
+        request.progress.step = step::TRANSFER;
+        self.begin(request, storage)
+    }
+}
+
+#[cfg(test)]
+mod tests;
