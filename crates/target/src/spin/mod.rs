@@ -46,9 +46,10 @@ pub(crate) struct Waiting {
 /// An operation is as much work as so many bytes.
 const OPERATION_BYTES: u64 = 4 << 10;
 
-/// How often a shard sleeps at its start to see what a wake-up costs, and how long.
+/// How often a shard sleeps at its start to see what a wake-up costs.
 const FIRST_SAMPLES: usize = 7;
-const FIRST_SAMPLE: Duration = Duration::from_micros(60);
+/// For how long it sleeps to see that: a core that has just fallen idle wakes up sooner.
+const SAMPLE: Duration = Duration::from_micros(60);
 
 impl Waiting {
     pub(crate) fn new(config: &ReactorConfig, now: Instant) -> Self {
@@ -69,8 +70,7 @@ impl Waiting {
             return Ok(());
         }
         for _ in 0..FIRST_SAMPLES {
-            let until = Instant::now() + FIRST_SAMPLE;
-            self.sleep_until(core, Some(until), events)?;
+            self.take_sample(core, events)?;
             if !events.is_empty() {
                 break;
             }
@@ -100,12 +100,12 @@ impl Waiting {
             let end = deadline.map_or(end, |deadline| deadline.min(end));
             from = self.poll(core, idle, end, events)?;
             if !events.is_empty() {
-                return Ok(self.ended(core, idle, from, from));
+                return Ok(self.ended(core, idle, from));
             }
         }
         let woke = self.sleep(core, from, deadline, events)?;
         core.counters.asleep_ns += nanoseconds(from, woke);
-        Ok(self.ended(core, idle, from, woke))
+        Ok(self.ended(core, idle, woke))
     }
 
     /// For how long to poll, if that pays.
@@ -143,13 +143,11 @@ impl Waiting {
         );
     }
 
-    /// Something came at `now`. The shard had nothing to do from `idle` on, and slept from `asleep` on.
-    fn ended(&mut self, core: &mut Core, idle: Instant, asleep: Instant, now: Instant) -> Instant {
+    /// Something came at `now`. The shard had nothing to do from `idle` on.
+    fn ended(&mut self, core: &mut Core, idle: Instant, now: Instant) -> Instant {
         self.woke = now;
         let gap_ns = nanoseconds(idle, now);
-        let asleep_ns = nanoseconds(asleep, now);
-        self.policy
-            .gap_ended(self.at(now), totals(core), gap_ns, asleep_ns);
+        self.policy.gap_ended(self.at(now), totals(core), gap_ns);
         now
     }
 
@@ -161,32 +159,25 @@ impl Waiting {
         deadline: Option<Instant>,
         events: &mut Vec<Event>,
     ) -> io::Result<Instant> {
-        if let Some(ns) = self.policy.sample_ns() {
-            let cut = from + Duration::from_nanos(ns);
-            if deadline.is_none_or(|deadline| cut < deadline) {
-                let woke = self.sleep_until(core, Some(cut), events)?;
-                if !events.is_empty() {
-                    return Ok(woke);
-                }
+        let mut from = from;
+        if self.policy.is_sample() && deadline.is_none_or(|deadline| deadline > from + SAMPLE) {
+            from = self.take_sample(core, events)?;
+            if !events.is_empty() {
+                return Ok(from);
             }
         }
-        self.sleep_until(core, deadline, events)
+        let timeout = deadline.map(|at| at.saturating_duration_since(from));
+        core.platform.wait(timeout, events)?;
+        Ok(Instant::now())
     }
 
-    fn sleep_until(
-        &mut self,
-        core: &mut Core,
-        deadline: Option<Instant>,
-        events: &mut Vec<Event>,
-    ) -> io::Result<Instant> {
-        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        core.platform.wait(timeout, events)?;
+    /// Sleeps for a moment. If nothing has come by its end, that shows what a wake-up costs. Returns the time then.
+    fn take_sample(&mut self, core: &mut Core, events: &mut Vec<Event>) -> io::Result<Instant> {
+        let end = Instant::now() + SAMPLE;
+        core.platform.wait(Some(SAMPLE), events)?;
         let woke = Instant::now();
-        if let Some(deadline) = deadline
-            && woke > deadline
-            && events.is_empty()
-        {
-            self.policy.overslept(nanoseconds(deadline, woke));
+        if events.is_empty() && woke > end {
+            self.policy.overslept(nanoseconds(end, woke));
         }
         Ok(woke)
     }

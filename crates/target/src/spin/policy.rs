@@ -27,10 +27,6 @@ const GAPS_UNDER_WAY: u32 = 8;
 
 /// One sleep of so many is cut short in a trial, to see what a wake-up costs.
 const SLEEPS_PER_SAMPLE: u32 = 4;
-/// It is cut to half of what gaps last, within these bounds.
-const SAMPLE_NS: (u64, u64) = (10_000, 200_000);
-/// Averages move by so much of the difference.
-const WEIGHT: u64 = 8;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -41,8 +37,6 @@ pub(super) struct Policy {
     allowance: Allowance,
     /// Gaps in a row that were no pause.
     gaps: u32,
-    /// Average gap of those that were slept through.
-    slept_ns: u64,
     /// Sleeps since one was cut short.
     sleeps: u32,
 }
@@ -55,7 +49,6 @@ impl Policy {
             trials: Trials::new(),
             allowance: Allowance::new(budget_percent),
             gaps: 0,
-            slept_ns: SAMPLE_NS.1,
             sleeps: 0,
         }
     }
@@ -146,17 +139,17 @@ impl Policy {
         contended
     }
 
-    /// After how long a sleep that begins now is to be cut short, so that it shows what a wake-up costs.
-    pub(super) fn sample_ns(&mut self) -> Option<u64> {
+    /// Whether a sleep that begins now is to be cut short, so that it shows what a wake-up costs.
+    pub(super) fn is_sample(&mut self) -> bool {
         if !self.trials.is_under_way() {
-            return None;
+            return false;
         }
         self.sleeps += 1;
-        if self.sleeps < SLEEPS_PER_SAMPLE {
-            return None;
+        let is_sample = self.sleeps >= SLEEPS_PER_SAMPLE;
+        if is_sample {
+            self.sleeps = 0;
         }
-        self.sleeps = 0;
-        Some((self.slept_ns / 2).clamp(SAMPLE_NS.0, SAMPLE_NS.1))
+        is_sample
     }
 
     /// A sleep ended so long after its deadline.
@@ -164,9 +157,9 @@ impl Policy {
         self.wake_up.sample(ns);
     }
 
-    /// Something came after so long, `asleep_ns` of it slept through.
+    /// Something came after so long.
     #[inline]
-    pub(super) fn gap_ended(&mut self, now: u64, totals: Totals, gap_ns: u64, asleep_ns: u64) {
+    pub(super) fn gap_ended(&mut self, now: u64, totals: Totals, gap_ns: u64) {
         let pause_ns = (self.wake_up.ns() * PAUSE_WAKE_UPS).max(PAUSE_NS_MIN);
         if gap_ns > pause_ns {
             self.gaps = 0;
@@ -174,9 +167,6 @@ impl Policy {
             return;
         }
         self.gaps = self.gaps.saturating_add(1);
-        if asleep_ns > 0 {
-            self.slept_ns = self.slept_ns - self.slept_ns / WEIGHT + asleep_ns / WEIGHT;
-        }
     }
 }
 

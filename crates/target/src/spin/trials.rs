@@ -355,7 +355,7 @@ impl Watch {
 #[derive(Debug)]
 pub(super) struct Trials {
     chosen: Way,
-    trial: Option<Box<Trial>>,
+    trial: Option<Trial>,
     /// Waits under load since the last trial.
     waits: u32,
     /// There is no trial before.
@@ -433,7 +433,7 @@ impl Trials {
     }
 
     fn begin(&mut self, now: u64, totals: Totals) {
-        self.trial = Some(Box::new(Trial {
+        self.trial = Some(Trial {
             began: now,
             rounds: 0,
             place: 0,
@@ -443,7 +443,7 @@ impl Trials {
             measured: [[Measured::default(); WAYS]; ROUNDS_MAX],
             alive: [true; WAYS],
             behind: [0.0; WAYS],
-        }));
+        });
     }
 
     fn wait_in_trial(&mut self, now: u64, totals: Totals) {

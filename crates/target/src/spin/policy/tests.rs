@@ -120,7 +120,7 @@ impl Load {
         };
         self.now += asleep_ns;
         self.policy
-            .gap_ended(self.now, self.totals(), spent + asleep_ns, asleep_ns);
+            .gap_ended(self.now, self.totals(), spent + asleep_ns);
         window > 0
     }
 
