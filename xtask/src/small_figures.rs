@@ -14,6 +14,7 @@ const NAMES: &[&str] = &[
     "queue-maps",
     "fairness",
     "clients",
+    "polling",
     "adaptive-nagle",
 ];
 

@@ -125,6 +125,7 @@ fn longshore(plan: &Plan, url: &str, size: u32, depth: u32) -> Result<(f64, f64)
         seconds,
         program: plan.program.clone(),
         fio: None,
+        spdk: None,
         selection: Selection::default(),
         ..*plan
     };

@@ -10,6 +10,7 @@ mod fairness;
 mod fujita;
 mod load;
 mod network;
+mod polling;
 mod queue_maps;
 
 pub use network::NO_NAMESPACES;
@@ -35,6 +36,8 @@ pub struct Plan {
     program: PathBuf,
     /// A `fio` with its libiscsi engine, for the comparison of clients.
     fio: Option<PathBuf>,
+    /// SPDK's `spdk_nvme_perf`, for the comparison of ways to wait.
+    spdk: Option<PathBuf>,
     /// What of the transmit policies is measured.
     selection: adaptive_nagle::Selection,
 }
@@ -56,6 +59,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
             .transpose()?
             .unwrap_or(if quick { 0.1 } else { 0.4 }),
         fio: arguments.value("--fio")?.map(PathBuf::from),
+        spdk: arguments.value("--spdk")?.map(PathBuf::from),
         selection: adaptive_nagle::Selection {
             wire: arguments.value("--network")?,
             size: arguments.number("--size")?.map(u32::try_from).transpose()?,
@@ -69,11 +73,16 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some("queue-maps") => queue_maps::run,
         Some("fairness") => fairness::run,
         Some("clients") => clients::run,
+        Some("polling") => polling::run,
         Some("adaptive-nagle") => adaptive_nagle::run,
         Some(other) => {
-            bail!("no figure {other:?}: fujita, queue-maps, fairness, clients or adaptive-nagle")
+            bail!(
+                "no figure {other:?}: fujita, queue-maps, fairness, clients, polling or adaptive-nagle"
+            )
         }
-        None => bail!("which figure? fujita, queue-maps, fairness, clients or adaptive-nagle"),
+        None => {
+            bail!("which figure? fujita, queue-maps, fairness, clients, polling or adaptive-nagle")
+        }
     };
     let program = workspace::server_program()?;
     let passed = figure(&Plan { program, ..plan })?;
@@ -91,6 +100,7 @@ impl Plan {
             seconds: self.seconds.max(seconds),
             program: self.program.clone(),
             fio: None,
+            spdk: None,
             selection: adaptive_nagle::Selection::default(),
             ..*self
         }
