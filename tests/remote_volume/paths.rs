@@ -101,6 +101,7 @@ fn work_is_spread_over_paths_and_goes_on_with_those_that_are_left() {
                 until("it was lost and is back", || {
                     let state = volume.state();
                     state.counters.losses == round as u64 + 1
+                        && state.counters.reconnects == round as u64 + 1
                         && state.paths.iter().all(|path| path.in_use)
                 });
             }

@@ -74,31 +74,34 @@ impl Process {
         })
     }
 
-    /// Waits until the process has done all there is to do for now: all of its threads sleep, and none has run between
-    /// two looks. A process that waits for a processor is not taken for one that has nothing to do.
+    /// Waits until the process has done all there is to do for now: at several looks in a row all of its threads sleep, and
+    /// they have run for no longer than timers take. A process that waits for a processor is not taken for one that has
+    /// nothing to do: its threads do not sleep.
     ///
     /// # Panics
     /// When it goes on for minutes, or cannot be looked at.
     pub fn wait_until_at_rest(self) {
         const LOOKS: u32 = 3;
+        const PAUSE: Duration = Duration::from_millis(10);
+        const TIMERS: Duration = Duration::from_millis(1);
         let deadline = Instant::now() + Duration::from_secs(120);
-        let mut last = None;
-        let mut same = 0;
-        while same < LOOKS {
+        let mut last = self.cpu_time().expect("the process is there");
+        let mut at_rest = 0;
+        while at_rest < LOOKS {
+            std::thread::sleep(PAUSE);
+            let time = self.cpu_time().expect("the process is there");
+            let ran = time.saturating_sub(last);
+            let sleeps = self.all_threads_sleep().expect("the process is there");
+            at_rest = match sleeps && ran < TIMERS {
+                true => at_rest + 1,
+                false => 0,
+            };
+            last = time;
             assert!(
                 Instant::now() < deadline,
-                "process {} does not come to rest",
+                "process {} does not come to rest: it ran for {ran:?} of {PAUSE:?}",
                 self.pid
             );
-            let time = self.cpu_time().expect("the process is there");
-            let rests = self.all_threads_sleep().expect("the process is there");
-            same = if rests && last == Some(time) {
-                same + 1
-            } else {
-                0
-            };
-            last = Some(time);
-            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

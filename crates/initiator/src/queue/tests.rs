@@ -189,7 +189,12 @@ fn all_commands_of_a_batch_are_one_send_and_all_answers_one_receive() {
         }
     }
     peer.stream.write_all(&answers).unwrap();
-    thread::sleep(Duration::from_millis(50));
+    let arrived = || rustix::io::ioctl_fionread(&queue.socket).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while arrived() < answers.len() as u64 {
+        assert!(Instant::now() < end, "{} bytes have arrived", arrived());
+        thread::sleep(Duration::from_millis(1));
+    }
     assert_eq!(run(&mut queue, 64).len(), 64);
     assert_eq!(queue.counters().receive_calls, 1);
     assert_eq!(queue.counters().operations, 64);
@@ -570,19 +575,24 @@ fn a_queue_that_is_given_up_under_zero_copy_gives_its_memory_back() {
 
 #[test]
 fn memory_that_the_kernel_keeps_is_left_to_it_and_nobody_waits() {
-    let (mut queue, mut peer) = pair(2, &TransferPaths::default());
-    queue.submit(write(512), buffer(&[5; 512]), 1).unwrap();
-    let number = queue.table.next().unwrap();
-    queue.submit(write(512), buffer(&[6; 512]), 2).unwrap();
-    queue.send().unwrap();
-    peer.take();
-    // A send that nobody will ever tell of.
-    queue.table.pin(number);
-    let start = Instant::now();
-    let unfinished = queue.abandon();
-    assert!(start.elapsed() < Duration::from_millis(500));
-    assert_eq!(unfinished[0].data.bytes(), [5; 512]);
-    assert_eq!(unfinished[1].data.bytes(), [6; 512], "a copy");
+    // A machine that stands still for a moment is slow once, not each time.
+    let nobody_waits = (0..5).any(|_| {
+        let (mut queue, mut peer) = pair(2, &TransferPaths::default());
+        queue.submit(write(512), buffer(&[5; 512]), 1).unwrap();
+        let number = queue.table.next().unwrap();
+        queue.submit(write(512), buffer(&[6; 512]), 2).unwrap();
+        queue.send().unwrap();
+        peer.take();
+        // A send that nobody will ever tell of.
+        queue.table.pin(number);
+        let start = Instant::now();
+        let unfinished = queue.abandon();
+        let took = start.elapsed();
+        assert_eq!(unfinished[0].data.bytes(), [5; 512]);
+        assert_eq!(unfinished[1].data.bytes(), [6; 512], "a copy");
+        took < Duration::from_millis(500)
+    });
+    assert!(nobody_waits);
 }
 
 #[test]

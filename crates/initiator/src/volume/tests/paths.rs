@@ -195,7 +195,7 @@ fn a_write_in_doubt_waits_before_it_goes_over_another_path_but_nothing_else_does
     let fake = Fake::new(2);
     fake.world().reinstates = false;
     let mut settings = settings();
-    settings.volume.settle = Duration::from_secs(3);
+    settings.volume.settle = Duration::from_secs(6);
     let volume = open_paths(&fake, settings);
     fake.world().portals[0].up = false;
     let begun = Instant::now();
@@ -203,10 +203,10 @@ fn a_write_in_doubt_waits_before_it_goes_over_another_path_but_nothing_else_does
     assert_eq!(run(&volume, write(9, 1), 5), Ok(()), "new writes go on");
     assert_eq!(run(&volume, read(9, 1), 6), Ok(()), "so do reads");
     assert_eq!(stale.count(), 0);
-    assert!(begun.elapsed() < Duration::from_millis(2500));
+    assert!(begun.elapsed() < Duration::from_millis(5500));
     assert_eq!(fake.execute_late(PATIENCE), 1, "the server takes its time");
     assert_eq!(stale.result(), Ok(()));
-    assert!(begun.elapsed() >= Duration::from_secs(3));
+    assert!(begun.elapsed() >= Duration::from_secs(6));
     // Acknowledged now, and overwritten: the old one is not to come after that.
     assert_eq!(run(&volume, write(0, 1), 2), Ok(()));
     assert_eq!(fake.execute_late(PATIENCE), 0);
