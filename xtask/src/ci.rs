@@ -102,10 +102,11 @@ pub fn check(mut arguments: Arguments) -> Result<Counts> {
     ])
 }
 
-/// The steps of `make test`. Loads are what was measured: processor time by time passed.
+/// The steps of `make test`. A load is processor time by time passed, on an idle machine with two cores; where Cargo
+/// builds beside another step, half of what it could use.
 ///
-/// Builds come first, and what only reads the sources gives way to what has time limits. Suites that keep all
-/// cores busy, or that measure, come last.
+/// Builds come first. What only reads the sources gives way to what has time limits. Suites with the longest times
+/// come before shorter ones, and those that measure, or keep all cores busy, last.
 fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>> {
     let with_part = |command: &str| format!("{command} --part {}", part.word());
     let fuzz = format!("fuzz --seconds {}", lengths.fuzz_seconds);
@@ -122,13 +123,14 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("dependencies", "dependencies", 20),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
         Step::new("server", "build --release", 100).provides(workspace::built()),
-        Step::new("tests", "tests", 130).after(built),
+        Step::new("tests", "tests", 120).after(built),
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
         Step::new("documentation", "documentation", 100)
             .after(&["lints"])
             .gives_way(),
+        Step::new("kernel", &with_part("kernel"), 160).after(built),
         Step::new("fuzz-build", &format!("{fuzz} --build"), 100)
             .after(&["lints"])
             .gives_way(),
@@ -136,13 +138,12 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
             .after(&["build"])
             .gives_way(),
         Step::new("conformance", &with_part("conformance"), 130).after(built),
-        Step::new("qemu", "qemu", 80).after(built),
-        Step::new("kernel", &with_part("kernel"), 200).after(built),
-        Step::new("peers", &peers, 120).after(built),
+        Step::new("peers", &peers, 110).after(built),
         Step::new("power-cut", &powercut, 100).after(built),
+        Step::new("qemu", "qemu", 80).after(built),
         Step::new("fuzz", &fuzz, 200).after(&["fuzz-build"]),
         Step::new("instructions", &with_part("instructions"), 200).after(built),
-        Step::new("figures", &with_part("small-figures"), 200).after(built),
+        Step::new("figures", &with_part("small-figures"), 150).after(built),
     ];
     if !part.includes(FUZZ_TURN) {
         steps.retain(|step| !step.name.starts_with("fuzz"));

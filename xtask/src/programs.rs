@@ -29,16 +29,19 @@ const ALONE: &[&str] = &["longshore-tests/placement", "longshore-tests/spread"];
 
 /// The programs with the longest running times. They begin first, so that none is left over at the end.
 const LONG: &[&str] = &[
-    "longshore-tests/statistics",
     "longshore-tests/re_export",
     "longshore-tests/idle",
-    "longshore-tests/rude_peers",
+    "longshore-initiator/unit",
+    "longshore-target/sessions",
     "longshore-tests/nvme_rude_peers",
-    "longshore-tests/remote_volume",
-    "longshore-tests/memory",
+    "longshore-volume/unit",
+    "longshore-tests/remote_nvme",
     "longshore-sim/simulation",
+    "longshore-tests/memory",
+    "longshore-target/turns",
+    "longshore-tests/nvme",
+    "longshore-tests/remote_volume",
     "longshore-cli/verbs",
-    "longshore-cli/bench",
 ];
 
 /// What `make check` leaves out: these take longer than all others together.
@@ -46,14 +49,10 @@ const NOT_QUICK: &[&str] = &[
     "longshore-sim/simulation",
     "longshore-tests/idle",
     "longshore-tests/memory",
-    "longshore-tests/nvme_rude_peers",
     "longshore-tests/peers",
     "longshore-tests/placement",
     "longshore-tests/re_export",
-    "longshore-tests/remote_volume",
-    "longshore-tests/rude_peers",
     "longshore-tests/spread",
-    "longshore-tests/statistics",
 ];
 
 /// What another step of CI runs, against more peers.
@@ -106,9 +105,10 @@ pub fn command(name: &str) -> Result<Command> {
         .command())
 }
 
-/// More than there are cores: most programs wait for time-outs and for the server for much of their time.
+/// More than there are cores: together the programs take a third of the processor time of as many cores, since most
+/// wait for time-outs and for the server.
 fn usual_jobs() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) + 1
+    2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// A program that was renamed must not fall off the lists unseen.

@@ -190,7 +190,7 @@ fn pass_lines_on(name: &'static str, reader: PipeReader, events: &Sender<Event>)
 fn show_until_end(events: &Receiver<Event>, running: &[Running]) -> &'static str {
     loop {
         match events.recv_timeout(SIGN_OF_LIFE) {
-            Ok(Event::Line(name, line)) => println!("{name:12} | {line}"),
+            Ok(Event::Line(name, line)) => println!("{name:13} | {line}"),
             Ok(Event::End(name)) => return name,
             Err(RecvTimeoutError::Timeout) => {
                 let all: Vec<String> = running
