@@ -34,8 +34,16 @@ test: ## What decides a landing, under 20 minutes; installs missing Debian packa
 test-all: ## Everything, long fuzzing and many seeds included: some hours, for each night
 	export CARGO_INCREMENTAL=0; $(XTASK_CI) ci --all
 
+# Of one crate without xtask, which would be built anew when a crate that it uses has changed.
+PACKAGE = --package $(if $(filter longshore-% xtask,$(CRATE)),$(CRATE),longshore-$(CRATE))
 check: ## For each step of the work: format, lints, quick tests; of one crate with CRATE=iscsi
-	$(XTASK_CI) check $(if $(CRATE),--package $(CRATE))
+ifdef CRATE
+	$(CARGO) fmt $(PACKAGE) --check
+	$(CARGO) clippy --quiet $(PACKAGE) --all-targets -- --deny warnings
+	$(CARGO) test --quiet $(PACKAGE)
+else
+	$(XTASK_CI) check
+endif
 
 bench: ## Side by side with tgt, and the numbers to reach: IOPS and CPU per operation
 	$(XTASK) bench

@@ -84,12 +84,8 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 }
 
 /// `cargo xtask check`.
-pub fn check(mut arguments: Arguments) -> Result<Counts> {
-    let package = arguments.value("--package")?;
+pub fn check(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
-    if let Some(package) = package {
-        return source::check_package(&package);
-    }
     schedule::run(vec![
         Step::new("format", "format", 50),
         Step::new("build", "build --tests", 200)

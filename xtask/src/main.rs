@@ -36,7 +36,7 @@ use outcome::Outcome;
 const USAGE: &str = "\
 usage: cargo xtask <command> [options]; suites run in full, or as `ci` runs them with --part 1 to 4
 
-  check         what each step of the work needs: format, lints, quick tests [--package CRATE]
+  check         what each step of the work needs: format, lints, quick tests
   ci            what decides a landing; of each matrix a part [--part N|all] [--only STEP,STEP…];
                 everything, and for longer: --all
   build         what the suites share: --tests, --release

@@ -80,25 +80,6 @@ fn examples() -> Result<Counts> {
     Ok(counts)
 }
 
-/// `cargo xtask check --package NAME`: format, lints and tests of one crate.
-pub fn check_package(name: &str) -> Result<Counts> {
-    let package = match name.strip_prefix("longshore-") {
-        None if name != "xtask" => format!("longshore-{name}"),
-        _ => name.to_owned(),
-    };
-    let package = ["--package", &package];
-    run_shown(workspace::cargo().arg("fmt").args(package).arg("--check"))?;
-    let lints = ["--all-targets", "--", "--deny", "warnings"];
-    run_shown(
-        workspace::cargo()
-            .args(["clippy", "--quiet"])
-            .args(package)
-            .args(lints),
-    )?;
-    run_shown(workspace::cargo().args(["test", "--quiet"]).args(package))?;
-    Ok(Counts::PASSED + Counts::PASSED + Counts::PASSED)
-}
-
 fn shown(command: &mut Command) -> Result<Counts> {
     run_shown(command).map(|()| Counts::PASSED)
 }
