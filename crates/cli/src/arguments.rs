@@ -30,7 +30,7 @@ use crate::manual;
 
 /// Serves block volumes over iSCSI and NVMe/TCP from one ordinary process.
 #[derive(Debug, Parser)]
-#[command(name = "longshore", version, max_term_width = 100)]
+#[command(name = "longshore", version, max_term_width = 100, after_long_help = manual::help("longshore"))]
 pub struct Longshore {
     #[command(subcommand)]
     pub command: Command,
