@@ -184,6 +184,10 @@ fn explain_syntax(text: &str, span: Range<usize>, message: &str) -> (Range<usize
         };
         return (value, said);
     }
+    if message == "duplicate key" {
+        let said = format!("`{}` is given twice", &text[span.clone()]);
+        return (span, said);
+    }
     if message.starts_with("key with no value") {
         let said = "a key and its value are joined by `=`: key = value".to_owned();
         return (span, said);

@@ -217,7 +217,10 @@ fn other_mistakes_are_named_where_they_are() {
             "x.toml:2:7: there is no value behind the `=`",
         ),
         ("[limits\n", "x.toml:1:8: unclosed table, expected `]`"),
-        ("[engine]\n[engine]\n", "x.toml:2:2: duplicate key"),
+        (
+            "[engine]\n[engine]\n",
+            "x.toml:2:2: `engine` is given twice",
+        ),
     ]);
 }
 
