@@ -262,7 +262,9 @@ fn answer(result: Result<Outcome, VolumeError>) -> Result<Done, Failure> {
             let errno = source.raw_os_error();
             Err(Failure::System(errno.unwrap_or(Errno::IO.raw_os_error())))
         }
-        Err(VolumeError::Poisoned) => Err(Failure::System(Errno::IO.raw_os_error())),
+        Err(VolumeError::Poisoned | VolumeError::Removed | VolumeError::Shortened) => {
+            Err(Failure::System(Errno::IO.raw_os_error()))
+        }
     }
 }
 

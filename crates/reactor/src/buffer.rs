@@ -201,7 +201,7 @@ impl MemoryBudget {
         let beyond = usize::from(used + bytes > self.limit_bytes);
         Some(Charge {
             budget: self.clone(),
-            tagged: bytes | beyond * Charge::BEYOND,
+            tagged: bytes | (beyond * Charge::BEYOND),
         })
     }
 }

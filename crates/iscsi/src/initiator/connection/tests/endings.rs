@@ -74,7 +74,8 @@ fn after_every_kind_of_end_calls_are_answered_and_nothing_is_sent() {
     };
     let mistake = |scene: &mut Scene| drop(scene.say(Bhs::new(Opcode(0x3e)), &[]));
     let misplace = |scene: &mut Scene| scene.connection.payload_received(&[0; 8]);
-    let ends: [(&dyn Fn(&mut Scene), _); 3] = [
+    type End<'a> = &'a dyn Fn(&mut Scene);
+    let ends: [(End<'_>, &str); 3] = [
         (&logout, "Logout"),
         (&mistake, "an opcode no target sends"),
         (&misplace, "Initiator"),
