@@ -161,10 +161,10 @@ fn a_newcomer_finds_memory_for_a_small_read_while_others_take_nothing() {
 #[test]
 fn one_host_does_not_get_all_memory_however_many_connections_it_has() {
     let scene = Scene::new("24h");
+    let mut other = scene.initiator("other");
     let _greedy = scene.greedy_host(1, 16, 8);
     scene.wait_for("it gets much", |field| field("used_bytes") >= MEMORY / 2);
     // Others read more than what is there for newcomers, again and again.
-    let mut other = scene.initiator("other");
     for _ in 0..8 {
         read(&mut other, MEDIUM);
     }

@@ -447,6 +447,7 @@ impl<P: Protocol> Connection<P> {
         self.writing -= task.writing;
         self.filling -= task.filling;
         task.give_back_memory(core);
+        self.note_held();
         P::task_ended(self, &task.work);
     }
 

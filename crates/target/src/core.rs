@@ -186,6 +186,8 @@ pub(crate) struct Core {
     pub is_short: bool,
     /// How the shard waits.
     pub waiting: WaitingState,
+    /// Since when all who wanted memory found none.
+    pub failing_since_ms: Option<u64>,
     /// Reads and writes of files of so many bytes or more are made on other cores; `usize::MAX`: none are.
     pub handed_from: usize,
     /// What this shard has done.
@@ -230,6 +232,7 @@ impl Core {
             alone: true,
             is_short: false,
             waiting: WaitingState::default(),
+            failing_since_ms: None,
             handed_from: usize::MAX,
             counters: Counters::default(),
             now,

@@ -202,7 +202,8 @@ impl<P: Protocol> Connection<P> {
             }
             let may_hold = self.may_hold(core, range.len());
             let taken = if may_hold {
-                core.take_memory(task.address, range.len())
+                let room = self.room(core);
+                core.take_memory(task.address, range.len(), room)
             } else {
                 None
             };
@@ -210,8 +211,7 @@ impl<P: Protocol> Connection<P> {
             let Some(buffer) = taken else {
                 core.stages.wait_again(task.followed);
                 task.state = TaskState::Medium(wish);
-                // A host with its full share waits for memory of its own, and keeps nobody else waiting.
-                let has_claim = may_hold && core.has_claim(range.len());
+                let has_claim = self.has_claim(core, range.len());
                 self.wait_for_memory(core, task.address, has_claim);
                 return Medium::Parked;
             };

@@ -181,32 +181,40 @@ impl MemoryLine {
 }
 
 impl Core {
-    /// Memory for a task, unless others wait for some.
+    /// Memory for a task, unless others wait for some. `room`: what its host may have yet.
     #[inline]
-    pub(crate) fn take_memory(&mut self, task: TaskAddress, length: usize) -> Option<Buffer> {
-        if !self.memory_line.admits(task) || !self.leaves_enough(length) {
+    pub(crate) fn take_memory(
+        &mut self,
+        task: TaskAddress,
+        length: usize,
+        room: usize,
+    ) -> Option<Buffer> {
+        if !self.memory_line.admits(task) || !self.leaves_enough(length, room) {
             return None;
         }
         let buffer = self.pool.take(length)?;
         self.memory_line.granted += length;
+        self.failing_since_ms = None;
         Some(buffer)
     }
 
     /// Whether so much less leaves something to those that cannot wait and were refused.
     #[inline]
-    fn leaves_enough(&mut self, length: usize) -> bool {
+    fn leaves_enough(&mut self, length: usize, room: usize) -> bool {
         if self.refusals.is_empty() {
             return true;
         }
         self.refusals.expire(self.now_ms);
         let left = self.pool.budget().limit_bytes() / CLAIM_PART;
-        self.refusals.is_empty() || length.next_power_of_two() + left <= self.free_memory()
+        self.refusals.is_empty()
+            || length.next_power_of_two() + left <= self.free_memory().min(room)
     }
 
     /// Whether a connection that cannot wait in the line may take memory.
-    pub(crate) fn admits_at_once(&mut self, slot: u32, length: usize) -> bool {
+    pub(crate) fn admits_at_once(&mut self, slot: u32, length: usize, room: usize) -> bool {
         if !self.refusals.is_empty() {
-            let (bytes, free) = (length.next_power_of_two(), self.free_memory());
+            let free = self.free_memory().min(room);
+            let bytes = length.next_power_of_two();
             if !self.refusals.admits(slot, bytes, free, self.now_ms) {
                 return false;
             }

@@ -1,8 +1,9 @@
 //! How much payload memory one host or initiator holds, over all of its connections.
 //!
 //! A connection is bounded by itself, but a peer may have hundreds. So what the connections of one host hold is added
-//! up: it gets at most three quarters of the memory, whatever it asks for and however many connections it opens, and
-//! a peer that holds next to nothing gets memory for a small read or write although others have used up all of theirs.
+//! up: it gets at most three quarters of the memory, however many connections it opens, while there
+//! are others (alone it may have all), and a peer that holds next to nothing gets memory for a small read or write although
+//! others have used up all of theirs.
 //!
 //! ```text
 //!  0                                           3/4 M                      M        17/16 M     18/16 M
@@ -12,7 +13,8 @@
 //!  ├─── data that has arrived already ─────────────────────────────────────────────────────────────┤
 //! ```
 //!
-//! Peers that take nothing could use up the part for newcomers as well, if there are enough of them. They are cut
+//! The part for newcomers is used only while nobody gets any memory for a moment: as long as some comes back, all get it
+//! in turn. Peers that take nothing could use up the part for newcomers as well, if there are enough of them. They are cut
 //! ([`crate::stall`]).
 
 use std::collections::HashMap;
@@ -26,6 +28,8 @@ use crate::core::Core;
 
 /// A host that holds no more than this is a newcomer.
 const NEWCOMER_BYTES: usize = 256 << 10;
+/// Where memory is short but comes back, all get some in turn. It does not come back when nobody got any for so long.
+const STARVED_AFTER_MS: u64 = 50;
 /// The table is looked through for hosts that are gone when it has so many entries.
 const FORGET_AT_LEAST: usize = 64;
 
@@ -42,21 +46,36 @@ pub(crate) enum Holder {
 
 /// What the connections of one holder have. Each has its own until it is known whose it is.
 #[derive(Debug, Default)]
-pub(crate) struct Share(AtomicUsize);
+pub(crate) struct Share {
+    held_bytes: AtomicUsize,
+    /// Holders that there are.
+    holders: Arc<AtomicUsize>,
+}
 
 impl Share {
     fn held_bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    fn is_alone(&self) -> bool {
+        self.holders.load(Ordering::Relaxed) <= 1
     }
 
     /// A connection that held `before` bytes holds `after` now.
     fn note(&self, before: usize, after: usize) {
         // Relaxed: the counter guards an amount, not other memory. What is noted as `before` has been added once.
         if after > before {
-            self.0.fetch_add(after - before, Ordering::Relaxed);
+            self.held_bytes.fetch_add(after - before, Ordering::Relaxed);
         } else {
-            self.0.fetch_sub(before - after, Ordering::Relaxed);
+            self.held_bytes.fetch_sub(before - after, Ordering::Relaxed);
         }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // That of a connection of which nobody knows whose it is counts for itself only.
+        self.holders.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -68,6 +87,8 @@ pub(crate) struct Shares(Mutex<Table>);
 struct Table {
     shares: HashMap<Holder, Weak<Share>>,
     forget_at: usize,
+    /// Shares that there are.
+    holders: Arc<AtomicUsize>,
 }
 
 impl Shares {
@@ -78,9 +99,14 @@ impl Shares {
             table.shares.retain(|_, share| share.strong_count() > 0);
             table.forget_at = 2 * table.shares.len();
         }
+        let holders = Arc::clone(&table.holders);
         let known = table.shares.entry(holder).or_default();
         known.upgrade().unwrap_or_else(|| {
-            let share = Arc::default();
+            holders.fetch_add(1, Ordering::Relaxed);
+            let share = Arc::new(Share {
+                held_bytes: AtomicUsize::new(0),
+                holders,
+            });
             *known = Arc::downgrade(&share);
             share
         })
@@ -132,6 +158,14 @@ fn is_newcomer(held: usize, wanted: usize) -> bool {
     wanted <= NEWCOMER_BYTES && held + wanted.next_power_of_two() <= NEWCOMER_BYTES
 }
 
+impl Core {
+    /// Whether memory does not come back: newcomers get of theirs, and nobody keeps them waiting.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.failing_since_ms
+            .is_some_and(|since| self.now_ms.saturating_sub(since) >= STARVED_AFTER_MS)
+    }
+}
+
 impl<P: Protocol> Connection<P> {
     /// Payload memory that the connection holds, promises of it included.
     #[inline]
@@ -149,15 +183,34 @@ impl<P: Protocol> Connection<P> {
     /// Whether the holder may have so much more memory.
     #[inline]
     pub(crate) fn may_hold(&self, core: &Core, wanted: usize) -> bool {
+        let share = &self.stake.share;
         let memory = core.pool.budget().limit_bytes();
-        may_hold(self.stake.share.held_bytes(), wanted, memory)
+        share.is_alone() || may_hold(share.held_bytes(), wanted, memory)
+    }
+
+    /// What the holder may have yet.
+    pub(crate) fn room(&self, core: &Core) -> usize {
+        let memory = core.pool.budget().limit_bytes();
+        let share = &self.stake.share;
+        match share.held_bytes() {
+            _ if share.is_alone() => usize::MAX,
+            0 => memory,
+            held => holder_max(memory).saturating_sub(held),
+        }
+    }
+
+    /// Whether a task that found no memory may keep others waiting. With its full share a host waits for what it holds
+    /// itself, and keeps only its own tasks waiting.
+    pub(crate) fn has_claim(&self, core: &Core, wanted: usize) -> bool {
+        core.has_claim(wanted) && !core.is_starved() && self.may_hold(core, wanted)
     }
 
     /// Memory for a small read or write of a peer that holds next to nothing, although others wait for some.
     #[cold]
     pub(crate) fn take_as_newcomer(&self, core: &mut Core, wanted: usize) -> Option<Buffer> {
         core.is_short = true;
-        if !is_newcomer(self.stake.share.held_bytes(), wanted) {
+        core.failing_since_ms.get_or_insert(core.now_ms);
+        if !core.is_starved() || !is_newcomer(self.stake.share.held_bytes(), wanted) {
             return None;
         }
         core.pool.take_as_newcomer(wanted)
@@ -194,6 +247,18 @@ mod tests {
         assert_eq!(share.held_bytes(), 1010);
         drop(stakes);
         assert_eq!(share.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_holder_knows_whether_it_is_alone() {
+        let shares = Shares::default();
+        let one = shares.of(host("a"));
+        let same = shares.of(host("a"));
+        assert!(one.is_alone() && Share::default().is_alone());
+        let other = shares.of(host("b"));
+        assert!(!one.is_alone() && !other.is_alone());
+        drop((one, other));
+        assert!(same.is_alone());
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl<P: Protocol> Connection<P> {
             core.pool.reserve(wanted)
         };
         if let Some(whole) = promised {
+            core.failing_since_ms = None;
             self.account(task, whole.capacity());
             let apart = 0 < early && early <= wanted / 2;
             let early = if apart && self.has_room_apart(core, early) {
@@ -77,6 +78,7 @@ impl<P: Protocol> Connection<P> {
         // Also when all memory is promised, kept or in use: a buffer that is kept serves as it is.
         match core.pool.take(wanted) {
             Some(buffer) => {
+                core.failing_since_ms = None;
                 self.hold_for_data_out(task, buffer);
                 true
             }
@@ -116,7 +118,7 @@ impl<P: Protocol> Connection<P> {
     ) -> bool {
         let slot = self.channel.address.slot;
         let had_none = self.writing == 0;
-        let taken = if core.admits_at_once(slot, wanted) {
+        let taken = if core.admits_at_once(slot, wanted, self.room(core)) {
             self.take_data_out(core, task, wanted, early)
         } else {
             self.take_data_out_as_newcomer(core, task, wanted)
@@ -144,11 +146,14 @@ impl<P: Protocol> Connection<P> {
     /// Whether so many bytes of write data may come. A connection that announces much and sends none
     /// of it must not hold all the memory there is.
     pub(crate) fn may_write(&self, core: &Core, wanted: usize) -> bool {
+        self.has_part(core, wanted) && self.may_hold(core, wanted)
+    }
+
+    /// The same, as far as it is about this connection only.
+    pub(crate) fn has_part(&self, core: &Core, wanted: usize) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         // Buffers come in powers of two.
-        let has_part =
-            self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART;
-        has_part && self.may_hold(core, wanted)
+        self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART
     }
 
     /// Puts write data where it belongs.

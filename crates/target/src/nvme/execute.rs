@@ -156,7 +156,7 @@ impl Connection<Nvme> {
             self.receive_data(task, wanted);
         } else {
             // At its connection's limit it waits for others of these, and keeps nobody else waiting.
-            let has_claim = may_write && core.has_claim(length);
+            let has_claim = self.has_part(core, length) && self.has_claim(core, length);
             self.wait_for_memory(core, task.address, has_claim);
             self.tasks.park(task);
         }
