@@ -102,7 +102,12 @@ impl Allowance {
 
     /// Whether budget and others permit polling.
     pub(super) fn permits(&mut self, now: u64) -> bool {
-        self.contention.is_over(now) && self.is_within_budget(now)
+        !self.is_contended(now) && self.is_within_budget(now)
+    }
+
+    /// Whether others want the core.
+    pub(super) fn is_contended(&self, now: u64) -> bool {
+        !self.contention.is_over(now)
     }
 
     fn is_within_budget(&mut self, now: u64) -> bool {

@@ -21,7 +21,10 @@ const LONG_NS: (u64, u64) = (50_000, 500_000);
 
 /// After a gap of so many wake-ups, and this, the load is over: a wake-up adds nothing that anybody notices.
 const PAUSE_WAKE_UPS: u64 = 20;
-const PAUSE_NS_MIN: u64 = 1_000_000;
+const PAUSE_NS_MIN: u64 = 5_000_000;
+/// Shorter gaps belong to what a trial measures, also those in which the scheduler let somebody else run: that
+/// sleeping loses the core is part of its price.
+const TRIAL_PAUSE_NS: u64 = 20_000_000;
 /// It is under way again after so many shorter gaps.
 const GAPS_UNDER_WAY: u32 = 8;
 
@@ -113,6 +116,11 @@ impl Policy {
         if self.gaps < GAPS_UNDER_WAY {
             return 0;
         }
+        if self.allowance.is_contended(now) {
+            // Whatever is tried, the shard sleeps.
+            self.trials.give_up(now, totals);
+            return 0;
+        }
         self.trials.wait(now, totals);
         let wanted = self.way_ns();
         if self.allowance.covers(wanted) {
@@ -163,7 +171,9 @@ impl Policy {
         let pause_ns = (self.wake_up.ns() * PAUSE_WAKE_UPS).max(PAUSE_NS_MIN);
         if gap_ns > pause_ns {
             self.gaps = 0;
-            self.trials.interrupted(now, totals);
+            if gap_ns > TRIAL_PAUSE_NS {
+                self.trials.interrupted(now, totals);
+            }
             return;
         }
         self.gaps = self.gaps.saturating_add(1);

@@ -14,7 +14,7 @@
 //! - **Work** is operations, or pieces of 16 KiB where operations are large. **Cost** is the time the shard did not
 //!   sleep.
 //! - **Fast enough** is a way that is not clearly slower than the fastest by 5 %. Among those the cheapest wins, and
-//!   where costs are about equal, the one in use. So polling has to gain 5 %, and ends where sleeping is as fast.
+//!   where costs are about equal, the fastest. So polling has to gain 5 %, and ends where sleeping is as fast.
 //! - **Clear** is what exceeds the noise: the mean of the logarithms of the ratios of a round, against its standard
 //!   error (Student's t). A trial has as many rounds as that takes, from 2 to 12; a way that is clearly slower drops out. What is
 //!   unclear in the end changes the way in use only from 10 % on.
@@ -74,6 +74,8 @@ const MARGIN_UNCLEAR: f64 = 0.0953;
 const MARGIN_OF_TWO: f64 = 0.5;
 /// An outcome that differs by more than this (of 1.2) is followed by the next trial soon: what is less may be noise.
 const MARGIN_CHANGED: f64 = 0.1823;
+/// Of ways that cost the same, another one is taken if it is faster by so much (of 1.02).
+const MARGIN_EVEN: f64 = 0.0198;
 /// Costs that differ by less than this, as a ratio, are equal.
 const COST_MARGIN: f64 = 1.1;
 
@@ -290,21 +292,31 @@ impl Trial {
 
     /// The way to take. `chosen` is in use.
     fn choose(&self, chosen: Way, verdicts: [Verdict; WAYS]) -> Way {
-        // What is not clear is no reason to leave what is in use.
-        if verdicts[chosen as usize] == Verdict::Unclear {
-            return chosen;
-        }
-        let enough = |way: &Way| verdicts[*way as usize] == Verdict::FastEnough;
+        let is = |way: Way, verdict| verdicts[way as usize] == verdict;
+        let cost = |way: Way| self.cost(way as usize);
+        let behind = |way: &Way| self.behind[*way as usize];
         let ways = [Way::Sleep, Way::Short, Way::Long];
-        let candidates = || ways.into_iter().filter(enough);
-        let cheapest = candidates()
-            .map(|way| self.cost(way as usize))
-            .fold(f64::INFINITY, f64::min);
-        let is_cheap = |way: &Way| self.cost(*way as usize) <= cheapest * COST_MARGIN;
-        if enough(&chosen) && is_cheap(&chosen) {
-            return chosen;
+        let candidates = ways.into_iter().filter(|way| is(*way, Verdict::FastEnough));
+        let cheapest = candidates.clone().map(cost).fold(f64::INFINITY, f64::min);
+        // What is not clear is no reason to pay more than for what is in use.
+        let limit = if is(chosen, Verdict::Unclear) {
+            cost(chosen)
+        } else {
+            cheapest
+        };
+        let fastest = candidates
+            .filter(|way| cost(*way) <= limit * COST_MARGIN)
+            .min_by(|one, other| behind(one).total_cmp(&behind(other)));
+        match fastest {
+            Some(fastest)
+                if is(chosen, Verdict::Slower)
+                    || cost(chosen) > limit * COST_MARGIN
+                    || behind(&chosen) - behind(&fastest) > MARGIN_EVEN =>
+            {
+                fastest
+            }
+            _ => chosen,
         }
-        candidates().find(is_cheap).unwrap_or(chosen)
     }
 }
 
