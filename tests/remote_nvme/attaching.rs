@@ -133,7 +133,7 @@ fn fewer_queues_than_asked_for_are_told_and_used() {
 #[test]
 fn depth_is_a_queue_s_size_within_what_the_controller_takes() {
     let server = serve();
-    for (depth, entries) in [(1, "3 entries"), (16, "17 entries"), (5000, "128 entries")] {
+    for (depth, entries) in [(1, "3 entries"), (16, "17 entries"), (5000, "1024 entries")] {
         let options = Options {
             depth,
             ..Options::default()

@@ -12,6 +12,8 @@ fn verbs_with_json(desk: &Desk) -> Vec<String> {
     let commands = commands.split("\n\n").next().unwrap_or_default();
     let verbs = commands
         .lines()
+        // Further lines of a description stand deeper.
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next());
     verbs
         .filter(|verb| *verb != "help")
