@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, signal};
+use longshore_tests::stop::StopsAtEnd;
 
 use crate::rig::{BOTH, Client, ENGINES, Protocol, over, pattern};
 
@@ -118,6 +119,7 @@ fn restart_under_load(behind: Protocol, in_front: Protocol, engine: &str) {
     let client = Client::new(&a, in_front);
     let done = thread::scope(|scope| {
         let (client, stop, progress) = (&client, &stop, &progress);
+        let _stops = StopsAtEnd(stop);
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| scope.spawn(move || write_until(client, writer, stop, progress)))
             .collect();

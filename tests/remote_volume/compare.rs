@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use longshore_initiator::error::Failure;
 use longshore_initiator::volume::{RemoteVolume, block_on};
 use longshore_reactor::Buffer;
+use longshore_tests::stop::StopsAtEnd;
 
 use super::{PROTOCOLS, Restartable, open, options, until};
 
@@ -51,6 +52,7 @@ fn compare_and_write_counts_once_or_says_that_it_does_not_know() {
         };
         let (mut counted, mut unknown) = (0, 0);
         std::thread::scope(|scope| {
+            let _stops = StopsAtEnd(&stop);
             let workers: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {

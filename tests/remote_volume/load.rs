@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use longshore_initiator::volume::{RemoteVolume, block_on};
 use longshore_reactor::Buffer;
+use longshore_tests::stop::StopsAtEnd;
 
 const CELL: usize = 4096;
 const BLOCK: usize = 512;
@@ -142,14 +143,5 @@ fn fill(block: &mut [u8], cell: u64, value: u64) {
     for word in block.chunks_exact_mut(16) {
         word[..8].copy_from_slice(&cell.to_le_bytes());
         word[8..].copy_from_slice(&value.to_le_bytes());
-    }
-}
-
-/// So that a panic of one ends the others.
-struct StopsAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopsAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
     }
 }

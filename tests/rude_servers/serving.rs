@@ -12,6 +12,7 @@ use longshore_tests::proxy::{Direction, Protocol};
 use longshore_tests::random::Random;
 use longshore_tests::relay::{Flips, Passed, Relay, Tamper};
 use longshore_tests::server::{Server, ServerBuilder, TARGET};
+use longshore_tests::stop::StopsAtEnd;
 
 use crate::{BOTH, honest_server, number_from, portal, seed, url};
 
@@ -146,6 +147,7 @@ fn a_server_over_lines_that_flip_bits_goes_on_and_its_other_volumes_do_not_notic
     }
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = StopsAtEnd(&ended);
         for volume in &remotes {
             scope.spawn(|| use_remote(volume, &ended));
         }
@@ -161,7 +163,6 @@ fn a_server_over_lines_that_flip_bits_goes_on_and_its_other_volumes_do_not_notic
                 break;
             }
         }
-        ended.store(true, Ordering::SeqCst);
         for line in &lines {
             line.is_bad.store(false, Ordering::SeqCst);
         }

@@ -45,8 +45,9 @@ const CONVERSATIONS: [Conversation; 3] = [
 fn options(impatient: bool) -> Options {
     let mut options = Options::default();
     let times = &mut options.timeouts;
-    let usual = Duration::from_millis(if impatient { 150 } else { 2_000 });
-    (times.connect, times.login) = (Duration::from_secs(2), usual);
+    // Where everything goes well, a machine that stands still for a while must not spoil it.
+    let usual = Duration::from_millis(if impatient { 150 } else { 60_000 });
+    (times.connect, times.login) = (usual.max(Duration::from_secs(2)), usual);
     (times.request, times.keep_alive) = (usual, usual);
     (times.reconnect_min, times.reconnect_max) =
         (Duration::from_millis(1), Duration::from_millis(50));

@@ -19,4 +19,5 @@ pub mod relay;
 pub mod report;
 pub mod scratch;
 pub mod server;
+pub mod stop;
 pub mod tgt;

@@ -202,8 +202,7 @@ fn a_write_in_doubt_waits_before_it_goes_over_another_path_but_nothing_else_does
     let stale = stale_write(&fake, &volume);
     assert_eq!(run(&volume, write(9, 1), 5), Ok(()), "new writes go on");
     assert_eq!(run(&volume, read(9, 1), 6), Ok(()), "so do reads");
-    assert_eq!(stale.count(), 0);
-    assert!(begun.elapsed() < Duration::from_millis(5500));
+    assert_eq!(stale.count(), 0, "and the one in doubt waits");
     assert_eq!(fake.execute_late(PATIENCE), 1, "the server takes its time");
     assert_eq!(stale.result(), Ok(()));
     assert!(begun.elapsed() >= Duration::from_secs(6));
