@@ -78,6 +78,16 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     }
     let mut steps = landing(part, if everything { &LONG } else { &SHORT }, everything)?;
     if let Some(only) = only {
+        if let Some(unknown) = only
+            .split(',')
+            .find(|name| !steps.iter().any(|step| step.name == *name))
+        {
+            let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+            bail!(
+                "no step of this part is called {unknown:?}; there are {}",
+                names.join(", ")
+            );
+        }
         steps.retain(|step| only.split(',').any(|name| name == step.name));
     }
     schedule::run(steps)
@@ -91,7 +101,7 @@ pub fn check(arguments: Arguments) -> Result<Counts> {
         Step::new("build", "build --tests", 200)
             .after(&["format"])
             .provides(vec![programs::built()?]),
-        Step::new("tests", "tests --quick", 130).after(&["build"]),
+        Step::new("tests", "tests --quick", 130).needs(&["build"]),
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
@@ -119,27 +129,27 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("dependencies", "dependencies", 20),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
         Step::new("server", "build --release", 100).provides(workspace::built()),
-        Step::new("tests", "tests", 120).after(built),
+        Step::new("tests", "tests", 120).needs(built),
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
         Step::new("documentation", "documentation", 100)
             .after(&["lints"])
             .gives_way(),
-        Step::new("kernel", &with_part("kernel"), 160).after(built),
+        Step::new("kernel", &with_part("kernel"), 160).needs(built),
         Step::new("fuzz-build", &format!("{fuzz} --build"), 100)
             .after(&["lints"])
             .gives_way(),
         Step::new("simulation", &sim, 100)
-            .after(&["build"])
+            .needs(&["build"])
             .gives_way(),
-        Step::new("conformance", &with_part("conformance"), 130).after(built),
-        Step::new("peers", &peers, 110).after(built),
-        Step::new("power-cut", &powercut, 100).after(built),
-        Step::new("qemu", "qemu", 80).after(built),
-        Step::new("fuzz", &fuzz, 200).after(&["fuzz-build"]),
-        Step::new("instructions", &with_part("instructions"), 200).after(built),
-        Step::new("figures", &with_part("small-figures"), 150).after(built),
+        Step::new("conformance", &with_part("conformance"), 130).needs(built),
+        Step::new("peers", &peers, 110).needs(built),
+        Step::new("power-cut", &powercut, 100).needs(built),
+        Step::new("qemu", "qemu", 80).needs(built),
+        Step::new("fuzz", &fuzz, 200).needs(&["fuzz-build"]),
+        Step::new("instructions", &with_part("instructions"), 200).needs(built),
+        Step::new("figures", &with_part("small-figures"), 150).needs(built),
     ];
     if !part.includes(FUZZ_TURN) {
         steps.retain(|step| !step.name.starts_with("fuzz"));

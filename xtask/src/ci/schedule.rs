@@ -32,6 +32,8 @@ pub struct Step {
     load: u32,
     /// The steps that end before it begins, however they end.
     pub after: &'static [&'static str],
+    /// The steps without which it does not run; they end before it begins, too.
+    pub needs: &'static [&'static str],
     /// Whether steps beside it get the processor first.
     gives_way: bool,
     /// Added to the environment of later steps when it has passed.
@@ -46,6 +48,7 @@ impl Step {
             command: command.to_owned(),
             load,
             after: &[],
+            needs: &[],
             gives_way: false,
             provides: Vec::new(),
         }
@@ -61,6 +64,12 @@ impl Step {
     /// The same behind these.
     pub fn after(mut self, steps: &'static [&'static str]) -> Self {
         self.after = steps;
+        self
+    }
+
+    /// The same, which cannot run where one of these has failed.
+    pub fn needs(mut self, steps: &'static [&'static str]) -> Self {
+        self.needs = steps;
         self
     }
 
@@ -106,7 +115,10 @@ pub fn run(steps: Vec<Step>) -> Result<Counts> {
     let (sender, events) = channel();
     loop {
         while let Some(step) = next(&mut waiting, &running, capacity) {
-            running.push(start(step, &environment, &sender)?);
+            match missing(&step, &ended) {
+                None => running.push(start(step, &environment, &sender)?),
+                Some(failed) => ended.push(not_run(&step, failed)),
+            }
         }
         if running.is_empty() {
             break;
@@ -133,9 +145,29 @@ fn next(waiting: &mut VecDeque<Step>, running: &[Running], capacity: u32) -> Opt
     };
     let place = waiting.iter().position(|step| {
         let fits = load == 0 || load + step.load <= capacity;
-        fits && !step.after.iter().any(|name| is_pending(name))
+        let mut before = step.after.iter().chain(step.needs);
+        fits && !before.any(|name| is_pending(name))
     });
     waiting.remove(place?)
+}
+
+/// A step that this one needs and that has failed.
+fn missing(step: &Step, ended: &[Ended]) -> Option<&'static str> {
+    let needed = ended
+        .iter()
+        .filter(|ended| step.needs.contains(&ended.name));
+    let mut failed = needed.filter(|ended| ended.counts.failed > 0);
+    failed.next().map(|ended| ended.name)
+}
+
+fn not_run(step: &Step, failed: &str) -> Ended {
+    let outcome = Outcome::Failed(format!("not run, as {failed} has failed"));
+    Ended {
+        name: step.name,
+        counts: judge(step.name, &outcome),
+        outcome,
+        passed: Duration::ZERO,
+    }
 }
 
 fn start(
@@ -258,6 +290,11 @@ fn summary(ended: &[Ended], passed: Duration) -> Counts {
         );
         total += step.counts;
     }
+    for step in ended {
+        if let Outcome::Failed(why) = &step.outcome {
+            println!("FAIL {}: {why}", step.name);
+        }
+    }
     total
 }
 
@@ -270,6 +307,22 @@ mod tests {
         let skipped = |reason: &str| Outcome::Skipped(reason.to_owned());
         assert_eq!(judge(ALLOWED[0].0, &skipped(ALLOWED[0].1)), Counts::SKIPPED);
         assert_eq!(judge("kernel", &skipped("no time")), Counts::FAILED);
+    }
+
+    #[test]
+    fn a_step_does_not_run_where_one_that_it_needs_has_failed() {
+        let failed = not_run(&Step::new("build", "x", 100), "set-up");
+        assert_eq!(failed.counts, Counts::FAILED);
+        let tests = Step::new("tests", "x", 100).needs(&["set-up", "build"]);
+        assert_eq!(missing(&tests, &[failed]), Some("build"));
+        let passed = Ended {
+            counts: Counts::PASSED,
+            ..not_run(&Step::new("build", "x", 100), "")
+        };
+        assert_eq!(missing(&tests, &[passed]), None);
+        let only_after = Step::new("lints", "x", 100).after(&["build"]);
+        let failed = not_run(&Step::new("build", "x", 100), "");
+        assert_eq!(missing(&only_after, &[failed]), None);
     }
 
     #[test]
@@ -289,6 +342,7 @@ mod tests {
         assert_eq!(begun(), Some("large"));
         assert_eq!(begun(), None);
         let mut waiting = VecDeque::from([
+            Step::new("third", "x", 100).needs(&["second"]),
             Step::new("second", "x", 100).after(&["first"]),
             Step::new("first", "x", 100),
         ]);
