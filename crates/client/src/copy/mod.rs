@@ -10,6 +10,7 @@ pub mod journal;
 mod monitor;
 mod pace;
 mod plan;
+mod resume;
 mod space;
 mod transfer;
 mod verify;
@@ -31,8 +32,9 @@ use longshore_volume::{Volume, VolumeError, WriteCache};
 use serde::Serialize;
 
 use crate::endpoint::{Endpoint, EndpointError, Opened};
-use journal::{Found, Journal, JournalDamage, JournalIoError, Record, Reserved};
+use journal::JournalIoError;
 use monitor::Monitor;
+use resume::Prepared;
 use transfer::{Assignment, Transfer, Transferred};
 use verify::{Comparison, Verification};
 
@@ -225,6 +227,19 @@ pub enum CopyError {
         /// All of it is to be allocated.
         thick: bool,
     },
+    /// The destination of a copy to go on with is shorter than that copy had made it.
+    #[error(
+        "cannot go on: {} has {available} bytes, and the source {needed}; nothing was written. To copy all of \
+         it anew: truncate --size={needed} {}, and leave --resume out", path.display(), path.display()
+    )]
+    CutShort {
+        /// The destination.
+        path: PathBuf,
+        /// Bytes that it has.
+        available: u64,
+        /// Bytes of the source.
+        needed: u64,
+    },
     /// The journal tells of something else.
     #[error(
         "cannot go on: {} was written for another copy ({difference}). To copy all of it anew, leave \
@@ -400,14 +415,6 @@ struct Ends {
     size: u64,
 }
 
-/// A copy that can begin.
-struct Prepared {
-    start: u64,
-    /// An earlier run was found to go on with.
-    is_resumed: bool,
-    journal: Option<(Arc<Reserved>, Record)>,
-}
-
 impl Ends {
     fn open(job: &Job) -> Result<Self, CopyError> {
         let direct = job.settings.direct;
@@ -420,7 +427,8 @@ impl Ends {
         let source = Opened::source(&job.source, &job.source_options, direct)?;
         let size = source.size_bytes();
         let options = &job.destination_options;
-        let destination = Opened::destination(&job.destination, options, size, direct)?;
+        let destination = Opened::destination(&job.destination, options, size, direct)
+            .map_err(|error| refused(error, job.settings.resume))?;
         if !job.settings.force && source.is_same_volume(&destination) {
             return Err(CopyError::SameVolume {
                 source_name: job.source.to_string(),
@@ -502,49 +510,6 @@ impl Ends {
         verified
     }
 
-    /// Finds out where to begin, whether there is room, and reserves that of the journal. Writes nothing to
-    /// the destination.
-    fn prepare(&self, job: &Job, monitor: &mut Monitor<'_>) -> Result<Prepared, CopyError> {
-        let record = self.record();
-        let journal = self.journal(job);
-        let (start, is_resumed) = match &journal {
-            Some(journal) if job.settings.resume => go_on(journal, &record, monitor)?,
-            _ => (0, false),
-        };
-        if job.settings.resume && !is_resumed {
-            monitor.warn("there is no earlier copy to go on with; starting at the beginning");
-        }
-        space::check(self, job, start, monitor)?;
-        let record = Record {
-            done: start,
-            ..record
-        };
-        Ok(Prepared {
-            start,
-            is_resumed,
-            journal: reserve(journal, record, job, is_resumed, monitor)?,
-        })
-    }
-
-    /// What the journal says besides how far the copy got.
-    fn record(&self) -> Record {
-        Record {
-            source: self.source.identity(true),
-            destination: self.destination.identity(false),
-            size: self.size,
-            block_size: self.source.block_size().max(self.destination.block_size()),
-            done: 0,
-        }
-    }
-
-    fn journal(&self, job: &Job) -> Option<Journal> {
-        let path = job.journal.clone().or_else(|| {
-            self.destination
-                .journal_path(job.state_directory.as_deref())
-        })?;
-        Some(Journal::new(path))
-    }
-
     fn verify(
         self,
         job: &Job,
@@ -600,72 +565,21 @@ fn chunk_for(asked: u64, alignment: u64, optimal: Option<u64>) -> u64 {
         .unwrap_or(asked)
 }
 
-/// Where an earlier run got to, and whether there was one.
-fn go_on(
-    journal: &Journal,
-    record: &Record,
-    monitor: &mut Monitor<'_>,
-) -> Result<(u64, bool), CopyError> {
-    let found = match journal.load()? {
-        Found::Nothing => return Ok((0, false)),
-        Found::Damaged(damage) => {
-            let path = journal.path().display();
-            monitor.warn(&format!("{path} is not used: {damage}"));
-            return Ok((0, false));
-        }
-        Found::Record(found) => found,
-    };
-    let other = |what: &str, was: &str, is: &str| {
-        Err(CopyError::OtherCopy {
-            path: journal.path().to_owned(),
-            difference: format!("the {what} was {was} and is now {is}"),
-        })
-    };
-    if found.source != record.source {
-        return other("source", &found.source, &record.source);
-    }
-    if found.destination != record.destination {
-        return other("destination", &found.destination, &record.destination);
-    }
-    if (found.size, found.block_size) != (record.size, record.block_size) {
-        let text =
-            |record: &Record| format!("{} bytes in blocks of {}", record.size, record.block_size);
-        return other("size", &text(&found), &text(record));
-    }
-    Ok((found.done, true))
-}
-
-/// The journal with all of its space, if it can be written. One left by another copy is taken away: what
-/// it says is not so any more once this one writes.
-fn reserve(
-    journal: Option<Journal>,
-    record: Record,
-    job: &Job,
-    is_resumed: bool,
-    monitor: &mut Monitor<'_>,
-) -> Result<Option<(Arc<Reserved>, Record)>, CopyError> {
-    let Some(journal) = journal else {
-        monitor.warn("there is no place for a journal; an interrupted copy has to start over. Name one with --journal");
-        return Ok(None);
-    };
-    let is_named = job.journal.is_some();
-    if !is_resumed {
-        if is_named && journal.load()? == Found::Damaged(JournalDamage::Unknown) {
-            return Err(CopyError::NoJournal {
-                path: journal.path().to_owned(),
-            });
-        }
-        journal.remove()?;
-    }
-    match journal.reserve(&record) {
-        Ok(reserved) => Ok(Some((Arc::new(reserved), record))),
-        Err(error) if is_named => Err(error.into()),
-        Err(error) => {
-            monitor.warn(&format!(
-                "{error}: an interrupted copy has to start over. Name another place with --journal"
-            ));
-            Ok(None)
-        }
+/// Why a destination was refused. Without `--resume`, a file that is too short need only be made longer;
+/// an earlier copy to it has lost its end, and must not be gone on with after that.
+fn refused(error: EndpointError, resume: bool) -> CopyError {
+    match error {
+        EndpointError::TooSmall {
+            path: Some(path),
+            available,
+            needed,
+            ..
+        } if resume => CopyError::CutShort {
+            path,
+            available,
+            needed,
+        },
+        other => other.into(),
     }
 }
 

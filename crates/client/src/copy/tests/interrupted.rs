@@ -35,6 +35,84 @@ fn an_interrupted_copy_goes_on_where_it_was() {
     assert_eq!(files.names(), ["destination", "source"]);
 }
 
+/// A copy of 1 MiB that was interrupted in the middle.
+fn interrupted(files: &Files) -> Job {
+    let size = 1 << 20;
+    let source = files.sparse("source", size, &[(0, &garbage(size, 1))]);
+    let plain = job(&source, &files.path("destination"));
+    let report = copy(&plain, &Interrupt::after(4), &mut Silent);
+    assert!(report.summary.done > 0 && report.journal.is_some());
+    plain
+}
+
+#[test]
+fn a_destination_that_was_emptied_is_copied_from_the_beginning() {
+    let files = Files::new();
+    let resume = with(interrupted(&files), |it| it.resume = true);
+    let destination = files.path("destination");
+    let file = File::options().write(true).open(&destination).unwrap();
+    file.set_len(0).unwrap();
+    let mut warnings = Warnings::default();
+    let report = copy(&resume, &Interrupt::new(), &mut warnings);
+    report.result.unwrap();
+    assert_eq!(report.summary.resumed_from, 0);
+    assert_eq!(warnings.0.len(), 1, "{:?}", warnings.0);
+    assert!(warnings.0[0].contains("is empty"), "{:?}", warnings.0);
+    assert!(fs::read(&destination).unwrap() == fs::read(files.path("source")).unwrap());
+    assert_eq!(files.names(), ["destination", "source"]);
+}
+
+#[test]
+fn a_destination_that_was_removed_is_never_gone_on_with() {
+    let files = Files::new();
+    let resume = with(interrupted(&files), |it| it.resume = true);
+    let destination = files.path("destination");
+    fs::remove_file(&destination).unwrap();
+    // The new file may have the inode number of the old one.
+    let report = run(&resume);
+    if let Err(error) = &report.result {
+        let text = error.to_string();
+        assert!(text.contains("the destination was"), "{text}");
+        assert!(!destination.exists());
+        run(&with(resume, |it| it.resume = false)).result.unwrap();
+    }
+    assert_eq!(report.summary.resumed_from, 0);
+    assert!(fs::read(&destination).unwrap() == fs::read(files.path("source")).unwrap());
+    assert_eq!(files.names(), ["destination", "source"]);
+}
+
+/// The destination has its size once it is open: nothing tells the next run that it was empty.
+#[test]
+fn the_journal_of_a_destination_that_was_emptied_goes_before_anything_can_fail() {
+    let files = Files::new();
+    let plain = interrupted(&files);
+    let destination = files.path("destination");
+    let file = File::options().write(true).open(&destination).unwrap();
+    file.set_len(0).unwrap();
+    let ends = Ends::open(&plain).unwrap();
+    assert_eq!(ends.destination.size_bytes(), 1 << 20);
+    let journal = ends.journal(&plain).unwrap();
+    assert!(resume::discard_if_void(&journal, &ends.record()).unwrap());
+    drop(ends);
+    let report = run(&with(plain, |it| it.resume = true));
+    report.result.unwrap();
+    assert_eq!(report.summary.resumed_from, 0);
+    assert!(fs::read(&destination).unwrap() == fs::read(files.path("source")).unwrap());
+}
+
+#[test]
+fn a_destination_that_was_cut_short_is_refused_without_advice_that_leaves_a_gap() {
+    let files = Files::new();
+    let resume = with(interrupted(&files), |it| it.resume = true);
+    let destination = files.path("destination");
+    let file = File::options().write(true).open(&destination).unwrap();
+    file.set_len(4 * K).unwrap();
+    let text = error(&run(&resume));
+    assert!(text.contains("has 4096 bytes"), "{text}");
+    assert!(text.contains("leave --resume out"), "{text}");
+    assert_eq!(fs::metadata(&destination).unwrap().len(), 4 * K);
+}
+
 #[test]
 fn a_changed_source_is_not_gone_on_with() {
     let files = Files::new();

@@ -1,0 +1,152 @@
+//! Where a copy begins: at the start, or where the journal of an earlier run says that it got to.
+
+use std::sync::Arc;
+
+use super::journal::{Found, Journal, JournalDamage, Record, Reserved};
+use super::monitor::Monitor;
+use super::{CopyError, Ends, Job, space};
+
+/// A copy that can begin.
+pub(super) struct Prepared {
+    pub(super) start: u64,
+    /// An earlier run was found to go on with.
+    pub(super) is_resumed: bool,
+    pub(super) journal: Option<(Arc<Reserved>, Record)>,
+}
+
+impl Ends {
+    /// Finds out where to begin, whether there is room, and reserves that of the journal. Writes nothing to
+    /// the destination.
+    pub(super) fn prepare(
+        &self,
+        job: &Job,
+        monitor: &mut Monitor<'_>,
+    ) -> Result<Prepared, CopyError> {
+        let record = self.record();
+        let journal = self.journal(job);
+        let is_void = match &journal {
+            Some(journal) if self.destination.is_blank() => discard_if_void(journal, &record)?,
+            _ => false,
+        };
+        let (start, is_resumed) = match &journal {
+            Some(journal) if job.settings.resume => go_on(journal, &record, monitor)?,
+            _ => (0, false),
+        };
+        if job.settings.resume && is_void {
+            monitor.warn("the destination is empty, and holds nothing of the earlier copy; starting at the beginning");
+        } else if job.settings.resume && !is_resumed {
+            monitor.warn("there is no earlier copy to go on with; starting at the beginning");
+        }
+        space::check(self, job, start, monitor)?;
+        let record = Record {
+            done: start,
+            ..record
+        };
+        Ok(Prepared {
+            start,
+            is_resumed,
+            journal: reserve(journal, record, job, is_resumed, monitor)?,
+        })
+    }
+
+    /// What the journal says besides how far the copy got.
+    pub(super) fn record(&self) -> Record {
+        Record {
+            source: self.source.identity(true),
+            destination: self.destination.identity(false),
+            size: self.size,
+            block_size: self.source.block_size().max(self.destination.block_size()),
+            done: 0,
+        }
+    }
+
+    pub(super) fn journal(&self, job: &Job) -> Option<Journal> {
+        let path = job.journal.clone().or_else(|| {
+            self.destination
+                .journal_path(job.state_directory.as_deref())
+        })?;
+        Some(Journal::new(path))
+    }
+}
+
+/// Removes the journal of an earlier copy to the same destination, which was found empty. It must not
+/// outlive this moment: the destination has its full size from now on, and looks as if the copy were in it.
+pub(super) fn discard_if_void(journal: &Journal, record: &Record) -> Result<bool, CopyError> {
+    let is_void = matches!(
+        journal.load(),
+        Ok(Found::Record(found)) if found.destination == record.destination
+    );
+    if is_void {
+        journal.remove()?;
+    }
+    Ok(is_void)
+}
+
+/// Where an earlier run got to, and whether there was one.
+fn go_on(
+    journal: &Journal,
+    record: &Record,
+    monitor: &mut Monitor<'_>,
+) -> Result<(u64, bool), CopyError> {
+    let found = match journal.load()? {
+        Found::Nothing => return Ok((0, false)),
+        Found::Damaged(damage) => {
+            let path = journal.path().display();
+            monitor.warn(&format!("{path} is not used: {damage}"));
+            return Ok((0, false));
+        }
+        Found::Record(found) => found,
+    };
+    let other = |what: &str, was: &str, is: &str| {
+        Err(CopyError::OtherCopy {
+            path: journal.path().to_owned(),
+            difference: format!("the {what} was {was} and is now {is}"),
+        })
+    };
+    if found.source != record.source {
+        return other("source", &found.source, &record.source);
+    }
+    if found.destination != record.destination {
+        return other("destination", &found.destination, &record.destination);
+    }
+    if (found.size, found.block_size) != (record.size, record.block_size) {
+        let text =
+            |record: &Record| format!("{} bytes in blocks of {}", record.size, record.block_size);
+        return other("size", &text(&found), &text(record));
+    }
+    Ok((found.done, true))
+}
+
+/// The journal with all of its space, if it can be written. One left by another copy is taken away: what
+/// it says is not so any more once this one writes.
+fn reserve(
+    journal: Option<Journal>,
+    record: Record,
+    job: &Job,
+    is_resumed: bool,
+    monitor: &mut Monitor<'_>,
+) -> Result<Option<(Arc<Reserved>, Record)>, CopyError> {
+    let Some(journal) = journal else {
+        monitor.warn("there is no place for a journal; an interrupted copy has to start over. Name one with --journal");
+        return Ok(None);
+    };
+    let is_named = job.journal.is_some();
+    if !is_resumed {
+        if is_named && journal.load()? == Found::Damaged(JournalDamage::Unknown) {
+            return Err(CopyError::NoJournal {
+                path: journal.path().to_owned(),
+            });
+        }
+        journal.remove()?;
+    }
+    match journal.reserve(&record) {
+        Ok(reserved) => Ok(Some((Arc::new(reserved), record))),
+        Err(error) if is_named => Err(error.into()),
+        Err(error) => {
+            monitor.warn(&format!(
+                "{error}: an interrupted copy has to start over. Name another place with --journal"
+            ));
+            Ok(None)
+        }
+    }
+}
