@@ -2,6 +2,7 @@
 
 mod files;
 mod interrupted;
+mod last_flush;
 mod volumes;
 
 use std::fs::{self, File};

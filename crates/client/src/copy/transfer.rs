@@ -190,14 +190,7 @@ impl<'a> Transfer<'a> {
     fn pump(&mut self, monitor: &mut Monitor<'_>) -> Result<(), CopyError> {
         loop {
             let now = Instant::now();
-            if let Some(signal) = monitor.interrupted()
-                && self.stop.is_none()
-            {
-                self.stop = Some(CopyError::Interrupted { signal });
-                // Who interrupts does not want to wait for a server that is away.
-                self.task.source.volume.hurry(PATIENCE);
-                self.task.destination.volume.hurry(PATIENCE);
-            }
+            self.heed(monitor);
             let pause = self.start_work(now, monitor);
             self.drive_checkpoint(now, monitor);
             let mut timeout = pause.min(TURN_MAX);
@@ -215,12 +208,29 @@ impl<'a> Transfer<'a> {
             if idle && over {
                 return Ok(());
             }
-            let (source, destination) = (self.task.source, self.task.destination);
-            monitor.tick(now, || {
-                trouble(source, destination, self.driver.waiting(now))
-            });
+            self.tick(now, monitor);
             self.driver.wait(timeout).map_err(CopyError::Wait)?;
         }
+    }
+
+    /// Has the copy stop when it was asked to.
+    fn heed(&mut self, monitor: &Monitor<'_>) {
+        if let Some(signal) = monitor.interrupted()
+            && self.stop.is_none()
+        {
+            self.stop = Some(CopyError::Interrupted { signal });
+            // Who interrupts does not want to wait for a server that is away.
+            self.task.source.volume.hurry(PATIENCE);
+            self.task.destination.volume.hurry(PATIENCE);
+        }
+    }
+
+    /// Tells how the copy fares, and what holds it up.
+    fn tick(&self, now: Instant, monitor: &mut Monitor<'_>) {
+        let (source, destination) = (self.task.source, self.task.destination);
+        monitor.tick(now, || {
+            trouble(source, destination, self.driver.waiting(now))
+        });
     }
 
     /// Gives idle slots something to do. Returns how long the pace has it wait for the next.

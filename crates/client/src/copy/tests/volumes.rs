@@ -9,7 +9,7 @@ use longshore_volume::{Attempt, BackendKind, VolumeSpec};
 
 use super::*;
 
-fn memory(size: u64, block_size: u32, contents: &[u8]) -> Arc<dyn Volume> {
+pub(super) fn memory(size: u64, block_size: u32, contents: &[u8]) -> Arc<dyn Volume> {
     let volume = MemVolume::open(&VolumeSpec {
         size: Some(size),
         block_size,
@@ -37,7 +37,7 @@ fn contents(volume: &dyn Volume) -> Vec<u8> {
     bytes
 }
 
-fn side(volume: &Arc<dyn Volume>, name: &str) -> Side {
+pub(super) fn side(volume: &Arc<dyn Volume>, name: &str) -> Side {
     Side {
         volume: volume.clone(),
         name: name.to_owned(),
@@ -66,7 +66,7 @@ fn transfer(
     .run(&mut Monitor::new(&mut silent, Interrupt::new()))
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     Settings {
         chunk: 16 * K,
         parallel: 4,

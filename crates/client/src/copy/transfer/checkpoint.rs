@@ -141,6 +141,8 @@ impl Transfer<'_> {
             if let Some(finished) = self.driver.finished() {
                 break finished.result;
             }
+            self.heed(monitor);
+            self.tick(Instant::now(), monitor);
             if let Err(error) = self.driver.wait(TURN_MAX) {
                 return self.fail(self.flushed, CopyError::Wait(error));
             }
