@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use longshore_tests::server::Server;
 
-use crate::support::{Desk, Ran, builder, copied_and_flushed, namespace, serve, unit, wait_for};
+use crate::support::{
+    Desk, Ran, builder, copied_and_flushed, is_recorded, journal, namespace, serve, unit, wait_for,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,21 +26,6 @@ const SLOW: [&str; 8] = [
 
 fn slow<'a>(source: &'a str, destination: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["copy", source, destination], &SLOW[..], more].concat()
-}
-
-/// The journal of a copy to a remote volume.
-fn journal(desk: &Desk) -> Option<String> {
-    let entries = fs::read_dir(desk.state()).expect("read a directory");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    let journals = paths.filter(|path| path.extension().is_some_and(|it| it == "journal"));
-    journals
-        .map(|path| fs::read_to_string(path).unwrap_or_default())
-        .next()
-}
-
-/// Whether a checkpoint of the copy to a remote volume was written.
-fn is_recorded(desk: &Desk) -> bool {
-    journal(desk).is_some_and(|text| copied_and_flushed(&text) > 0)
 }
 
 fn same(desk: &Desk, url: &str) {

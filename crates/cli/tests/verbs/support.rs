@@ -208,6 +208,21 @@ pub fn copied_and_flushed(journal: &str) -> u64 {
     done.filter_map(|done| done.parse().ok()).max().unwrap_or(0)
 }
 
+/// The journal of a copy to a remote volume.
+pub fn journal(desk: &Desk) -> Option<String> {
+    let entries = fs::read_dir(desk.state()).expect("read a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let journals = paths.filter(|path| path.extension().is_some_and(|it| it == "journal"));
+    journals
+        .map(|path| fs::read_to_string(path).unwrap_or_default())
+        .next()
+}
+
+/// Whether a checkpoint of the copy to a remote volume was written.
+pub fn is_recorded(desk: &Desk) -> bool {
+    journal(desk).is_some_and(|text| copied_and_flushed(&text) > 0)
+}
+
 /// Waits until a condition holds.
 #[track_caller]
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::support::{Desk, Running, builder, namespace, serve, unit, wait_for};
+use crate::support::{Desk, Running, builder, is_recorded, namespace, serve, unit, wait_for};
 
 /// The command, with its standard error on a terminal of 100 columns.
 struct OnTerminal {
@@ -91,7 +91,16 @@ fn begins_a_line(shown: &str, text: &str) -> bool {
         .any(|end| before.ends_with(end))
 }
 
-const SLOW: [&str; 6] = ["--rate", "1M", "--block-size", "64K", "--parallel", "4"];
+const SLOW: [&str; 8] = [
+    "--rate",
+    "1M",
+    "--checkpoint",
+    "0s",
+    "--block-size",
+    "64K",
+    "--parallel",
+    "4",
+];
 
 #[test]
 fn an_interruption_is_told_of_on_a_line_of_its_own() {
@@ -101,6 +110,7 @@ fn an_interruption_is_told_of_on_a_line_of_its_own() {
     let (image, url) = (desk.path("image"), unit(&server, 0));
     let copy = OnTerminal::start(&desk, &[&["copy", &image, &url], &SLOW[..]].concat());
     copy.wait_for("copying");
+    wait_for("a checkpoint", || is_recorded(&desk));
     copy.running.signal("INT");
     let (shown, status) = copy.end();
     assert_eq!(status, Some(130), "{shown}");
