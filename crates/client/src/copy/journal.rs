@@ -106,6 +106,39 @@ impl Journal {
         })
     }
 
+    /// The journal of an earlier run of the same copy, as it is: for when [`Journal::reserve`] finds no space
+    /// for another one. Its own is written.
+    pub fn reopen(&self, record: &Record) -> Result<Reserved, JournalIoError> {
+        let error = |operation, source| self.error(operation, source);
+        let unlike = || {
+            let kind = io::ErrorKind::InvalidData;
+            error(
+                "update",
+                io::Error::new(kind, "it has no slots of this copy"),
+            )
+        };
+        let slot = slot_length(record).ok_or_else(unlike)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .map_err(|source| error("open", source))?;
+        let mut bytes = Vec::new();
+        Read::take(&mut file, LENGTH_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| error("read", source))?;
+        let number = match latest(&bytes) {
+            Ok((number, found)) if bytes.len() == 2 * slot && found == *record => number,
+            _ => return Err(unlike()),
+        };
+        Ok(Reserved {
+            journal: self.clone(),
+            file,
+            slot,
+            number: AtomicU64::new(number),
+        })
+    }
+
     /// The file, complete and in its place.
     fn make(&self, fresh: &Path, slot: usize, record: &Record) -> Result<File, JournalIoError> {
         let error = |operation, source| self.error(operation, source);

@@ -34,7 +34,7 @@ use serde::Serialize;
 use crate::endpoint::{Endpoint, EndpointError, Opened};
 use journal::JournalIoError;
 use monitor::Monitor;
-use resume::Prepared;
+use resume::{Kept, Prepared};
 use transfer::{Assignment, Transfer, Transferred};
 use verify::{Comparison, Verification};
 
@@ -475,15 +475,15 @@ impl Ends {
             start,
             // What an interrupted run has written behind its last checkpoint is not known.
             zeros_known: self.destination.is_blank() && !is_resumed,
-            journal: journal.clone(),
+            journal: journal.as_ref().and_then(Kept::reserved),
             settings,
         })?
         .run(monitor);
         monitor.tell();
         report.take_up(&transferred, monitor.progress(), began.elapsed());
-        let journal = journal.as_ref().map(|(reserved, _)| reserved.journal());
-        if let Some(journal) = journal {
-            if transferred.recorded.is_some_and(|recorded| recorded > 0) {
+        if let Some(kept) = &journal {
+            let journal = kept.journal();
+            if transferred.recorded.unwrap_or(kept.done()) > 0 {
                 report.journal = Some(journal.path().to_owned());
             } else if transferred.result.is_err() {
                 // It has nothing to tell.
@@ -503,9 +503,9 @@ impl Ends {
         };
         // What differs is not made good by going on.
         let over = matches!(verified, Ok(()) | Err(CopyError::Differs { .. }));
-        if over && let Some(journal) = journal {
+        if over && let Some(kept) = &journal {
             report.journal = None;
-            journal.remove()?;
+            kept.journal().remove()?;
         }
         verified
     }

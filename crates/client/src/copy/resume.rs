@@ -11,7 +11,40 @@ pub(super) struct Prepared {
     pub(super) start: u64,
     /// An earlier run was found to go on with.
     pub(super) is_resumed: bool,
-    pub(super) journal: Option<(Arc<Reserved>, Record)>,
+    pub(super) journal: Option<Kept>,
+}
+
+/// What a copy has for a journal.
+pub(super) enum Kept {
+    /// One that it updates, and what that says now.
+    Reserved(Arc<Reserved>, Record),
+    /// That of an earlier run, which cannot be written and says that everything before `done` is copied. That
+    /// stays true until the copy is over.
+    Unwritten { journal: Journal, done: u64 },
+}
+
+impl Kept {
+    pub(super) fn journal(&self) -> &Journal {
+        match self {
+            Self::Reserved(reserved, _) => reserved.journal(),
+            Self::Unwritten { journal, .. } => journal,
+        }
+    }
+
+    /// What it says when the copy begins.
+    pub(super) fn done(&self) -> u64 {
+        match self {
+            Self::Reserved(_, record) => record.done,
+            Self::Unwritten { done, .. } => *done,
+        }
+    }
+
+    pub(super) fn reserved(&self) -> Option<(Arc<Reserved>, Record)> {
+        match self {
+            Self::Reserved(reserved, record) => Some((reserved.clone(), record.clone())),
+            Self::Unwritten { .. } => None,
+        }
+    }
 }
 
 impl Ends {
@@ -125,7 +158,7 @@ fn reserve(
     job: &Job,
     is_resumed: bool,
     monitor: &mut Monitor<'_>,
-) -> Result<Option<(Arc<Reserved>, Record)>, CopyError> {
+) -> Result<Option<Kept>, CopyError> {
     let Some(journal) = journal else {
         monitor.warn("there is no place for a journal; an interrupted copy has to start over. Name one with --journal");
         return Ok(None);
@@ -139,8 +172,19 @@ fn reserve(
         }
         journal.remove()?;
     }
-    match journal.reserve(&record) {
-        Ok(reserved) => Ok(Some((Arc::new(reserved), record))),
+    let reserved = journal.reserve(&record).or_else(|error| {
+        let reopened = is_resumed.then(|| journal.reopen(&record).ok());
+        reopened.flatten().ok_or(error)
+    });
+    match reserved {
+        Ok(reserved) => Ok(Some(Kept::Reserved(Arc::new(reserved), record))),
+        Err(error) if is_resumed => {
+            let done = record.done;
+            monitor.warn(&format!(
+                "{error}; the copy goes on, but if it is interrupted again, it can only be resumed from byte {done}"
+            ));
+            Ok(Some(Kept::Unwritten { journal, done }))
+        }
         Err(error) if is_named => Err(error.into()),
         Err(error) => {
             monitor.warn(&format!(

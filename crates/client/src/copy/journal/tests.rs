@@ -186,3 +186,29 @@ proptest! {
         let _ = latest(&bytes);
     }
 }
+
+#[test]
+fn a_journal_of_the_same_copy_is_reopened_and_its_older_slot_written_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let journal = Journal::new(directory.path().join("journal"));
+    for updates in 1..4 {
+        let reserved = journal.reserve(&at(0)).unwrap();
+        for done in 1..=updates {
+            reserved.store(&at(done)).unwrap();
+        }
+        drop(reserved);
+        let reopened = journal.reopen(&at(updates)).unwrap();
+        let before = fs::read(journal.path()).unwrap();
+        reopened.store(&at(100)).unwrap();
+        let after = fs::read(journal.path()).unwrap();
+        assert_eq!(latest(&after).unwrap().1, at(100));
+        // Had the update been cut off, the newest slot from before would be there.
+        let (first, second) = after.split_at(after.len() / 2);
+        let kept = [first, second].map(|slot| Record::decode(slot).unwrap().1);
+        assert!(kept.contains(&latest(&before).unwrap().1), "{kept:?}");
+    }
+    let error = journal.reopen(&at(5)).unwrap_err().to_string();
+    assert!(error.contains("no slots of this copy"), "{error}");
+    fs::write(journal.path(), signed(&format!("longshore-copy 1\n{BODY}"))).unwrap();
+    assert!(journal.reopen(&record()).is_err(), "version 1 has one slot");
+}

@@ -201,8 +201,17 @@ fn a_journal_of_version_1_is_gone_on_with() {
     let destination = files.path("destination");
     let plain = job(&source, &destination);
     let report = copy(&plain, &Interrupt::after(4), &mut Silent);
-    let journal = files.path("destination.copy-journal");
-    let text = fs::read_to_string(&journal).unwrap();
+    make_version_1(&files.path("destination.copy-journal"));
+    let resumed = run(&with(plain, |it| it.resume = true));
+    resumed.result.unwrap();
+    assert!(report.summary.done > 0);
+    assert_eq!(resumed.summary.resumed_from, report.summary.done);
+    assert_eq!(files.names(), ["destination", "source"]);
+}
+
+/// Has the journal be one of version 1, which has no slots to update.
+fn make_version_1(journal: &Path) {
+    let text = fs::read_to_string(journal).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let newest = [&lines[..8], &lines[9..17]].into_iter().max_by_key(|slot| {
         slot[1]
@@ -213,12 +222,56 @@ fn a_journal_of_version_1_is_gone_on_with() {
     let fields = newest.unwrap()[2..7].join("\n");
     let body = format!("longshore-copy 1\n{}\n", fields);
     let sum = longshore_wire::crc32c(body.as_bytes()).value();
-    fs::write(&journal, format!("{body}crc32c {sum:08x}\n")).unwrap();
-    let resumed = run(&with(plain, |it| it.resume = true));
-    resumed.result.unwrap();
-    assert!(report.summary.done > 0);
-    assert_eq!(resumed.summary.resumed_from, report.summary.done);
+    fs::write(journal, format!("{body}crc32c {sum:08x}\n")).unwrap();
+}
+
+/// A new journal is written beside its place first, and where that is taken it cannot be.
+fn occupy_the_place_of_new_journals(files: &Files) -> PathBuf {
+    let place = files.path("destination.copy-journal.new");
+    fs::create_dir(&place).unwrap();
+    place
+}
+
+#[test]
+fn a_journal_that_cannot_be_made_anew_is_updated() {
+    let files = Files::new();
+    let resume = with(interrupted(&files), |it| it.resume = true);
+    let place = occupy_the_place_of_new_journals(&files);
+    let mut warnings = Warnings::default();
+    let again = copy(&resume, &Interrupt::after(4), &mut warnings);
+    assert!(matches!(again.result, Err(CopyError::Interrupted { .. })));
+    assert!(again.summary.done > again.summary.resumed_from);
+    assert!(again.journal.is_some());
+    let last = run(&resume);
+    last.result.unwrap();
+    assert_eq!(last.summary.resumed_from, again.summary.done);
+    assert!(warnings.0.is_empty(), "{:?}", warnings.0);
+    fs::remove_dir(place).unwrap();
     assert_eq!(files.names(), ["destination", "source"]);
+}
+
+#[test]
+fn a_journal_that_cannot_be_written_stays_true_and_goes_when_the_copy_is_made() {
+    let files = Files::new();
+    let resume = with(interrupted(&files), |it| it.resume = true);
+    make_version_1(&files.path("destination.copy-journal"));
+    let place = occupy_the_place_of_new_journals(&files);
+    let mut warnings = Warnings::default();
+    let again = copy(&resume, &Interrupt::after(4), &mut warnings);
+    let from = again.summary.resumed_from;
+    assert!(matches!(again.result, Err(CopyError::Interrupted { .. })));
+    assert!(again.journal.is_some());
+    let expected = format!("it can only be resumed from byte {from}");
+    assert!(warnings.0[0].contains(&expected), "{:?}", warnings.0);
+    let last = run(&resume);
+    last.result.unwrap();
+    assert_eq!((last.summary.resumed_from, last.journal), (from, None));
+    fs::remove_dir(place).unwrap();
+    // Left behind, it would have the next --resume begin in the middle.
+    assert_eq!(files.names(), ["destination", "source"]);
+    assert!(
+        fs::read(files.path("destination")).unwrap() == fs::read(files.path("source")).unwrap()
+    );
 }
 
 #[test]
