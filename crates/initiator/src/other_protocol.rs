@@ -5,7 +5,7 @@
 //! should is greeted in the other protocol, on a connection of its own; if it understands that, the URL is
 //! wrong, and the error says which one to use.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -20,8 +20,20 @@ use crate::{iscsi, nvme};
 /// A portal that has not answered for so long is greeted in the other protocol meanwhile.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How long that greeting may take: connecting, and then the answer.
+/// How long the first of these greetings may take: connecting, and then the answer. Each of the next ones
+/// may take twice as long: the portal, or this machine, may be busy.
 const GREETING: Duration = Duration::from_secs(1);
+
+/// How long the last of them may take.
+const GREETING_MAX: Duration = Duration::from_secs(32);
+
+/// What the threads of [`attach_first`] report.
+enum News {
+    /// The end of attaching.
+    Attached(Box<Result<Attachment, Error>>),
+    /// The portal speaks the other protocol.
+    Recognized(Error),
+}
 
 /// Attaches like [`attach_path`], for the first time: a portal of the other protocol is recognized.
 ///
@@ -33,35 +45,74 @@ pub(crate) fn attach_first(
     options: &Options,
 ) -> Result<Attachment, Error> {
     let (sender, receiver) = channel();
-    let (owned_url, owned_options) = (url.clone(), options.clone());
+    let (owned_url, owned_options, news) = (url.clone(), options.clone(), sender.clone());
     let attaching = thread::Builder::new()
         .name("attach".to_owned())
         .spawn(move || {
             // Nobody takes it when the protocol turned out to be the other one; then it ends by its time-outs.
-            let _ = sender.send(attach_path(&owned_url, portal, &owned_options));
+            let attached = attach_path(&owned_url, portal, &owned_options);
+            let _ = news.send(News::Attached(Box::new(attached)));
         });
     if attaching.is_err() {
         return attach_path(url, portal, options);
     }
     let ended = "attaching ends with a result";
     let mut is_greeted = false;
-    let result = match receiver.recv_timeout(SILENCE) {
-        Ok(result) => result,
+    let news = match receiver.recv_timeout(SILENCE) {
+        Ok(news) => news,
         Err(RecvTimeoutError::Disconnected) => panic!("{ended}"),
         Err(RecvTimeoutError::Timeout) => {
-            is_greeted = true;
-            if let Some(error) = recognize(url, portal, options) {
-                return Err(error);
-            }
+            // Greetings end when this is dropped.
+            let (_going_on, end) = channel();
+            is_greeted = greet_meanwhile(url, portal, options, sender, end);
             receiver.recv().expect(ended)
         }
     };
-    match result {
-        Err(error) if !is_greeted && is_no_greeting(&error) => {
-            Err(recognize(url, portal, options).unwrap_or(error))
-        }
+    let attached = match news {
+        News::Recognized(error) => return Err(error),
+        News::Attached(attached) => *attached,
+    };
+    match attached {
+        Err(error) if is_no_greeting(&error) => Err(if is_greeted {
+            // A greeting under way may still be answered.
+            match receiver.recv_timeout(2 * GREETING) {
+                Ok(News::Recognized(better)) => better,
+                _ => error,
+            }
+        } else {
+            recognize(url, portal, options, GREETING).unwrap_or(error)
+        }),
         other => other,
     }
+}
+
+/// Greets the portal in the other protocol, on a thread of its own, until it answers or the sender of `end`
+/// is dropped. Tells whether that could begin.
+fn greet_meanwhile(
+    url: &Url,
+    portal: usize,
+    options: &Options,
+    news: Sender<News>,
+    end: Receiver<()>,
+) -> bool {
+    let (url, options) = (url.clone(), options.clone());
+    let greeting = thread::Builder::new().name("greet".to_owned());
+    let greeting = greeting.spawn(move || {
+        let mut limit = GREETING;
+        while limit <= GREETING_MAX {
+            if let Some(error) = recognize(&url, portal, &options, limit) {
+                // Nobody takes it when attaching has ended meanwhile.
+                let _ = news.send(News::Recognized(error));
+                return;
+            }
+            // An answer that comes at once, and is no greeting, will hardly change soon.
+            if end.recv_timeout(limit) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            limit = limit.saturating_mul(2);
+        }
+    });
+    greeting.is_ok()
 }
 
 /// Whether this is how it ends when the first thing that is said is not understood.
@@ -75,15 +126,15 @@ fn is_no_greeting(error: &Error) -> bool {
 }
 
 /// The error to report, if the portal speaks the other protocol.
-fn recognize(url: &Url, portal: usize, options: &Options) -> Option<Error> {
+fn recognize(url: &Url, portal: usize, options: &Options, limit: Duration) -> Option<Error> {
     let portal = url.portals().get(portal)?.clone();
     let (asked, spoken) = match url {
         Url::Iscsi(_) => (Protocol::Iscsi, Protocol::NvmeTcp),
         Url::NvmeTcp(_) => (Protocol::NvmeTcp, Protocol::Iscsi),
     };
     let answers = match spoken {
-        Protocol::Iscsi => answers_iscsi(&portal, options),
-        Protocol::NvmeTcp => answers_nvme(&portal),
+        Protocol::Iscsi => answers_iscsi(&portal, options, limit),
+        Protocol::NvmeTcp => answers_nvme(&portal, limit),
     };
     answers.then_some(Error::OtherProtocol {
         portal,
@@ -93,10 +144,10 @@ fn recognize(url: &Url, portal: usize, options: &Options) -> Option<Error> {
 }
 
 /// Whether a login for discovery, without credentials, is answered in whatever way.
-fn answers_iscsi(portal: &HostPort, options: &Options) -> bool {
+fn answers_iscsi(portal: &HostPort, options: &Options, limit: Duration) -> bool {
     let mut options = options.clone();
-    options.timeouts.connect = GREETING;
-    options.timeouts.login = GREETING;
+    options.timeouts.connect = limit;
+    options.timeouts.login = limit;
     (options.chap, options.mutual_chap) = (None, None);
     match iscsi::greet(portal, &options) {
         Ok(()) => true,
@@ -107,6 +158,6 @@ fn answers_iscsi(portal: &HostPort, options: &Options) -> bool {
     }
 }
 
-fn answers_nvme(portal: &HostPort) -> bool {
-    connect(portal, GREETING).is_ok_and(|(stream, _)| nvme::greet(stream, GREETING))
+fn answers_nvme(portal: &HostPort, limit: Duration) -> bool {
+    connect(portal, limit).is_ok_and(|(stream, _)| nvme::greet(stream, limit))
 }

@@ -195,7 +195,7 @@ fn a_server_of_the_other_protocol_is_recognized() {
     let (login, icreq) = (0x43, 0x00);
     let cases = [
         (iscsi, nvme),
-        // As some targets are, who say nothing. Their time-out is longer than any test may take.
+        // As some targets are, who say nothing. Greetings in the other protocol go on until one of them is answered.
         (
             silent_for_others(login, iscsi),
             silent_for_others(icreq, nvme),
@@ -211,14 +211,14 @@ fn a_server_of_the_other_protocol_is_recognized() {
             &["bench", &wrong, "--operations", "1"],
         ];
         for verb in verbs {
-            let ran = desk.run(&[verb, &["--connect-timeout", "1h"]].concat());
+            let ran = desk.run(&[verb, &["--connect-timeout", "60s"]].concat());
             let text = ran.refused(1);
             assert!(text.contains("speaks iSCSI, not NVMe/TCP"), "{text}");
             assert!(text.contains(&right), "{text}");
         }
         let wrong = format!("iscsi://{nvme}/{TARGET}/0");
         let right = format!("nvme+tcp://{nvme}/NQN/NSID");
-        let text = desk.run(&["info", &wrong, "--connect-timeout", "1h"]);
+        let text = desk.run(&["info", &wrong, "--connect-timeout", "60s"]);
         let text = text.refused(1);
         assert!(text.contains("speaks NVMe/TCP, not iSCSI"), "{text}");
         assert!(text.contains(&right), "{text}");
