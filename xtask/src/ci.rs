@@ -123,13 +123,17 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         false => with_part("peers"),
     };
     let built: &[&str] = &["set-up", "build", "server"];
+    let tests = match everything {
+        true => "tests --together --exhaustive",
+        false => "tests --together",
+    };
     let mut steps = vec![
         Step::new("format", "format", 20),
         Step::new("set-up", "setup", 20),
         Step::new("dependencies", "dependencies", 20),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
         Step::new("server", "build --release", 100).provides(workspace::built()),
-        Step::new("tests", "tests", 120).needs(built),
+        Step::new("tests", tests, 120).needs(built),
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
@@ -148,6 +152,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
         Step::new("power-cut", &powercut, 100).needs(built),
         Step::new("qemu", "qemu", 80).needs(built),
         Step::new("fuzz", &fuzz, 200).needs(&["fuzz-build"]),
+        Step::new("tests-alone", "tests --alone", 1_000).needs(built),
         Step::new("instructions", &with_part("instructions"), 200).needs(built),
         Step::new("figures", &with_part("small-figures"), 150).needs(built),
     ];

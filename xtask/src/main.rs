@@ -45,6 +45,7 @@ usage: cargo xtask <command> [options]; suites run in full, or as `ci` runs them
   documentation rustdoc, warnings denied
   dependencies  licences and sources of the packages used
   tests         the test programs of the workspace, side by side [--only PROGRAM] [--jobs N] [--quick]
+                [--alone | --together] [--exhaustive]
   setup         install the Debian packages the suites need
   conformance   iscsi-test-cu [--server tgt] [--only TEST] [--configuration NAME]
   kernel        Linux as initiator and host in virtual machines [--only JOB] [--server tgt] [--verbose]

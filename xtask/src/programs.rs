@@ -58,11 +58,16 @@ const NOT_QUICK: &[&str] = &[
 /// What another step of CI runs, against more peers.
 const ELSEWHERE: &[&str] = &["longshore-tests/peers"];
 
+/// What makes tests that draw by lot take all there is, or more of it.
+const EXHAUSTIVE: &[(&str, &str)] = &[("LONGSHORE_RUDE_STEPS", "0"), ("LONGSHORE_FLIP_RUNS", "20")];
+
 /// `cargo xtask tests`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let only = arguments.value("--only")?;
     let jobs = arguments.number("--jobs")?;
     let quick = arguments.flag("--quick");
+    let exhaustive = arguments.flag("--exhaustive");
+    let (alone, together) = (arguments.flag("--alone"), arguments.flag("--together"));
     arguments.finish()?;
     let mut programs = build::test_programs()?;
     // The tests in `tests/` start the optimised server, unless they are to be quick.
@@ -76,11 +81,19 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         Some(only) => programs.retain(|program| program.name.contains(only.as_str())),
         None => programs.retain(|program| !left_out.contains(&program.name.as_str())),
     }
+    programs.retain(|program| match ALONE.contains(&program.name.as_str()) {
+        true => !together,
+        false => !alone,
+    });
     if programs.is_empty() {
         bail!("no test program matches {only:?}");
     }
     for program in &mut programs {
         program.variables.push(("LONGSHORE_BIN", server.clone()));
+        if exhaustive {
+            let more = EXHAUSTIVE.iter().map(|(name, value)| (*name, value.into()));
+            program.variables.extend(more);
+        }
     }
     let jobs = jobs.map_or(Ok(usual_jobs()), usize::try_from)?;
     Ok(run_side_by_side(programs, jobs.max(1)))

@@ -8,7 +8,7 @@
 //! Event loops log too, and a reader of standard error that stops reading must not stop them. So
 //! lines go through a bounded queue to a thread that writes them; when the queue is full a line is
 //! dropped and counted, and the count is written when there is room again. What a peer or a disk can
-//! cause again and again is counted before it gets there ([`limiter`]).
+//! cause again and again is counted before it gets there (`limiter`).
 
 mod limiter;
 mod line;
