@@ -254,6 +254,17 @@ pub fn disconnect(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
+/// Bytes that were sent and that the peer has not acknowledged, whether they have left or not (SIOCOUTQ).
+pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<usize> {
+    let mut bytes = 0_i32;
+    // SAFETY: the kernel writes an `int` to where the argument points, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
 /// Sets an option whose value is an `int`.
 pub(crate) fn set_option(
     socket: BorrowedFd<'_>,
@@ -323,6 +334,28 @@ pub(crate) mod tests {
 
     fn loopback() -> SocketAddr {
         "127.0.0.1:0".parse().unwrap()
+    }
+
+    #[test]
+    fn what_a_peer_does_not_receive_stays_unacknowledged() {
+        let (ours, peer) = connection();
+        assert_eq!(unacknowledged_bytes(&ours).unwrap(), 0);
+        let bytes = vec![0; 1 << 20];
+        let mut sent = 0;
+        // Until neither end has room for more: the last window stays open for no byte.
+        while let Ok(n) = send(&ours, &[IoSlice::new(&bytes)], false) {
+            sent += n;
+        }
+        assert!((1..=sent).contains(&unacknowledged_bytes(&ours).unwrap()));
+        let mut into = vec![0; 1 << 20];
+        while sent > 0 {
+            if let Ok(n) = receive(&peer, &mut [IoSliceMut::new(&mut into)]) {
+                sent -= n;
+            }
+        }
+        while unacknowledged_bytes(&ours).unwrap() > 0 {
+            std::thread::yield_now();
+        }
     }
 
     /// Two ends of a connection.

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use longshore_reactor::{Buffer, PagePipe, TimerId};
+use longshore_reactor::{Buffer, PagePipe, TimerId, socket};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
@@ -349,6 +349,13 @@ impl Channel {
     #[inline]
     pub(crate) fn is_to_be_taken(&self) -> bool {
         !self.transmit.is_empty() || self.zero_copy.holds_any()
+    }
+
+    /// Bytes of what was sent that the peer has acknowledged, if the kernel tells.
+    pub(crate) fn acknowledged_bytes(&self) -> Option<u64> {
+        let unacknowledged = socket::unacknowledged_bytes(self.link.socket()?).ok()?;
+        let unacknowledged = u64::try_from(unacknowledged).unwrap_or(u64::MAX);
+        Some(self.counts.sent_bytes.saturating_sub(unacknowledged))
     }
 
     /// Ends the connection without waiting for the peer to take what is queued.

@@ -201,8 +201,10 @@ pub(crate) trait Driven: Debug + Send {
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Does what is due.
     fn handle_deadline(&mut self, core: &mut Core);
-    /// Somebody finds no memory: ends, if its peer keeps some and does not move.
-    fn make_room(&mut self, core: &mut Core);
+    /// Whether its peer may keep memory and not have moved for a while.
+    fn may_make_room(&self, core: &Core) -> bool;
+    /// Ends, if its peer has not moved for too long. `for_room`: somebody finds no memory.
+    fn cut_if_stalled(&mut self, core: &mut Core, for_room: bool);
     /// See [`Protocol::obey`].
     fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool;
     /// Takes a message.
@@ -599,11 +601,17 @@ impl<P: Protocol> Driven for Connection<P> {
 
     fn handle_deadline(&mut self, core: &mut Core) {
         P::handle_deadline(self, core);
-        self.look_for_stall(core);
+        if self.is_stall_due(core.now_ms) {
+            core.suspects.push(self.channel.address.slot);
+        }
     }
 
-    fn make_room(&mut self, core: &mut Core) {
-        self.make_room_if_stalled(core);
+    fn may_make_room(&self, core: &Core) -> bool {
+        self.may_make_room(core.now_ms)
+    }
+
+    fn cut_if_stalled(&mut self, core: &mut Core, for_room: bool) {
+        self.cut_if_stalled(core, for_room);
     }
 
     fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {

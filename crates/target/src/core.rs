@@ -184,6 +184,10 @@ pub(crate) struct Core {
     pub alone: bool,
     /// Somebody found no memory since it was said last.
     pub is_short: bool,
+    /// Slots of connections whose peers may have stalled.
+    pub suspects: Vec<u32>,
+    /// When the shard went on after it had stood still.
+    pub stood_still_until_ms: u64,
     /// How the shard waits.
     pub waiting: WaitingState,
     /// Since when all who wanted memory found none.
@@ -231,6 +235,8 @@ impl Core {
             fairness: Fairness::default(),
             alone: true,
             is_short: false,
+            suspects: Vec::new(),
+            stood_still_until_ms: 0,
             waiting: WaitingState::default(),
             failing_since_ms: None,
             handed_from: usize::MAX,

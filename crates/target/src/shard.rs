@@ -40,7 +40,7 @@ use crate::placement::guests::Guests;
 use crate::placement::spread::Spread;
 use crate::request::Owner;
 use crate::spin::Waiting;
-use crate::stall::asking_interval_ms;
+use crate::stall::{asking_interval_ms, standstill_ms};
 use moves::Leaving;
 
 /// What a timer is for.
@@ -131,6 +131,10 @@ pub(crate) struct Shard {
     now: Instant,
     phase: Phase,
     memory_timer: bool,
+    /// Somebody finds no memory: stalled peers are to make room in this turn.
+    memory_short: bool,
+    /// When the next turn is to be at the latest.
+    wait_until: Option<Instant>,
     /// When the others may be asked for memory again.
     ask_again_ms: u64,
     /// Allocations that have failed, as far as it was said.
@@ -180,6 +184,8 @@ impl Shard {
             now: started,
             phase: Phase::Serving,
             memory_timer: false,
+            memory_short: false,
+            wait_until: None,
             ask_again_ms: 0,
             failures_seen: 0,
             accept_timer: false,
@@ -263,6 +269,7 @@ impl Shard {
         let elapsed = now.saturating_duration_since(self.started);
         self.core.now_ms = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());
         self.core.counters.turns += 1;
+        self.look_for_standstill();
         if Published::is_due(&self.core.counters) {
             let board = &self.core.shared.board;
             board.published(self.core.shard).store(&self.core.counters);
@@ -278,6 +285,9 @@ impl Shard {
         }
         self.run_timers();
         self.receive_listed();
+        if self.memory_short || !self.core.suspects.is_empty() {
+            self.cut_stalled();
+        }
         self.serve_memory_line();
         while let Some(slot) = self.unfinished.pop_front() {
             self.mark_dirty(slot);
@@ -295,9 +305,11 @@ impl Shard {
             && self.unfinished.is_empty()
             && !self.core.memory_came_back()
         {
-            Turn::Wait(self.next_deadline())
+            self.wait_until = self.next_deadline();
+            Turn::Wait(self.wait_until)
         } else {
-            Turn::Wait(Some(now))
+            self.wait_until = Some(now);
+            Turn::Wait(self.wait_until)
         }
     }
 
@@ -431,17 +443,7 @@ impl Shard {
                     }
                 }
             }
-            Message::MemoryShort => {
-                for slot in 0..self.slots.len() {
-                    if let Some(connection) = &mut self.slots[slot].connection {
-                        connection.make_room(&mut self.core);
-                        if connection.channel().is_closing() {
-                            let slot = connection.channel().address.slot;
-                            self.mark_dirty(slot);
-                        }
-                    }
-                }
-            }
+            Message::MemoryShort => self.memory_short = true,
             Message::Report(question) => question.answer(self.report()),
             Message::Transmit(config) => {
                 self.core.transmit = config;
@@ -535,6 +537,49 @@ impl Shard {
             }
         }
         self.listing.clear();
+    }
+
+    /// Ends connections whose peers have stalled.
+    #[cold]
+    fn cut_stalled(&mut self) {
+        let mut suspects = std::mem::take(&mut self.core.suspects);
+        let for_room = std::mem::take(&mut self.memory_short);
+        if for_room {
+            let connections = self
+                .slots
+                .iter()
+                .filter_map(|slot| slot.connection.as_ref());
+            let keepers = connections.filter(|connection| connection.may_make_room(&self.core));
+            suspects.extend(keepers.map(|connection| connection.channel().address.slot));
+        }
+        for slot in suspects {
+            let Some(connection) = &mut self.slots[slot as usize].connection else {
+                continue;
+            };
+            // What came while the shard was busy may not have been reported yet.
+            connection.channel_mut().set_readable(false);
+            let turn = self.core.counters.turns;
+            self.core.fairness.begin_receiving(slot, turn);
+            match connection.receive_turn(&mut self.core) {
+                Fate::Open => {
+                    connection.cut_if_stalled(&mut self.core, for_room);
+                    self.mark_dirty(slot);
+                    self.list(slot);
+                }
+                Fate::Over => self.close(slot),
+            }
+        }
+    }
+
+    /// Notes that the shard stood still, if it comes much later than it meant to.
+    fn look_for_standstill(&mut self) {
+        let late = self
+            .wait_until
+            .map(|until| self.now.saturating_duration_since(until));
+        let tolerated = standstill_ms(self.core.shared.limits.stall_timeout);
+        if late.is_some_and(|late| late >= Duration::from_millis(tolerated)) {
+            self.core.stood_still_until_ms = self.core.now_ms;
+        }
     }
 
     fn flush_dirty(&mut self) {

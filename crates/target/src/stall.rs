@@ -5,12 +5,23 @@
 //!
 //! | clock | runs while | starts anew with |
 //! |---|---|---|
-//! | taking | something waits to be sent, or is with the kernel for sending | each byte that is sent |
-//! | giving | write data were asked for | each byte of write data |
+//! | taking | something waits to be sent, or is with the kernel for sending | each byte that is sent, or that the peer acknowledges |
+//! | giving | write data were asked for, and nothing waits to be sent | each byte of write data |
 //!
 //! A connection whose clock comes to `limits.stall-timeout` is cut. While somebody on any shard finds no memory, a
 //! sixth of that is enough for those that hold some: the shard where it is missing asks all of them
 //! ([`Message::MemoryShort`](crate::message::Message::MemoryShort)).
+//!
+//! The clocks see what this end sends and receives, and that lags behind what the peer does. So before a connection
+//! is cut,
+//!
+//! - its socket is received from: write data may lie there since this end was busy elsewhere;
+//! - the kernel is asked how much the peer has acknowledged. A full socket takes more only when a third of its buffer
+//!   is free, which a slow reader may need minutes for. A clock counts only once it has been asked, which is soon
+//!   after the clock has started, and again when the time is over;
+//! - requests for write data (R2Ts) that the peer had not received yet start the giving clock anew if it has
+//!   acknowledged something since;
+//! - a shard that stood still for a while starts all clocks anew.
 
 use std::time::Duration;
 
@@ -24,6 +35,11 @@ const SHORT_PART: u64 = 6;
 /// While memory is short, shards are asked so many times in that time.
 const ASKED_TIMES: u64 = 10;
 
+/// The kernel is asked what the peer has acknowledged after this part of the time, and when it is over.
+const ASKED_AFTER_PART: u64 = 12;
+/// A shard that comes so late stood still: half of what is tolerated while memory is short.
+const STANDSTILL_PART: u64 = 2 * SHORT_PART;
+
 /// The clocks of a connection. Times are milliseconds of the shards' clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stall {
@@ -31,6 +47,12 @@ pub(crate) struct Stall {
     taking_ms: Option<u64>,
     /// Since when nothing was given, if something is to be.
     giving_ms: Option<u64>,
+    /// The kernel has been asked since a clock started.
+    is_asked: bool,
+    /// Bytes that the peer had acknowledged when the kernel was asked last.
+    acknowledged: u64,
+    /// Bytes that had been sent when the giving clock started, requests for write data among them.
+    asked_for_at: u64,
     timeout_ms: u64,
 }
 
@@ -47,6 +69,7 @@ impl Stall {
     pub(crate) fn taken(&mut self, now_ms: u64) {
         if let Some(since) = &mut self.taking_ms {
             *since = now_ms;
+            self.is_asked = false;
         }
     }
 
@@ -55,36 +78,70 @@ impl Stall {
     pub(crate) fn given(&mut self, now_ms: u64) {
         if let Some(since) = &mut self.giving_ms {
             *since = now_ms;
+            self.is_asked = false;
         }
     }
 
-    /// A turn ends: whether something is to be taken, and to be given.
+    /// A turn ends: whether something is to be taken, and to be given, and what has been sent so far.
     #[inline]
-    fn expect(&mut self, takes: bool, gives: bool, now_ms: u64) {
+    fn expect(&mut self, takes: bool, gives: bool, sent: u64, now_ms: u64) {
+        if takes && self.taking_ms.is_none() || gives && self.giving_ms.is_none() {
+            self.is_asked = false;
+        }
+        if gives && self.giving_ms.is_none_or(|since| since == now_ms) {
+            self.asked_for_at = sent;
+        }
         self.taking_ms = takes.then(|| self.taking_ms.unwrap_or(now_ms));
         self.giving_ms = gives.then(|| self.giving_ms.unwrap_or(now_ms));
+    }
+
+    /// The kernel was asked: the peer has acknowledged so many bytes. `None`: it does not tell.
+    fn acknowledges(&mut self, acknowledged: Option<u64>, now_ms: u64) {
+        self.is_asked = true;
+        let Some(acknowledged) = acknowledged else {
+            return;
+        };
+        let before = std::mem::replace(&mut self.acknowledged, acknowledged);
+        if before == acknowledged {
+            return;
+        }
+        self.taking_ms = self.taking_ms.map(|_| now_ms);
+        if before < self.asked_for_at {
+            self.giving_ms = self.giving_ms.map(|_| now_ms);
+        }
+    }
+
+    /// The shard stood still until then.
+    fn stood_still_until(&mut self, until_ms: u64) {
+        self.taking_ms = self.taking_ms.map(|since| since.max(until_ms));
+        self.giving_ms = self.giving_ms.map(|since| since.max(until_ms));
     }
 
     fn since_ms(&self) -> Option<u64> {
         self.taking_ms.into_iter().chain(self.giving_ms).min()
     }
 
+    /// When the connection is to be looked at.
     #[inline]
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
-        Some(self.since_ms()?.saturating_add(self.timeout_ms))
+        let after_ms = if self.is_asked {
+            self.timeout_ms
+        } else {
+            self.timeout_ms / ASKED_AFTER_PART
+        };
+        Some(self.since_ms()?.saturating_add(after_ms))
     }
 
     /// For how long nothing has moved.
     fn stalled_ms(&self, now_ms: u64) -> Option<u64> {
         Some(now_ms.saturating_sub(self.since_ms()?))
     }
+}
 
-    /// Whether a look comes so late that it was this end that stood still.
-    fn is_late(&self, now_ms: u64) -> bool {
-        let tolerated = (self.timeout_ms / 2).max(1);
-        let late_by = self.deadline_ms().map(|at| now_ms.saturating_sub(at));
-        late_by.is_some_and(|late_by| late_by >= tolerated)
-    }
+/// How late a shard is when it stood still, in milliseconds.
+pub(crate) fn standstill_ms(timeout: Duration) -> u64 {
+    let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    (timeout_ms / STANDSTILL_PART).max(1)
 }
 
 /// How often a shard without memory asks all of them, in milliseconds.
@@ -98,42 +155,33 @@ impl<P: Protocol> Connection<P> {
     #[inline]
     pub(crate) fn look_at_progress(&mut self, now_ms: u64) {
         let takes = self.channel.is_to_be_taken();
-        self.stall.expect(takes, self.writing > 0, now_ms);
+        // What waits to be sent may be what asks for the data.
+        let gives = self.writing > 0 && self.channel.transmit.is_empty();
+        let sent = self.channel.counts.sent_bytes;
+        self.stall.expect(takes, gives, sent, now_ms);
     }
 
-    /// The peer may have stalled for too long.
-    pub(crate) fn look_for_stall(&mut self, core: &mut Core) {
-        if self.stall.deadline_ms().is_some_and(|at| core.now_ms >= at) {
-            if self.stall.is_late(core.now_ms) {
-                // What the peer did meanwhile is about to be looked at.
-                self.stall = Stall {
-                    taking_ms: self.stall.taking_ms.map(|_| core.now_ms),
-                    giving_ms: self.stall.giving_ms.map(|_| core.now_ms),
-                    ..self.stall
-                };
-            } else {
-                self.cut_if_stalled(core, self.stall.timeout_ms);
-            }
-        }
+    /// The connection's deadline is over: whether that is because its peer may have stalled.
+    pub(crate) fn is_stall_due(&self, now_ms: u64) -> bool {
+        !self.channel.is_closing() && self.stall.deadline_ms().is_some_and(|at| now_ms >= at)
     }
 
-    /// Somebody finds no memory: a peer that has stalled for a while makes room.
-    pub(crate) fn make_room_if_stalled(&mut self, core: &mut Core) {
-        if self.held_bytes() > 0 {
-            self.cut_if_stalled(core, self.stall.timeout_ms / SHORT_PART);
-        }
+    /// Whether the peer may keep memory that others lack, and have stalled for a while.
+    pub(crate) fn may_make_room(&self, now_ms: u64) -> bool {
+        let tolerated_ms = self.stall.timeout_ms / SHORT_PART;
+        let stalled_ms = self.stall.stalled_ms(now_ms);
+        self.held_bytes() > 0
+            && !self.channel.is_closing()
+            && stalled_ms.is_some_and(|stalled_ms| stalled_ms >= tolerated_ms)
     }
 
-    fn cut_if_stalled(&mut self, core: &mut Core, tolerated_ms: u64) {
-        let now_ms = core.now_ms;
-        let stalled = |stall: &Stall| {
-            let stalled_ms = stall.stalled_ms(now_ms);
-            stalled_ms.filter(|stalled_ms| *stalled_ms >= tolerated_ms)
-        };
-        if self.channel.is_closing() || stalled(&self.stall).is_none() {
+    /// The peer may have stalled for too long. What its socket held has been received.
+    pub(crate) fn cut_if_stalled(&mut self, core: &mut Core, for_room: bool) {
+        if self.channel.is_closing() {
             return;
         }
-        // It may have moved since the last turn, or it is storage that writes wait for.
+        let now_ms = core.now_ms;
+        // It may be storage that writes wait for.
         if !self.awaits_data() {
             self.stall.given(now_ms);
         }
@@ -144,7 +192,16 @@ impl<P: Protocol> Connection<P> {
         if !self.channel.is_to_be_taken() {
             self.stall.taken(now_ms);
         }
-        let Some(stalled_ms) = stalled(&self.stall) else {
+        self.stall.stood_still_until(core.stood_still_until_ms);
+        let acknowledged = self.channel.acknowledged_bytes();
+        self.stall.acknowledges(acknowledged, now_ms);
+        let tolerated_ms = if for_room && self.held_bytes() > 0 {
+            self.stall.timeout_ms / SHORT_PART
+        } else {
+            self.stall.timeout_ms
+        };
+        let stalled_ms = self.stall.stalled_ms(now_ms);
+        let Some(stalled_ms) = stalled_ms.filter(|stalled_ms| *stalled_ms >= tolerated_ms) else {
             return;
         };
         tracing::warn!(
@@ -172,33 +229,85 @@ mod tests {
         Stall::new(Duration::from_secs(60))
     }
 
-    #[test]
-    fn each_clock_runs_while_something_is_to_move_and_starts_anew_when_it_does() {
+    fn asked_at_once() -> Stall {
         let mut stall = stall();
-        stall.taken(1);
-        stall.expect(false, false, 2);
-        assert_eq!(stall.deadline_ms(), None);
-        stall.expect(true, false, 1_000);
-        stall.expect(true, false, 5_000);
-        assert_eq!(stall.deadline_ms(), Some(61_000));
-        assert_eq!(stall.stalled_ms(6_000), Some(5_000));
-        stall.taken(7_000);
-        stall.expect(true, true, 8_000);
-        assert_eq!(stall.deadline_ms(), Some(67_000));
-        // Taking something is not giving, and giving is not taking.
-        stall.taken(20_000);
-        assert_eq!(stall.deadline_ms(), Some(68_000));
-        stall.given(30_000);
-        assert_eq!(stall.deadline_ms(), Some(80_000));
-        stall.expect(false, false, 31_000);
-        assert_eq!(stall.deadline_ms(), None);
+        stall.acknowledges(None, 0);
+        stall
     }
 
     #[test]
-    fn a_look_that_comes_late_says_nothing_of_the_peer() {
+    fn each_clock_runs_while_something_is_to_move_and_starts_anew_when_it_does() {
+        let mut stall = asked_at_once();
+        stall.taken(1);
+        stall.expect(false, false, 0, 2);
+        assert_eq!(stall.since_ms(), None);
+        stall.expect(true, false, 0, 1_000);
+        stall.expect(true, false, 0, 5_000);
+        assert_eq!(stall.since_ms(), Some(1_000));
+        assert_eq!(stall.stalled_ms(6_000), Some(5_000));
+        stall.taken(7_000);
+        stall.expect(true, true, 0, 8_000);
+        assert_eq!(stall.since_ms(), Some(7_000));
+        // Taking something is not giving, and giving is not taking.
+        stall.taken(20_000);
+        assert_eq!(stall.since_ms(), Some(8_000));
+        stall.given(30_000);
+        assert_eq!(stall.since_ms(), Some(20_000));
+        // What asks for write data waits to be sent.
+        stall.expect(false, false, 0, 31_000);
+        assert_eq!(stall.since_ms(), None);
+        stall.expect(false, true, 0, 32_000);
+        assert_eq!(stall.since_ms(), Some(32_000));
+    }
+
+    #[test]
+    fn what_a_peer_acknowledges_is_taken_although_the_socket_takes_no_more() {
         let mut stall = stall();
-        stall.expect(true, false, 0);
-        assert!(!stall.is_late(60_000) && !stall.is_late(89_999));
-        assert!(stall.is_late(90_000));
+        stall.expect(true, false, 9_000, 1_000);
+        assert_eq!(stall.deadline_ms(), Some(6_000));
+        // What it had acknowledged when the clock started is not known.
+        stall.acknowledges(Some(100), 6_000);
+        assert_eq!(stall.deadline_ms(), Some(66_000));
+        stall.acknowledges(Some(101), 66_000);
+        assert_eq!(stall.deadline_ms(), Some(126_000));
+        stall.acknowledges(Some(101), 126_000);
+        assert_eq!(stall.stalled_ms(126_000), Some(60_000));
+        stall.taken(127_000);
+        assert_eq!(stall.deadline_ms(), Some(132_000));
+        // A link that does not tell counts what it took.
+        stall.acknowledges(None, 132_000);
+        assert_eq!(stall.deadline_ms(), Some(187_000));
+    }
+
+    #[test]
+    fn nobody_gives_what_it_does_not_know_to_be_asked_for() {
+        let mut stall = stall();
+        stall.expect(false, true, 9_000, 1_000);
+        stall.acknowledges(Some(8_000), 6_000);
+        stall.acknowledges(Some(8_500), 66_000);
+        assert_eq!(stall.since_ms(), Some(66_000));
+        stall.acknowledges(Some(9_000), 126_000);
+        assert_eq!(stall.since_ms(), Some(126_000));
+        // It knows now, and takes something else.
+        stall.acknowledges(Some(9_500), 186_000);
+        assert_eq!(stall.stalled_ms(186_000), Some(60_000));
+        // One that does not even take that has stalled as well.
+        let mut stall = asked_at_once();
+        stall.expect(false, true, 9_000, 1_000);
+        stall.acknowledges(Some(8_000), 6_000);
+        stall.acknowledges(Some(8_000), 66_000);
+        assert_eq!(stall.stalled_ms(66_000), Some(60_000));
+    }
+
+    #[test]
+    fn a_shard_that_stood_still_starts_all_clocks_anew() {
+        let mut stall = stall();
+        stall.expect(true, true, 0, 1_000);
+        stall.given(50_000);
+        stall.stood_still_until(40_000);
+        assert_eq!(
+            (stall.taking_ms, stall.giving_ms),
+            (Some(40_000), Some(50_000))
+        );
     }
 }
