@@ -200,13 +200,14 @@ impl<P: Protocol> Connection<P> {
                 task.reading = range.len();
                 self.reading += range.len();
             }
-            let may_hold = self.may_hold(core, range.len());
-            let taken = if may_hold {
-                let room = self.room(core);
-                core.take_memory(task.address, range.len(), room)
-            } else {
-                None
-            };
+            let room = self.room(core);
+            let mut taken = None;
+            if self.claim(core, range.len()) {
+                taken = core.take_memory(task.address, range.len(), room);
+                if taken.is_none() {
+                    self.note_held();
+                }
+            }
             let taken = taken.or_else(|| self.take_as_newcomer(core, range.len()));
             let Some(buffer) = taken else {
                 core.stages.wait_again(task.followed);

@@ -61,6 +61,19 @@ impl Share {
         self.holders.load(Ordering::Relaxed) <= 1
     }
 
+    /// Counts so much more as held, if the holder may have it. The check and the count are one: connections on other
+    /// shards may do the same at this moment.
+    fn claim(&self, wanted: usize, memory: usize) -> bool {
+        let is_alone = self.is_alone();
+        let claimed = |held: usize| {
+            let may = is_alone || may_hold(held, wanted, memory);
+            may.then(|| held.saturating_add(wanted.next_power_of_two()))
+        };
+        let held = &self.held_bytes;
+        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claimed)
+            .is_ok()
+    }
+
     /// A connection that held `before` bytes holds `after` now.
     fn note(&self, before: usize, after: usize) {
         // Relaxed: the counter guards an amount, not other memory. What is noted as `before` has been added once.
@@ -128,6 +141,15 @@ impl Stake {
         self.share = share;
     }
 
+    /// See [`Share::claim`].
+    fn claim(&mut self, wanted: usize, memory: usize) -> bool {
+        let claimed = self.share.claim(wanted, memory);
+        if claimed {
+            self.noted += wanted.next_power_of_two();
+        }
+        claimed
+    }
+
     #[inline]
     fn note(&mut self, held: usize) {
         if held != self.noted {
@@ -180,6 +202,14 @@ impl<P: Protocol> Connection<P> {
         self.stake.note(held);
     }
 
+    /// Counts so much more memory as held by the holder, if it may have that. [`Self::note_held`] is to follow, whether
+    /// the connection got it or not.
+    #[inline]
+    pub(crate) fn claim(&mut self, core: &Core, wanted: usize) -> bool {
+        let memory = core.pool.budget().limit_bytes();
+        self.stake.claim(wanted, memory)
+    }
+
     /// Whether the holder may have so much more memory.
     #[inline]
     pub(crate) fn may_hold(&self, core: &Core, wanted: usize) -> bool {
@@ -225,6 +255,37 @@ mod tests {
 
     fn host(name: &str) -> Holder {
         Holder::Host(name.to_owned())
+    }
+
+    #[test]
+    fn connections_that_ask_at_the_same_time_get_no_more_than_the_share() {
+        const MEMORY: usize = 64 * MIB;
+        let shares = Shares::default();
+        let _other = shares.of(host("other"));
+        let start = std::sync::Barrier::new(4);
+        let stakes: Vec<Stake> = std::thread::scope(|scope| {
+            let ask = || {
+                let mut stake = Stake::default();
+                stake.belongs_to(shares.of(host("a")));
+                start.wait();
+                while stake.claim(4096, MEMORY) {}
+                stake
+            };
+            let asking: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            asking.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let share = shares.of(host("a"));
+        assert_eq!(share.held_bytes(), holder_max(MEMORY));
+        // They got none of it.
+        for mut stake in stakes {
+            stake.note(0);
+        }
+        assert_eq!(share.held_bytes(), 0);
+        // Alone it may have all.
+        drop((share, _other));
+        let mut stake = Stake::default();
+        stake.belongs_to(shares.of(host("a")));
+        assert!(stake.claim(MIB, MEMORY) && stake.claim(MEMORY, MEMORY));
     }
 
     #[test]

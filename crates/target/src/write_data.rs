@@ -52,7 +52,7 @@ impl<P: Protocol> Connection<P> {
         wanted: usize,
         early: usize,
     ) -> bool {
-        if !self.may_write(core, wanted) {
+        if !self.has_part(core, wanted) || !self.claim(core, wanted) {
             return false;
         }
         let promised = if wanted < PROMISED_BYTES_MIN {
@@ -82,7 +82,10 @@ impl<P: Protocol> Connection<P> {
                 self.hold_for_data_out(task, buffer);
                 true
             }
-            None => self.take_data_out_as_newcomer(core, task, wanted),
+            None => {
+                self.note_held();
+                self.take_data_out_as_newcomer(core, task, wanted)
+            }
         }
     }
 
@@ -143,13 +146,8 @@ impl<P: Protocol> Connection<P> {
         room.contains(&self.writing) && room.contains(&(self.writing + early.next_power_of_two()))
     }
 
-    /// Whether so many bytes of write data may come. A connection that announces much and sends none
+    /// Whether so many bytes of write data may come on this connection. One that announces much and sends none
     /// of it must not hold all the memory there is.
-    pub(crate) fn may_write(&self, core: &Core, wanted: usize) -> bool {
-        self.has_part(core, wanted) && self.may_hold(core, wanted)
-    }
-
-    /// The same, as far as it is about this connection only.
     pub(crate) fn has_part(&self, core: &Core, wanted: usize) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         // Buffers come in powers of two.

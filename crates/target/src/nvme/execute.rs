@@ -147,10 +147,7 @@ impl Connection<Nvme> {
             return self.tasks.park(task);
         };
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
-        let may_write = self.may_write(core, length);
-        if may_write
-            && core.memory_line.admits(task.address)
-            && self.take_data_out(core, &mut task, length, 0)
+        if core.memory_line.admits(task.address) && self.take_data_out(core, &mut task, length, 0)
             || self.take_data_out_as_newcomer(core, &mut task, length)
         {
             self.receive_data(task, wanted);
