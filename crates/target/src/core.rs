@@ -192,6 +192,8 @@ pub(crate) struct Core {
     pub waiting: WaitingState,
     /// Since when all who wanted memory found none.
     pub failing_since_ms: Option<u64>,
+    /// When one of them found none last.
+    pub failed_ms: u64,
     /// Reads and writes of files of so many bytes or more are made on other cores; `usize::MAX`: none are.
     pub handed_from: usize,
     /// What this shard has done.
@@ -239,6 +241,7 @@ impl Core {
             stood_still_until_ms: 0,
             waiting: WaitingState::default(),
             failing_since_ms: None,
+            failed_ms: 0,
             handed_from: usize::MAX,
             counters: Counters::default(),
             now,

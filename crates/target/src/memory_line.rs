@@ -192,7 +192,10 @@ impl Core {
         if !self.memory_line.admits(task) || !self.leaves_enough(length, room) {
             return None;
         }
-        let buffer = self.pool.take(length)?;
+        let Some(buffer) = self.pool.take(length) else {
+            self.found_no_memory();
+            return None;
+        };
         self.memory_line.granted += length;
         self.failing_since_ms = None;
         Some(buffer)

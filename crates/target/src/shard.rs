@@ -748,7 +748,13 @@ impl Shard {
     #[cold]
     fn ask_for_memory(&mut self) {
         let shared = Arc::clone(&self.core.shared);
-        if self.core.now_ms >= self.ask_again_ms {
+        if self.core.now_ms < self.ask_again_ms {
+            // There may be memory again before it is time to ask.
+            let is_back = self.core.failing_since_ms.is_none()
+                && self.core.memory_line.is_empty()
+                && shared.budget.failures() == self.failures_seen;
+            self.core.is_short = !is_back;
+        } else {
             let interval_ms = asking_interval_ms(shared.limits.stall_timeout);
             self.ask_again_ms = self.core.now_ms + interval_ms;
             self.core.is_short = false;

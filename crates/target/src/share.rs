@@ -30,6 +30,8 @@ use crate::core::Core;
 const NEWCOMER_BYTES: usize = 256 << 10;
 /// Where memory is short but comes back, all get some in turn. It does not come back when nobody got any for so long.
 const STARVED_AFTER_MS: u64 = 50;
+/// If nobody asked for so long, there may be memory again.
+const FORGOTTEN_AFTER_MS: u64 = 10_000;
 /// The table is looked through for hosts that are gone when it has so many entries.
 const FORGET_AT_LEAST: usize = 64;
 
@@ -181,10 +183,25 @@ fn is_newcomer(held: usize, wanted: usize) -> bool {
 }
 
 impl Core {
+    /// The budget has none of the memory that somebody wants, who may have it. (Those who have their full share wait
+    /// for what they hold themselves, and nobody is to make room for them.)
+    #[cold]
+    pub(crate) fn found_no_memory(&mut self) {
+        self.is_short = true;
+        let is_old = self.now_ms.saturating_sub(self.failed_ms) >= FORGOTTEN_AFTER_MS;
+        if self.failing_since_ms.is_none() || is_old {
+            self.failing_since_ms = Some(self.now_ms);
+        }
+        self.failed_ms = self.now_ms;
+    }
+
     /// Whether memory does not come back: newcomers get of theirs, and nobody keeps them waiting.
     pub(crate) fn is_starved(&self) -> bool {
-        self.failing_since_ms
-            .is_some_and(|since| self.now_ms.saturating_sub(since) >= STARVED_AFTER_MS)
+        let elapsed = |since| self.now_ms.saturating_sub(since);
+        elapsed(self.failed_ms) < FORGOTTEN_AFTER_MS
+            && self
+                .failing_since_ms
+                .is_some_and(|since| elapsed(since) >= STARVED_AFTER_MS)
     }
 }
 
@@ -238,8 +255,6 @@ impl<P: Protocol> Connection<P> {
     /// Memory for a small read or write of a peer that holds next to nothing, although others wait for some.
     #[cold]
     pub(crate) fn take_as_newcomer(&self, core: &mut Core, wanted: usize) -> Option<Buffer> {
-        core.is_short = true;
-        core.failing_since_ms.get_or_insert(core.now_ms);
         if !core.is_starved() || !is_newcomer(self.stake.share.held_bytes(), wanted) {
             return None;
         }

@@ -84,6 +84,7 @@ impl<P: Protocol> Connection<P> {
             }
             None => {
                 self.note_held();
+                core.found_no_memory();
                 self.take_data_out_as_newcomer(core, task, wanted)
             }
         }

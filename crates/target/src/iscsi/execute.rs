@@ -68,6 +68,7 @@ impl Connection<Iscsi> {
         if scratch_length > 0 {
             task.scratch = core.pool.take(scratch_length);
             if task.scratch.is_none() {
+                core.found_no_memory();
                 return self.refuse_for_memory(core, task);
             }
         }
@@ -141,7 +142,6 @@ impl Connection<Iscsi> {
     /// There is no memory for the data of a command: the initiator is to try again later
     /// (SAM-5 §5.3.1, TASK SET FULL).
     fn refuse_for_memory(&mut self, core: &mut Core, task: Task) {
-        core.is_short = true;
         let completion = longshore_scsi::command::Completion::status(Status::TASK_SET_FULL);
         self.finish(core, task, completion);
     }
