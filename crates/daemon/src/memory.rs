@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  limit ├── in use, or fixed ──┬──────────────── room ────────────────────────────────┤
-//!                               ├── payload M: default 2/5, at most 4/5 of the room ──┤
+//!                               ├── payload M: default 2/5, at most 3/5 of the room ──┤
 //!                               │   (and 1/4 of M beside it: see docs/operating/memory.md)
 //!                               ├── 1/4: connections, 128 KiB each
 //! ```
@@ -82,10 +82,10 @@ pub struct Memory {
 impl Memory {
     /// Of so much room, where `asked` was asked for.
     fn of(room: u64, asked: Option<u64>) -> Self {
-        let most = (room / 5 * 4).max(PAYLOAD_MIN);
         let payload_bytes = match asked {
-            Some(asked) => asked.min(most),
-            None => PAYLOAD_DEFAULT.min(most / 2).max(PAYLOAD_MIN),
+            // With what comes on top of it, these are three quarters of the room. Connections have the fourth.
+            Some(asked) => asked.min((room / 5 * 3).max(PAYLOAD_MIN)),
+            None => PAYLOAD_DEFAULT.min(room / 5 * 2).max(PAYLOAD_MIN),
         };
         let connections = (room / 4 / CONNECTION_BYTES).max(CONNECTIONS_MIN);
         Self {
@@ -222,14 +222,14 @@ mod tests {
     fn what_is_asked_for_is_bounded_by_what_there_is() {
         let with = |asked| Memory::of(room(300 * MIB, 0), Some(asked)).payload_bytes;
         assert_eq!(with(64 * MIB), 64 * MIB);
-        assert_eq!(with(200 * MIB), 200 * MIB);
-        assert_eq!(with(1 << 30) / MIB, 217);
+        assert_eq!(with(150 * MIB), 150 * MIB);
+        assert_eq!(with(1 << 30) / MIB, 163);
     }
 
     #[test]
     fn whatever_is_asked_for_all_parts_fit() {
         for bytes in (80..2000).map(|mib| mib * MIB) {
-            for asked in [None, Some(PAYLOAD_MIN)] {
+            for asked in [None, Some(PAYLOAD_MIN), Some(u64::MAX)] {
                 let room = room(bytes, 0);
                 let memory = Memory::of(room, asked);
                 let payload = memory.payload_bytes / 4 * 5;
