@@ -23,6 +23,9 @@ const LARGE: u32 = 32 << 10;
 /// Blocks of 256 KiB and of 1 MiB.
 const SMALL: u32 = 512;
 const MEDIUM: u32 = 2048;
+/// A `limits.stall-timeout` whose end tests wait for. What moves is not cut although the machine stands still for a
+/// second or two.
+const SHORT: &str = "5s";
 /// How long the server may take for what no timer delays.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -185,14 +188,14 @@ fn peers_that_do_not_move_make_room_when_others_find_no_memory() {
 
 #[test]
 fn a_host_without_keep_alive_that_takes_nothing_is_cut() {
-    let scene = Scene::new("1s");
+    let scene = Scene::new(SHORT);
     let _greedy = scene.greedy_host(1, 1, 8);
     scene.assert_is_cut("nqn.2026-11.local.longshore:tests-1");
 }
 
 #[test]
 fn an_initiator_that_goes_on_sending_and_takes_nothing_is_cut() {
-    let scene = Scene::new("1s");
+    let scene = Scene::new(SHORT);
     let mut greedy = scene.initiator("greedy");
     let mut bytes = Vec::new();
     for _ in 0..8 {
@@ -217,7 +220,7 @@ fn an_initiator_that_goes_on_sending_and_takes_nothing_is_cut() {
 
 #[test]
 fn peers_that_do_not_send_what_they_were_asked_for_are_cut() {
-    let scene = Scene::new("1s");
+    let scene = Scene::new(SHORT);
     let options = HostOptions::numbered(1);
     let mut host = Host::connect(scene.server.nvme(0), &options).unwrap();
     // The entry goes, the data stay.
