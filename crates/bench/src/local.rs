@@ -262,6 +262,7 @@ fn answer(result: Result<Outcome, VolumeError>) -> Result<Done, Failure> {
             let errno = source.raw_os_error();
             Err(Failure::System(errno.unwrap_or(Errno::IO.raw_os_error())))
         }
+        Err(VolumeError::OutOfMemory) => Err(Failure::System(Errno::NOMEM.raw_os_error())),
         Err(VolumeError::Poisoned | VolumeError::Removed | VolumeError::Shortened) => {
             Err(Failure::System(Errno::IO.raw_os_error()))
         }

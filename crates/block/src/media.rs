@@ -198,6 +198,9 @@ pub enum MediaError {
     /// Data of the volume is lost; it refuses reads and writes until it is reopened.
     #[error("the volume has lost data and is out of service")]
     Failed,
+    /// There is no memory for it now. Nothing is wrong with the volume; it works later.
+    #[error("out of memory")]
+    OutOfMemory,
     /// The medium or the operating system reported an error.
     #[error("medium error")]
     Io,

@@ -260,6 +260,8 @@ impl Sense {
             MediaError::Poisoned => (SenseKey::HardwareError, Code::INTERNAL_TARGET_FAILURE),
             // The same of reads: SPC-4 annex D.
             MediaError::Failed => (SenseKey::HardwareError, Code::LOGICAL_UNIT_FAILURE),
+            // Hosts repeat an aborted command.
+            MediaError::OutOfMemory => (SenseKey::AbortedCommand, Code::INSUFFICIENT_RESOURCES),
             MediaError::ShortFile | MediaError::Io if writing => {
                 (SenseKey::MediumError, Code::WRITE_ERROR)
             }

@@ -464,6 +464,7 @@ fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
         VolumeError::Poisoned | VolumeError::Removed => MediaError::Poisoned,
         VolumeError::Shortened => MediaError::Failed,
         VolumeError::ShortFile { .. } => MediaError::ShortFile,
+        VolumeError::OutOfMemory => MediaError::OutOfMemory,
         VolumeError::Io { .. } => MediaError::Io,
     }
 }

@@ -33,6 +33,9 @@ pub enum VolumeError {
         /// Where the operation needed the file to reach.
         expected_end: u64,
     },
+    /// The system has no memory for it now. The operation may be repeated later.
+    #[error("out of memory")]
+    OutOfMemory,
     /// The operating system reported an error.
     #[error("{operation}: {source}")]
     Io {

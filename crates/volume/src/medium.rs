@@ -25,6 +25,7 @@
 //! Reads go on. What else can be wrong with a volume as a whole is in [`Condition`].
 
 pub(crate) mod backing;
+mod bounce;
 mod lanes;
 #[cfg(test)]
 mod tests;
@@ -483,7 +484,9 @@ impl Medium {
         let (start, end) = (request.start + in_memory(done), request.end);
         let kind = if self.is_bounced(request) {
             request.progress.bounced = true;
-            let buffer = Buffer::allocate(end - start);
+            let Some(buffer) = bounce::allocate(end - start) else {
+                return out_of_memory();
+            };
             FileOperationKind::Read {
                 offset: offset.0 + done,
                 buffer,
@@ -548,7 +551,10 @@ impl Medium {
         let (start, end) = (request.start + in_memory(done), request.end);
         let (buffer, start, end) = if self.is_bounced(request) {
             request.progress.bounced = true;
-            let mut bounce = Buffer::allocate(end - start);
+            let Some(mut bounce) = bounce::allocate(end - start) else {
+                self.release_lane(request);
+                return out_of_memory();
+            };
             bounce.copy_from_slice(&request.payload_mut()[in_memory(done)..]);
             (bounce, 0, end - start)
         } else {
@@ -768,6 +774,11 @@ impl Medium {
         let operation = format!("{operation} volume {}", self.outline.name());
         VolumeError::Io { operation, source }
     }
+}
+
+/// See [`bounce`].
+fn out_of_memory() -> Progress {
+    Progress::Done(Err(VolumeError::OutOfMemory))
 }
 
 fn done() -> Progress {

@@ -23,6 +23,7 @@ pub fn media_failure(error: MediaError, writing: bool) -> Status {
         MediaError::Poisoned => Status::WRITE_FAULT.do_not_retry(),
         MediaError::Failed if writing => Status::WRITE_FAULT.do_not_retry(),
         MediaError::Failed => Status::UNRECOVERED_READ_ERROR.do_not_retry(),
+        MediaError::OutOfMemory => Status::COMMAND_INTERRUPTED,
         MediaError::ShortFile | MediaError::Io if writing => Status::WRITE_FAULT,
         MediaError::ShortFile | MediaError::Io => Status::UNRECOVERED_READ_ERROR,
     }
@@ -39,6 +40,13 @@ mod tests {
             media_failure(MediaError::Io, false),
             Status::UNRECOVERED_READ_ERROR
         );
+    }
+
+    #[test]
+    fn what_memory_was_missing_for_is_retried() {
+        let status = media_failure(MediaError::OutOfMemory, true);
+        assert_eq!(status, Status::COMMAND_INTERRUPTED);
+        assert!(!status.is_final());
     }
 
     #[test]

@@ -216,6 +216,10 @@ fn failures_of_the_medium_become_sense_data() {
     device
         .run(&read)
         .failed(SenseKey::MediumError, Code::UNRECOVERED_READ_ERROR);
+    device.fault = |_| Some(MediaError::OutOfMemory);
+    device
+        .send(&write, &[1; 512])
+        .failed(SenseKey::AbortedCommand, Code::INSUFFICIENT_RESOURCES);
     device.fault = |_| Some(MediaError::Poisoned);
     device
         .send(&write, &[1; 512])

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::bounce::tests::without_memory;
 use crate::suite_tests::{Scratch, file_spec};
 use crate::testing::client::{request, write_request};
 use crate::testing::{CompletionSource, Effect, OperationName, TestStorage, VolumeClient};
@@ -454,4 +455,28 @@ fn a_transfer_bounces_where_o_direct_cannot_use_its_memory_and_nowhere_else() {
         client.run(&mut read).expect("read");
         assert_eq!(read.progress.bounced, bounces, "{start}");
     }
+}
+
+/// Memory that no budget counts: its lack ends one request, and nothing is wrong with the volume.
+#[test]
+fn a_request_that_finds_no_memory_fails_alone() {
+    let mut bench = Bench::new();
+    bench
+        .storage
+        .always(OperationName::ZeroRange, Effect::Fail(Errno::OPNOTSUPP));
+    bench.client().write(0, &block(1)).expect("write");
+    for durability in [Durability::Cached, Durability::Durable] {
+        let zero = |bench: &mut Bench| bench.client().write_zeroes(0, BLOCK, false, durability);
+        let failed = without_memory(|| zero(&mut bench));
+        assert!(
+            matches!(failed, Err(VolumeError::OutOfMemory)),
+            "{failed:?}"
+        );
+        assert_eq!(bench.client().read(0, 4096).expect("read"), block(1));
+    }
+    let zeroed = bench
+        .client()
+        .write_zeroes(0, BLOCK, false, Durability::Durable);
+    zeroed.expect("zero");
+    assert_eq!(bench.client().read(0, 4096).expect("read"), block(0));
 }

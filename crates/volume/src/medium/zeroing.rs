@@ -10,7 +10,7 @@ use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{FileCompletion, FileOperationKind, Storage};
 use rustix::io::Errno;
 
-use super::{Medium, done, in_memory, is_errno, is_interruption, step};
+use super::{Medium, bounce, done, in_memory, is_errno, is_interruption, out_of_memory, step};
 use crate::{Durability, Operation, Progress, Request};
 
 /// Zeros that one write puts down. Bounded, because each such request holds that much memory.
@@ -161,7 +161,9 @@ impl Medium {
             ZeroingWay::WriteZeros => {
                 let done = request.progress.done_bytes;
                 let end = in_memory((length - done).min(ZEROS_PER_WRITE));
-                let buffer = zeros.unwrap_or_else(|| Buffer::allocate(end));
+                let Some(buffer) = zeros.or_else(|| bounce::allocate(end)) else {
+                    return out_of_memory();
+                };
                 FileOperationKind::Write {
                     offset: offset + done,
                     buffer,
