@@ -15,7 +15,8 @@ use uuid::Uuid;
 /// Where hosts keep it, in order of preference.
 const PLACES: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
 
-/// 32 hexadecimal digits, not all of them 0.
+/// 32 hexadecimal digits, not all of them 0: so it is parsed. Of a host, any other text that is no
+/// placeholder is taken as it stands, `uuidgen` with its dashes for example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MachineId(String);
 
@@ -71,7 +72,7 @@ impl MachineId {
         let mut problem = None;
         for place in PLACES {
             let reason = match std::fs::read_to_string(root.join(place)) {
-                Ok(text) => match text.parse() {
+                Ok(text) => match MachineId::in_use(&text) {
                     Ok(id) => return Ok(id),
                     Err(reason) => NoMachineId::Unusable { place, reason },
                 },
@@ -83,13 +84,26 @@ impl MachineId {
         Err(problem.unwrap_or(NoMachineId::Missing))
     }
 
+    /// What a host has in the place of an id. Identities of volumes derive from the very text.
+    fn in_use(text: &str) -> Result<MachineId, NotMachineId> {
+        let trimmed = text.trim();
+        match trimmed.parse() {
+            Err(NotMachineId::Malformed)
+                if trimmed.bytes().any(|byte| !matches!(byte, b'0' | b'-')) =>
+            {
+                Ok(MachineId(trimmed.to_owned()))
+            }
+            parsed => parsed,
+        }
+    }
+
     /// A new one, at random.
     #[must_use]
     pub fn random() -> MachineId {
         MachineId(Uuid::new_v4().simple().to_string())
     }
 
-    /// The digits.
+    /// The digits, or the text of the host.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -140,6 +154,31 @@ mod tests {
             ("00000000000000000000000000000000", NotMachineId::Malformed),
         ] {
             assert_eq!(text.parse::<MachineId>(), Err(reason), "{text:?}");
+        }
+    }
+
+    /// Identities of volumes were derived from it before, and stay.
+    #[test]
+    fn a_host_may_have_any_other_text_that_is_no_placeholder() {
+        for text in [
+            "3d1219c7-c4c5-404a-aa1f-6d2a48adfda4",
+            "3D1219C7C4C5404AAA1F6D2A48ADFDA4",
+            "3d1219c7c4c5404aaa1f6d2a48adfda",
+            "host 7",
+        ] {
+            let id = MachineId::in_use(&format!(" {text}\n")).unwrap();
+            assert_eq!(id.as_str(), text);
+        }
+        for (text, reason) in [
+            ("", NotMachineId::Empty),
+            ("uninitialized\n", NotMachineId::Uninitialized),
+            ("00000000000000000000000000000000", NotMachineId::Malformed),
+            (
+                "00000000-0000-0000-0000-000000000000\n",
+                NotMachineId::Malformed,
+            ),
+        ] {
+            assert_eq!(MachineId::in_use(text), Err(reason), "{text:?}");
         }
     }
 
