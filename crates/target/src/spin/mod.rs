@@ -111,7 +111,14 @@ impl Waiting {
     /// For how long to poll, if that pays.
     fn window(&mut self, core: &mut Core, idle: Instant) -> Option<Duration> {
         // Whoever carries requests out may need this very core: helper threads inherit it.
-        if self.policy.is_off() || !core.requests.is_empty() {
+        if self.policy.is_off() {
+            return None;
+        }
+        if !core.requests.is_empty() {
+            if core.waiting.is_trying {
+                self.policy.not_waited(self.at(idle), totals(core));
+                core.waiting = self.policy.state();
+            }
             return None;
         }
         let window_ns = self.policy.window_ns(self.at(idle), totals(core));

@@ -110,6 +110,12 @@ impl Policy {
         wanted
     }
 
+    /// A turn ended after which polling is out of the question. A trial that has only such turns would go on without
+    /// end.
+    pub(super) fn not_waited(&mut self, now: u64, totals: Totals) {
+        self.trials.not_waited(now, totals);
+    }
+
     /// As long as has been found best.
     fn found_ns(&mut self, now: u64, totals: Totals) -> u64 {
         self.allowance.wait(self.wake_up.ns());

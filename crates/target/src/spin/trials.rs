@@ -489,6 +489,16 @@ impl Trials {
         }
     }
 
+    /// A turn ended after which nothing could be tried. Some of those among others do no harm to a trial; a phase that
+    /// they fill ends it.
+    pub(super) fn not_waited(&mut self, now: u64, totals: Totals) {
+        if let Some(trial) = &self.trial
+            && trial.phase.lasted(now) > PHASE_NS_MAX
+        {
+            self.give_up(now, totals);
+        }
+    }
+
     fn decide(&mut self, now: u64, totals: Totals, verdicts: [Verdict; WAYS]) {
         let Some(trial) = self.trial.take() else {
             return;

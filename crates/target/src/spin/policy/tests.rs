@@ -479,3 +479,28 @@ fn off_never_polls() {
         assert_eq!(load.polls(1000), 0);
     }
 }
+
+/// Requests are with the storage after each turn, so that no turn may poll.
+#[test]
+fn a_trial_ends_where_nothing_can_be_tried_any_more() {
+    let mut load = Load::auto(DEAR, 50 * US);
+    while !load.policy.state().is_trying {
+        load.turn();
+    }
+    let not_waited = |load: &mut Load, time| {
+        let end = load.now + time;
+        while load.now < end {
+            load.now += 100 * US;
+            load.policy.not_waited(load.now, load.totals());
+        }
+    };
+    // For a moment that is no reason.
+    not_waited(&mut load, 5 * MS);
+    assert!(load.policy.state().is_trying);
+    not_waited(&mut load, 30 * MS);
+    assert!(!load.policy.state().is_trying);
+    // It is tried again once there is something to try.
+    let trials = load.trials();
+    load.run(2 * S);
+    assert!(load.trials() > trials);
+}
