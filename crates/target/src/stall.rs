@@ -111,6 +111,14 @@ impl Stall {
         }
     }
 
+    /// Whether it matters that the clock of giving starts anew.
+    #[inline]
+    fn gave_long_ago(&self, now_ms: u64) -> bool {
+        let after_ms = self.timeout_ms / ASKED_AFTER_PART;
+        self.giving_ms
+            .is_some_and(|since| now_ms.saturating_sub(since) >= after_ms)
+    }
+
     /// The shard stood still until then.
     fn stood_still_until(&mut self, until_ms: u64) {
         self.taking_ms = self.taking_ms.map(|since| since.max(until_ms));
@@ -214,6 +222,13 @@ impl<P: Protocol> Connection<P> {
         self.channel.cut(now_ms);
     }
 
+    /// Write data are about to be asked for. If none were to come, what was written before has waited for storage.
+    pub(crate) fn begin_giving(&mut self, now_ms: u64) {
+        if self.stall.gave_long_ago(now_ms) && !self.awaits_data() {
+            self.stall.given(now_ms);
+        }
+    }
+
     /// Whether write data are to come.
     fn awaits_data(&self) -> bool {
         let mut tasks = self.tasks.iter();
@@ -304,6 +319,7 @@ mod tests {
         let mut stall = stall();
         stall.expect(true, true, 0, 1_000);
         stall.given(50_000);
+        assert!(!stall.gave_long_ago(54_999) && stall.gave_long_ago(55_000));
         stall.stood_still_until(40_000);
         assert_eq!(
             (stall.taking_ms, stall.giving_ms),

@@ -55,6 +55,7 @@ impl<P: Protocol> Connection<P> {
         if !self.has_part(core, wanted) || !self.claim(core, wanted) {
             return false;
         }
+        self.begin_giving(core.now_ms);
         let promised = if wanted < PROMISED_BYTES_MIN {
             None
         } else {
@@ -101,6 +102,7 @@ impl<P: Protocol> Connection<P> {
         let Some(buffer) = self.take_as_newcomer(core, wanted) else {
             return false;
         };
+        self.begin_giving(core.now_ms);
         self.hold_for_data_out(task, buffer);
         true
     }
