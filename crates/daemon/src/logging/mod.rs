@@ -16,7 +16,7 @@ mod record;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,8 +38,12 @@ const QUEUE_LINES: usize = 1024;
 /// Version of the keys of JSON lines, told by the first one. Rises when a key goes away or changes its meaning.
 const JSON_VERSION: u32 = 1;
 
-/// How long the end of the process waits for the last lines.
-const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the end of the process waits for the next of the last lines to be written.
+const FLUSH_STALL: Duration = Duration::from_secs(3);
+/// And for all of them.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it looks whether there are fewer.
+const FLUSH_STEP: Duration = Duration::from_millis(5);
 
 /// Messages to the writing thread.
 enum Message {
@@ -55,8 +59,11 @@ enum Message {
 struct Queue {
     sender: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    /// What the thread has done so far.
+    written: Arc<AtomicU64>,
     limiter: Arc<Mutex<Limiter>>,
     style: Style,
+    now: fn() -> Instant,
 }
 
 /// The log of this process, once it is up.
@@ -71,7 +78,7 @@ pub fn start(config: &LogConfig) {
         format: config.format,
         ansi: io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
-    let queue = Queue::start(io::stderr(), style);
+    let queue = Queue::start(io::stderr(), style, Instant::now);
     let lines = queue.clone().with_filter(config.filter.0.clone());
     if tracing_subscriber::registry()
         .with(lines)
@@ -89,27 +96,31 @@ pub fn start(config: &LogConfig) {
     }
 }
 
-/// Waits, not for long, until what was logged is written. For the end of the process.
+/// Waits until what was logged is written, but not for long where nobody reads. For the end of the process.
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
-        queue.flush();
+        queue.flush(FLUSH_STALL);
     }
 }
 
 impl Queue {
     /// Starts the thread that writes to `output`.
-    fn start(output: impl Write + Send + 'static, style: Style) -> Self {
+    fn start(output: impl Write + Send + 'static, style: Style, now: fn() -> Instant) -> Self {
         let (sender, receiver) = sync_channel(QUEUE_LINES);
         let queue = Self {
             sender,
             dropped: Arc::default(),
+            written: Arc::default(),
             limiter: Arc::default(),
             style,
+            now,
         };
         let writer = Writer {
             dropped: Arc::clone(&queue.dropped),
+            written: Arc::clone(&queue.written),
             limiter: Arc::clone(&queue.limiter),
             style,
+            now,
             output,
         };
         // Without the thread, nothing would be logged and nothing else would be wrong: the lines
@@ -127,11 +138,33 @@ impl Queue {
         }
     }
 
-    fn flush(&self) {
-        let (done, written) = sync_channel(1);
-        // A full queue means that nobody reads; then there is nothing to wait for.
-        if self.sender.try_send(Message::Flush(done)).is_ok() {
-            let _ = written.recv_timeout(FLUSH_TIMEOUT);
+    /// Waits until all lines are written, or none of them was for as long as `stall`.
+    fn flush(&self, stall: Duration) {
+        let (done, all_written) = sync_channel(1);
+        let mut message = Some(Message::Flush(done));
+        let began = Instant::now();
+        let mut progress = (self.written.load(Ordering::Relaxed), began);
+        loop {
+            // A full queue has no place yet.
+            if let Some(waiting) = message.take() {
+                match self.sender.try_send(waiting) {
+                    Ok(()) => {}
+                    Err(TrySendError::Full(waiting)) => message = Some(waiting),
+                    Err(TrySendError::Disconnected(_)) => return,
+                }
+            }
+            match all_written.recv_timeout(FLUSH_STEP) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            let written = self.written.load(Ordering::Relaxed);
+            if written != progress.0 {
+                progress = (written, now);
+            }
+            if now - progress.1 >= stall || now - began >= FLUSH_TIMEOUT {
+                return;
+            }
         }
     }
 }
@@ -143,7 +176,7 @@ impl<S: Subscriber> Layer<S> for Queue {
         let (admitted, wake) = {
             let mut limiter = lock(&self.limiter);
             let was_asleep = limiter.due().is_none();
-            let admitted = limiter.admit(place, &record, Instant::now());
+            let admitted = limiter.admit(place, &record, (self.now)());
             (admitted, was_asleep && limiter.due().is_some())
         };
         if admitted {
@@ -163,8 +196,10 @@ fn lock(limiter: &Mutex<Limiter>) -> std::sync::MutexGuard<'_, Limiter> {
 /// The thread that writes. Errors are ignored: there is nowhere to report them.
 struct Writer<W> {
     dropped: Arc<AtomicU64>,
+    written: Arc<AtomicU64>,
     limiter: Arc<Mutex<Limiter>>,
     style: Style,
+    now: fn() -> Instant,
     output: W,
 }
 
@@ -175,22 +210,22 @@ impl<W: Write> Writer<W> {
             let due = lock(&self.limiter).due();
             let message = match due {
                 None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(at) => receiver.recv_timeout(at.saturating_duration_since(Instant::now())),
+                Some(at) => receiver.recv_timeout(at.saturating_duration_since((self.now)())),
             };
             match message {
                 Ok(Message::Line(line)) => {
-                    let _ = self.output.write_all(&line);
+                    self.put(&line);
                 }
                 Ok(Message::Wake) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Flush(done)) => {
-                    let held_back = lock(&self.limiter).drain(Instant::now());
+                    let held_back = lock(&self.limiter).drain((self.now)());
                     self.write(&held_back);
                     let _ = self.output.flush();
                     let _ = done.try_send(());
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let held_back = lock(&self.limiter).expire(Instant::now());
+            let held_back = lock(&self.limiter).expire((self.now)());
             self.write(&held_back);
             let lost = self.dropped.swap(0, Ordering::Relaxed);
             if lost > 0 {
@@ -204,8 +239,13 @@ impl<W: Write> Writer<W> {
 
     fn write(&mut self, records: &[Record]) {
         for record in records {
-            let _ = self.output.write_all(&self.style.line(record));
+            self.put(&self.style.line(record));
         }
+    }
+
+    fn put(&mut self, line: &[u8]) {
+        let _ = self.output.write_all(line);
+        self.written.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -247,7 +287,7 @@ mod tests {
             written: Arc::clone(&written),
             gate,
         };
-        let queue = Queue::start(slow, TEXT);
+        let queue = Queue::start(slow, TEXT, Instant::now);
         for number in 0..QUEUE_LINES * 2 {
             queue.send(format!("line {number}\n").into_bytes());
         }
@@ -258,10 +298,58 @@ mod tests {
         while queue.dropped.load(Ordering::Relaxed) > 0 {
             thread::yield_now();
         }
-        queue.flush();
+        queue.flush(FLUSH_STALL);
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n"), "{text}");
         assert!(text.contains("log lines were dropped"), "{text}");
+    }
+
+    /// So that no period ends while a test runs, however slow the machine is.
+    fn still() -> Instant {
+        static NOW: OnceLock<Instant> = OnceLock::new();
+        *NOW.get_or_init(Instant::now)
+    }
+
+    #[test]
+    fn the_end_waits_for_a_slow_reader_and_a_place_in_a_full_queue() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (open, gate) = channel();
+        let slow = Slow {
+            written: Arc::clone(&written),
+            gate,
+        };
+        let queue = Queue::start(slow, TEXT, still);
+        let mut last = 0;
+        while queue.dropped.load(Ordering::Relaxed) == 0 {
+            last += 1;
+            queue.send(format!("line {last}.\n").into_bytes());
+        }
+        let reader = thread::spawn(move || {
+            while open.send(()).is_ok() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        queue.flush(FLUSH_STALL);
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        assert!(text.contains(&format!("line {}.\n", last - 1)), "{text}");
+        drop(queue);
+        reader.join().unwrap();
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_reader_that_reads_nothing() {
+        let (_open, gate) = channel();
+        let slow = Slow {
+            written: Arc::default(),
+            gate,
+        };
+        let queue = Queue::start(slow, TEXT, still);
+        queue.send(b"line\n".to_vec());
+        queue.flush(Duration::from_millis(20));
+        for _ in 0..QUEUE_LINES * 2 {
+            queue.send(b"line\n".to_vec());
+        }
+        queue.flush(Duration::from_millis(20));
     }
 
     /// What is written of what happens in `act`, which logs.
@@ -273,12 +361,12 @@ mod tests {
             written: Arc::clone(&written),
             gate,
         };
-        let queue = Queue::start(output, TEXT);
+        let queue = Queue::start(output, TEXT, still);
         tracing::subscriber::with_default(
             tracing_subscriber::registry().with(queue.clone()),
             || act(&queue),
         );
-        queue.flush();
+        queue.flush(FLUSH_STALL);
         let bytes = written.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }
