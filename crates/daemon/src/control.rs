@@ -31,6 +31,8 @@ pub enum Event {
     Report,
     /// The server has ended, asked to or not.
     Ended(io::Result<()>),
+    /// After that, somebody has looked what has become of all volumes.
+    Inspected,
 }
 
 /// From here on, a write beyond the limit of file sizes (RLIMIT_FSIZE) fails, as one to a full file

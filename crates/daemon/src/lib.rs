@@ -17,6 +17,7 @@ pub mod connect;
 pub mod control;
 pub mod descriptors;
 pub mod exports;
+mod inspection;
 pub mod logging;
 pub mod machine;
 pub mod memory;

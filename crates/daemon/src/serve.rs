@@ -16,6 +16,7 @@ use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::config::{Config, VolumeSource};
 use crate::control::{self, Event};
+use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
@@ -26,6 +27,9 @@ const INSPECTION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What the server gets on top of its own drain time before it is given up at shutdown.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
+
+/// What is left at least of it for the last look at volumes.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Stack of the threads that only wait.
 pub(crate) const THREAD_STACK_BYTES: usize = 64 * 1024;
@@ -127,6 +131,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         .collect();
 
     let (events, inbox) = channel();
+    let own_events = events.clone();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
     let memory = memory::decide(config, &sizes);
     let server_config =
@@ -144,7 +149,12 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         })
         .map_err(StartError::Thread)?;
 
-    let _inspection = inspect_volumes(config, stopper.clone()).map_err(StartError::Thread)?;
+    let looks = {
+        let stopper = stopper.clone();
+        let volumes = stopper.volume_names().len();
+        Looks::new(volumes, move |number| stopper.inspect_volume(number))
+    };
+    let _inspection = inspect_volumes(config, &looks).map_err(StartError::Thread)?;
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
     }
@@ -155,7 +165,10 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         volumes,
         ready,
         statistics: config.log.statistics.clone(),
+        events: own_events,
         inbox,
+        looks,
+        last_look: None,
         transmit: (config.transmit.clone(), config.engine.transmit),
     };
     let outcome = running.until_end(config.limits.drain_timeout);
@@ -174,7 +187,11 @@ struct Running {
     ready: String,
     /// Where reports go.
     statistics: Option<PathBuf>,
+    events: Sender<Event>,
     inbox: Receiver<Event>,
+    looks: Arc<Looks>,
+    /// Under way since the server has ended.
+    last_look: Option<Arc<LastLook>>,
     /// Where it is said when responses leave, and what was said last.
     transmit: (TransmitSources, TransmitConfig),
 }
@@ -218,7 +235,18 @@ impl Running {
                     tracing::error!("the server failed: {error}");
                     return Outcome::Failed;
                 }
-                Ok(Event::Ended(Ok(()))) if give_up.is_some() => return self.stopped(),
+                Ok(Event::Ended(Ok(()))) if give_up.is_some() => {
+                    if let Err(error) = self.begin_last_look() {
+                        tracing::error!("nobody can look at the volumes at the end: {error}");
+                        return Outcome::Failed;
+                    }
+                    let at_least = Instant::now() + LAST_LOOK;
+                    give_up = give_up.map(|at| at.max(at_least));
+                }
+                Ok(Event::Inspected) => return self.stopped(),
+                Err(RecvTimeoutError::Timeout) if self.last_look.is_some() => {
+                    return self.stopped();
+                }
                 Ok(Event::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::error!("the server ended without being asked to");
                     return Outcome::Failed;
@@ -233,10 +261,25 @@ impl Running {
         }
     }
 
+    /// Has somebody look what has become of the volumes. A signal may come meanwhile, and time may end.
+    fn begin_last_look(&mut self) -> io::Result<()> {
+        let events = self.events.clone();
+        let last = self.looks.last(move || {
+            // Nobody listens any more when a signal has ended all of it.
+            let _ = events.send(Event::Inspected);
+        })?;
+        self.last_look = Some(last);
+        Ok(())
+    }
+
     /// It has ended as asked to. Whether all is well that was written, its volumes know.
     fn stopped(&self) -> Outcome {
-        self.stopper.inspect_volumes();
-        let failed = self.stopper.failed_volumes();
+        let mut failed = self.stopper.failed_volumes();
+        let names = self.stopper.volume_names();
+        for number in self.last_look.iter().flat_map(|last| last.unseen()) {
+            let reason = "what it is stored in does not answer".to_owned();
+            failed.push((names[number].clone(), reason));
+        }
         for (volume, reason) in &failed {
             tracing::error!(volume, reason, "writes that were acknowledged may be lost");
         }
@@ -306,21 +349,12 @@ impl Running {
 
 /// Looks at files and devices from time to time, until what it returns is dropped. A server that has
 /// none is left asleep.
-fn inspect_volumes(config: &Config, stopper: Stopper) -> io::Result<Sender<()>> {
-    let (stop, stopped) = channel::<()>();
+fn inspect_volumes(config: &Config, looks: &Arc<Looks>) -> io::Result<Option<Sender<()>>> {
     let has_path = |source: &VolumeSource| source.spec.path.is_some();
-    if config.volumes.iter().any(has_path) {
-        thread::Builder::new()
-            .name("inspection".to_owned())
-            .stack_size(THREAD_STACK_BYTES)
-            .spawn(move || {
-                while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(INSPECTION_INTERVAL)
-                {
-                    stopper.inspect_volumes();
-                }
-            })?;
+    if !config.volumes.iter().any(has_path) {
+        return Ok(None);
     }
-    Ok(stop)
+    looks.from_time_to_time(INSPECTION_INTERVAL).map(Some)
 }
 
 /// Which engine runs, and why not the other one.

@@ -364,12 +364,21 @@ impl Stopper {
         units.map(refresh).collect()
     }
 
-    /// Looks at what volumes are stored in, and tells hosts of one that has failed. Blocks.
-    pub fn inspect_volumes(&self) {
-        for (index, unit) in self.shared.exports.units.iter().enumerate() {
-            if !unit.volume.inspect().is_sound() {
-                self.shared.tell_of_failure(index);
-            }
+    /// The names of the volumes; the place of each is its number.
+    #[must_use]
+    pub fn volume_names(&self) -> Vec<String> {
+        let units = self.shared.exports.units.iter();
+        units
+            .map(|unit| unit.volume.identity().name.clone())
+            .collect()
+    }
+
+    /// Looks at what a volume is stored in, and tells hosts if it has failed. Blocks, for as long as a
+    /// network file system does not answer.
+    pub fn inspect_volume(&self, number: usize) {
+        let unit = self.shared.exports.units.get(number);
+        if unit.is_some_and(|unit| !unit.volume.inspect().is_sound()) {
+            self.shared.tell_of_failure(number);
         }
     }
 
