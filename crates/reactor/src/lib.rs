@@ -34,6 +34,7 @@
 
 pub mod affinity;
 pub mod allocator;
+pub mod block_device;
 pub mod blocking;
 pub mod buffer;
 pub mod engine;

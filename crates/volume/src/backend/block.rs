@@ -10,9 +10,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::PagePipe;
 use longshore_reactor::storage::{FileCompletion, Storage};
-use rustix::fs::{OFlags, SeekFrom};
+use longshore_reactor::{PagePipe, block_device};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::backend::file::{direct_alignment, open_error};
@@ -132,7 +132,8 @@ fn busy(path: &Path) -> OpenError {
 }
 
 fn settle_size(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u64, OpenError> {
-    let existing = device_size(file).map_err(|error| OpenError::io("lseek", path, error))?;
+    let existing =
+        device_size(file).map_err(|error| OpenError::io("ioctl BLKGETSIZE64", path, error))?;
     if existing == 0 {
         let metadata = file
             .metadata()
@@ -154,7 +155,7 @@ fn settle_size(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u64, OpenE
 }
 
 fn device_size(file: &File) -> io::Result<u64> {
-    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+    block_device::size_bytes(file)
 }
 
 /// Blocks smaller than the device's own would make every write a read, change and write of a
@@ -252,8 +253,8 @@ impl Volume for BlockVolume {
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
         let _one_at_a_time = self.medium.resizing.lock();
-        let size =
-            device_size(self.medium.file()).map_err(|error| self.medium.error("lseek", error))?;
+        let size = device_size(self.medium.file())
+            .map_err(|error| self.medium.error("ioctl BLKGETSIZE64", error))?;
         self.medium.take_up_size(size)
     }
 }

@@ -14,8 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use longshore_reactor::block_device;
 use longshore_reactor::storage::{FileOperationKind, Storage};
-use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::{Medium, inline, is_errno, is_interruption, step};
@@ -56,6 +56,8 @@ pub(crate) struct Backing {
     kind: Kind,
     /// Its size is known without asking anybody else, so that an event loop may look.
     is_local: bool,
+    /// It had a name when it was opened. Files in memory and files that are passed on by number need not.
+    had_name: bool,
     /// Somebody has been told that its path leads elsewhere.
     told: AtomicBool,
 }
@@ -81,6 +83,7 @@ impl Backing {
             path: path.to_owned(),
             kind,
             is_local,
+            had_name: file.metadata().is_ok_and(|metadata| metadata.nlink() > 0),
             told: AtomicBool::new(false),
         }
     }
@@ -104,10 +107,10 @@ impl Backing {
             Kind::Endless => return Ok(Finding::Sound),
             Kind::File => {
                 let metadata = file.metadata()?;
-                (metadata.len(), metadata.nlink() == 0)
+                (metadata.len(), self.had_name && metadata.nlink() == 0)
             }
             // The node is only a name; a device that is gone has no bytes.
-            Kind::Device => (rustix::fs::seek(file, SeekFrom::End(0))?, false),
+            Kind::Device => (block_device::size_bytes(file)?, false),
         };
         Ok(if found < expected {
             Finding::Shortened { found }
@@ -121,7 +124,7 @@ impl Backing {
     /// Whether its path leads to something else than the open file, and nobody has been told yet. May
     /// block.
     pub(crate) fn was_moved(&self, file: &File) -> bool {
-        if self.kind != Kind::File {
+        if self.kind != Kind::File || !self.had_name {
             return false;
         }
         let Ok(open) = file.metadata() else {
@@ -149,7 +152,7 @@ impl Medium {
         match self.backing.look(self.file(), expected) {
             Ok(Finding::Sound) => {}
             Ok(Finding::Removed) => self.was_removed(),
-            Ok(Finding::Shortened { found }) => self.was_shortened(found, expected),
+            Ok(Finding::Shortened { found }) => self.was_shortened(Some(found), expected),
             Err(error) => {
                 let path = self.backing.path().display();
                 tracing::warn!(volume = self.outline.name(), %path, %error, "cannot look at its size");
@@ -200,8 +203,9 @@ impl Medium {
         }
     }
 
+    /// `found`: its size, where that is known.
     #[cold]
-    fn was_shortened(&self, found: u64, expected: u64) {
+    fn was_shortened(&self, found: Option<u64>, expected: u64) {
         if !self.condition.worsen(Condition::Shortened) {
             return;
         }
@@ -229,7 +233,13 @@ impl Medium {
     /// There was nothing to read where there should be something.
     #[cold]
     pub(super) fn short_read(&self, expected_end: u64) -> VolumeError {
-        match self.inspect() {
+        if !self.backing.is_local() && self.backing.kind() == Kind::File {
+            // Attributes may come out of a cache that is older than the answer, or after a long time.
+            self.was_shortened(None, self.outline.size_bytes());
+        } else {
+            self.inspect();
+        }
+        match self.condition() {
             Condition::Shortened => VolumeError::Shortened,
             _ => VolumeError::ShortFile { expected_end },
         }
@@ -255,9 +265,13 @@ impl Medium {
     ) -> Progress {
         match result {
             Err(error) if is_interruption(&error) => return self.check_end(request, storage),
-            // There is a hole behind every last byte, so this byte does not exist.
+            // There is a hole behind every last byte, so this byte does not exist. Attributes may
+            // come out of a cache that does not know yet, and do not overrule this.
             Err(error) if is_errno(&error, Errno::NXIO) => {
-                self.inspect();
+                if self.backing.is_local() {
+                    self.inspect();
+                }
+                self.was_shortened(None, self.outline.size_bytes());
             }
             // A file system that cannot tell.
             Err(_) if self.backing.is_local() => {

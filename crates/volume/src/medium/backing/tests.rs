@@ -1,10 +1,12 @@
 //! Files that are shortened, removed or moved while they are volumes.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::{Backing, Finding, Kind};
 use crate::suite_tests::{Scratch, file_spec};
 use crate::testing::{Effect, OperationName, TestStorage, VolumeClient};
 use crate::{
@@ -269,4 +271,31 @@ fn a_file_that_was_renamed_goes_on() {
         .client()
         .write_durable(LAST, &block(1))
         .expect("write");
+}
+
+/// A file in memory, or one of a file system that does not count names.
+#[test]
+fn a_file_that_had_no_name_from_the_start_is_sound() {
+    let memory = rustix::fs::memfd_create("volume", rustix::fs::MemfdFlags::empty()).expect("file");
+    let memory = fs::File::from(memory);
+    memory.set_len(SIZE).expect("size");
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    let backing = Backing::new(path.as_ref(), &memory, Kind::File);
+    let look = || backing.look(&memory, SIZE).expect("look");
+    assert_eq!(look(), Finding::Sound);
+    assert!(!backing.was_moved(&memory));
+    memory.set_len(BLOCK).expect("cut");
+    assert_eq!(look(), Finding::Shortened { found: BLOCK });
+}
+
+/// The file system says that the last byte does not exist, which a later look no longer shows: the
+/// file has grown again, or attributes are old.
+#[test]
+fn a_missing_last_byte_is_no_matter_of_attributes() {
+    let mut bench = Bench::new();
+    let missing = Effect::Fail(Errno::NXIO);
+    bench.storage.once(OperationName::SeekHole, missing);
+    let failed = bench.client().write(LAST, &block(1));
+    assert!(matches!(failed, Err(VolumeError::Shortened)), "{failed:?}");
+    assert_nothing_is_served(&mut bench);
 }
