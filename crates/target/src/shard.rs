@@ -443,7 +443,11 @@ impl Shard {
                     }
                 }
             }
-            Message::MemoryShort => self.memory_short = true,
+            Message::MemoryShort => {
+                self.memory_short = true;
+                // What this shard keeps for later may be what another one lacks.
+                self.core.pool.release_kept();
+            }
             Message::Report(question) => question.answer(self.report()),
             Message::Transmit(config) => {
                 self.core.transmit = config;
