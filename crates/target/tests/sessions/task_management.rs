@@ -326,13 +326,16 @@ fn head_of_queue_task_does_not_wait_for_an_ordered_one() {
             Data::In(512),
         );
         assert_eq!(g.one.finish(first, &[]).unwrap().data, [0; 512]);
-        begin_with(&mut g.one, HEAD_OF_QUEUE, &there, Data::Out(&[4; 512]));
+        // At a place of its own: the simple write may begin before this one has ended.
+        let elsewhere = cdb::write_16(12, 1, false);
+        begin_with(&mut g.one, HEAD_OF_QUEUE, &elsewhere, Data::Out(&[4; 512]));
         eventually("both writes", || g.gate.waiting() == 2);
         g.gate.open();
         for _ in 0..3 {
             assert_eq!(g.one.receive().unwrap().bhs[3], 0);
         }
         assert_eq!(read(&mut g.one, 9), [3; 512]);
+        assert_eq!(read(&mut g.one, 12), [4; 512]);
     }
 }
 
