@@ -39,8 +39,16 @@ pub struct WaitingState {
 pub(crate) struct Waiting {
     policy: Policy,
     started: Instant,
-    /// When the shard last had something to do after a wait.
-    woke: Instant,
+    /// When the shard last had something to do after a wait, in nanoseconds since it began.
+    woke_ns: u64,
+}
+
+/// A look at the clock. The difference of two instants costs more than the rest of a wait, so it is worked out once.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: Instant,
+    /// Since the shard began.
+    ns: u64,
 }
 
 /// An operation is as much work as so many bytes.
@@ -56,7 +64,7 @@ impl Waiting {
         Self {
             policy: Policy::new(config.spin, config.cpu_budget_percent),
             started: now,
-            woke: now,
+            woke_ns: 0,
         }
     }
 
@@ -92,36 +100,61 @@ impl Waiting {
             core.platform.wait(Some(Duration::ZERO), events)?;
             return Ok(Instant::now());
         }
-        let idle = Instant::now();
-        core.counters.working_ns += nanoseconds(self.woke, idle);
-        let mut from = idle;
-        if let Some(window) = self.window(core, idle) {
-            let end = idle + window;
-            let end = deadline.map_or(end, |deadline| deadline.min(end));
-            from = self.poll(core, idle, end, events)?;
-            if !events.is_empty() {
-                return Ok(self.ended(core, idle, from));
-            }
+        let idle = self.look();
+        core.counters.working_ns += idle.ns.saturating_sub(self.woke_ns);
+        let woke = match self.window(core, idle) {
+            Some(window) => self.poll_and_sleep(core, idle, window, deadline, events)?,
+            None => self.sleep(core, idle, deadline, events)?,
+        };
+        self.woke_ns = woke.ns;
+        if !self.policy.is_off() {
+            let gap_ns = woke.ns.saturating_sub(idle.ns);
+            self.policy.gap_ended(woke.ns, || totals(core), gap_ns);
         }
-        let woke = self.sleep(core, from, deadline, events)?;
-        core.counters.asleep_ns += nanoseconds(from, woke);
-        Ok(self.ended(core, idle, woke))
+        Ok(woke.at)
+    }
+
+    /// Polls for so long before it sleeps. Returns when something came or `deadline` was over.
+    fn poll_and_sleep(
+        &mut self,
+        core: &mut Core,
+        idle: Moment,
+        window: Duration,
+        deadline: Option<Instant>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<Moment> {
+        let end = idle.at + window;
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        let polled = self.poll(core, idle, end, events)?;
+        if events.is_empty() {
+            self.sleep(core, polled, deadline, events)
+        } else {
+            Ok(polled)
+        }
+    }
+
+    fn look(&self) -> Moment {
+        let at = Instant::now();
+        Moment {
+            at,
+            ns: nanoseconds(self.started, at),
+        }
     }
 
     /// For how long to poll, if that pays.
-    fn window(&mut self, core: &mut Core, idle: Instant) -> Option<Duration> {
+    fn window(&mut self, core: &mut Core, idle: Moment) -> Option<Duration> {
         // Whoever carries requests out may need this very core: helper threads inherit it.
         if self.policy.is_off() {
             return None;
         }
         if !core.requests.is_empty() {
             if core.waiting.is_trying {
-                self.policy.not_waited(self.at(idle), totals(core));
+                self.policy.not_waited(idle.ns, totals(core));
                 core.waiting = self.policy.state();
             }
             return None;
         }
-        let window_ns = self.policy.window_ns(self.at(idle), totals(core));
+        let window_ns = self.policy.window_ns(idle.ns, totals(core));
         let before = std::mem::replace(&mut core.waiting, self.policy.state());
         if before.trials != core.waiting.trials {
             self.tell(core);
@@ -150,32 +183,26 @@ impl Waiting {
         );
     }
 
-    /// Something came at `now`. The shard had nothing to do from `idle` on.
-    fn ended(&mut self, core: &mut Core, idle: Instant, now: Instant) -> Instant {
-        self.woke = now;
-        let gap_ns = nanoseconds(idle, now);
-        self.policy.gap_ended(self.at(now), totals(core), gap_ns);
-        now
-    }
-
     /// Sleeps until something comes or `deadline` is over. Returns when that was.
     fn sleep(
         &mut self,
         core: &mut Core,
-        from: Instant,
+        from: Moment,
         deadline: Option<Instant>,
         events: &mut Vec<Event>,
-    ) -> io::Result<Instant> {
-        let mut from = from;
-        if self.policy.is_sample() && deadline.is_none_or(|deadline| deadline > from + SAMPLE) {
-            from = self.take_sample(core, events)?;
-            if !events.is_empty() {
-                return Ok(from);
-            }
+    ) -> io::Result<Moment> {
+        let mut since = from.at;
+        let is_sample = !self.policy.is_off() && self.policy.is_sample();
+        if is_sample && deadline.is_none_or(|deadline| deadline > since + SAMPLE) {
+            since = self.take_sample(core, events)?;
         }
-        let timeout = deadline.map(|at| at.saturating_duration_since(from));
-        core.platform.wait(timeout, events)?;
-        Ok(Instant::now())
+        if events.is_empty() {
+            let timeout = deadline.map(|at| at.saturating_duration_since(since));
+            core.platform.wait(timeout, events)?;
+        }
+        let woke = self.look();
+        core.counters.asleep_ns += woke.ns.saturating_sub(from.ns);
+        Ok(woke)
     }
 
     /// Sleeps for a moment. If nothing has come by its end, that shows what a wake-up costs. Returns the time then.
@@ -193,41 +220,36 @@ impl Waiting {
     fn poll(
         &mut self,
         core: &mut Core,
-        from: Instant,
+        from: Moment,
         end: Instant,
         events: &mut Vec<Event>,
-    ) -> io::Result<Instant> {
+    ) -> io::Result<Moment> {
         let mut last = from;
         let mut lost_ns = 0;
         loop {
             core.platform.wait(Some(Duration::ZERO), events)?;
-            let now = Instant::now();
-            let looked_ns = nanoseconds(last, now);
+            let now = self.look();
+            let looked_ns = now.ns.saturating_sub(last.ns);
             if looked_ns > PREEMPTED_NS {
                 lost_ns += looked_ns;
             }
             last = now;
-            if !events.is_empty() || now >= end {
+            if !events.is_empty() || now.at >= end {
                 break;
             }
             std::hint::spin_loop();
         }
-        let spent_ns = nanoseconds(from, last);
+        let spent_ns = last.ns.saturating_sub(from.ns);
         let hit = !events.is_empty();
         let counters = &mut core.counters;
         counters.spinning_ns += spent_ns;
         counters.spin_hits += u64::from(hit);
         counters.spin_misses += u64::from(!hit);
-        let now = self.at(last);
         let contended = self
             .policy
-            .polled(now, totals(core), spent_ns, lost_ns, hit);
+            .polled(last.ns, totals(core), spent_ns, lost_ns, hit);
         core.counters.spin_contended += u64::from(contended);
         Ok(last)
-    }
-
-    fn at(&self, time: Instant) -> u64 {
-        nanoseconds(self.started, time)
     }
 }
 

@@ -173,12 +173,12 @@ impl Policy {
 
     /// Something came after so long.
     #[inline]
-    pub(super) fn gap_ended(&mut self, now: u64, totals: Totals, gap_ns: u64) {
+    pub(super) fn gap_ended(&mut self, now: u64, totals: impl FnOnce() -> Totals, gap_ns: u64) {
         let pause_ns = (self.wake_up.ns() * PAUSE_WAKE_UPS).max(PAUSE_NS_MIN);
         if gap_ns > pause_ns {
             self.gaps = 0;
             if gap_ns > TRIAL_PAUSE_NS {
-                self.trials.interrupted(now, totals);
+                self.trials.interrupted(now, totals());
             }
             return;
         }

@@ -119,8 +119,9 @@ impl Load {
             slept_ns.saturating_sub(spent).max(US)
         };
         self.now += asleep_ns;
+        let totals = self.totals();
         self.policy
-            .gap_ended(self.now, self.totals(), spent + asleep_ns);
+            .gap_ended(self.now, || totals, spent + asleep_ns);
         window > 0
     }
 
