@@ -4,7 +4,7 @@
 //! is mounted, used for swap or part of a RAID or volume group, and locks it against other servers.
 //! Read-only volumes only take the shared lock.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -47,22 +47,7 @@ impl BlockVolume {
     /// Opens the device. Its size is its own; a size in the specification has to agree with it.
     pub fn open(spec: &VolumeSpec) -> Result<BlockVolume, OpenError> {
         let path = spec.required_path()?;
-        let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => OpenError::DeviceNotFound {
-                path: path.to_owned(),
-            },
-            _ => open_error(spec, path, error),
-        })?;
-        if metadata.is_dir() {
-            return Err(OpenError::IsDirectory {
-                path: path.to_owned(),
-            });
-        }
-        if !metadata.file_type().is_block_device() {
-            return Err(OpenError::NotBlockDevice {
-                path: path.to_owned(),
-            });
-        }
+        let metadata = find(spec, path)?;
         let queue = Queue::of_device(metadata.rdev());
         let file = claim(spec, path, queue.as_ref())?;
         if spec.locks() {
@@ -82,6 +67,25 @@ impl BlockVolume {
             medium: Medium::new(outline, file, backing, abilities),
         })
     }
+}
+
+/// Looks for the device without opening it.
+pub(crate) fn find(spec: &VolumeSpec, path: &Path) -> Result<Metadata, OpenError> {
+    let path_buf = path.to_owned();
+    let metadata = match path.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OpenError::DeviceNotFound { path: path_buf });
+        }
+        Err(error) => return Err(open_error(spec, path, error)),
+    };
+    if metadata.is_dir() {
+        return Err(OpenError::IsDirectory { path: path_buf });
+    }
+    if !metadata.file_type().is_block_device() {
+        return Err(OpenError::NotBlockDevice { path: path_buf });
+    }
+    Ok(metadata)
 }
 
 fn claim(spec: &VolumeSpec, path: &Path, queue: Option<&Queue>) -> Result<File, OpenError> {

@@ -86,24 +86,8 @@ fn open_existing(
     path: &Path,
     metadata: &Metadata,
 ) -> Result<FileVolume, OpenError> {
-    let file_type = metadata.file_type();
-    if file_type.is_dir() {
-        return Err(OpenError::IsDirectory {
-            path: path.to_owned(),
-        });
-    }
-    if file_type.is_block_device() {
-        return Err(OpenError::IsBlockDevice {
-            path: path.to_owned(),
-        });
-    }
-    if file_type.is_char_device() && is_endless(metadata) {
+    if kind_of(path, metadata)? == Kind::Endless {
         return open_endless(spec, path);
-    }
-    if !file_type.is_file() {
-        return Err(OpenError::NotServable {
-            path: path.to_owned(),
-        });
     }
     let file = open_options(spec)
         .open(path)
@@ -111,7 +95,30 @@ fn open_existing(
     serve(spec, path, file)
 }
 
-fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
+/// What is there, if it can be served as a file.
+pub(crate) fn kind_of(path: &Path, metadata: &Metadata) -> Result<Kind, OpenError> {
+    let path = path.to_owned();
+    let file_type = metadata.file_type();
+    if file_type.is_dir() {
+        return Err(OpenError::IsDirectory { path });
+    }
+    if file_type.is_block_device() {
+        return Err(OpenError::IsBlockDevice { path });
+    }
+    if file_type.is_char_device() && is_endless(metadata) {
+        return Ok(Kind::Endless);
+    }
+    if !file_type.is_file() {
+        return Err(OpenError::NotServable { path });
+    }
+    Ok(Kind::File)
+}
+
+/// The size and the directory of a file that is missing, if the specification has it created.
+pub(crate) fn plan_new<'path>(
+    spec: &VolumeSpec,
+    path: &'path Path,
+) -> Result<(u64, &'path Path), OpenError> {
     if spec.read_only {
         return Err(OpenError::NotFoundReadOnly {
             path: path.to_owned(),
@@ -126,6 +133,11 @@ fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    Ok((size, directory))
+}
+
+fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
+    let (size, directory) = plan_new(spec, path)?;
     let created = open_options(spec).create_new(true).mode(0o600).open(path);
     // Another server made it in between; whether it may be shared, the lock says.
     if created
@@ -233,13 +245,22 @@ fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenE
     })
 }
 
-/// The size to serve: what is asked for, growing the file to it, or what is there.
+/// The size to serve, to which the file is grown.
 fn settle_size(
     spec: &VolumeSpec,
     path: &Path,
     file: &File,
     existing: u64,
 ) -> Result<u64, OpenError> {
+    let size = agreed_size(spec, path, existing)?;
+    if size > existing {
+        set_size(file, path, size)?;
+    }
+    Ok(size)
+}
+
+/// The size to serve of a file that has `existing` bytes: what is asked for, or what is there.
+pub(crate) fn agreed_size(spec: &VolumeSpec, path: &Path, existing: u64) -> Result<u64, OpenError> {
     match spec.size {
         None => {
             check_size(&path.display().to_string(), existing, spec.block_size)?;
@@ -255,12 +276,7 @@ fn settle_size(
             existing,
             asked,
         }),
-        Some(asked) => {
-            if asked > existing {
-                set_size(file, path, asked)?;
-            }
-            Ok(asked)
-        }
+        Some(asked) => Ok(asked),
     }
 }
 
@@ -344,7 +360,7 @@ fn is_in_memory(file: &File) -> bool {
 // ---- /dev/zero and /dev/full
 
 /// Character devices 1:5 and 1:7.
-pub(crate) fn is_endless(metadata: &Metadata) -> bool {
+fn is_endless(metadata: &Metadata) -> bool {
     let device = metadata.rdev();
     rustix::fs::major(device) == 1 && matches!(rustix::fs::minor(device), 5 | 7)
 }

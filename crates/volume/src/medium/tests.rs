@@ -13,19 +13,24 @@ use crate::{
     VolumeError, VolumeSpec, open,
 };
 
-const SIZE: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
+pub(super) const SIZE: u64 = 1 << 20;
+pub(super) const BLOCK: u64 = 4096;
 
-struct Bench {
-    volume: Arc<dyn Volume>,
-    storage: TestStorage,
-    scratch: Scratch,
+/// A volume on a file, and storage that fails to order.
+pub(super) struct Bench {
+    pub(super) volume: Arc<dyn Volume>,
+    pub(super) storage: TestStorage,
+    pub(super) scratch: Scratch,
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub(super) fn new() -> Bench {
+        Bench::with(|spec| spec)
+    }
+
+    pub(super) fn with(change: impl FnOnce(VolumeSpec) -> VolumeSpec) -> Bench {
         let scratch = Scratch::new();
-        let volume = open(&file_spec(&scratch, SIZE, 4096)).expect("open");
+        let volume = open(&change(file_spec(&scratch, SIZE, 4096))).expect("open");
         Bench {
             volume,
             storage: TestStorage::new(),
@@ -33,12 +38,12 @@ impl Bench {
         }
     }
 
-    fn client(&mut self) -> VolumeClient<'_> {
+    pub(super) fn client(&mut self) -> VolumeClient<'_> {
         VolumeClient::new(&*self.volume, &mut self.storage)
     }
 }
 
-fn block(fill: u8) -> Vec<u8> {
+pub(super) fn block(fill: u8) -> Vec<u8> {
     vec![fill; 4096]
 }
 
@@ -92,17 +97,17 @@ fn a_failed_flush_poisons_the_volume_until_it_is_reopened() {
 
 #[test]
 fn inline_writes_stop_at_poison_too() {
-    let scratch = Scratch::new();
-    let spec = VolumeSpec {
+    let mut bench = Bench::with(|spec| VolumeSpec {
         inline_writes: InlineWrites::Always,
-        ..file_spec(&scratch, SIZE, 4096)
-    };
-    let volume = open(&spec).expect("open");
+        ..spec
+    });
+    let volume = Arc::clone(&bench.volume);
     let attempt = || volume.try_write(ByteOffset(0), &block(1), Durability::Cached);
     assert!(matches!(attempt(), Attempt::Done(Ok(()))));
-    let mut storage = TestStorage::new();
-    storage.once(OperationName::DataSync, Effect::Fail(Errno::IO));
-    assert!(VolumeClient::new(&*volume, &mut storage).flush().is_err());
+    bench
+        .storage
+        .once(OperationName::DataSync, Effect::Fail(Errno::IO));
+    assert!(bench.client().flush().is_err());
     assert!(matches!(
         attempt(),
         Attempt::Done(Err(VolumeError::Poisoned))

@@ -1,15 +1,15 @@
 //! What can be told of a volume before it is opened, without touching anything: for a check of a
 //! configuration.
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::{BackendKind, OpenError, VolumeSpec, check_size};
-use crate::backend::file::{is_endless, open_error};
+use super::{BackendKind, OpenError, VolumeSpec};
+use crate::backend::file::open_error;
+use crate::backend::{block, file};
+use crate::medium::backing::Kind;
 
 /// Finds what would keep the volume from being opened: a missing file, device or directory, missing
 /// permissions, a size that does not fit. Opens nothing and creates nothing.
@@ -32,40 +32,19 @@ fn survey_file(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return survey_new(spec, path),
         Err(error) => return Err(open_error(spec, path, error)),
     };
-    let path_buf = path.to_owned();
-    let file_type = metadata.file_type();
-    if file_type.is_dir() {
-        return Err(OpenError::IsDirectory { path: path_buf });
-    }
-    if file_type.is_block_device() {
-        return Err(OpenError::IsBlockDevice { path: path_buf });
-    }
-    if file_type.is_char_device() && is_endless(&metadata) {
+    if file::kind_of(path, &metadata)? == Kind::Endless {
         return spec.required_size().map(drop);
     }
-    if !file_type.is_file() {
-        return Err(OpenError::NotServable { path: path_buf });
-    }
     may_open(spec, path)?;
-    survey_size(spec, path, &metadata)
+    file::agreed_size(spec, path, metadata.len()).map(drop)
 }
 
 /// A file that is not there has to be one that can be created.
 fn survey_new(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
-    let path_buf = path.to_owned();
-    if spec.read_only {
-        return Err(OpenError::NotFoundReadOnly { path: path_buf });
-    }
-    if spec.size.is_none() {
-        return Err(OpenError::NotFound { path: path_buf });
-    }
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let (_, directory) = file::plan_new(spec, path)?;
     if !directory.is_dir() {
         return Err(OpenError::DirectoryMissing {
-            path: path_buf,
+            path: path.to_owned(),
             directory: directory.to_owned(),
         });
     }
@@ -73,38 +52,8 @@ fn survey_new(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
         .map_err(|error| open_error(spec, path, error))
 }
 
-fn survey_size(spec: &VolumeSpec, path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
-    let existing = metadata.len();
-    match spec.size {
-        None => check_size(&path.display().to_string(), existing, spec.block_size),
-        Some(asked) if asked < existing => Err(OpenError::WouldShrink {
-            path: path.to_owned(),
-            existing,
-            asked,
-        }),
-        Some(asked) if asked > existing && spec.read_only => Err(OpenError::SizeDiffers {
-            path: path.to_owned(),
-            existing,
-            asked,
-        }),
-        Some(_) => Ok(()),
-    }
-}
-
 fn survey_device(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
-    let path_buf = path.to_owned();
-    let metadata = path.metadata().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => OpenError::DeviceNotFound {
-            path: path_buf.clone(),
-        },
-        _ => open_error(spec, path, error),
-    })?;
-    if metadata.is_dir() {
-        return Err(OpenError::IsDirectory { path: path_buf });
-    }
-    if !metadata.file_type().is_block_device() {
-        return Err(OpenError::NotBlockDevice { path: path_buf });
-    }
+    block::find(spec, path)?;
     may_open(spec, path)
 }
 

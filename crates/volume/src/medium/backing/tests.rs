@@ -2,46 +2,20 @@
 
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::{Backing, Finding, Kind};
+use crate::medium::tests::{BLOCK, Bench, SIZE, block};
 use crate::suite_tests::{Scratch, file_spec};
 use crate::testing::{Effect, OperationName, TestStorage, VolumeClient};
 use crate::{
-    Attempt, ByteOffset, Condition, Durability, InlineWrites, Volume, VolumeError, VolumeSpec, open,
+    Attempt, ByteOffset, Condition, Durability, InlineWrites, VolumeError, VolumeSpec, open,
 };
 
-const SIZE: u64 = 1 << 20;
-const BLOCK: u64 = 4096;
 const LAST: u64 = SIZE - BLOCK;
 
-struct Bench {
-    volume: Arc<dyn Volume>,
-    storage: TestStorage,
-    scratch: Scratch,
-}
-
 impl Bench {
-    fn new() -> Bench {
-        Bench::with(|spec| spec)
-    }
-
-    fn with(change: impl FnOnce(VolumeSpec) -> VolumeSpec) -> Bench {
-        let scratch = Scratch::new();
-        let volume = open(&change(file_spec(&scratch, SIZE, 4096))).expect("open");
-        Bench {
-            volume,
-            storage: TestStorage::new(),
-            scratch,
-        }
-    }
-
-    fn client(&mut self) -> VolumeClient<'_> {
-        VolumeClient::new(&*self.volume, &mut self.storage)
-    }
-
     /// What somebody else does to the file.
     fn set_length(&self, length: u64) {
         let file = fs::OpenOptions::new()
@@ -59,10 +33,6 @@ impl Bench {
     fn remove(&self) {
         fs::remove_file(self.scratch.path("volume")).expect("remove");
     }
-}
-
-fn block(fill: u8) -> Vec<u8> {
-    vec![fill; 4096]
 }
 
 #[track_caller]
