@@ -46,16 +46,14 @@ impl Connection {
     pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
         let CapsuleCmd { entry } = CapsuleCmd::decode(self.framing.header());
         let length = self.framing.remaining();
-        let mut admitted = self.admit(&entry, length);
-        if let Err(Refusal::InUse(slot)) = admitted
-            && self.commands.get(slot).event_request
-        {
-            self.replace_event_request(slot);
-            admitted = self.admit(&entry, length);
-        }
-        let admitted = match admitted {
-            Ok(admitted) => admitted,
-            Err(refusal) => return self.refuse(&entry, refusal, transmit),
+        let admitted = loop {
+            match self.admit(&entry, length) {
+                Ok(admitted) => break admitted,
+                Err(Refusal::InUse(slot)) if self.commands.get(slot).event_request => {
+                    self.replace_event_request(slot);
+                }
+                Err(refusal) => return self.refuse(&entry, refusal, transmit),
+            }
         };
         let mut command = Command::new(entry.id());
         command.event_request = self.is_event_request(&entry);
