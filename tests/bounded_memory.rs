@@ -16,6 +16,7 @@ use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::skip::skip;
 
 const MIB: u64 = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -220,7 +221,7 @@ fn a_control_group_with_little_memory_is_not_used_up() {
     let group = match Group::new(bytes) {
         Ok(group) => group,
         Err(reason) => {
-            println!("SKIPPED: no control group can be made: {reason}");
+            skip(format!("no control group can be made: {reason}"));
             return;
         }
     };

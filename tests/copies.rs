@@ -18,6 +18,7 @@ use longshore_tests::pdu::opcode;
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::skip::skip;
 use serde_json::Value;
 
 const LENGTH: usize = 8 << 20;
@@ -68,7 +69,9 @@ fn assert_spliced(server: &Server, scratch: &Scratch) {
     file.read_exact_at(&mut [0; 4096], 0).unwrap();
     let taken = PagePipe::new(16).and_then(|mut pipe| pipe.take(&file, 0, 4096));
     if !matches!(taken, Ok(true)) {
-        eprintln!("SKIPPED: no pages can be taken out of the page cache here: {taken:?}");
+        skip(format!(
+            "no pages can be taken out of the page cache here: {taken:?}"
+        ));
         return;
     }
     let total = total(server, scratch);
@@ -80,7 +83,7 @@ fn assert_zero_copy(server: &Server, scratch: &Scratch) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     if let Err(error) = zero_copy::enable(&socket) {
-        eprintln!("SKIPPED: no MSG_ZEROCOPY here: {error}");
+        skip(format!("no MSG_ZEROCOPY here: {error}"));
         return;
     }
     let total = total(server, scratch);

@@ -13,6 +13,7 @@ use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::skip::skip;
 use serde_json::Value;
 
 const ENGINES: [&str; 2] = ["io_uring", "epoll"];
@@ -51,7 +52,7 @@ impl Direct {
         match server.start() {
             Ok(server) => Some(Self { server, scratch }),
             Err(error) if error.to_string().contains("direct") => {
-                eprintln!("SKIPPED: {error}");
+                skip(error.to_string());
                 None
             }
             Err(error) => panic!("{error}"),

@@ -15,6 +15,7 @@ use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::skip::skip;
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 8 * MIB;
@@ -172,7 +173,7 @@ impl Overcommitted {
             .and_then(|_| run("truncate", &["--size", "8M", &image]))
             .and_then(|_| run("losetup", &["--find", "--show", &image]));
         let Some(device) = device else {
-            eprintln!("SKIPPED: no loop device over a tmpfs here");
+            skip("no loop device over a tmpfs here");
             let _ = run("umount", &["-l", &place]);
             return None;
         };

@@ -17,6 +17,7 @@ use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::skip::skip;
 use serde_json::Value;
 
 const ENGINES: [&str; 2] = ["io_uring", "epoll"];
@@ -160,7 +161,7 @@ fn crowd(watched: &Watched, workers: Vec<Worker>) -> (Vec<Worker>, Vec<Worker>) 
 
 fn spreads(engine: &str, connect: fn(&Server, usize) -> Worker) {
     let Some(watched) = Watched::start(engine, true) else {
-        eprintln!("SKIPPED: there is one core only");
+        skip("there is one core only");
         return;
     };
     let all: Vec<Worker> = (1..=6)
@@ -219,7 +220,7 @@ fn busy_queues_of_hosts_spread() {
 #[test]
 fn connections_stay_where_that_was_asked_for() {
     let Some(watched) = Watched::start("epoll", false) else {
-        eprintln!("SKIPPED: there is one core only");
+        skip("there is one core only");
         return;
     };
     let all: Vec<Worker> = (1..=4).map(|n| initiator(&watched.server, n)).collect();

@@ -11,6 +11,7 @@ use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, signal};
+use longshore_tests::skip::skip;
 use serde_json::Value;
 
 const ENGINES: [&str; 2] = ["io_uring", "epoll"];
@@ -740,7 +741,7 @@ fn calls_that_ask_what_became_of_zero_copy_sends_are_counted() {
             if zero_copy == "off" {
                 assert_eq!((sends, calls), (0, 0), "{name}");
             } else if sends == 0 {
-                eprintln!("SKIPPED: no MSG_ZEROCOPY here: {after:#}");
+                skip(format!("no MSG_ZEROCOPY here: {after}"));
                 return;
             } else {
                 // Of each read two calls: one that is told and one that finds no more. The kernel may tell of two at once, or
@@ -768,7 +769,9 @@ fn takes_pages(scratch: &Scratch) -> bool {
     let taken = PagePipe::new(16).and_then(|mut pipe| pipe.take(&file, 0, 4096));
     let takes = matches!(taken, Ok(true));
     if !takes {
-        eprintln!("SKIPPED: no pages can be taken out of the page cache here: {taken:?}");
+        skip(format!(
+            "no pages can be taken out of the page cache here: {taken:?}"
+        ));
     }
     takes
 }

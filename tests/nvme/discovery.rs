@@ -6,6 +6,7 @@ use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
 use longshore_tests::nvme::{DISCOVERY, Host, HostOptions, SUBSYSTEM, discover};
 use longshore_tests::server::free_port;
+use longshore_tests::skip::skip;
 
 use crate::{number, serve, volumes};
 
@@ -75,7 +76,7 @@ fn a_listener_on_ipv6_is_told_as_such() {
     let port = free_port().port();
     let at = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
     if TcpListener::bind(at).is_err() {
-        println!("skipped: this machine has no IPv6");
+        skip("this machine has no IPv6");
         return;
     }
     let server = volumes()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::ServerBuilder;
+use longshore_tests::skip::skip;
 
 use crate::rig::{BOTH, Client, Iscsi, over, over_url, pattern, serving};
 
@@ -128,7 +129,7 @@ fn a_last_flush_that_does_not_reach_b_makes_the_exit_status_1() {
 #[test]
 fn stopping_a_flushes_b() {
     if Command::new("strace").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: there is no strace to see flushes with");
+        skip("there is no strace to see flushes with");
         return;
     }
     for behind in BOTH {
@@ -157,7 +158,7 @@ fn stopping_a_flushes_b() {
         let b = match b {
             Ok(b) => b,
             Err(error) => {
-                eprintln!("SKIPPED: nothing can be traced here: {error}");
+                skip(format!("nothing can be traced here: {error}"));
                 return;
             }
         };

@@ -2,6 +2,7 @@
 
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::TARGET;
+use longshore_tests::skip::skip;
 use longshore_tests::tgt::{Tgt, TgtVolume};
 
 use crate::rig::{BOTH, Client, Iscsi, over_url, pattern};
@@ -20,7 +21,7 @@ fn a_volume_of_tgt_is_offered_over_both_protocols() {
     let tgt = match Tgt::start(&[], 1, &[volume]) {
         Ok(tgt) => tgt,
         Err(error) => {
-            eprintln!("SKIPPED: {error}");
+            skip(error.to_string());
             return;
         }
     };

@@ -7,6 +7,7 @@ use longshore_initiator::operation::{Done, Operation};
 use longshore_initiator::options::{DigestWish, Options, QueueMaps};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::TARGET;
+use longshore_tests::skip::skip;
 use longshore_tests::tgt::{Tgt, TgtVolume};
 
 use crate::rig::{Rig, extent, host_port, url};
@@ -25,7 +26,7 @@ fn start(scratch: &Scratch) -> Option<Tgt> {
     match Tgt::start(&[], 1, &[volume]) {
         Ok(tgt) => Some(tgt),
         Err(error) => {
-            eprintln!("skipped: tgt cannot be started: {error}");
+            skip(format!("tgt cannot be started: {error}"));
             None
         }
     }

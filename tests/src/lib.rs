@@ -19,5 +19,6 @@ pub mod relay;
 pub mod report;
 pub mod scratch;
 pub mod server;
+pub mod skip;
 pub mod stop;
 pub mod tgt;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use longshore_tests::skip::skip;
+
 use crate::support::{Desk, serve, unit};
 
 const LENGTH: usize = 8 << 20;
@@ -131,7 +133,7 @@ fn block_devices_are_measured() {
             .trim()
             .to_owned(),
         _ => {
-            eprintln!("SKIPPED: no loop device is to be had here");
+            skip("no loop device here");
             return;
         }
     };

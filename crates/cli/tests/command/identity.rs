@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use longshore_tests::skip::skip;
+
 use crate::support::Run;
 
 /// Starts the run in a mount namespace of its own, whose `/etc/machine-id` is empty.
@@ -29,7 +31,7 @@ fn can_be_without() -> bool {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        eprintln!("SKIPPED: no mount namespaces here, or no /etc/machine-id to hide");
+        skip("no mount namespaces here, or no /etc/machine-id to hide");
     }
     works
 }

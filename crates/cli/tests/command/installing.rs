@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use longshore_tests::scratch::Scratch;
+use longshore_tests::skip::skip;
 
 /// The files below `share`, beside the pages of the verbs.
 const SHARED: &[&str] = &[
@@ -44,7 +45,7 @@ fn install(scratch: &Scratch) -> PathBuf {
     scratch.join("usr/share")
 }
 
-/// Runs a checker over a file; what it says must be nothing. A checker that is not there is skipped.
+/// Runs a checker over a file: it must say nothing. A checker that is not installed is skipped.
 fn check(program: &str, options: &[&str], file: &Path) {
     let ran = Command::new(program).args(options).arg(file).output();
     match ran {
@@ -53,7 +54,7 @@ fn check(program: &str, options: &[&str], file: &Path) {
             let said = String::from_utf8_lossy(&said);
             assert!(ran.status.success() && said.is_empty(), "{program}: {said}");
         }
-        Err(error) => eprintln!("skipped: {program} {}: {error}", file.display()),
+        Err(error) => skip(format!("{program} {}: {error}", file.display())),
     }
 }
 

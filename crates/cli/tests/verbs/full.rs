@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use longshore_tests::skip::skip;
+
 use crate::support::{Desk, Ran, copied_and_flushed};
 
 const MIB: usize = 1 << 20;
@@ -19,7 +21,7 @@ impl SmallFileSystem {
         fs::create_dir(&path).expect("create a directory");
         let mounted = mount(&path, &format!("size={size}"));
         if !mounted {
-            eprintln!("SKIPPED: cannot mount a tmpfs here");
+            skip("cannot mount a tmpfs here");
         }
         mounted.then_some(Self { path })
     }
@@ -55,22 +57,24 @@ impl Drop for SmallFileSystem {
     }
 }
 
-/// A file without holes.
-fn full_image(desk: &Desk) -> String {
+/// A file system of 8 MiB, and a file of 16 MiB without holes elsewhere.
+fn too_small(desk: &Desk) -> Option<(SmallFileSystem, String)> {
+    let small = SmallFileSystem::new(desk, "8m")?;
     let bytes: Vec<u8> = (0..16 * MIB)
         .map(|at| u8::try_from(at % 251).expect("a byte") | 1)
         .collect();
-    fs::write(desk.path("image"), bytes).expect("write a file");
-    desk.path("image")
+    let image = desk.path("image");
+    fs::write(&image, bytes).expect("write a file");
+    Some((small, image))
 }
 
 #[test]
 fn a_disk_that_becomes_full_costs_no_progress() {
     let desk = Desk::new();
-    let Some(small) = SmallFileSystem::new(&desk, "8m") else {
+    let Some((small, image)) = too_small(&desk) else {
         return;
     };
-    let (image, new) = (full_image(&desk), small.file("new"));
+    let new = small.file("new");
     for checkpoint in ["1h", "0s"] {
         let arguments = [
             "copy",
@@ -112,10 +116,10 @@ fn a_disk_that_becomes_full_costs_no_progress() {
 #[test]
 fn a_copy_that_cannot_fit_is_refused_before_it_begins() {
     let desk = Desk::new();
-    let Some(small) = SmallFileSystem::new(&desk, "8m") else {
+    let Some((small, image)) = too_small(&desk) else {
         return;
     };
-    let (image, new) = (full_image(&desk), small.file("new"));
+    let new = small.file("new");
     let text = desk.run(&["copy", &image, &new]).refused(1);
     for expected in [
         "needs up to 16777216 bytes",
