@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
@@ -36,20 +34,11 @@ fn builder(scratch: &Scratch) -> ServerBuilder {
         .reports_to(scratch)
 }
 
-fn blocks(count: u32) -> Blocks {
-    Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(0),
-        count,
-        block_bytes: 512,
-    }
-}
-
 /// Peers that take nothing of what they read and do not finish what they write, others that do, and an answer to each
 /// of these.
 fn load(server: &Server) {
-    let read = commands::read(blocks(2048));
-    let write = commands::write(blocks(2048), 0);
+    let read = commands::read(blocks(0, 2048));
+    let write = commands::write(blocks(0, 2048), 0);
     let mut greedy = Vec::new();
     for number in 0..PEERS {
         let options = HostOptions::numbered(number).queues(2);
@@ -146,10 +135,10 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     limit_address_space(pid, &(size * 1024 + 6 * MIB).to_string());
     let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
     assert_eq!(answer.unwrap().status, TASK_SET_FULL);
-    let answer = host.write(blocks(BLOCKS), &data).unwrap();
+    let answer = host.write(blocks(0, BLOCKS), &data).unwrap();
     assert_eq!(answer.code(), Status::COMMAND_INTERRUPTED);
     // A read waits, and others do not notice.
-    let slot = host.queues[0].start(&commands::read(blocks(BLOCKS)), &[]);
+    let slot = host.queues[0].start(&commands::read(blocks(0, BLOCKS)), &[]);
     let slot = slot.unwrap();
     let answer = initiator.command(0, &cdb::read_16(0, 256), Data::In(256 * 512));
     assert!(answer.unwrap().is_good());
@@ -159,12 +148,7 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
     assert!(answer.unwrap().is_good());
     assert_eq!(server.ended().unwrap(), None);
-    let said = "less memory than `limits.memory` says";
-    let deadline = Instant::now() + LIMIT;
-    while !server.log().contains(said) {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        std::thread::yield_now();
-    }
+    server.wait_for_log("less memory than `limits.memory` says");
 }
 
 fn limit_address_space(pid: u32, bytes: &str) {

@@ -8,12 +8,10 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::thread;
 use std::time::Duration;
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::Blocks;
 use longshore_reactor::{PagePipe, zero_copy};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{self, Host, HostOptions};
 use longshore_tests::pdu::opcode;
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
@@ -95,12 +93,7 @@ fn blocks(bytes: usize) -> u32 {
 }
 
 fn nvme_blocks(offset: usize, length: usize) -> Blocks {
-    Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(u64::from(blocks(offset))),
-        count: blocks(length),
-        block_bytes: 512,
-    }
+    nvme::blocks(blocks(offset).into(), blocks(length))
 }
 
 fn scsi(server: &Server, data_digest: bool) -> Initiator {

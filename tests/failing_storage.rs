@@ -5,14 +5,12 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
 use longshore_tests::skip::skip;
@@ -71,10 +69,6 @@ impl Scene {
         self.initiator.command(0, &cdb, Data::None).unwrap()
     }
 
-    fn wait_for_log(&self, text: &str) {
-        wait_for(&self.server, |log| log.contains(text));
-    }
-
     /// Ends the server; its exit status and log.
     fn stop(self) -> (Option<i32>, String) {
         // A session that stays is given its time.
@@ -83,24 +77,10 @@ impl Scene {
     }
 }
 
-fn wait_for(server: &Server, holds: impl Fn(&str) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds(&server.log()) {
-        assert!(Instant::now() < deadline, "{}", server.log());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Ends a server; its exit status and log. The log outlives the server's directory.
+/// Ends a server; its exit status and log.
 fn stop(server: Server) -> (Option<i32>, String) {
-    let log = OpenOptions::new()
-        .read(true)
-        .open(format!("/proc/{}/fd/2", server.pid()));
-    let mut log = log.unwrap();
-    let status = server.stop(Duration::from_secs(60)).unwrap();
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut log, &mut text).unwrap();
-    (status.code(), text)
+    let (status, log) = server.stop_and_read(Duration::from_secs(60)).unwrap();
+    (status.code(), log)
 }
 
 fn set_length(disk: &Path, length: u64) {
@@ -239,16 +219,10 @@ fn a_file_that_is_cut_is_noticed_without_any_operation_and_nothing_is_served_any
     assert_eq!(told.result & 0xff_ff07, 0x02_0001);
     let health = host.log_page(0x02, 0, 512).unwrap();
     assert_eq!(health[0] & 0b1100, 0b1100, "degraded and read-only");
-    let blocks = |lba| Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(lba),
-        count: 8,
-        block_bytes: 512,
-    };
-    let read = host.read(blocks(0)).unwrap();
+    let read = host.read(blocks(0, 8)).unwrap();
     assert_eq!(read.status.code(), Status::UNRECOVERED_READ_ERROR);
     assert!(read.status.is_final());
-    let write = host.write(blocks(0), &[1; 4096]).unwrap();
+    let write = host.write(blocks(0, 8), &[1; 4096]).unwrap();
     assert_eq!(write.status.code(), Status::WRITE_FAULT);
     assert!(write.status.is_final());
     for answer in [
@@ -307,7 +281,9 @@ fn a_file_that_is_removed_is_still_read_and_its_data_can_be_saved() {
     assert_eq!(scene.flush().sense_code(), Some(WRITES_REFUSED));
     assert_eq!(scene.write(0, false).sense_code(), Some(WRITES_REFUSED));
     assert_eq!(scene.read(8).data, [7; 4096]);
-    scene.wait_for_log("the file was removed while it is served");
+    scene
+        .server
+        .wait_for_log("the file was removed while it is served");
     // As the log says.
     let log = scene.server.log();
     let (_, from) = log.split_once("cp --sparse=always ").unwrap();
@@ -325,7 +301,9 @@ fn a_file_that_is_removed_is_noticed_without_any_operation() {
     fs::remove_file(&scene.disk).unwrap();
     // Somebody who puts another one there does not mend it.
     set_length(&scene.disk, SIZE);
-    scene.wait_for_log("the file was removed while it is served");
+    scene
+        .server
+        .wait_for_log("the file was removed while it is served");
     let (status, log) = scene.stop();
     assert_eq!(status, Some(1), "{log}");
 }
@@ -335,7 +313,9 @@ fn a_file_that_is_renamed_or_only_read_and_replaced_is_served_with_a_warning() {
     let mut scene = Scene::new("");
     let moved = scene.disk.with_extension("moved");
     fs::rename(&scene.disk, &moved).unwrap();
-    scene.wait_for_log("the path no longer leads to the file that is served");
+    scene
+        .server
+        .wait_for_log("the path no longer leads to the file that is served");
     assert!(scene.write(BLOCKS - 8, true).is_good());
     let (status, log) = scene.stop();
     assert_eq!(status, Some(0), "{log}");
@@ -346,7 +326,9 @@ fn a_file_that_is_renamed_or_only_read_and_replaced_is_served_with_a_warning() {
     set_length(&fresh, SIZE);
     fs::rename(&fresh, &scene.disk).unwrap();
     assert_ne!(fs::metadata(&scene.disk).unwrap().ino(), inode);
-    scene.wait_for_log("the file was removed or replaced");
+    scene
+        .server
+        .wait_for_log("the file was removed or replaced");
     assert!(scene.read(BLOCKS - 8).is_good());
     let (status, log) = scene.stop();
     assert_eq!(status, Some(0), "{log}");
@@ -358,7 +340,9 @@ fn a_file_that_grows_is_sound_before_and_after_it_is_taken_up() {
     set_length(&scene.disk, 2 * SIZE);
     assert!(scene.flush().is_good());
     scene.server.reload().unwrap();
-    scene.wait_for_log("looked at the sizes of all volumes");
+    scene
+        .server
+        .wait_for_log("looked at the sizes of all volumes");
     // The unit attention that tells of the new size.
     let _ = scene.read(0);
     assert!(scene.write(2 * BLOCKS - 8, true).is_good());

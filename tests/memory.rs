@@ -4,13 +4,12 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::{CommandId, NamespaceId};
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::command::CommandId;
+use longshore_nvme::host::commands;
 use longshore_nvme::sgl::SglDescriptor;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::pdu::{Pdu as NvmePdu, kind};
-use longshore_tests::nvme::{Host, HostOptions, Queue};
+use longshore_tests::nvme::{Host, HostOptions, Queue, blocks};
 use longshore_tests::pdu::{Pdu, opcode};
 use longshore_tests::process::allow_many_files;
 use longshore_tests::report;
@@ -196,13 +195,7 @@ fn a_thousand_queues_of_hosts_that_take_nothing_stay_within_the_documented_memor
     let before = watched.operations("operations_nvme");
     let queues = hosts.iter_mut().flat_map(|host| &mut host.queues);
     for (number, queue) in (0..).zip(queues) {
-        let range = Blocks {
-            namespace: NamespaceId(1),
-            lba: Lba(0),
-            count: blocks_of(number),
-            block_bytes: 512,
-        };
-        let read = commands::read(range);
+        let read = commands::read(blocks(0, blocks_of(number)));
         for _ in 1..OUTSTANDING {
             queue.prepare(&read, &[]).unwrap();
         }
@@ -314,16 +307,8 @@ fn a_thousand_sessions_that_do_not_finish_writes_stay_within_the_documented_memo
 }
 
 /// Sends 64 writes. Those that find no memory wait for it.
-fn send_writes(queue: &mut Queue, blocks: u32) {
-    let write = commands::write(
-        Blocks {
-            namespace: NamespaceId(1),
-            lba: Lba(0),
-            count: blocks,
-            block_bytes: 512,
-        },
-        0,
-    );
+fn send_writes(queue: &mut Queue, count: u32) {
+    let write = commands::write(blocks(0, count), 0);
     let mut bytes = Vec::new();
     for id in 0..u16::try_from(OUTSTANDING).unwrap() {
         let mut entry = write.entry;

@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::{self, Blocks, Command};
+use longshore_nvme::host::commands::{self, Command};
 use longshore_reactor::affinity;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
@@ -123,12 +121,7 @@ fn host(server: &Server, number: usize) -> Worker {
     let options = HostOptions::numbered(u8::try_from(number).unwrap()).queues(1);
     let mut host = Host::connect(server.nvme(0), &options).unwrap();
     let peer = host.queues[0].stream().local_addr().unwrap();
-    let blocks = Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(place(number)),
-        count: BLOCKS,
-        block_bytes: 512,
-    };
+    let blocks = blocks(place(number), BLOCKS);
     let round = move |round: usize| {
         let data = pattern(number, round);
         let write: Command = commands::write(blocks, 0);

@@ -4,12 +4,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::host::commands;
 use longshore_reactor::affinity;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
@@ -109,12 +107,7 @@ fn queues_of_hosts_get_what_they_wrote_whoever_copies_it() {
         let server = start(&scratch, engine, "always");
         let options = HostOptions::numbered(1).queues(1);
         let mut host = Host::connect(server.nvme(0), &options).unwrap();
-        let blocks = Blocks {
-            namespace: NamespaceId(1),
-            lba: Lba(8),
-            count: BLOCKS,
-            block_bytes: 512,
-        };
+        let blocks = blocks(8, BLOCKS);
         rounds(&server, &scratch, 32, |data| {
             host.io(&commands::write(blocks, 0), data)
                 .unwrap()

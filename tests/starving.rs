@@ -4,11 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::host::commands;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::pdu::{Pdu, opcode};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
@@ -122,15 +120,6 @@ impl Scene {
             !lines.is_empty() && lines.iter().all(|line| line.contains(name)),
             "{log}"
         );
-    }
-}
-
-fn blocks(lba: u64, count: u32) -> Blocks {
-    Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(lba),
-        count,
-        block_bytes: 512,
     }
 }
 

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::host::commands;
 use longshore_reactor::PagePipe;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, signal};
@@ -76,15 +74,6 @@ fn number(report: &Value, path: &str) -> u64 {
 /// How much a number has grown.
 fn growth(before: &Value, after: &Value, path: &str) -> u64 {
     number(after, path) - number(before, path)
-}
-
-fn blocks(first: u64, count: u32) -> Blocks {
-    Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(first),
-        count,
-        block_bytes: 512,
-    }
 }
 
 #[test]
@@ -244,12 +233,7 @@ fn without_a_file_the_log_has_a_summary() {
     let answer = initiator.command(0, &read, Data::In(4096)).unwrap();
     assert!(answer.is_good());
     signal(server.pid(), "USR1").unwrap();
-    let deadline = Instant::now() + REPORT_LIMIT;
-    let expected = "disk0 iscsi read up to 4096 bytes, 1 followed; median/p99 in µs: parse ";
-    while !server.log().contains(expected) {
-        assert!(Instant::now() < deadline, "no summary\n{}", server.log());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    server.wait_for_log("disk0 iscsi read up to 4096 bytes, 1 followed; median/p99 in µs: parse ");
 }
 
 /// What one operation costs at queue depth 1: a row of the table in `ARCHITECTURE.md`.

@@ -4,11 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::Blocks;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
@@ -106,12 +103,7 @@ fn reads_and_writes_are_served_under_each_policy_over_nvme() {
         let server = serve(policy);
         let mut host = Host::connect(server.nvme(0), &HostOptions::default()).unwrap();
         for (seed, count) in [1, 8, 17, 256, 2048].into_iter().enumerate() {
-            let at = Blocks {
-                namespace: NamespaceId(1),
-                lba: Lba(64),
-                count,
-                block_bytes: 512,
-            };
+            let at = blocks(64, count);
             let data = pattern(count as usize * 512, seed);
             host.write(at, &data).unwrap().expect_success();
             let read = host.read(at).unwrap().expect_success();

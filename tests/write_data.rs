@@ -6,12 +6,10 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
-use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::pdu::{self as nvme_pdu, kind};
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{self, Host, HostOptions};
 use longshore_tests::pdu::{Pdu, opcode};
 use longshore_tests::report;
 use longshore_tests::scratch::Scratch;
@@ -333,12 +331,7 @@ fn host(server: &Server, number: u8) -> Host {
 }
 
 fn range(offset: usize, length: usize) -> Blocks {
-    Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(u64::from(blocks(offset))),
-        count: blocks(length),
-        block_bytes: 512,
-    }
+    nvme::blocks(blocks(offset).into(), blocks(length))
 }
 
 #[test]

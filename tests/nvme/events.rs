@@ -4,16 +4,15 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::time::Duration;
 
-use longshore_block::media::Lba;
 use longshore_nvme::host::CommandSlot;
-use longshore_nvme::host::commands::{self, Blocks};
+use longshore_nvme::host::commands;
 use longshore_nvme::status::Status;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder};
 
-use crate::{ONE, connect, number};
+use crate::{blocks, connect, number};
 
 fn serve(disk: &Path) -> Server {
     ServerBuilder::new()
@@ -70,12 +69,7 @@ fn a_volume_that_grows_is_an_event_and_a_changed_namespace() {
     let changed = host.log_page(0x04, 0, 4096).unwrap();
     assert_eq!(number(&changed, 0, 4), 0);
     assert_eq!(host.namespace_size(1).unwrap(), 32 << 11);
-    let last = Blocks {
-        namespace: ONE,
-        lba: Lba((32 << 11) - 1),
-        count: 1,
-        block_bytes: 512,
-    };
+    let last = blocks((32 << 11) - 1, 1);
     host.write(last, &[1; 512]).unwrap().expect_success();
 }
 

@@ -10,10 +10,8 @@ mod lifecycle;
 mod queues;
 mod reservations;
 
-use longshore_block::media::Lba;
 use longshore_nvme::command::NamespaceId;
-use longshore_nvme::host::commands::Blocks;
-use longshore_tests::nvme::{Host, HostOptions};
+use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::server::{Server, ServerBuilder};
 
 /// Namespace 1 is 64 MiB of memory, namespace 2 a terabyte of nothing in blocks of 4 KiB. LUN 0 and 1
@@ -40,16 +38,6 @@ fn connect_by(server: &Server, options: &HostOptions) -> Host {
 
 const ONE: NamespaceId = NamespaceId(1);
 const TWO: NamespaceId = NamespaceId(2);
-
-/// Blocks of namespace 1.
-fn blocks(lba: u64, count: u32) -> Blocks {
-    Blocks {
-        namespace: ONE,
-        lba: Lba(lba),
-        count,
-        block_bytes: 512,
-    }
-}
 
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length)

@@ -23,6 +23,9 @@ pub const TARGET: &str = "iqn.2026-11.local.longshore:default";
 /// tests.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
+/// How long the log may take to say what it has to say, on such a machine.
+const LOG_LIMIT: Duration = Duration::from_secs(60);
+
 /// How to start a server: a builder for `longshore serve …`.
 #[derive(Debug, Clone)]
 pub struct ServerBuilder {
@@ -212,6 +215,23 @@ impl Server {
         read_text(&self.scratch.join("stderr"))
     }
 
+    /// Waits until this text stands in the log.
+    ///
+    /// # Panics
+    /// When it does not within a minute.
+    #[track_caller]
+    pub fn wait_for_log(&self, text: &str) {
+        let deadline = Instant::now() + LOG_LIMIT;
+        while !self.log().contains(text) {
+            assert!(
+                Instant::now() < deadline,
+                "{text} is missing in\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// What the server has written to standard output so far.
     pub fn output(&self) -> String {
         read_text(&self.scratch.join("stdout"))
@@ -233,6 +253,16 @@ impl Server {
     pub fn stop(mut self, limit: Duration) -> io::Result<ExitStatus> {
         signal(self.child.id(), "TERM")?;
         self.wait(limit)
+    }
+
+    /// Like [`Self::stop`]; gives its complete log as well.
+    pub fn stop_and_read(self, limit: Duration) -> io::Result<(ExitStatus, String)> {
+        // The file goes with the directory of the server; open, it can still be read.
+        let mut log = File::open(self.scratch.join("stderr"))?;
+        let status = self.stop(limit)?;
+        let mut text = String::new();
+        log.read_to_string(&mut text)?;
+        Ok((status, text))
     }
 
     /// Ends the server without any warning (SIGKILL).
