@@ -106,12 +106,3 @@ fn a_driver_that_places_bytes_nobody_wanted_closes_the_connection() {
     scene.host.payload_received(&[0; 8]);
     refuses_everything(&mut scene, None, &["Host".to_owned()]);
 }
-
-fn blocks(count: u32) -> Blocks {
-    Blocks {
-        namespace: NamespaceId(1),
-        lba: Lba(0),
-        count,
-        block_bytes: 512,
-    }
-}
