@@ -69,6 +69,34 @@ struct Own {
     content: Option<Arc<Buffer>>,
 }
 
+impl Slot {
+    /// Gives the request its memory.
+    fn lend(&mut self, data: Data, length: usize) {
+        let (buffer, start, lent) = match data {
+            Data::Buffer { buffer, start } => (buffer, start, Lent::Buffer { start }),
+            Data::Shared { buffer, start } => {
+                let own = self.own.take();
+                let copy = own.filter(|own| {
+                    own.content
+                        .as_ref()
+                        .is_some_and(|content| Arc::ptr_eq(content, &buffer))
+                });
+                let copy = copy.map_or_else(|| copy_of(&buffer), |own| own.buffer);
+                (copy, start, Lent::Shared { buffer, start })
+            }
+            Data::Discard | Data::None => {
+                let own = self.own.take().filter(|own| own.buffer.len() >= length);
+                let buffer = own.map_or_else(|| Buffer::allocate(length), |own| own.buffer);
+                (buffer, 0, Lent::Nothing)
+            }
+        };
+        self.request.buffer = Some(buffer);
+        (self.request.start, self.request.end) = (start, start + length);
+        self.request.progress = RequestProgress::default();
+        self.lent = lent;
+    }
+}
+
 /// An engine for a queue of this depth.
 pub(crate) fn engine(choice: EngineChoice, depth: usize) -> Result<Engine, EngineError> {
     let waker = Waker::new().map_err(|source| EngineError::SystemCall {
@@ -126,50 +154,23 @@ impl LocalQueue {
         })
     }
 
-    /// Memory and request of an operation; nothing for one that there is no such thing as here.
-    fn prepare(slot: &mut Slot, operation: Operation, data: Data, length: usize) -> Option<()> {
-        let (buffer, start, lent) = match data {
-            Data::Buffer { buffer, start } => (buffer, start, Lent::Buffer { start }),
-            Data::Shared { buffer, start } => {
-                let own = slot.own.take();
-                let copy = own.filter(|own| {
-                    own.content
-                        .as_ref()
-                        .is_some_and(|content| Arc::ptr_eq(content, &buffer))
-                });
-                let copy = copy.map_or_else(|| copy_of(&buffer), |own| own.buffer);
-                (copy, start, Lent::Shared { buffer, start })
-            }
-            Data::Discard | Data::None => {
-                let own = slot.own.take().filter(|own| own.buffer.len() >= length);
-                let buffer = own.map_or_else(|| Buffer::allocate(length), |own| own.buffer);
-                (buffer, 0, Lent::Nothing)
-            }
-        };
-        let offset = |extent: Extent, block_size: u64| ByteOffset(extent.lba.0 * block_size);
-        let block_size = |extent: Extent| {
-            let length = u64::try_from(length).expect("usize is at most 64 bits wide");
-            length / extent.blocks.0.max(1)
-        };
-        slot.request.operation = match operation {
-            Operation::Read { extent } => Wish::Read {
-                offset: offset(extent, block_size(extent)),
-            },
-            Operation::Write { extent, fua } => Wish::Write {
-                offset: offset(extent, block_size(extent)),
+    /// The volume's operation for one of the load's; `None`: the load has no such operation.
+    fn wish(&self, operation: Operation) -> Option<Wish> {
+        let offset = |extent: Extent| ByteOffset(extent.lba.0 * u64::from(self.block_size));
+        match operation {
+            Operation::Read { extent } => Some(Wish::Read {
+                offset: offset(extent),
+            }),
+            Operation::Write { extent, fua } => Some(Wish::Write {
+                offset: offset(extent),
                 durability: if fua {
                     Durability::Durable
                 } else {
                     Durability::Cached
                 },
-            },
-            _ => return None,
-        };
-        slot.request.buffer = Some(buffer);
-        (slot.request.start, slot.request.end) = (start, start + length);
-        slot.request.progress = RequestProgress::default();
-        slot.lent = lent;
-        Some(())
+            }),
+            _ => None,
+        }
     }
 
     /// Takes up what the volume says of a request.
@@ -275,6 +276,9 @@ impl LoadQueue for LocalQueue {
     }
 
     fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused> {
+        let Some(wish) = self.wish(operation) else {
+            return Err(Refused::Failed(data, Failure::Unsupported));
+        };
         let Some(number) = self.free.pop() else {
             return Err(Refused::Busy(data));
         };
@@ -284,10 +288,8 @@ impl LoadQueue for LocalQueue {
         let length = usize::try_from(length).expect("an operation fits into memory");
         let slot = &mut self.slots[number];
         slot.tag = tag;
-        if Self::prepare(slot, operation, data, length).is_none() {
-            self.free.push(number);
-            return Err(Refused::Failed(Data::None, Failure::Unsupported));
-        }
+        slot.request.operation = wish;
+        slot.lend(data, length);
         let mut request = std::mem::replace(&mut self.slots[number].request, no_request());
         let started = self.with_engine(|engine| self.volume.start(&mut request, engine));
         self.slots[number].request = request;
