@@ -78,7 +78,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct ManualArguments {
     /// The page
-    #[arg(default_value = "longshore", value_parser = PossibleValuesParser::new(manual::NAMES))]
+    #[arg(default_value = "longshore", value_parser = PossibleValuesParser::new(manual::names()))]
     pub page: String,
 
     /// Write all pages into man1 and man5 below this directory

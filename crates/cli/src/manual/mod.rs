@@ -28,17 +28,10 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 const DATE: &str = "2026-11-23";
 
 /// Names of all pages, for the command line.
-pub const NAMES: &[&str] = &[
-    "longshore",
-    "serve",
-    "discover",
-    "info",
-    "copy",
-    "bench",
-    "completions",
-    "manual",
-    CONFIGURATION,
-];
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let written = sections::PAGES.iter().map(|(name, _)| *name);
+    written.chain([CONFIGURATION])
+}
 
 /// What `--help` says behind the options of a verb: notes, exit status, examples.
 pub fn help(verb: &str) -> String {
@@ -86,7 +79,7 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines
 }
 
-/// The source of a page, by a name of [`NAMES`], and its section.
+/// The source of a page, by one of the [`names`], and its section.
 pub fn page(name: &str) -> io::Result<(Vec<u8>, u8)> {
     if name == CONFIGURATION {
         return Ok((finished(configuration::page().render().as_bytes()), 5));
@@ -99,7 +92,7 @@ pub fn page(name: &str) -> io::Result<(Vec<u8>, u8)> {
 
 /// Writes all pages into `man1` and `man5` below a directory.
 pub fn write_all(directory: &Path) -> io::Result<()> {
-    for name in NAMES {
+    for name in names() {
         let (source, section) = page(name)?;
         let folder = directory.join(format!("man{section}"));
         fs::create_dir_all(&folder)?;
@@ -259,15 +252,15 @@ mod tests {
     #[test]
     fn there_is_a_page_for_each_verb() {
         let command = Longshore::command();
-        for verb in command.get_subcommands() {
-            assert!(NAMES.contains(&verb.get_name()), "{}", verb.get_name());
-        }
-        assert_eq!(NAMES.len(), command.get_subcommands().count() + 2);
+        let verbs = command.get_subcommands().map(clap::Command::get_name);
+        let expected: Vec<&str> = ["longshore"].into_iter().chain(verbs).collect();
+        let pages: Vec<&str> = names().filter(|name| *name != CONFIGURATION).collect();
+        assert_eq!(pages, expected);
     }
 
     #[test]
     fn every_page_has_the_sections_that_readers_look_for() {
-        for name in NAMES {
+        for name in names() {
             let page = text(name);
             assert_eq!(page.matches("\n.TH ").count(), 1, "{name}");
             assert!(!page.contains("EXTRA"), "{name}");
@@ -280,7 +273,7 @@ mod tests {
                     "{name}: {section}"
                 );
             }
-            if *name != CONFIGURATION {
+            if name != CONFIGURATION {
                 let verb =
                     page.contains("\n.SH \"EXIT STATUS\"\n") && page.contains("\n.SH EXAMPLES\n");
                 assert!(verb, "{name}");
@@ -324,7 +317,7 @@ mod tests {
 
     #[test]
     fn help_shows_exit_status_and_examples() {
-        for verb in NAMES.iter().filter(|name| **name != CONFIGURATION) {
+        for verb in names().filter(|name| *name != CONFIGURATION) {
             let help = help(verb);
             assert!(help.contains("Exit status:\n  0"), "{verb}: {help}");
             // Commands are not broken.

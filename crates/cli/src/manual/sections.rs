@@ -17,18 +17,22 @@ pub(super) struct Page {
     pub see_also: Rows,
 }
 
-/// The sections of a verb; those of the command for its own name.
-pub(super) fn page(verb: &str) -> &'static Page {
-    match verb {
-        "serve" => &SERVE,
-        "discover" => &DISCOVER,
-        "info" => &INFO,
-        "copy" => &COPY,
-        "bench" => &BENCH,
-        "completions" => &COMPLETIONS,
-        "manual" => &MANUAL,
-        _ => &LONGSHORE,
-    }
+/// The pages of the command and its verbs, by name.
+pub(super) const PAGES: &[(&str, &Page)] = &[
+    ("longshore", &LONGSHORE),
+    ("serve", &SERVE),
+    ("discover", &DISCOVER),
+    ("info", &INFO),
+    ("copy", &COPY),
+    ("bench", &BENCH),
+    ("completions", &COMPLETIONS),
+    ("manual", &MANUAL),
+];
+
+/// The sections of a verb, or of the command.
+pub(super) fn page(name: &str) -> &'static Page {
+    let found = PAGES.iter().find(|(of, _)| *of == name);
+    found.expect("every verb has a page").1
 }
 
 const USAGE: (&str, &str) = (
