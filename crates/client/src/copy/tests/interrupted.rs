@@ -35,37 +35,36 @@ fn an_interrupted_copy_goes_on_where_it_was() {
     assert_eq!(files.names(), ["destination", "source"]);
 }
 
-/// A copy of 1 MiB that was interrupted in the middle.
-fn interrupted(files: &Files) -> Job {
+/// A copy of 1 MiB that was interrupted in the middle, to be resumed, and how far it got.
+fn interrupted(files: &Files) -> (Job, u64) {
     let size = 1 << 20;
     let source = files.sparse("source", size, &[(0, &garbage(size, 1))]);
     let plain = job(&source, &files.path("destination"));
     let report = copy(&plain, &Interrupt::after(4), &mut Silent);
-    assert!(report.summary.done > 0 && report.journal.is_some());
-    plain
+    let done = report.summary.done;
+    assert!(done > 0 && report.journal.is_some());
+    (with(plain, |it| it.resume = true), done)
 }
 
 #[test]
 fn a_destination_that_was_emptied_is_copied_from_the_beginning() {
     let files = Files::new();
-    let resume = with(interrupted(&files), |it| it.resume = true);
-    let destination = files.path("destination");
-    let file = File::options().write(true).open(&destination).unwrap();
-    file.set_len(0).unwrap();
+    let (resume, _) = interrupted(&files);
+    files.set_length("destination", 0);
     let mut warnings = Warnings::default();
     let report = copy(&resume, &Interrupt::new(), &mut warnings);
     report.result.unwrap();
     assert_eq!(report.summary.resumed_from, 0);
     assert_eq!(warnings.0.len(), 1, "{:?}", warnings.0);
     assert!(warnings.0[0].contains("is empty"), "{:?}", warnings.0);
-    assert!(fs::read(&destination).unwrap() == fs::read(files.path("source")).unwrap());
+    assert!(files.are_alike());
     assert_eq!(files.names(), ["destination", "source"]);
 }
 
 #[test]
 fn a_destination_that_was_removed_is_never_gone_on_with() {
     let files = Files::new();
-    let resume = with(interrupted(&files), |it| it.resume = true);
+    let (resume, _) = interrupted(&files);
     let destination = files.path("destination");
     fs::remove_file(&destination).unwrap();
     // The new file may have the inode number of the old one.
@@ -77,7 +76,7 @@ fn a_destination_that_was_removed_is_never_gone_on_with() {
         run(&with(resume, |it| it.resume = false)).result.unwrap();
     }
     assert_eq!(report.summary.resumed_from, 0);
-    assert!(fs::read(&destination).unwrap() == fs::read(files.path("source")).unwrap());
+    assert!(files.are_alike());
     assert_eq!(files.names(), ["destination", "source"]);
 }
 
@@ -85,32 +84,29 @@ fn a_destination_that_was_removed_is_never_gone_on_with() {
 #[test]
 fn the_journal_of_a_destination_that_was_emptied_goes_before_anything_can_fail() {
     let files = Files::new();
-    let plain = interrupted(&files);
-    let destination = files.path("destination");
-    let file = File::options().write(true).open(&destination).unwrap();
-    file.set_len(0).unwrap();
-    let ends = Ends::open(&plain).unwrap();
+    let (job, _) = interrupted(&files);
+    files.set_length("destination", 0);
+    let ends = Ends::open(&job).unwrap();
     assert_eq!(ends.destination.size_bytes(), 1 << 20);
-    let journal = ends.journal(&plain).unwrap();
+    let journal = ends.journal(&job).unwrap();
     assert!(resume::discard_if_void(&journal, &ends.record()).unwrap());
     drop(ends);
-    let report = run(&with(plain, |it| it.resume = true));
+    let report = run(&job);
     report.result.unwrap();
     assert_eq!(report.summary.resumed_from, 0);
-    assert!(fs::read(&destination).unwrap() == fs::read(files.path("source")).unwrap());
+    assert!(files.are_alike());
 }
 
 #[test]
 fn a_destination_that_was_cut_short_is_refused_without_advice_that_leaves_a_gap() {
     let files = Files::new();
-    let resume = with(interrupted(&files), |it| it.resume = true);
-    let destination = files.path("destination");
-    let file = File::options().write(true).open(&destination).unwrap();
-    file.set_len(4 * K).unwrap();
+    let (resume, _) = interrupted(&files);
+    files.set_length("destination", 4 * K);
     let text = error(&run(&resume));
     assert!(text.contains("has 4096 bytes"), "{text}");
     assert!(text.contains("leave --resume out"), "{text}");
-    assert_eq!(fs::metadata(&destination).unwrap().len(), 4 * K);
+    let destination = fs::metadata(files.path("destination")).unwrap();
+    assert_eq!(destination.len(), 4 * K);
 }
 
 #[test]
@@ -196,16 +192,11 @@ fn a_file_that_is_no_journal_is_left_alone() {
 #[test]
 fn a_journal_of_version_1_is_gone_on_with() {
     let files = Files::new();
-    let size = 1 << 20;
-    let source = files.sparse("source", size, &[(0, &garbage(size, 1))]);
-    let destination = files.path("destination");
-    let plain = job(&source, &destination);
-    let report = copy(&plain, &Interrupt::after(4), &mut Silent);
+    let (resume, done) = interrupted(&files);
     make_version_1(&files.path("destination.copy-journal"));
-    let resumed = run(&with(plain, |it| it.resume = true));
+    let resumed = run(&resume);
     resumed.result.unwrap();
-    assert!(report.summary.done > 0);
-    assert_eq!(resumed.summary.resumed_from, report.summary.done);
+    assert_eq!(resumed.summary.resumed_from, done);
     assert_eq!(files.names(), ["destination", "source"]);
 }
 
@@ -220,7 +211,7 @@ fn make_version_1(journal: &Path) {
             .unwrap()
     });
     let fields = newest.unwrap()[2..7].join("\n");
-    let body = format!("longshore-copy 1\n{}\n", fields);
+    let body = format!("longshore-copy 1\n{fields}\n");
     let sum = longshore_wire::crc32c(body.as_bytes()).value();
     fs::write(journal, format!("{body}crc32c {sum:08x}\n")).unwrap();
 }
@@ -235,7 +226,7 @@ fn occupy_the_place_of_new_journals(files: &Files) -> PathBuf {
 #[test]
 fn a_journal_that_cannot_be_made_anew_is_updated() {
     let files = Files::new();
-    let resume = with(interrupted(&files), |it| it.resume = true);
+    let (resume, _) = interrupted(&files);
     let place = occupy_the_place_of_new_journals(&files);
     let mut warnings = Warnings::default();
     let again = copy(&resume, &Interrupt::after(4), &mut warnings);
@@ -253,7 +244,7 @@ fn a_journal_that_cannot_be_made_anew_is_updated() {
 #[test]
 fn a_journal_that_cannot_be_written_stays_true_and_goes_when_the_copy_is_made() {
     let files = Files::new();
-    let resume = with(interrupted(&files), |it| it.resume = true);
+    let (resume, _) = interrupted(&files);
     make_version_1(&files.path("destination.copy-journal"));
     let place = occupy_the_place_of_new_journals(&files);
     let mut warnings = Warnings::default();
@@ -269,9 +260,7 @@ fn a_journal_that_cannot_be_written_stays_true_and_goes_when_the_copy_is_made() 
     fs::remove_dir(place).unwrap();
     // Left behind, it would have the next --resume begin in the middle.
     assert_eq!(files.names(), ["destination", "source"]);
-    assert!(
-        fs::read(files.path("destination")).unwrap() == fs::read(files.path("source")).unwrap()
-    );
+    assert!(files.are_alike());
 }
 
 #[test]
