@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, IoSliceMut};
 
 use longshore_reactor::socket;
+use rustix::io::Errno;
 
 use super::{Machine, MachineEvent, Queue, write_data};
 use crate::error::{CloseCause, Lost};
@@ -62,6 +63,9 @@ impl<M: Machine> Queue<M> {
         }
         if self.table.pinned() > 0 {
             self.take_notifications(completions, received);
+        }
+        if self.table.is_short() {
+            return Err(self.lose(Lost::Socket(Errno::NOMEM.raw_os_error())));
         }
         Ok(received)
     }

@@ -14,7 +14,8 @@ pub(super) enum State {
     Free,
     /// Waits for the peer.
     UnderWay,
-    /// Waits for the kernel to let go of its memory; the answer is in [`Table::answers`].
+    /// Waits for the kernel to let go of its memory, or, where memory is short, for the end of the
+    /// connection; the answer is in [`Table::answers`].
     Answered,
     /// It has ended for its caller. What is left of its data is being sent from a copy.
     Lingering,
@@ -88,6 +89,9 @@ pub(super) struct Table {
     answers: Vec<(u32, Result<Done, Failure>)>,
     /// Entries that are under way and large reads.
     large_reads: usize,
+    /// Memory for copies of data; `None` where the system has none.
+    pub(super) allocate: fn(usize) -> Option<Buffer>,
+    is_short: bool,
 }
 
 impl Table {
@@ -101,6 +105,8 @@ impl Table {
             lingering: 0,
             answers: Vec::new(),
             large_reads: 0,
+            allocate: Buffer::try_allocate,
+            is_short: false,
         }
     }
 
@@ -209,6 +215,13 @@ impl Table {
         }
     }
 
+    /// An operation has its answer, and the system no memory for a copy of its unsent data. The end of
+    /// the connection gives the memory back to the caller.
+    #[inline]
+    pub(super) const fn is_short(&self) -> bool {
+        self.is_short
+    }
+
     /// Gives an operation back to its caller.
     #[inline]
     fn finish(
@@ -219,9 +232,15 @@ impl Table {
     ) {
         let entry = &mut self.entries[index(number)];
         let data = if entry.queued > 0 {
+            let Some(copy) = copy(&entry.data, self.allocate) else {
+                entry.state = State::Answered;
+                self.answers.push((number, result));
+                self.is_short = true;
+                return;
+            };
             entry.state = State::Lingering;
             self.lingering += 1;
-            entry.replace_data()
+            std::mem::replace(&mut entry.data, copy)
         } else {
             entry.state = State::Free;
             self.free.push(number);
@@ -315,39 +334,41 @@ impl Table {
         unfinished.into_iter().map(|(_, rest)| rest).collect()
     }
 
-    /// Takes out all memory that the kernel holds, and says for how many sends. Operations go on with copies.
-    pub(super) fn take_pinned(&mut self) -> (Vec<Data>, usize) {
-        let mut memory = Vec::new();
-        for entry in self.entries.iter_mut().filter(|entry| entry.pinned > 0) {
-            memory.push(entry.replace_data());
+    /// Takes out all memory that the kernel holds, with the number of its sends. Operations go on with
+    /// copies. `None`: the system has no memory for those, and nothing has changed.
+    pub(super) fn take_pinned(&mut self) -> Option<(Vec<Data>, usize)> {
+        let pinned = self.entries.iter().filter(|entry| entry.pinned > 0);
+        let copies: Option<Vec<Data>> = pinned
+            .map(|entry| copy(&entry.data, self.allocate))
+            .collect();
+        let mut memory = copies?;
+        let pinned = self.entries.iter_mut().filter(|entry| entry.pinned > 0);
+        for (entry, data) in pinned.zip(&mut memory) {
+            std::mem::swap(&mut entry.data, data);
             entry.pinned = 0;
         }
-        (memory, std::mem::take(&mut self.pinned))
+        Some((memory, std::mem::take(&mut self.pinned)))
     }
 }
 
-impl Entry {
-    /// Puts a copy in the place of the memory, and returns the memory.
-    fn replace_data(&mut self) -> Data {
-        let copy = match &self.data {
-            Data::Buffer { buffer, start } => {
-                let mut copy = Buffer::allocate(buffer.len());
-                copy.copy_from_slice(buffer);
-                let start = *start;
-                Data::Buffer {
-                    buffer: copy,
-                    start,
-                }
-            }
-            Data::Shared { buffer, start } => Data::Shared {
-                buffer: buffer.clone(),
+/// The same bytes in other memory, or in memory that is shared.
+fn copy(data: &Data, allocate: fn(usize) -> Option<Buffer>) -> Option<Data> {
+    Some(match data {
+        Data::Buffer { buffer, start } => {
+            let mut copy = allocate(buffer.len())?;
+            copy.copy_from_slice(buffer);
+            Data::Buffer {
+                buffer: copy,
                 start: *start,
-            },
-            Data::Discard => Data::Discard,
-            Data::None => Data::None,
-        };
-        std::mem::replace(&mut self.data, copy)
-    }
+            }
+        }
+        Data::Shared { buffer, start } => Data::Shared {
+            buffer: buffer.clone(),
+            start: *start,
+        },
+        Data::Discard => Data::Discard,
+        Data::None => Data::None,
+    })
 }
 
 const fn is_read(operation: &Operation) -> bool {

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba};
 use longshore_reactor::Buffer;
 use proptest::prelude::*;
+use rustix::io::Errno;
 
 use super::*;
 use crate::error::CloseCause;
@@ -583,7 +585,7 @@ fn memory_that_the_kernel_keeps_is_left_to_it_and_nobody_waits() {
         queue.submit(write(512), buffer(&[6; 512]), 2).unwrap();
         queue.send().unwrap();
         peer.take();
-        // A send that nobody will ever tell of.
+        // A send whose notification never comes.
         queue.table.pin(number);
         let start = Instant::now();
         let unfinished = queue.abandon();
@@ -593,6 +595,69 @@ fn memory_that_the_kernel_keeps_is_left_to_it_and_nobody_waits() {
         took < Duration::from_millis(500)
     });
     assert!(nobody_waits);
+}
+
+thread_local! {
+    /// Calls of [`memory_is_short`] on this thread.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Has memory at every odd call up to the fifth, and from then on.
+fn memory_is_short(length: usize) -> Option<Buffer> {
+    let asked = ASKED.get() + 1;
+    ASKED.set(asked);
+    (asked % 2 == 1 || asked > 5).then(|| Buffer::allocate(length))
+}
+
+#[test]
+fn the_end_of_a_connection_waits_for_memory_for_copies() {
+    let (mut queue, mut peer) = pair(2, &TransferPaths::default());
+    queue.table.allocate = memory_is_short;
+    for byte in [5, 6] {
+        let number = queue.table.next().unwrap();
+        queue
+            .submit(write(512), buffer(&[byte; 512]), byte.into())
+            .unwrap();
+        // A send whose notification never comes.
+        queue.table.pin(number);
+    }
+    queue.send().unwrap();
+    peer.take();
+    let unfinished = queue.abandon();
+    // Twice the copy of the second operation failed after that of the first one.
+    assert_eq!(ASKED.get(), 6);
+    assert_eq!(unfinished[0].data.bytes(), [5; 512]);
+    assert_eq!(unfinished[1].data.bytes(), [6; 512]);
+}
+
+#[test]
+fn an_early_answer_without_memory_for_a_copy_ends_the_connection() {
+    const SIZE: u32 = 8 << 20;
+    let small = TransferPaths {
+        socket_send_bytes: Some(128 << 10),
+        ..paths(SendPath::Gather)
+    };
+    let (mut queue, mut peer) = pair(2, &small);
+    queue.table.allocate = |_| None;
+    let expected = pattern(SIZE as usize, 3);
+    queue
+        .submit(write(SIZE as usize), buffer(&expected), 1)
+        .unwrap();
+    queue.send().unwrap();
+    let slot = peer.take().0.slot;
+    peer.send(b'r', slot, 0, SIZE);
+    peer.send(b'e', slot, 1, 0);
+    let mut completions = Vec::new();
+    let lost = loop {
+        if let Err(lost) = queue.receive(&mut completions) {
+            break lost;
+        }
+    };
+    assert_eq!(lost, Lost::Socket(Errno::NOMEM.raw_os_error()));
+    assert!(completions.is_empty());
+    let unfinished = queue.abandon().remove(0);
+    assert_eq!(unfinished.answer, Some(Err(Failure::OutOfRange)));
+    assert!(unfinished.data.bytes() == expected);
 }
 
 #[test]
@@ -614,7 +679,8 @@ fn memory_that_the_kernel_lets_go_of_late_is_free_then() {
         queue.send().unwrap();
     }
     let socket = queue.socket.try_clone().unwrap();
-    queue.zero_copy.leave_behind(&socket, &mut queue.table);
+    let (memory, sends) = queue.table.take_pinned().unwrap();
+    queue.zero_copy.leave_behind(&socket, memory, sends);
     assert_eq!(queue.table.pinned(), 0);
     let end = Instant::now() + Duration::from_secs(20);
     drop((queue, peer));

@@ -194,27 +194,30 @@ impl ZeroCopy {
         }
     }
 
-    /// Throws away what the socket had to send, and waits until the kernel holds no memory. What it still holds after a
-    /// moment is left behind, and operations go on with copies: nobody's other connections wait for this one.
+    /// Discards unsent data of the socket, and waits until the kernel holds no memory. Memory that it
+    /// still holds after a moment is left behind, and operations go on with copies: other connections do
+    /// not wait for this one. Only while the system has no memory for copies, the wait goes on.
     pub(super) fn disconnect(&mut self, socket: &OwnedFd, table: &mut Table) {
-        // Where it is disconnected already, all is as it should be.
+        // An error means that it is disconnected already.
         let _ = socket::disconnect(socket);
-        let give_up = Instant::now() + DISCONNECT_WAIT;
+        let mut give_up = Instant::now() + DISCONNECT_WAIT;
         loop {
             self.take_notifications(socket, false, |number| table.unpin_quietly(number));
             if table.pinned() == 0 {
                 return;
             }
             if Instant::now() >= give_up {
-                return self.leave_behind(socket, table);
+                if let Some((memory, sends)) = table.take_pinned() {
+                    return self.leave_behind(socket, memory, sends);
+                }
+                give_up = Instant::now() + DISCONNECT_WAIT;
             }
             self.wait_a_little(socket);
         }
     }
 
-    /// A thread waits until the memory is free.
-    pub(super) fn leave_behind(&mut self, socket: &OwnedFd, table: &mut Table) {
-        let (memory, sends) = table.take_pinned();
+    /// Has a thread keep memory of so many sends until the kernel lets go of it.
+    pub(super) fn leave_behind(&mut self, socket: &OwnedFd, memory: Vec<Data>, sends: usize) {
         let how = std::mem::replace(&mut self.how, How::Off);
         self.active = false;
         let remains = Remains {
