@@ -10,9 +10,8 @@ use longshore_initiator::url::{HostPort, Url};
 use longshore_initiator::volume::{RemoteVolume, block_on};
 use longshore_initiator::{attach, iscsi, nvme};
 use longshore_reactor::Buffer;
-use longshore_tests::proxy::Direction;
-use longshore_tests::proxy::Protocol;
 use longshore_tests::proxy::framing::{Digests, Framing};
+use longshore_tests::proxy::{Direction, Protocol};
 use longshore_tests::random::Random;
 use longshore_tests::relay::{Passed, Relay, Tamper};
 use longshore_tests::server::Server;
@@ -26,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Steps of each act in an ordinary run; `LONGSHORE_RUDE_STEPS`: more, 0: all.
 const STEPS: usize = 2;
 
-/// What is said to the server, in the library's words.
+/// A conversation with the server, by the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Conversation {
     Discover,
@@ -61,7 +60,7 @@ fn options(impatient: bool) -> Options {
 }
 
 impl Conversation {
-    /// Has it. Errors are what is expected; panics are not.
+    /// Has it; whether all of it went well. It may fail, and must not panic.
     fn hold(self, protocol: Protocol, address: SocketAddr, digests: bool, impatient: bool) -> bool {
         let options = options(impatient);
         let text = url(protocol, address, digests);
@@ -117,7 +116,7 @@ fn panics() -> std::sync::MutexGuard<'static, Vec<String>> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Has every panic written down: that of a thread of the library ends nothing here, and everything in a release.
+/// Records every panic: in a thread of the library it ends nothing here, and the process in a release.
 fn watch_for_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -151,7 +150,7 @@ fn untouched() -> Box<dyn Tamper> {
     Box::new(|bytes: &[u8]| Passed::On(bytes.to_vec()))
 }
 
-/// How many PDUs an honest server says in a conversation.
+/// PDUs of an honest server in a conversation.
 fn length(server: &Server, protocol: Protocol, conversation: Conversation) -> usize {
     let pdus = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&pdus);
@@ -184,7 +183,8 @@ struct Job {
 }
 
 impl Job {
-    fn run(&self, server: &Server) {
+    /// Has the conversation; whether all of it went well.
+    fn run(&self, server: &Server) -> bool {
         let Self {
             protocol,
             act,
@@ -206,12 +206,14 @@ impl Job {
         })
         .expect("a relay");
         let began = Instant::now();
-        self.conversation
+        let went_well = self
+            .conversation
             .hold(protocol, relay.address(), self.digests, true);
         let took = began.elapsed();
         assert!(took < LIMIT, "{self:?} took {took:?}");
         let panics = panics();
         assert!(panics.is_empty(), "{self:?}, or one beside it: {panics:?}");
+        went_well
     }
 }
 
@@ -228,7 +230,7 @@ fn no_act_of_a_server_at_any_step_makes_a_client_panic_or_hang() {
             let steps = length(&server, protocol, conversation);
             println!("{protocol:?} {conversation:?}: {steps} PDUs of the server");
             for act in acts::all(protocol) {
-                // A discovery is short, and what takes patience takes time.
+                // A discovery is short, and acts that take patience take time.
                 let most = match (most, conversation) {
                     (0, _) => steps,
                     (_, Conversation::Discover) => 1,
@@ -251,20 +253,25 @@ fn no_act_of_a_server_at_any_step_makes_a_client_panic_or_hang() {
         }
     }
     println!("{} conversations", jobs.len());
-    side_by_side(&jobs, 12, |job| job.run(&server));
+    side_by_side(&jobs, 12, |job| {
+        job.run(&server);
+    });
     // The server served all of them, and still does.
     for protocol in BOTH {
         length(&server, protocol, Conversation::Volume);
     }
 }
 
-/// What ended the process once: the end of a connection at a property that the host can do without.
+/// PDUs of our server before its first C2HData: ICResp, and the responses of Connect and of properties.
+const PROPERTIES_END: usize = 8;
+
+/// The end of a connection at a property, also at one that the host can do without.
 #[test]
 fn an_end_at_each_property_is_an_error_of_the_verb_that_reads_it() {
     watch_for_panics();
     let server = honest_server();
     let acts = [Act::Terminate, Act::Type(0x07), Act::Type(0x04), Act::Close];
-    let jobs: Vec<Job> = (0..10)
+    let jobs: Vec<Job> = (0..PROPERTIES_END)
         .flat_map(|step| acts.map(|act| (step, act)))
         .map(|(step, act)| Job {
             protocol: Protocol::NvmeTcp,
@@ -275,5 +282,7 @@ fn an_end_at_each_property_is_an_error_of_the_verb_that_reads_it() {
             seed: 1,
         })
         .collect();
-    side_by_side(&jobs, 8, |job| job.run(&server));
+    side_by_side(&jobs, 8, |job| {
+        assert!(!job.run(&server), "{job:?} is an error");
+    });
 }
