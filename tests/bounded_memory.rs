@@ -1,5 +1,5 @@
-//! A server whose memory is bounded by its control group or its own limits serves within them: it takes less from the
-//! start, and what it does not get it tells its peers.
+//! A server within the memory limits of its control group or process: it plans with less from the
+//! start, and answers its peers where an allocation fails.
 #![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::fs;
@@ -34,8 +34,8 @@ fn builder(scratch: &Scratch) -> ServerBuilder {
         .reports_to(scratch)
 }
 
-/// Peers that take nothing of what they read and do not finish what they write, others that do, and an answer to each
-/// of these.
+/// Peers that neither receive their reads nor finish their writes, and well-behaved ones, which are all
+/// answered.
 fn load(server: &Server) {
     let read = commands::read(blocks(0, 2048));
     let write = commands::write(blocks(0, 2048), 0);
@@ -48,7 +48,7 @@ fn load(server: &Server) {
         };
         for _ in 0..16 {
             reader.start(&read, &[]).unwrap();
-            // Asked for their data, nobody sends them.
+            // Their data is never sent.
             writer.start(&write, &vec![7; 1 << 20]).unwrap();
         }
         greedy.push(host);
@@ -126,7 +126,7 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     let mut host = Host::connect(server.nvme(0), &options).unwrap();
     let data = vec![7; BLOCKS as usize * 512];
     let pid = server.pid();
-    // Room for what is small, and not for 8 MiB.
+    // Room for small allocations, and not for 8 MiB.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
     let size: u64 = size

@@ -1,5 +1,4 @@
-//! What becomes of a volume whose storage fails or is changed behind the server's back, and what the
-//! exit status of the server says of it.
+//! Volumes whose storage fails, or is changed behind the server's back, and the exit status after that.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -234,7 +233,7 @@ fn a_file_that_is_cut_is_noticed_without_any_operation_and_nothing_is_served_any
         assert_eq!(answer.sense_code(), Some(OUT_OF_SERVICE));
     }
     assert_eq!(fs::metadata(&scene.disk).unwrap().len(), MIB);
-    // What it is made afterwards changes nothing.
+    // Its later length changes nothing.
     set_length(&scene.disk, SIZE);
     assert_eq!(scene.read(0).sense_code(), Some(OUT_OF_SERVICE));
     let path = format!("path={}", scene.disk.display());
@@ -284,7 +283,7 @@ fn a_file_that_is_removed_is_still_read_and_its_data_can_be_saved() {
     scene
         .server
         .wait_for_log("the file was removed while it is served");
-    // As the log says.
+    // The command in the log.
     let log = scene.server.log();
     let (_, from) = log.split_once("cp --sparse=always ").unwrap();
     let from = from.split(' ').next().unwrap();
@@ -299,7 +298,7 @@ fn a_file_that_is_removed_is_still_read_and_its_data_can_be_saved() {
 fn a_file_that_is_removed_is_noticed_without_any_operation() {
     let scene = Scene::new("");
     fs::remove_file(&scene.disk).unwrap();
-    // Somebody who puts another one there does not mend it.
+    // Another file in its place does not repair it.
     set_length(&scene.disk, SIZE);
     scene
         .server

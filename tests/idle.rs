@@ -44,7 +44,7 @@ fn watch<P>(
 ) {
     for engine in ["io_uring", "epoll"] {
         let started = Instant::now();
-        // A file is looked after even when nobody uses it.
+        // An unused file is checked at intervals.
         let scratch = Scratch::new("idle");
         let file = scratch.join("disk1.img");
         let volume = ServerBuilder::new()

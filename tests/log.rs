@@ -1,4 +1,4 @@
-//! What the log says of peers, and how often.
+//! The log's lines about peers, and their number.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use longshore_tests::nvme::{HostOptions, SUBSYSTEM};
 use longshore_tests::pdu::{self, Pdu, opcode};
 use longshore_tests::server::{Server, ServerBuilder, TARGET};
 
-/// One target and one subsystem that let nobody in but those who are named, and an account.
+/// A target with an account and a subsystem, each for one named client.
 const CONFIG: &str = r#"
 [[target]]
 name = "iqn.2026-11.local.longshore:default"

@@ -1,5 +1,5 @@
-//! Peers that take nothing of what they asked for, or send nothing of what they were asked for, keep memory from
-//! others neither for long nor all of it.
+//! Peers that do not receive their reads or do not send their write data: they cannot keep all memory
+//! from others, nor a part of it for long.
 #![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ const LARGE: u32 = 32 << 10;
 /// Blocks of 256 KiB and of 1 MiB.
 const SMALL: u32 = 512;
 const MEDIUM: u32 = 2048;
-/// A `limits.stall-timeout` whose end tests wait for. What moves is not cut although the machine stands still for a
-/// second or two.
+/// A `limits.stall-timeout` that tests wait for. A connection that moves is not cut although the
+/// machine stands still for a second or two.
 const SHORT: &str = "5s";
-/// How long the server may take for what no timer delays.
+/// Time for anything that no timer delays.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Scene {
@@ -87,7 +87,7 @@ impl Scene {
         host
     }
 
-    /// Hosts that have all the memory there is for the likes of them: none is left for a large read.
+    /// Hosts that use up all memory but the share of newcomers: none is left for a large read.
     fn all_memory(&self) -> Vec<Host> {
         let hosts = (1..=12).map(|number| self.greedy_host(number, 1, 8));
         let hosts = hosts.collect();
@@ -105,7 +105,7 @@ impl Scene {
         Initiator::ready(self.server.portal(0), &login).unwrap()
     }
 
-    /// Waits until a connection was cut, and nobody holds memory.
+    /// Waits until a connection was cut, and all memory is free.
     #[track_caller]
     fn assert_is_cut(&self, name: &str) {
         self.wait_for("memory is free", |field| {
@@ -156,7 +156,7 @@ fn one_host_does_not_get_all_memory_however_many_connections_it_has() {
     let mut other = scene.initiator("other");
     let _greedy = scene.greedy_host(1, 16, 8);
     scene.wait_for("it gets much", |field| field("used_bytes") >= MEMORY / 2);
-    // Others read more than what is there for newcomers, again and again.
+    // Others read more than the share of newcomers, again and again.
     for _ in 0..8 {
         read(&mut other, MEDIUM);
     }

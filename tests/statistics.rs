@@ -716,7 +716,7 @@ fn calls_that_ask_what_became_of_zero_copy_sends_are_counted() {
                 }
                 assert!(Instant::now() < deadline, "{name}: {now:#}");
             }
-            // The call that finds no more comes behind the one that is told.
+            // The last call, which finds nothing, comes after that.
             watched.server.process().wait_until_at_rest();
             let after = watched.report();
             let count = |path: &str| growth(&before, &after, &format!("/total/{path}"));
@@ -733,7 +733,7 @@ fn calls_that_ask_what_became_of_zero_copy_sends_are_counted() {
                 let expected = OPERATIONS..=4 * OPERATIONS;
                 assert!(expected.contains(&calls), "{name}: {calls} of {sends}");
             }
-            // Time is the subject: nobody asks again when there is nothing to be told, for a while.
+            // Time is the subject: for a while no further call comes.
             std::thread::sleep(Duration::from_millis(200));
             let later = watched.report();
             assert_eq!(

@@ -196,7 +196,7 @@ fn sighup_changes_the_policy_of_connections_that_are_up() {
     assert!(changing.report().contains("\"policy\":\"auto\""));
     for policy in ["nagle", "adaptive-nagle", "nodelay", "auto"] {
         let line = format!("transmit = \"{policy}\"");
-        // The others come with words about when they send, and the log quotes what has spaces in it.
+        // The others come with words about their sends, and the log quotes values with spaces.
         let shown = match policy {
             "auto" => "now=auto".to_owned(),
             _ => format!("now=\"{policy},"),

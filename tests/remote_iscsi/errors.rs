@@ -110,7 +110,7 @@ fn something_that_speaks_another_protocol_is_no_target() {
                 "what?"
             );
             stream.write_all(text.as_bytes()).unwrap();
-            // What was not read when a connection is closed becomes a reset, which throws away what was sent.
+            // Closing with unread bytes resets the connection, and the peer loses what was sent.
             let _ = stream.read_to_end(&mut Vec::new());
         }
     });

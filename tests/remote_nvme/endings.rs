@@ -1,5 +1,5 @@
-//! Calls after the end of a connection. A controller that ends it early is told by the error of the call that meets
-//! the end; the calls that follow are errors, too, and nothing worse.
+//! Calls after the end of a connection. The call that meets an early end returns an error, and so does
+//! every later call.
 
 use longshore_initiator::error::Error;
 use longshore_initiator::nvme::{Admin, discover};
@@ -14,7 +14,7 @@ use longshore_nvme::pdu::{
 use crate::fake::{Answer, Arrived, Fake};
 use crate::faults::{NQN, contains, options, refusal};
 
-/// CAP of a controller with Controller Ready Timeouts: CRMS.CRWMS, and what the fake says otherwise.
+/// CAP of a controller with Controller Ready Timeouts: CRMS.CRWMS, and the fake's usual bits.
 const CAPABILITIES: u64 = 1 << 59 | 1 << 37 | 1 << 24 | 1023;
 
 /// Offset of CRTO.
@@ -24,7 +24,7 @@ fn is_property_get(arrived: &Arrived, offset: u32) -> bool {
     arrived.is_fabrics(fabrics::PROPERTY_GET) && arrived.entry.dword(11) == offset
 }
 
-/// PDUs with which a controller ends a connection, or has it ended, and what the host calls that.
+/// PDUs that end a connection, and the words for it in the host's error.
 fn endings() -> Vec<(&'static str, Vec<u8>)> {
     let error = FatalError::plain(FatalErrorStatus::PDU_SEQUENCE_ERROR);
     let by = Terminator::Controller;
@@ -41,7 +41,7 @@ fn endings() -> Vec<(&'static str, Vec<u8>)> {
         offset: 0,
         length: 512,
     };
-    // A command capsule is what hosts send.
+    // Only hosts send command capsules.
     let mut command = terminated.clone();
     command[0] = 0x04;
     vec![

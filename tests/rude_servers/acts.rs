@@ -7,7 +7,8 @@ use longshore_tests::proxy::framing::{Digests, Framing};
 use longshore_tests::random::Random;
 use longshore_tests::relay::{Passed, Tamper};
 
-/// See the module documentation. Each is done to one PDU; what follows passes unchanged, unless it says otherwise.
+/// See the module documentation. Each is done to one PDU; later ones pass unchanged unless stated
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// It never comes, and nothing after it.
@@ -30,9 +31,9 @@ pub enum Act {
     Flags(u8),
     /// Its length lies.
     Length(Lie),
-    /// It answers a command that nobody sent.
+    /// It answers a command that was never sent.
     Tag,
-    /// Numbers or offsets behind the tag are others: bytes 24 to 48 of a header, or what there is of them.
+    /// Numbers or offsets behind the tag are others: bytes 24 to 48 of a header, as far as it goes.
     Numbers(u8),
     /// A failed status, whatever it was.
     Status(u8),
@@ -210,7 +211,7 @@ fn termination() -> Vec<u8> {
     TermReq { by, error }.encode(0).to_vec()
 }
 
-/// A PDU that the client has not asked for, with what could be in it.
+/// An unsolicited PDU with plausible contents.
 fn unasked(protocol: Protocol, code: u8) -> Vec<u8> {
     match protocol {
         Protocol::Iscsi => {
@@ -264,7 +265,7 @@ impl Tamper for Rude {
                 Passed::On(pdu) => out.extend(pdu),
                 Passed::Last(rest) => return Passed::Last([out, rest].concat()),
                 Passed::Silence(rest) => return Passed::Silence([out, rest].concat()),
-                // What came before in the same piece is lost with it.
+                // Earlier PDUs of the same piece are lost with it.
                 repeated @ Passed::Repeated(..) => return repeated,
             }
         }

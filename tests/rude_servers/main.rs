@@ -1,5 +1,5 @@
-//! Servers that break the rules, and lines that damage what passes: no client of ours ends by a signal or a panic,
-//! none hangs beyond its time-outs, and what else a process serves goes on.
+//! Servers that break the rules, and lines that damage bytes: no client of ours ends by a signal or a
+//! panic, none hangs beyond its time-outs, and the other volumes of a process are served on.
 //!
 //! - [`acts`]: a rude thing to do with one PDU of a server, by byte offsets of the standards.
 //! - [`steps`]: each of them at the steps of a conversation, against the library: discovery, attaching, operations,

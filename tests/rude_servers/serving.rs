@@ -68,7 +68,7 @@ impl Line {
 
 fn options() -> Options {
     let mut options = Options::default();
-    // Beyond what the server gives its own servers, so that what is late is late there.
+    // Beyond the time-outs of the server itself, so that those count.
     options.timeouts.request = Duration::from_secs(30);
     options.timeouts.give_up = Duration::from_secs(30);
     options.volume.retry_for = Duration::from_secs(1);
@@ -90,7 +90,7 @@ fn open(server: &Server, protocol: Protocol, number: u32) -> RemoteVolume {
     RemoteVolume::open(&url, &options()).expect("the server is there")
 }
 
-/// Uses a remote volume for as long as that is asked for. Errors are what is expected.
+/// Uses a remote volume until the end. Errors are expected.
 fn use_remote(volume: &RemoteVolume, ended: &AtomicBool) {
     let mut offset = 0;
     while !ended.load(Ordering::SeqCst) {
@@ -104,7 +104,7 @@ fn use_remote(volume: &RemoteVolume, ended: &AtomicBool) {
     }
 }
 
-/// What the neighbour holds is right, whatever becomes of the others.
+/// The contents of the neighbour stay right, whatever happens to the others.
 fn use_neighbour(volume: &RemoteVolume) {
     for number in 0..NEIGHBOUR_OPERATIONS {
         let mut buffer = Buffer::allocate(8192);
@@ -124,7 +124,7 @@ fn a_server_over_lines_that_flip_bits_goes_on_and_its_other_volumes_do_not_notic
     let mut random = Random::new(seed());
     let damages = u64::try_from(number_from("LONGSHORE_FLIP_RUNS", 1)).unwrap() * DAMAGES;
     let lines = BOTH.map(|protocol| Line::to(&upstream, protocol, random.next()));
-    // No digests: what is damaged is to reach the machines.
+    // No digests: damaged bytes shall reach the machines.
     let server = ServerBuilder::new().volume("m,backend=mem,size=4M");
     let server = BOTH.iter().zip(&lines).zip(["iscsi", "nvme-tcp"]).fold(
         server,

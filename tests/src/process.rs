@@ -21,7 +21,7 @@ pub fn allow_many_files() {
 }
 
 /// Asserts that one of five attempts takes less than `limit`, each by its own clock. A machine that stands still for a
-/// moment makes an attempt slow; what is slow by itself is so each time.
+/// moment makes one attempt slow; a slow operation is slow each time.
 ///
 /// # Panics
 /// When none does.

@@ -1,12 +1,12 @@
-//! A relay between a client and a server that changes what passes, in either direction.
+//! A relay between a client and a server that changes bytes in either direction.
 //!
 //! ```text
 //! client ──► Relay ──► server      each direction of each connection has a Tamper of its own
 //!        ◄──       ◄──
 //! ```
 //!
-//! Where [`proxy`](crate::proxy) breaks connections between PDUs that are all in order, a relay does not know what
-//! passes: a [`Tamper`] gets the bytes as they come, and says what is sent on in their place.
+//! [`proxy`](crate::proxy) breaks connections between PDUs that are all in order. A relay knows no
+//! PDUs: a [`Tamper`] gets the bytes as they come, and decides what is sent on in their place.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use crate::random::Random;
 /// How often a thread looks whether it should end.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What is sent on, and what happens then.
+/// The bytes to send on, and the fate of the connection after that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Passed {
     /// This, and the connection goes on.
@@ -30,7 +30,7 @@ pub enum Passed {
     Last(Vec<u8>),
     /// This, and then nothing any more in this direction, while the connection stays.
     Silence(Vec<u8>),
-    /// This so many times, for as long as the other side takes it, and then nothing any more.
+    /// This, a number of times, for as long as the other side takes it, and then nothing any more.
     Repeated(Vec<u8>, usize),
 }
 

@@ -23,7 +23,7 @@ pub const TARGET: &str = "iqn.2026-11.local.longshore:default";
 /// tests.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long the log may take to say what it has to say, on such a machine.
+/// How long an expected line of the log may take, on such a machine.
 const LOG_LIMIT: Duration = Duration::from_secs(60);
 
 /// How to start a server: a builder for `longshore serve …`.

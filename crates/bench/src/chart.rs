@@ -138,7 +138,7 @@ pub struct Panel {
     pub x: Axis,
     /// From bottom to top.
     pub y: Axis,
-    /// A second name and unit for y, at the right: what it counts, and how many of it one of y is.
+    /// A second axis for y, at the right: its name, and its units in one of y.
     pub right: Option<(&'static str, f64)>,
     /// What is shown.
     pub lines: Vec<Line>,

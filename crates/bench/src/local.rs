@@ -53,7 +53,7 @@ struct Slot {
     own: Option<Own>,
 }
 
-/// What became of the memory that came with an operation.
+/// Where the memory of an operation is.
 enum Lent {
     /// It is in the request.
     Buffer { start: usize },
@@ -65,7 +65,7 @@ enum Lent {
 
 struct Own {
     buffer: Buffer,
-    /// What it is a copy of.
+    /// Its original, if it is a copy.
     content: Option<Arc<Buffer>>,
 }
 
@@ -154,7 +154,7 @@ impl LocalQueue {
         })
     }
 
-    /// The volume's operation for one of the load's; `None`: the load has no such operation.
+    /// The volume's operation for one of the load's; `None`: loads only read and write.
     fn wish(&self, operation: Operation) -> Option<Wish> {
         let offset = |extent: Extent| ByteOffset(extent.lba.0 * u64::from(self.block_size));
         match operation {
@@ -173,7 +173,7 @@ impl LocalQueue {
         }
     }
 
-    /// Takes up what the volume says of a request.
+    /// Ends an operation whose request is done.
     fn proceed(&mut self, number: usize, progress: Progress) {
         let Progress::Done(result) = progress else {
             return;
@@ -211,7 +211,7 @@ impl LocalQueue {
         });
     }
 
-    /// Passes on what was submitted, waits for something to end, and takes it up.
+    /// Submits, waits for completions, and handles them.
     fn turn(&mut self, timeout: Duration) -> Result<(), Lost> {
         let mut events = std::mem::take(&mut self.events);
         let waited = self.with_engine(|engine| engine.wait(Some(timeout), &mut events))?;

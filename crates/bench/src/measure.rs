@@ -166,7 +166,7 @@ pub fn measure(
     }
 }
 
-/// Those who take part in a run.
+/// The clock of the server, and the watchers of a run.
 struct Watched<'a> {
     server: Option<ProcessClock>,
     interrupt: &'a Interrupt,

@@ -98,7 +98,7 @@ impl From<Protocol> for Way {
     }
 }
 
-/// What a load has to respect.
+/// The properties of a volume that a load needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     pub(crate) block_size: u32,
@@ -135,11 +135,11 @@ pub enum LocalError {
     Uneven {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// Its bytes.
         size: u64,
         /// Bytes of a block.
         block_size: u32,
-        /// What would do.
+        /// The next larger size that fits.
         next: u64,
     },
     /// The system does not let us look at it.

@@ -203,7 +203,7 @@ fn watch_signals(interrupt: Interrupt, screen: Screen) -> std::io::Result<()> {
         .spawn(move || {
             for signal in signals.forever() {
                 if interrupt.signal().is_some() {
-                    // What the shell prints next begins on a line of its own.
+                    // The prompt of the shell begins on a line of its own.
                     screen.clear();
                     std::process::exit(128 + signal);
                 }

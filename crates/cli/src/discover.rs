@@ -38,14 +38,14 @@ pub struct DiscoverArguments {
     connection: ConnectionArguments,
 }
 
-/// Who is asked, and the URL if that is how it was said.
+/// The server to ask, and the URL if one was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     server: Server,
     url: Option<Url>,
 }
 
-/// What is no server.
+/// Why a text names no server.
 #[derive(Debug, thiserror::Error)]
 enum AskedError {
     #[error(transparent)]
@@ -70,7 +70,7 @@ fn parse_asked(text: &str) -> Result<Asked, AskedError> {
         "nvme+tcp" => NVME_PORT,
         other => return Err(AskedError::Scheme(other.to_owned())),
     };
-    // A server alone, as nobody has a URL of a volume before discovery.
+    // A server alone: URLs of volumes are known only after discovery.
     let alone = rest.trim_end_matches('/');
     if !alone.contains(['/', '@', '?']) {
         return Ok(Asked {

@@ -22,8 +22,8 @@ pub enum OutputFormat {
 /// Rises when a key of any verb goes away or changes its meaning; `bench` counts its own.
 pub const JSON_VERSION: u32 = 1;
 
-/// A file that a result is going to be written to, by its name. It was found to be writable; if it was
-/// not there before and nothing is written, it goes away again.
+/// A file for a result, found to be writable. If it did not exist before and nothing is written, it is
+/// removed.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -39,7 +39,7 @@ pub struct OutputFileError {
 }
 
 impl OutputFile {
-    /// Looks whether the file can be written, and leaves what it holds alone.
+    /// Checks that the file can be written, and leaves its contents alone.
     pub fn open(path: &Path) -> Result<Self, OutputFileError> {
         let made = !path.exists();
         let mut options = OpenOptions::new();

@@ -252,7 +252,7 @@ impl Error {
     }
 }
 
-/// What URLs of a protocol look like.
+/// The form of URLs of a protocol.
 struct Form<'a> {
     protocol: Protocol,
     portal: &'a HostPort,
@@ -267,7 +267,7 @@ impl fmt::Display for Form<'_> {
     }
 }
 
-/// The address of a portal, where that is not what it is called.
+/// The address of a portal, where it differs from its name.
 struct Elsewhere<'a> {
     portal: &'a HostPort,
     address: &'a SocketAddr,

@@ -1,9 +1,9 @@
 //! Servers of the other protocol behind a URL.
 //!
-//! A target that gets an ICReq, or a controller that gets a login, closes the connection, answers with
-//! something senseless, or says nothing until the time is over. So a portal that does not answer as it
-//! should is greeted in the other protocol, on a connection of its own; if it understands that, the URL is
-//! wrong, and the error says which one to use.
+//! A target that receives an ICReq, or a controller that receives a login, closes the connection,
+//! answers with nonsense, or stays silent. So where a portal does not answer as expected, a second
+//! connection greets it in the other protocol. If that is answered, the URL is wrong, and the error
+//! names the right form.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::url::{HostPort, Url};
 use crate::{iscsi, nvme};
 
-/// A portal that has not answered for so long is greeted in the other protocol meanwhile.
+/// Silence of a portal after which it is greeted in the other protocol as well.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// How long the first of these greetings may take: connecting, and then the answer. Each of the next ones
@@ -27,7 +27,7 @@ const GREETING: Duration = Duration::from_secs(1);
 /// How long the last of them may take.
 const GREETING_MAX: Duration = Duration::from_secs(32);
 
-/// What the threads of [`attach_first`] report.
+/// Reports of the threads of [`attach_first`].
 enum News {
     /// The end of attaching.
     Attached(Box<Result<Attachment, Error>>),
@@ -49,7 +49,7 @@ pub(crate) fn attach_first(
     let attaching = thread::Builder::new()
         .name("attach".to_owned())
         .spawn(move || {
-            // Nobody takes it when the protocol turned out to be the other one; then it ends by its time-outs.
+            // Where the other protocol was recognized there is no receiver any more.
             let attached = attach_path(&owned_url, portal, &owned_options);
             let _ = news.send(News::Attached(Box::new(attached)));
         });
@@ -101,7 +101,7 @@ fn greet_meanwhile(
         let mut limit = GREETING;
         while limit <= GREETING_MAX {
             if let Some(error) = recognize(&url, portal, &options, limit) {
-                // Nobody takes it when attaching has ended meanwhile.
+                // Where attaching has ended meanwhile there is no receiver any more.
                 let _ = news.send(News::Recognized(error));
                 return;
             }

@@ -1,13 +1,13 @@
-//! A client that is lied to: the real machine of an initiator or a host, behind a liar that changes what the server
-//! says to it.
+//! A client that is lied to: the real machine of an initiator or a host, behind a liar that changes the
+//! bytes of the server.
 //!
 //! ```text
 //!   server ──► network ──► Liar ──► machine of the client      the other way nothing is changed
 //! ```
 //!
-//! It reads and asks, and changes nothing, so that the checkers of the others hold as ever. What is held of it: its
-//! machine takes any bytes and any order of calls, data lands within what it has room for, a connection that has ended
-//! refuses every call, and with a driver's timer nothing is waited for longer than that.
+//! It reads and asks, and changes nothing, so that the promises to the other clients hold. Checked of
+//! itself: its machine takes any bytes and any order of calls, data stays within its room, and a
+//! connection that has ended refuses every call. A connection without events is given up after a time.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ impl Deceived {
         self.line.as_ref().map(|line| line.wire)
     }
 
-    /// Whether it is to be connected now.
+    /// Whether it needs a connection now.
     #[must_use]
     pub const fn wants_connection(&self, now: u64) -> bool {
         self.line.is_none() && !self.is_leaving && now >= self.down_until
@@ -138,7 +138,7 @@ impl Deceived {
         });
     }
 
-    /// Does what is due: hears lies, asks, gives up.
+    /// Hears lies, asks, gives up, as is due.
     pub fn step(&mut self, scene: &mut Scene<'_>) {
         let now = scene.now();
         if self.wake_at.is_some_and(|at| at <= now) {
@@ -276,7 +276,7 @@ impl Line {
                         let _ = machine.logout(LogoutReason::CLOSE_SESSION, transmit);
                     }
                     _ => {
-                        // READ (10) of one block, which may be shorter than what there is room for.
+                        // READ (10) of one block, which may be shorter than the room.
                         let command = initiator::Command {
                             lun: Lun::ZERO,
                             cdb: &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0],
@@ -308,7 +308,7 @@ impl Line {
         }
     }
 
-    /// Hands over to the network what it takes.
+    /// Hands bytes over to the network, as many as it takes.
     fn pump(&mut self, scene: &Scene<'_>) {
         let mut environment = scene.environment.lock();
         loop {
@@ -325,7 +325,7 @@ impl Line {
         }
     }
 
-    /// The machine says that it is over: every call says so from here on, and nothing is sent.
+    /// The connection has ended: every call is refused, and nothing is sent.
     fn check_end(&mut self) {
         let transmit = &mut Transmit::new();
         match &mut self.machine {
@@ -446,7 +446,7 @@ fn question(random: &mut Random) -> (Command, Vec<u8>) {
     (command, Vec::new())
 }
 
-/// Changes what a server says.
+/// Changes the bytes of a server.
 #[derive(Debug)]
 struct Liar {
     /// Lies in ten thousand pieces.

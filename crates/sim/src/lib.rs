@@ -25,8 +25,8 @@
 //! - media that know no holes or no zeroing;
 //! - aborts, resets of units and controllers at any moment, memory that runs out (the command is refused, or waits);
 //! - connections that go from one shard to another, with whatever they have in progress;
-//! - clients to which the server seems to lie: what they hear is changed, cut off, repeated or noise, and they end their
-//!   connections, come again, and never fail themselves ([`deceived`]);
+//! - clients to which the server seems to lie: they receive changed, truncated or repeated bytes, or
+//!   noise; they end their connections, come again, and never fail themselves ([`deceived`]);
 //! - the server process killed at any moment: all that was acknowledged is still there;
 //! - the power cut at any moment: all that was flushed or written with FUA is still there.
 //!

@@ -1,4 +1,4 @@
-//! Who talks to the server: an iSCSI initiator, an NVMe host, or a client of either kind that is lied to.
+//! A client of the server: an iSCSI initiator, an NVMe host, or one of either kind that is lied to.
 
 use crate::checker::Violation;
 use crate::deceived::Deceived;
@@ -34,7 +34,7 @@ impl Party {
         match self {
             Self::Initiator(initiator) => initiator.is_idle() && initiator.is_up(),
             Self::Host(host) => host.is_idle() && host.is_up(),
-            // Nobody waits for what it may hear.
+            // It is never waited for.
             Self::Deceived(_) => true,
         }
     }

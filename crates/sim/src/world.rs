@@ -701,7 +701,7 @@ impl World {
     }
 }
 
-/// `deceived`: of each protocol so many that are lied to.
+/// `deceived`: clients of each protocol that are lied to.
 fn parties(initiators: usize, hosts: usize, deceived: usize, random: &mut Random) -> Vec<Party> {
     let mut own = || Random::new(random.number());
     let initiators = (0..initiators).map(|index| (index, None));

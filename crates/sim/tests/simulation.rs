@@ -57,7 +57,8 @@ fn promises_hold_when_connections_move_again_and_again() {
     assert!(moves > 1000, "{moves}");
 }
 
-/// What some clients hear is not what the server said: their machines take it, and nobody else notices.
+/// Some clients receive other bytes than the server sent: their machines take them, and other clients
+/// do not notice.
 #[test]
 fn promises_hold_while_clients_are_lied_to() {
     for seed in 0..40 {

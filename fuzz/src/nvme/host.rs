@@ -152,7 +152,7 @@ impl Host {
         }
     }
 
-    /// Nothing is taken and nothing sent any more, and each call says so.
+    /// After the end every call is refused, and nothing is sent.
     fn check_end(&mut self) {
         let (machine, transmit) = (&mut self.machine, &mut self.transmit);
         let flush = Command::new(io::FLUSH, NamespaceId(1));

@@ -32,7 +32,7 @@ struct Initiator {
     /// Initiator Task Tags of PDUs that were sent, the last ones.
     tags: Vec<u32>,
     digests: [bool; 2],
-    /// What the target would say next.
+    /// StatSN of the target's next PDU.
     stat_sn: u32,
     established: bool,
     closed: bool,
@@ -67,7 +67,7 @@ impl Initiator {
         }
     }
 
-    /// Logs in at a target that does as it should, but for bytes that the input changes.
+    /// Logs in at a well-behaved target; the input may change bytes.
     fn log_in(&mut self, input: &mut Input<'_>) {
         let mut target = Target::new(World::open());
         let spoils = input.byte();
@@ -161,7 +161,7 @@ impl Initiator {
         assert!(length > 0 && offset as usize + length <= *room as usize);
     }
 
-    /// What a driver does between two receives.
+    /// Actions of a driver between two receives.
     fn turn(&mut self, input: &mut Input<'_>) {
         let (machine, transmit) = (&mut self.machine, &mut self.transmit);
         match input.byte() % 16 {
@@ -204,7 +204,7 @@ impl Initiator {
         }
     }
 
-    /// Takes what was sent apart: its PDUs are whole, and answers may name their tags.
+    /// Parses the sent bytes: PDUs are whole, and their tags serve in answers.
     fn hear(&mut self) {
         let stream = drain(&mut self.transmit);
         let [header_digest, data_digest] = self.digests.map(|on| if on { 4 } else { 0 });
@@ -263,7 +263,7 @@ impl Initiator {
         }
     }
 
-    /// Nothing is taken and nothing sent any more, and each call says so.
+    /// After the end every call is refused, and nothing is sent.
     fn check_end(&mut self) {
         let (machine, transmit) = (&mut self.machine, &mut self.transmit);
         let command = Command {
@@ -377,7 +377,7 @@ impl Initiator {
     }
 }
 
-/// Settings, the login, then PDUs and what the driver does.
+/// Settings, the login, then PDUs and actions of the driver.
 pub(crate) fn initiator_sequences(data: &[u8]) {
     let mut input = Input(data);
     let mut initiator = Initiator::new(&mut input);
@@ -395,7 +395,7 @@ pub(crate) fn initiator_sequences(data: &[u8]) {
             }
         }
     }
-    // What the end had to say has left.
+    // The last bytes before the end have left.
     drain(&mut initiator.transmit);
     initiator.turn(&mut Input(&[0xff]));
 }

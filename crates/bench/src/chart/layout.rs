@@ -1,4 +1,4 @@
-//! What stands above the panels: title, notes and legend, with their places.
+//! The header above the panels: title, notes and legend, with their places.
 //!
 //! All lengths are in units of the layout; a picture has a whole number of pixels for each of them.
 

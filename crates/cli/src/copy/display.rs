@@ -18,7 +18,7 @@ const BAR: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_to
 /// While nothing moves, rate and remaining time mean nothing.
 const STALLED: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}";
 
-/// The bar on the terminal, if there is one now, and whoever prints beside it. Clones are one.
+/// The terminal, shared by the bar, if there is one now, and by messages. Clones share one terminal.
 #[derive(Clone, Default)]
 pub struct Screen(Arc<Mutex<Option<ProgressBar>>>);
 
@@ -110,7 +110,7 @@ fn style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// What is wrong, as a part of the bar's line or a line of its own.
+/// The trouble in words, for the bar's line or a line of its own.
 fn told(trouble: &Trouble) -> String {
     match trouble {
         Trouble::ConnectionLost { end, gives_up_in } => {
@@ -184,7 +184,7 @@ impl Lines {
     }
 }
 
-/// What is to be said once when trouble comes, changes or goes.
+/// The line to print when trouble begins, changes or ends.
 fn news(before: Option<&Trouble>, now: Option<&Trouble>) -> Option<String> {
     let same = |one: &Trouble, other: &Trouble| match (one, other) {
         (Trouble::ConnectionLost { end, .. }, Trouble::ConnectionLost { end: other, .. }) => {

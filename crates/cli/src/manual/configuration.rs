@@ -46,7 +46,7 @@ pub(super) fn page() -> Roff {
     roff
 }
 
-/// What is under way.
+/// The state of the conversion.
 #[derive(Default)]
 struct Writer {
     /// The text of the paragraph, cell or heading.
@@ -166,7 +166,7 @@ impl Writer {
         }
     }
 
-    /// A row: what it is about, what it says, and its other cells with the names of their columns.
+    /// A row: its subject, its meaning, and its other cells with the names of their columns.
     fn row(&mut self, roff: &mut Roff) {
         let mut cells = std::mem::take(&mut self.row).into_iter();
         roff.control("TP", [])

@@ -21,7 +21,7 @@ use sections::{Page, Rows};
 /// The page of the configuration file.
 const CONFIGURATION: &str = "longshore.toml";
 
-/// What every roff document of the library begins with; one is enough for a page.
+/// The beginning of every roff document of the library. A page takes one.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// When the hand-written sections were last changed.
@@ -33,7 +33,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     written.chain([CONFIGURATION])
 }
 
-/// What `--help` says behind the options of a verb: notes, exit status, examples.
+/// The end of `--help` of a verb, behind its options: notes, exit status, examples.
 pub fn help(verb: &str) -> String {
     let page = sections::page(verb);
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What manual pages and `--help` say besides the options: hand-written, for each verb.
+//! The hand-written sections of manual pages and `--help`, for each verb.
 
 /// Names and meanings.
 pub(super) type Rows = &'static [(&'static str, &'static str)];
@@ -11,7 +11,7 @@ pub(super) struct Page {
     pub exit_status: Rows,
     pub environment: Rows,
     pub files: Rows,
-    /// What for, and the command.
+    /// Purposes and commands.
     pub examples: Rows,
     /// Names and sections.
     pub see_also: Rows,

@@ -1,4 +1,4 @@
-//! What `make install` puts where: manual pages that other programs can read, and completions.
+//! Files of `make install`: manual pages that other programs can read, and completions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +32,7 @@ fn install(scratch: &Scratch) -> PathBuf {
     let folder = program.parent().expect("a directory of the program");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let ran = Command::new("make")
-        // What is to be installed is there.
+        // The program is built already.
         .args(["--silent", "--old-file=build", "install"])
         .arg(format!("RELEASE={}", folder.display()))
         .arg(format!("DESTDIR={}", scratch.path().display()))

@@ -140,7 +140,7 @@ fn a_copy_that_cannot_fit_is_refused_before_it_begins() {
     let ran = desk.run(&["copy", &sparse, &new, "--verify"]).good();
     assert!(!ran.stderr.contains("warning"), "{ran:?}");
 
-    // What is allocated already needs no more.
+    // Space that is allocated already is not needed again.
     let half = vec![3; 5 * MIB];
     fs::write(desk.path("half"), &half).unwrap();
     let there = small.file("there");

@@ -156,8 +156,7 @@ fn discover_takes_the_url_of_a_volume_for_its_server() {
     assert!(text.contains(TARGET), "{text}");
 }
 
-/// A portal in front of another one that never answers what it does not understand. Connections whose
-/// first byte is `first` go on to `to`; others stay open.
+/// A portal that passes connections with this first byte on to `to`, and never answers others.
 fn silent_for_others(first: u8, to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     let address = listener.local_addr().expect("an address");
@@ -195,7 +194,7 @@ fn a_server_of_the_other_protocol_is_recognized() {
     let (login, icreq) = (0x43, 0x00);
     let cases = [
         (iscsi, nvme),
-        // As some targets are, who say nothing. Greetings in the other protocol go on until one of them is answered.
+        // Some targets never answer the other protocol. Greetings are repeated until one is answered.
         (
             silent_for_others(login, iscsi),
             silent_for_others(icreq, nvme),

@@ -1,4 +1,4 @@
-//! What programs rely on, by a table over all verbs: a version in every JSON document, and exit statuses.
+//! Interfaces to programs, for all verbs: a version in every JSON document, and exit statuses.
 
 use longshore_tests::server::signal;
 use serde_json::Value;

@@ -200,7 +200,7 @@ impl Drop for Running {
     }
 }
 
-/// The bytes that the text of a journal vouches for: what the newer of its slots says.
+/// The bytes that are copied and flushed according to the newer slot of a journal.
 pub fn copied_and_flushed(journal: &str) -> u64 {
     let done = journal
         .lines()

@@ -1,4 +1,4 @@
-//! What a copy shows on a terminal.
+//! The display of a copy on a terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -50,7 +50,7 @@ impl OnTerminal {
         let mut master = File::from(master);
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error is the end: nobody has the other side open any more.
+            // An error is the end: the other side is closed everywhere.
             while let Ok(length @ 1..) = master.read(&mut bytes) {
                 sink.lock().unwrap().extend_from_slice(&bytes[..length]);
             }

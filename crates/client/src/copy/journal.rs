@@ -2,8 +2,8 @@
 //!
 //! A journal is a small text file of two slots (docs/formats/copy-journal.md). All of its space is written
 //! before the copy begins, and an update overwrites the older slot in place: so a file system that the
-//! copy has filled takes it, too. A crash in the middle of an update leaves the other slot. What a
-//! journal says was flushed at the destination before, so it never claims more than is there.
+//! copy has filled takes it, too. A crash in the middle of an update leaves the other slot. Data is
+//! flushed at the destination before the journal says so: it never claims too much.
 
 mod record;
 
@@ -85,7 +85,7 @@ impl Journal {
         })
     }
 
-    /// Writes all of it, with `record` in both slots, in place of what there was. From then on
+    /// Replaces the file by a complete one with `record` in both slots. From then on
     /// [`Reserved::store`] needs no space.
     pub fn reserve(&self, record: &Record) -> Result<Reserved, JournalIoError> {
         let slot = slot_length(record).ok_or_else(|| {
@@ -106,8 +106,8 @@ impl Journal {
         })
     }
 
-    /// The journal of an earlier run of the same copy, as it is: for when [`Journal::reserve`] finds no space
-    /// for another one. Its own is written.
+    /// Opens the journal of an earlier run of the same copy, where [`Journal::reserve`] finds no space
+    /// for another one. Its own space is written already.
     pub fn reopen(&self, record: &Record) -> Result<Reserved, JournalIoError> {
         let error = |operation, source| self.error(operation, source);
         let unlike = || {

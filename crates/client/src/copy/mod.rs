@@ -57,7 +57,7 @@ pub const PARALLEL_DEFAULT: usize = 16;
 /// Most chunks under way at a time.
 pub const PARALLEL_MAX: usize = 256;
 
-/// A server that has not answered for so long is told of.
+/// Silence of a server after which the user is told.
 const NO_ANSWER: Duration = Duration::from_secs(3);
 
 /// How much of a copy may have to be made again after a crash, in time.
@@ -83,7 +83,7 @@ pub struct Settings {
     /// Go on where an earlier run was interrupted.
     pub resume: bool,
     /// Remote volumes with the same worldwide names are two volumes all the same: some servers number their volumes
-    /// from 1 on and make names of that. And what seems too much for the file system of the destination fits.
+    /// from 1 on and make names of that. And the copy begins although space seems too short.
     pub force: bool,
     /// How to wait for files.
     pub engine: EngineChoice,
@@ -288,7 +288,7 @@ fn way_out(thick: bool) -> &'static str {
 }
 
 impl CopyError {
-    /// There is no space for what is to be written.
+    /// Whether the destination has no space left.
     #[must_use]
     pub fn is_out_of_space(&self) -> bool {
         let source = match self {
@@ -565,8 +565,8 @@ fn chunk_for(asked: u64, alignment: u64, optimal: Option<u64>) -> u64 {
         .unwrap_or(asked)
 }
 
-/// Why a destination was refused. Without `--resume`, a file that is too short need only be made longer;
-/// an earlier copy to it has lost its end, and must not be gone on with after that.
+/// Why a destination was refused. A file that is too short need only be extended, but not before
+/// `--resume`: the end of the earlier copy is lost.
 fn refused(error: EndpointError, resume: bool) -> CopyError {
     match error {
         EndpointError::TooSmall {

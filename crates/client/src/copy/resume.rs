@@ -1,4 +1,4 @@
-//! Where a copy begins: at the start, or where the journal of an earlier run says that it got to.
+//! The beginning of a copy: the start, or the last checkpoint in the journal of an earlier run.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub(super) struct Prepared {
     pub(super) journal: Option<Kept>,
 }
 
-/// What a copy has for a journal.
+/// The journal of a copy.
 pub(super) enum Kept {
-    /// One that it updates, and what that says now.
+    /// It is updated; this is its record now.
     Reserved(Arc<Reserved>, Record),
-    /// That of an earlier run, which cannot be written and says that everything before `done` is copied. That
-    /// stays true until the copy is over.
+    /// It is that of an earlier run and cannot be written. Its statement that everything before `done`
+    /// is copied stays true until the copy is over.
     Unwritten { journal: Journal, done: u64 },
 }
 
@@ -31,7 +31,7 @@ impl Kept {
         }
     }
 
-    /// What it says when the copy begins.
+    /// Bytes copied according to it when the copy begins.
     pub(super) fn done(&self) -> u64 {
         match self {
             Self::Reserved(_, record) => record.done,
@@ -48,8 +48,8 @@ impl Kept {
 }
 
 impl Ends {
-    /// Finds out where to begin, whether there is room, and reserves that of the journal. Writes nothing to
-    /// the destination.
+    /// Finds the beginning, checks the free space, and reserves the journal's. Writes nothing to the
+    /// destination.
     pub(super) fn prepare(
         &self,
         job: &Job,
@@ -82,7 +82,7 @@ impl Ends {
         })
     }
 
-    /// What the journal says besides how far the copy got.
+    /// The record of a copy that has not begun.
     pub(super) fn record(&self) -> Record {
         Record {
             source: self.source.identity(true),
@@ -102,8 +102,8 @@ impl Ends {
     }
 }
 
-/// Removes the journal of an earlier copy to the same destination, which was found empty. It must not
-/// outlive this moment: the destination has its full size from now on, and looks as if the copy were in it.
+/// Removes the journal of an earlier copy if the destination was found empty. That cannot wait: the
+/// destination has its full size from now on, and looks as if it held the copy.
 pub(super) fn discard_if_void(journal: &Journal, record: &Record) -> Result<bool, CopyError> {
     let is_void = matches!(
         journal.load(),
@@ -150,8 +150,8 @@ fn go_on(
     Ok((found.done, true))
 }
 
-/// The journal with all of its space, if it can be written. One left by another copy is taken away: what
-/// it says is not so any more once this one writes.
+/// The journal with all of its space, if it can be written. One left by another copy is removed: it is
+/// wrong once this copy writes.
 fn reserve(
     journal: Option<Journal>,
     record: Record,

@@ -1,8 +1,8 @@
-//! Whether a copy fits on the file system of its destination, as far as that can be told beforehand.
+//! An estimate, before the copy, of whether it fits on the file system of its destination.
 //!
-//! A copy allocates what the source has data for and the destination has not. Both are asked where data
-//! is; what does not tell counts as data. Zeros that are stored as data are not written to a new file, so the
-//! result is an upper bound.
+//! A copy allocates blocks for data of the source where the destination has none. Both volumes are
+//! asked for their extents; one that cannot tell counts as full of data. Stored zeros are not written
+//! to a new file, so the result is an upper bound.
 
 use std::ops::Range;
 use std::sync::Arc;

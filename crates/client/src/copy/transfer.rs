@@ -51,7 +51,7 @@ pub(super) struct Assignment<'a> {
     pub(super) start: u64,
     /// The destination reads as zeros wherever nothing was written.
     pub(super) zeros_known: bool,
-    /// Where to keep how far it got, and what it says now.
+    /// The journal, and its record now.
     pub(super) journal: Option<(Arc<Reserved>, Record)>,
     pub(super) settings: &'a Settings,
 }
@@ -61,7 +61,7 @@ pub(super) struct Assignment<'a> {
 pub(super) struct Transferred {
     /// Everything before is at the destination, for good.
     pub(super) done: u64,
-    /// What of it the journal says.
+    /// The same according to the journal.
     pub(super) recorded: Option<u64>,
     pub(super) result: Result<(), CopyError>,
 }
@@ -213,19 +213,19 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Has the copy stop when it was asked to.
+    /// Stops the copy after an interruption.
     fn heed(&mut self, monitor: &Monitor<'_>) {
         if let Some(signal) = monitor.interrupted()
             && self.stop.is_none()
         {
             self.stop = Some(CopyError::Interrupted { signal });
-            // Who interrupts does not want to wait for a server that is away.
+            // An interrupted copy does not wait for a server that is away.
             self.task.source.volume.hurry(PATIENCE);
             self.task.destination.volume.hurry(PATIENCE);
         }
     }
 
-    /// Tells how the copy fares, and what holds it up.
+    /// Reports progress, and what delays it.
     fn tick(&self, now: Instant, monitor: &mut Monitor<'_>) {
         let (source, destination) = (self.task.source, self.task.destination);
         monitor.tick(now, || {

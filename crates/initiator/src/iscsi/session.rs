@@ -113,7 +113,7 @@ pub struct Session {
     received: Box<[u8]>,
     /// For one exchange.
     limit: Duration,
-    /// How the connection ended; every call after that says so.
+    /// How the connection ended: the error of every later call.
     ended: Option<End>,
 }
 
@@ -509,8 +509,7 @@ impl Session {
         }
     }
 
-    /// Waits for the socket and serves it. What ends the connection ends it for good: nothing is sent or
-    /// received any more.
+    /// Waits for the socket and serves it. After the end of the connection nothing is sent or received.
     fn turn(&mut self, deadline: Deadline) -> Result<(), End> {
         if let Some(end) = &self.ended {
             return Err(end.clone());

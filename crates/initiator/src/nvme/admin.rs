@@ -352,7 +352,7 @@ impl Admin {
     /// How long becoming ready may take: what the controller says, within bounds.
     ///
     /// # Errors
-    /// The connection's. A controller that refuses the property is taken at what CAP says.
+    /// The connection's. Where a controller refuses the property, the limit in CAP counts.
     fn ready_limit(&mut self) -> Result<Duration, Error> {
         let mut limit = self.capabilities.ready_limit();
         if self.capabilities.has_ready_timeouts() {

@@ -3,8 +3,8 @@
 //! The socket does not block; [`Link::run`] waits for an answer up to a deadline, and [`Link::pump`] does
 //! what can be done without waiting, for a driver that has other things to wait for.
 //!
-//! The end of the connection is a state: the call that meets it returns why, and so does every call after
-//! that. Nothing is sent or received any more, whatever the order of calls.
+//! The end of the connection is a state: the call that meets it returns the reason, and so does every
+//! later call. Nothing is sent or received any more, whatever the order of calls.
 
 use std::io;
 use std::net::TcpStream;
@@ -154,7 +154,7 @@ impl Link {
         self.stream.as_fd()
     }
 
-    /// Socket, machine and what is still to be sent, for a driver of another kind. No command is under way.
+    /// Socket, machine and unsent bytes, for a driver of another kind. No command is under way.
     pub(crate) fn into_parts(self) -> (TcpStream, Connection, Transmit) {
         debug_assert!(self.connection.under_way().next().is_none());
         (self.stream, self.connection, self.transmit)

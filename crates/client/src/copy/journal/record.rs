@@ -1,4 +1,4 @@
-//! The text of a journal: what one of its slots says.
+//! The text of a slot of a journal.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ const MAGIC_1: &str = "longshore-copy 1";
 /// Fills a slot up to its end.
 pub(super) const PADDING: char = ' ';
 
-/// What a journal says.
+/// The contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What is copied, and what tells whether it is still the same.
+    /// The source, and marks by which a change of it shows.
     pub source: String,
     /// Where it goes.
     pub destination: String,
@@ -58,7 +58,7 @@ impl Record {
         text
     }
 
-    /// What a slot says, and its number. A file of version 1 is one slot without a number.
+    /// Reads a slot and its number. A file of version 1 is one slot without a number.
     pub(super) fn decode(bytes: &[u8]) -> Result<(u64, Self), JournalDamage> {
         let text = std::str::from_utf8(bytes).map_err(|_| JournalDamage::Unknown)?;
         let is_numbered = match text.lines().next() {

@@ -1,4 +1,4 @@
-//! Journals: their text, their slots, and what a crash or a full disk leaves.
+//! Journals: text, slots, crashes and full disks.
 
 use proptest::prelude::*;
 

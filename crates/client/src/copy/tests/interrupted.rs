@@ -185,7 +185,7 @@ fn a_file_that_is_no_journal_is_left_alone() {
     let text = error(&run(&job));
     assert!(text.contains("is no journal of a copy"), "{text}");
     assert!(text.contains("--journal"), "{text}");
-    // Neither is what was made for the copy left behind.
+    // Files made for the copy are removed.
     assert_eq!(files.names(), ["letter", "source"]);
 }
 

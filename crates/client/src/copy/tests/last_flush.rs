@@ -56,7 +56,7 @@ impl Volume for Away {
         self.volume.refresh_geometry()
     }
     fn hurry(&self, _within: Duration) {
-        // What is dropped completes as cancelled.
+        // Dropping a delegated operation completes it as cancelled.
         *self.waiting.lock().unwrap() = None;
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-/// Connections of which so many were lost.
+/// Connections with a count of losses.
 struct Lossy(Arc<AtomicU64>);
 
 impl Link for Lossy {

@@ -20,7 +20,7 @@ pub(in crate::volume) struct UrlDialer {
     url: Url,
     /// With an ISID that stays: a login with that of a session that is still there ends that session.
     options: Options,
-    /// A portal has answered as it should, so the protocol of the URL is right.
+    /// A portal was attached once: the protocol of the URL is right.
     has_answered: AtomicBool,
 }
 

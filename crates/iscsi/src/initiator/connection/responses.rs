@@ -88,7 +88,7 @@ impl Connection {
             let buffer_offset = incoming.offset;
             incoming.advance(bytes);
             self.receiving = Receiving::DataIn(incoming);
-            // What comes for a command that was forgotten is nobody's.
+            // Data of a forgotten command is dropped.
             let (command, _) = self.slot_mut(incoming.tag)?;
             return Some(Event::DataIn {
                 command,
@@ -139,8 +139,7 @@ impl Connection {
     /// The driver has received `bytes`, no more than [were wanted](Self::payload_wanted), and they are in
     /// their place. What happens by it comes with the next [`Self::next`], whose input may be empty.
     ///
-    /// A driver that places bytes nobody wanted has lost its place in the stream: that closes the
-    /// connection.
+    /// Bytes that were not wanted close the connection: the driver has lost its place in the stream.
     #[inline]
     pub fn payload_received(&mut self, bytes: &[u8]) {
         match (self.receiving, self.payload_wanted()) {

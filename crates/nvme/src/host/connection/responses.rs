@@ -207,8 +207,7 @@ impl Connection {
     /// The driver has received `bytes`, no more than [were wanted](Self::payload_wanted), and they are in
     /// their place. What happens by it comes with the next [`Self::next`], whose input may be empty.
     ///
-    /// A driver that places bytes nobody wanted has lost its place in the stream: that closes the
-    /// connection.
+    /// Bytes that were not wanted close the connection: the driver has lost its place in the stream.
     pub fn payload_received(&mut self, bytes: &[u8]) {
         let wanted = self.payload_wanted();
         match (self.receiving, wanted) {

@@ -126,7 +126,7 @@ fn an_r2t_is_answered_once() {
 }
 
 #[test]
-fn a_logout_response_that_nobody_asked_for_is_a_mistake_of_the_target() {
+fn an_unsolicited_logout_response_is_a_mistake_of_the_target() {
     for asked in [false, true] {
         let mut scene = Scene::plain();
         if asked {
@@ -146,8 +146,8 @@ fn a_logout_response_that_nobody_asked_for_is_a_mistake_of_the_target() {
     }
 }
 
-/// A command is forgotten in the middle of its Data-In, and its number given to another: what still comes is
-/// nobody's, and the status in it ends nothing.
+/// A command is forgotten in the middle of its Data-In, and its number given to another: the rest of
+/// the data is dropped, and its status ends nothing.
 #[test]
 fn data_of_a_forgotten_command_reaches_no_later_one() {
     for status in [false, true] {

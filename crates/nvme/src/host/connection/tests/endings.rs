@@ -22,7 +22,7 @@ fn refuses_everything(scene: &mut Scene, r2t: Option<R2tRequest>, expected: &[St
     assert_eq!(host.payload_wanted(), None);
     assert!(scene.transmit.is_empty(), "nothing more is said");
     assert_eq!(scene.feed(&[0xee; 200]), expected, "it says why again");
-    // Nobody asked for these bytes.
+    // These bytes were not wanted.
     scene.host.payload_received(&[0; 8]);
     assert_eq!(scene.feed(&[]), expected);
 }
@@ -101,7 +101,7 @@ fn an_r2t_is_answered_once() {
 }
 
 #[test]
-fn a_driver_that_places_bytes_nobody_wanted_closes_the_connection() {
+fn a_driver_that_places_unwanted_bytes_closes_the_connection() {
     let mut scene = Scene::ready(ConnectionConfig::default());
     scene.host.payload_received(&[0; 8]);
     refuses_everything(&mut scene, None, &["Host".to_owned()]);
