@@ -34,11 +34,11 @@ use counts::Counts;
 use outcome::Outcome;
 
 const USAGE: &str = "\
-usage: cargo xtask <command> [options]; suites run in full, or as `ci` runs them with --part 1 to 4
+usage: cargo xtask <command> [options]; suites run in full, or a part of them with --part 1 to 4
 
   check         what each step of the work needs: format, lints, quick tests
-  ci            what decides a landing; of each matrix a part [--part N|all] [--only STEP,STEP…];
-                everything, and for longer: --all
+  ci            what decides a landing, with the part of each matrix that is the commit's turn
+                [--part N|all] [--only STEP,STEP…]; everything, and for longer: --all
   build         what the suites share: --tests, --release
   format        the layout of the sources
   lints         clippy, warnings denied
@@ -68,6 +68,10 @@ usage: cargo xtask <command> [options]; suites run in full, or as `ci` runs them
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_process();
     let command = arguments.next_word();
+    if matches!(command.as_deref(), Some("--help" | "-h" | "help")) {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let result = run(command.as_deref(), arguments);
     if let Err(error) = Outcome::of(&result).leave() {
         eprintln!("error: leave the result: {error:#}");
