@@ -1,10 +1,13 @@
 //! Runs other programs, with a limit on their time.
 
-use std::io::Read;
+use std::io::{PipeReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+use crate::family::{Family, KILL_LIMIT};
 
 /// How a program ended.
 #[derive(Debug)]
@@ -30,26 +33,57 @@ impl Ended {
     }
 }
 
-/// Runs `command` and takes in its output; kills it when `limit` has passed.
+/// Runs `command` and takes in its output. When `limit` has passed, kills it and everything it has started,
+/// even if it has ended and only these are left with its output open.
 pub fn run_captured(command: &mut Command, limit: Duration) -> Result<Ended> {
     let name = name_of(command);
-    let (mut reader, writer) = std::io::pipe().context("make a pipe")?;
+    let (reader, writer) = std::io::pipe().context("make a pipe")?;
     command.stdin(Stdio::null());
     command
         .stdout(writer.try_clone().context("share the pipe")?)
         .stderr(writer);
+    let family = Family::of(command);
     let mut child = command.spawn().with_context(|| format!("start {name}"))?;
     // The parent's ends of the pipe live in `command`; they must go for the reader to see an end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let collector = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What was read until an error is still worth showing.
-        let _ = reader.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    });
-    let status = wait(&mut child, limit).with_context(|| format!("wait for {name}"))?;
-    let output = collector.join().expect("the collector does not panic");
-    Ok(Ended { status, output })
+    let deadline = Instant::now() + limit;
+    let (sender, pieces) = channel();
+    std::thread::spawn(move || pass_on(reader, &sender));
+    let mut output = Vec::new();
+    let mut status = wait(&mut child, deadline).with_context(|| format!("wait for {name}"))?;
+    if status.is_none() || !collect(&pieces, deadline, &mut output) {
+        status = None;
+        // The environment of a process may be hidden from us. The child needs no search.
+        child.kill().with_context(|| format!("kill {name}"))?;
+        family.kill();
+        child.wait().with_context(|| format!("wait for {name}"))?;
+        collect(&pieces, Instant::now() + KILL_LIMIT, &mut output);
+    }
+    Ok(Ended {
+        status,
+        output: String::from_utf8_lossy(&output).into_owned(),
+    })
+}
+
+/// Sends what it reads until the end, or an error.
+fn pass_on(mut reader: PipeReader, pieces: &Sender<Vec<u8>>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = reader.read(&mut buffer) {
+        if pieces.send(buffer[..length].to_vec()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether the output came to its end before the deadline.
+fn collect(pieces: &Receiver<Vec<u8>>, deadline: Instant, output: &mut Vec<u8>) -> bool {
+    loop {
+        match pieces.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(piece) => output.extend(piece),
+            Err(RecvTimeoutError::Disconnected) => return true,
+            Err(RecvTimeoutError::Timeout) => return false,
+        }
+    }
 }
 
 /// Runs `command` with its output shown; an error unless it ends with status 0.
@@ -103,16 +137,14 @@ pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-fn wait(child: &mut std::process::Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + limit;
+/// The status of a child, unless it still runs at the deadline.
+fn wait(child: &mut std::process::Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
         if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
             return Ok(None);
         }
         std::thread::sleep(pause);
@@ -135,6 +167,20 @@ mod tests {
         let ended = run_captured(&mut command, Duration::from_secs(3)).unwrap();
         assert!(ended.status.is_none());
         assert_eq!(ended.output, "before\n");
+    }
+
+    #[test]
+    fn what_a_program_has_started_ends_with_its_limit() {
+        for script in [
+            "sleep 600 & echo before; sleep 600; :",
+            "echo before; sleep 600 &",
+        ] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let ended = run_captured(&mut command, Duration::from_secs(3)).unwrap();
+            assert!(ended.status.is_none(), "{script}");
+            assert_eq!(ended.output, "before\n", "{script}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod command;
 mod conformance;
 mod counts;
 mod dependencies;
+mod family;
 mod figures;
 mod fuzz;
 mod kernel;
