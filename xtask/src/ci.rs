@@ -22,6 +22,10 @@ use schedule::Step;
 /// What the builds and guests of all steps leave below the target folder, with some room to spare.
 const DISK_BYTES: u64 = 5 << 30;
 
+/// What must be free even where an earlier run has left all of that: room for scratch files of tests, and
+/// for new builds beside those they replace.
+const FREE_BYTES: u64 = 1 << 30;
+
 /// Reasons for which a step may be skipped without failing the run, by step.
 pub const ALLOWED: &[(&str, &str)] = &[
     // The targets have run on random bytes among the tests.
@@ -167,17 +171,22 @@ fn room() -> Result<()> {
     let folder = workspace::work_folder("ci")?;
     let disk = rustix::fs::statvfs(&folder)?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let used = folder_bytes(&workspace::target_folder());
-    if free + used < DISK_BYTES {
+    let needed = needed_bytes(folder_bytes(&workspace::target_folder()));
+    if free < needed {
         bail!(
-            "{} MiB are free at {}, and a run takes {} MiB: free some, or set CARGO_TARGET_DIR to a \
+            "{} MiB are free at {}, and this run needs {} MiB: free some, or set CARGO_TARGET_DIR to a \
              folder on a larger disk",
             free >> 20,
             folder.display(),
-            DISK_BYTES >> 20
+            needed >> 20
         );
     }
     Ok(())
+}
+
+/// Free space for a run, where the target folder holds this much.
+fn needed_bytes(used: u64) -> u64 {
+    DISK_BYTES.saturating_sub(used).max(FREE_BYTES)
 }
 
 /// Bytes of all files below a folder; what cannot be looked at counts as nothing.
@@ -212,6 +221,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn room_counts_what_is_built_and_asks_for_some_that_is_free() {
+        assert_eq!(needed_bytes(0), DISK_BYTES);
+        assert_eq!(needed_bytes(2 << 30), DISK_BYTES - (2 << 30));
+        assert_eq!(needed_bytes(100 << 30), FREE_BYTES);
     }
 
     #[test]
