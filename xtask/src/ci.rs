@@ -62,9 +62,10 @@ const LONG: Lengths = Lengths {
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let everything = arguments.flag("--all");
     let only = arguments.value("--only")?;
-    let part = match Part::take(&mut arguments)? {
-        Part::All if !everything => Part::of_commit()?,
-        part => part,
+    let part = match Part::given(&mut arguments)? {
+        Some(part) => part,
+        None if everything => Part::All,
+        None => Part::of_commit()?,
     };
     arguments.finish()?;
     room()?;

@@ -1,5 +1,9 @@
 //! Which part of a matrix runs. `make test` runs some items of each matrix every time and the others in
-//! turns: four commits in a row run everything. `make test-all`, and each suite by itself, run all.
+//! turns. `make test-all`, and each suite by itself, run all.
+//!
+//! The number of commits chooses the turn, so four runs on consecutive commits, or consecutive merges, run
+//! everything. Landings of several commits each may leave turns out: a checkout does not tell which of its
+//! commits were landings. Machines that count landings set [`VARIABLE`].
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,8 +17,7 @@ use crate::workspace;
 /// Turns until everything has run.
 pub const TURNS: usize = 4;
 
-/// Sets the turn, 1 to 4, in place of the commit. For machines that count landings: a landing of several
-/// commits moves the commit's turn on by more than one.
+/// Sets the turn, 1 to 4, in place of the commit; or `all`.
 pub const VARIABLE: &str = "LONGSHORE_PART";
 
 /// One turn, or everything.
@@ -27,16 +30,22 @@ pub enum Part {
 }
 
 impl Part {
-    /// Takes `--part N` (1 to 4) or `--part all`; everything where it is missing.
-    pub fn take(arguments: &mut Arguments) -> Result<Self> {
+    /// Takes `--part N` (1 to 4) or `--part all`.
+    pub fn given(arguments: &mut Arguments) -> Result<Option<Self>> {
         let value = arguments.value("--part")?;
-        value.map_or(Ok(Self::All), |text| Self::parse(&text))
+        let part = value.map(|text| Self::parse(&text).with_context(|| format!("--part {text}")));
+        part.transpose()
+    }
+
+    /// The same; everything where it is missing.
+    pub fn take(arguments: &mut Arguments) -> Result<Self> {
+        Ok(Self::given(arguments)?.unwrap_or(Self::All))
     }
 
     /// The turn of the commit that is checked out, unless the environment names one.
     pub fn of_commit() -> Result<Self> {
         if let Ok(text) = std::env::var(VARIABLE) {
-            return Self::parse(&text).with_context(|| format!("in {VARIABLE}"));
+            return Self::parse(&text).with_context(|| format!("{VARIABLE}={text}"));
         }
         let git = |arguments: &[&str]| -> Option<String> {
             let mut command = Command::new("git");
@@ -49,7 +58,7 @@ impl Part {
             git(&["rev-list", "--count", "--first-parent", "HEAD"])
                 .and_then(|text| text.parse().ok())
         } else {
-            // The history ends somewhere, so that commits cannot be counted.
+            // In a shallow clone commits cannot be counted: the name chooses, as if at random.
             let name = git(&["rev-parse", "HEAD"]);
             name.and_then(|name| usize::from_str_radix(name.get(..6)?, 16).ok())
         };
@@ -61,7 +70,7 @@ impl Part {
         match text.parse() {
             _ if text == "all" => Ok(Self::All),
             Ok(number @ 1..=TURNS) => Ok(Self::Turn(number - 1)),
-            _ => bail!("--part {text}: 1 to {TURNS}, or all"),
+            _ => bail!("a part is 1 to {TURNS}, or all"),
         }
     }
 
@@ -171,6 +180,11 @@ mod tests {
         assert_eq!(part("4").unwrap().word(), "4");
         assert_eq!(part("all").unwrap(), Part::All);
         assert!(part("0").is_err() && part("5").is_err());
-        assert_eq!(Part::take(&mut Arguments::of(&[])).unwrap(), Part::All);
+        let none = || Arguments::of(&[]);
+        assert_eq!(Part::take(&mut none()).unwrap(), Part::All);
+        // Not the same to `ci`, which then chooses by the commit.
+        assert_eq!(Part::given(&mut none()).unwrap(), None);
+        let all = Part::given(&mut Arguments::of(&["--part", "all"]));
+        assert_eq!(all.unwrap(), Some(Part::All));
     }
 }
