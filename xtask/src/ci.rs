@@ -10,6 +10,7 @@ pub mod source;
 
 use std::fs::DirEntry;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -58,6 +59,12 @@ const LONG: Lengths = Lengths {
     power_cuts: 5,
 };
 
+/// The time limit of a step of `make check` or `make test`, the first build on a busy machine included.
+const STEP_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The time limit of a step that runs a whole matrix, or for as long as in a night.
+const FULL_LIMIT: Duration = Duration::from_secs(6 * 60 * 60);
+
 /// `cargo xtask ci`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let everything = arguments.flag("--all");
@@ -95,13 +102,13 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         }
         steps.retain(|step| only.split(',').any(|name| name == step.name));
     }
-    schedule::run(steps)
+    schedule::run(steps, limit(part, everything))
 }
 
 /// `cargo xtask check`.
 pub fn check(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
-    schedule::run(vec![
+    let steps = vec![
         Step::new("format", "format", 50),
         Step::new("build", "build --tests", 200)
             .after(&["format"])
@@ -110,7 +117,17 @@ pub fn check(arguments: Arguments) -> Result<Counts> {
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
-    ])
+    ];
+    schedule::run(steps, STEP_LIMIT)
+}
+
+/// How long a step may take.
+fn limit(part: Part, everything: bool) -> Duration {
+    if everything || part == Part::All {
+        FULL_LIMIT
+    } else {
+        STEP_LIMIT
+    }
 }
 
 /// The steps of `make test`. A load is processor time by time passed, on an idle machine with two cores; where Cargo
@@ -229,6 +246,13 @@ mod tests {
         assert_eq!(needed_bytes(0), DISK_BYTES);
         assert_eq!(needed_bytes(2 << 30), DISK_BYTES - (2 << 30));
         assert_eq!(needed_bytes(100 << 30), FREE_BYTES);
+    }
+
+    #[test]
+    fn whole_matrices_have_more_time() {
+        assert_eq!(limit(Part::Turn(0), false), STEP_LIMIT);
+        assert_eq!(limit(Part::All, false), FULL_LIMIT);
+        assert_eq!(limit(Part::Turn(0), true), FULL_LIMIT);
     }
 
     #[test]

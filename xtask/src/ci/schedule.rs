@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 
 use super::ALLOWED;
 use crate::counts::Counts;
+use crate::family::Family;
 use crate::outcome::{self, Outcome};
 use crate::workspace;
 
@@ -84,6 +85,7 @@ impl Step {
 struct Running {
     step: Step,
     child: Child,
+    family: Family,
     started: Instant,
     result: PathBuf,
 }
@@ -91,8 +93,15 @@ struct Running {
 /// What happens to a step that runs, by its name.
 enum Event {
     Line(&'static str, String),
-    /// It has closed its output.
+    /// Its output is closed.
     End(&'static str),
+}
+
+/// Why a step is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Output,
+    Limit,
 }
 
 /// A step that has ended, for the table at the end.
@@ -103,8 +112,9 @@ struct Ended {
     passed: Duration,
 }
 
-/// Runs all steps, and gives the sum of their counts.
-pub fn run(steps: Vec<Step>) -> Result<Counts> {
+/// Runs all steps, and gives the sum of their counts. A step that takes longer than `limit` is killed with
+/// everything it has started, and has failed.
+pub fn run(steps: Vec<Step>, limit: Duration) -> Result<Counts> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let capacity = u32::try_from(cores)? * 100 + OVERLAP;
     let begin = Instant::now();
@@ -123,11 +133,13 @@ pub fn run(steps: Vec<Step>) -> Result<Counts> {
         if running.is_empty() {
             break;
         }
-        let name = show_until_end(&events, &running);
-        let place = running.iter().position(|step| step.step.name == name);
-        let done = running.remove(place.expect("only steps that run have events"));
+        let (place, end) = show_until_end(&events, &running, limit);
+        let done = running.remove(place);
         let provides = done.step.provides.clone();
-        let done = finish(done)?;
+        let done = match end {
+            End::Output => finish(done)?,
+            End::Limit => break_off(done, limit)?,
+        };
         if done.counts.failed == 0 {
             environment.extend(provides);
         }
@@ -170,6 +182,7 @@ fn not_run(step: &Step, failed: &str) -> Ended {
     }
 }
 
+/// Starts a step: a process of this program.
 fn start(
     step: Step,
     environment: &[(&'static str, PathBuf)],
@@ -179,7 +192,6 @@ fn start(
     let result = workspace::work_folder("ci")?.join(format!("{}.json", step.name));
     // That of an earlier run.
     let _ = std::fs::remove_file(&result);
-    let (reader, writer) = std::io::pipe().context("make a pipe")?;
     let program = std::env::current_exe().context("find this program")?;
     let mut command = match step.gives_way {
         true => {
@@ -192,11 +204,22 @@ fn start(
     command
         .args(step.command.split(' '))
         .envs(environment.iter().cloned())
-        .env(outcome::VARIABLE, &result)
+        .env(outcome::VARIABLE, &result);
+    spawn(step, command, result, events)
+}
+
+fn spawn(
+    step: Step,
+    mut command: Command,
+    result: PathBuf,
+    events: &Sender<Event>,
+) -> Result<Running> {
+    let (reader, writer) = std::io::pipe().context("make a pipe")?;
+    let family = Family::of(&mut command);
+    let child = command
         .stdin(Stdio::null())
         .stdout(writer.try_clone().context("share the pipe")?)
-        .stderr(writer);
-    let child = command
+        .stderr(writer)
         .spawn()
         .with_context(|| format!("start {}", step.name))?;
     let (name, events) = (step.name, events.clone());
@@ -204,6 +227,7 @@ fn start(
     Ok(Running {
         step,
         child,
+        family,
         started: Instant::now(),
         result,
     })
@@ -218,12 +242,23 @@ fn pass_lines_on(name: &'static str, reader: PipeReader, events: &Sender<Event>)
     let _ = events.send(Event::End(name));
 }
 
-/// Shows lines of all steps until one has ended: its name.
-fn show_until_end(events: &Receiver<Event>, running: &[Running]) -> &'static str {
+/// Shows lines of all steps until one is over: its place among those that run.
+fn show_until_end(events: &Receiver<Event>, running: &[Running], limit: Duration) -> (usize, End) {
     loop {
-        match events.recv_timeout(SIGN_OF_LIFE) {
+        let left = |step: &Running| limit.saturating_sub(step.started.elapsed());
+        let times = running.iter().map(left);
+        let (time, place) = times.zip(0..).min().expect("some step runs");
+        if time.is_zero() {
+            return (place, End::Limit);
+        }
+        match events.recv_timeout(time.min(SIGN_OF_LIFE)) {
             Ok(Event::Line(name, line)) => println!("{name:13} | {line}"),
-            Ok(Event::End(name)) => return name,
+            Ok(Event::End(name)) => {
+                // A step that was broken off is no longer among those that run.
+                if let Some(place) = running.iter().position(|it| it.step.name == name) {
+                    return (place, End::Output);
+                }
+            }
             Err(RecvTimeoutError::Timeout) => {
                 let all: Vec<String> = running
                     .iter()
@@ -236,6 +271,19 @@ fn show_until_end(events: &Receiver<Event>, running: &[Running]) -> &'static str
     }
 }
 
+/// Kills a step that has taken too long. It has failed, even if it has left a result.
+fn break_off(mut step: Running, limit: Duration) -> Result<Ended> {
+    let name = step.step.name;
+    step.child.kill().with_context(|| format!("kill {name}"))?;
+    step.family.kill();
+    step.child
+        .wait()
+        .with_context(|| format!("wait for {name}"))?;
+    let minutes = limit.as_secs().div_ceil(60);
+    let outcome = Outcome::Failed(format!("took longer than {minutes} min"));
+    Ok(ended(&step, outcome))
+}
+
 fn finish(mut done: Running) -> Result<Ended> {
     let name = done.step.name;
     let status = done
@@ -244,15 +292,20 @@ fn finish(mut done: Running) -> Result<Ended> {
         .with_context(|| format!("wait for {name}"))?;
     let outcome = Outcome::read(&done.result)
         .unwrap_or_else(|| Outcome::failed(&longshore_tests::server::describe(status)));
+    Ok(ended(&done, outcome))
+}
+
+fn ended(step: &Running, outcome: Outcome) -> Ended {
+    let name = step.step.name;
     let counts = judge(name, &outcome);
-    let passed = done.started.elapsed();
+    let passed = step.started.elapsed();
     println!("=== {name} ended after {} s: {counts}", passed.as_secs());
-    Ok(Ended {
+    Ended {
         name,
         outcome,
         counts,
         passed,
-    })
+    }
 }
 
 /// What a step counts as.
@@ -307,6 +360,32 @@ mod tests {
         let skipped = |reason: &str| Outcome::Skipped(reason.to_owned());
         assert_eq!(judge(ALLOWED[0].0, &skipped(ALLOWED[0].1)), Counts::SKIPPED);
         assert_eq!(judge("kernel", &skipped("no time")), Counts::FAILED);
+    }
+
+    #[test]
+    fn a_step_that_hangs_fails_and_is_killed_with_what_it_has_started() {
+        let limit = Duration::from_secs(2);
+        let (sender, events) = channel();
+        let begin = |name, script| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            spawn(Step::new(name, "x", 100), command, PathBuf::new(), &sender).unwrap()
+        };
+        let mut running = vec![
+            begin("hung", "setsid sleep 600 & sleep 600; :"),
+            begin("left", "sleep 600 &"),
+        ];
+        while !running.is_empty() {
+            let (place, end) = show_until_end(&events, &running, limit);
+            assert_eq!(end, End::Limit);
+            let ended = break_off(running.remove(place), limit).unwrap();
+            assert_eq!(ended.counts, Counts::FAILED);
+            assert_eq!(ended.outcome, Outcome::failed("took longer than 1 min"));
+        }
+        // Their output is closed: nothing is left that holds it.
+        for _ in 0..2 {
+            assert!(matches!(events.recv().unwrap(), Event::End(_)));
+        }
     }
 
     #[test]
