@@ -4,6 +4,7 @@
 //! programs are found by themselves; a program that disturbs others, or is disturbed by them, is named in [`ALONE`].
 
 mod build;
+mod skips;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -14,11 +15,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::arguments::Arguments;
-use crate::command::run_captured;
 use crate::counts::{Counts, count_tests};
 use crate::workspace;
 pub use build::BUILT;
 use build::Program;
+use skips::Skips;
 
 /// One program, on a machine that is busy.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -96,7 +97,9 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         }
     }
     let jobs = jobs.map_or(Ok(usual_jobs()), usize::try_from)?;
-    Ok(run_side_by_side(programs, jobs.max(1)))
+    // `make check` installs no packages, so a quick test may lack anything.
+    let skips = if quick { Skips::Any } else { Skips::Listed };
+    Ok(run_side_by_side(programs, jobs.max(1), skips))
 }
 
 /// How steps find what [`build_all`] has built.
@@ -135,7 +138,7 @@ fn check_names(programs: &[Program]) -> Result<()> {
 }
 
 /// Runs all programs, so many at the same time, and those of [`ALONE`] one by one behind them.
-fn run_side_by_side(programs: Vec<Program>, jobs: usize) -> Counts {
+fn run_side_by_side(programs: Vec<Program>, jobs: usize, skips: Skips) -> Counts {
     let (alone, mut together): (Vec<_>, Vec<_>) = programs
         .into_iter()
         .partition(|program| ALONE.contains(&program.name.as_str()));
@@ -158,7 +161,7 @@ fn run_side_by_side(programs: Vec<Program>, jobs: usize) -> Counts {
                     // The lock is let go before the program runs.
                     let next = queue.lock().expect("no panics").pop_front();
                     let Some(program) = next else { break };
-                    let counts = run_one(&program);
+                    let counts = run_one(&program, skips);
                     *total.lock().expect("no panics") += counts;
                 }
             });
@@ -166,48 +169,51 @@ fn run_side_by_side(programs: Vec<Program>, jobs: usize) -> Counts {
     });
     let mut total = total.into_inner().expect("no panics");
     for program in &alone {
-        total += run_one(program);
+        total += run_one(program, skips);
     }
     total
 }
 
 /// Runs one program, and prints its result in one piece.
-fn run_one(program: &Program) -> Counts {
+fn run_one(program: &Program, skips: Skips) -> Counts {
     let started = Instant::now();
     let name = &program.name;
-    let ended = match run_captured(&mut program.command(), LIMIT) {
-        Ok(ended) => ended,
+    let (ended, skipped) = match skips::run(name, &mut program.command(), LIMIT) {
+        Ok(ran) => ran,
         Err(error) => {
             println!("FAIL {name}: {error:#}");
             return Counts::FAILED;
         }
     };
-    let mut counts = count_tests(&ended.output);
     let seconds = started.elapsed().as_secs_f64();
-    if ended.is_success() {
-        // A program without the usual harness is one test.
-        if counts == Counts::default() && program.is_one_test(&ended.output) {
-            counts = Counts::PASSED;
-        }
-        let ignored: Vec<&str> = ended
-            .output
-            .lines()
-            .filter(|line| line.contains("... ignored"))
-            .collect();
-        let ignored: String = ignored
-            .iter()
-            .map(|line| format!("\n     {line}"))
-            .collect();
-        println!("ok   {name}: {counts} in {seconds:.1} s{ignored}");
-    } else {
-        if counts.failed == 0 {
-            counts += Counts::FAILED; // it crashed, or hung
-        }
+    let mut counts = count_tests(&ended.output);
+    // A program without the usual harness is one test.
+    if counts == Counts::default() && program.is_one_test(&ended.output) {
+        counts = Counts::PASSED;
+    }
+    if !ended.is_success() && counts.failed == 0 {
+        counts += Counts::FAILED; // it crashed, or hung
+    }
+    skips.move_to(&mut counts, &skipped);
+    let skipped: String = skipped
+        .iter()
+        .map(|skip| format!("\n     {}", skips.describe(skip)))
+        .collect();
+    if !ended.is_success() {
         println!(
-            "FAIL {name} ended {}: {counts} in {seconds:.1} s\n{}",
+            "FAIL {name} ended {}: {counts} in {seconds:.1} s{skipped}\n{}",
             ended.how(),
             ended.output.trim_end()
         );
+        return counts;
     }
+    let word = if counts.failed == 0 { "ok  " } else { "FAIL" };
+    let ignored: String = ended
+        .output
+        .lines()
+        .filter(|line| line.contains("... ignored"))
+        .map(|line| format!("\n     {line}"))
+        .collect();
+    println!("{word} {name}: {counts} in {seconds:.1} s{ignored}{skipped}");
     counts
 }

@@ -55,6 +55,7 @@ const PACKAGES: &[Package] = &[
     program("mandoc", "mandoc"),
     program("zsh", "zsh"),
     program("fish", "fish"),
+    program("strace", "strace"),
 ];
 
 impl Package {

@@ -1,0 +1,164 @@
+//! Tests that cannot run on this machine. The harness counts them as passed, so they write to a file.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+
+use crate::command::{Ended, run_captured};
+use crate::counts::Counts;
+use crate::workspace;
+
+/// Names the file to a test program. `longshore_tests::skip` appends lines `SKIPPED PROGRAM::TEST: REASON`.
+const VARIABLE: &str = "LONGSHORE_SKIPS";
+
+/// Reasons for which a test may be skipped, by a part of their text: features that a kernel lacks or a
+/// container forbids. A missing program is not among them, because `cargo xtask setup` installs its package.
+const ALLOWED: &[&str] = &[
+    "O_DIRECT",
+    "cannot mount a tmpfs here",
+    "no MSG_ZEROCOPY here",
+    "no control group can be made",
+    "no loop device",
+    "no mount namespaces here",
+    "no pages can be taken out of the page cache here",
+    "no ring for sends",
+    "nothing can be traced here",
+    "there is one core only",
+    "this machine has no IPv6",
+];
+
+/// A test that was skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skip {
+    test: String,
+    /// Several where parts of the test were skipped for different reasons.
+    reasons: Vec<String>,
+}
+
+/// Which reasons let a test be skipped. A test skipped for any other reason has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skips {
+    Any,
+    /// Those of [`ALLOWED`].
+    Listed,
+}
+
+/// Runs a test program, and reads which of its tests were skipped.
+pub fn run(name: &str, command: &mut Command, limit: Duration) -> Result<(Ended, Vec<Skip>)> {
+    let file = workspace::work_folder("ci/skips")?.join(name.replace('/', "-"));
+    // That of an earlier run.
+    if let Err(error) = fs::remove_file(&file)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error).with_context(|| format!("remove {}", file.display()));
+    }
+    let ended = run_captured(command.env(VARIABLE, &file), limit)?;
+    let lines = match fs::read_to_string(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        lines => lines.with_context(|| format!("read {}", file.display()))?,
+    };
+    Ok((ended, parse(&lines)))
+}
+
+/// The tests that were skipped, each once.
+fn parse(lines: &str) -> Vec<Skip> {
+    let mut tests: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for line in lines.lines() {
+        let line = line.strip_prefix("SKIPPED ").unwrap_or(line);
+        let (test, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
+        let reasons = tests.entry(test).or_default();
+        if !reasons.iter().any(|it| it == reason) {
+            reasons.push(reason.to_owned());
+        }
+    }
+    let skip = |(test, reasons): (&str, _)| Skip {
+        test: test.to_owned(),
+        reasons,
+    };
+    tests.into_iter().map(skip).collect()
+}
+
+impl Skips {
+    /// Counts these tests as skipped or failed in place of passed.
+    pub fn move_to(self, counts: &mut Counts, skipped: &[Skip]) {
+        let allowed = skipped.iter().filter(|skip| self.allows(skip)).count();
+        counts.passed = counts.passed.saturating_sub(skipped.len());
+        counts.skipped += allowed;
+        counts.failed += skipped.len() - allowed;
+    }
+
+    /// A line about a test.
+    pub fn describe(self, skip: &Skip) -> String {
+        let reasons = skip.reasons.join("; ");
+        match self.allows(skip) {
+            true => format!("SKIPPED {}: {reasons}", skip.test),
+            false => format!(
+                "FAIL {}: skipped for a reason that is not allowed: {reasons}",
+                skip.test
+            ),
+        }
+    }
+
+    fn allows(self, skip: &Skip) -> bool {
+        let is_listed = |reason: &String| ALLOWED.iter().any(|part| reason.contains(part));
+        self == Self::Any || skip.reasons.iter().all(is_listed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "SKIPPED copies::zero_copy: no MSG_ZEROCOPY here: EPERM\n\
+                         SKIPPED end::flushes: there is no strace\n\
+                         SKIPPED copies::zero_copy: no loop device here\n\
+                         SKIPPED copies::zero_copy: no loop device here\n";
+
+    #[test]
+    fn a_test_counts_once_whatever_it_skips() {
+        let skipped = parse(LINES);
+        assert_eq!(skipped.len(), 2);
+        assert_eq!(skipped[0].test, "copies::zero_copy");
+        assert_eq!(
+            skipped[0].reasons,
+            ["no MSG_ZEROCOPY here: EPERM", "no loop device here"]
+        );
+    }
+
+    #[test]
+    fn only_listed_reasons_let_a_test_be_skipped() {
+        let passed = Counts {
+            passed: 5,
+            ..Counts::default()
+        };
+        let skipped = parse(LINES);
+        let mut counts = passed;
+        Skips::Listed.move_to(&mut counts, &skipped);
+        let expected = Counts {
+            passed: 3,
+            failed: 1,
+            skipped: 1,
+        };
+        assert_eq!(counts, expected);
+        assert!(Skips::Listed.describe(&skipped[1]).starts_with("FAIL "));
+        let mut counts = passed;
+        Skips::Any.move_to(&mut counts, &skipped);
+        assert_eq!((counts.skipped, counts.failed), (2, 0));
+    }
+
+    #[test]
+    fn what_a_program_says_of_its_tests_is_read_anew_each_time() {
+        let run = |script| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            run("xtask/skips", &mut command, Duration::from_secs(60)).unwrap()
+        };
+        let (ended, skipped) = run("echo SKIPPED a::b: why >> $LONGSHORE_SKIPS");
+        assert!(ended.is_success());
+        assert_eq!(skipped, parse("SKIPPED a::b: why"));
+        assert_eq!(run(":").1, []);
+    }
+}
