@@ -1,8 +1,9 @@
-//! The default way to wait beside fixed ones, for clients that sleep and clients that poll, and on cores that idle
-//! deeply and cores that do not.
+//! Compares the default of `spin` with fixed values: for sleeping and polling clients, on cores that idle and
+//! cores that do not.
 //!
-//! One server for each setting runs all the time; the load goes to one after the other. Clients of others are measured where they
-//! are installed: `iscsi-perf` (libiscsi), `qemu-img bench`, and SPDK's `spdk_nvme_perf` where `--spdk` names it.
+//! One server for each setting runs all the time, and the load visits them in turn. `iscsi-perf` (libiscsi)
+//! and `qemu-img bench` are measured where they are installed, and SPDK's `spdk_nvme_perf` where `--spdk`
+//! names it.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -26,7 +27,7 @@ const SETTINGS: [&str; 4] = ["auto", "off", "50", "300"];
 /// Operations of a run of `qemu-img bench`, which has no time limit, by depth.
 const QEMU_OPERATIONS: [u32; 2] = [10_000, 100_000];
 
-/// Who makes the load.
+/// The source of the load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Client {
     /// `longshore bench`, asleep until an answer comes.
@@ -38,7 +39,7 @@ enum Client {
     SpdkPerf,
 }
 
-/// What is done.
+/// A load.
 #[derive(Clone, Copy)]
 struct Point {
     client: Client,
@@ -48,7 +49,7 @@ struct Point {
     depth: u32,
 }
 
-/// What a run came to.
+/// The result of a run.
 struct Sample {
     iops: f64,
     /// Share of its core that the server took.
@@ -84,12 +85,12 @@ pub fn run(plan: &Plan) -> Result<usize> {
     let machines: &[bool] = if plan.quick { &[false] } else { &[false, true] };
     for &kept_awake in machines {
         let cores = [SERVER_CORE, CLIENT_CORE];
-        let spinners = cores.map(|core| kept_awake.then(|| Spinner::start(core)));
-        for spinner in spinners.iter().flatten() {
-            if let Err(error) = spinner {
-                println!("SKIPPED cores that are kept from idling: {error:#}");
-            }
-        }
+        // They keep the cores busy until the table is complete.
+        let _spinners = cores
+            .iter()
+            .filter(|_| kept_awake)
+            .map(|core| Spinner::start(core))
+            .collect::<Result<Vec<_>>>()?;
         text += if kept_awake {
             "\nBoth cores kept from idling (a loop of class SCHED_IDLE), so that wake-ups are cheap:\n"
         } else {
