@@ -8,7 +8,7 @@ use plotters::coord::types::RangedCoordf64;
 /// Values from the one to the other, both above zero.
 pub(super) struct Decades(pub Range<f64>);
 
-/// Beyond so many powers of ten, only these have marks.
+/// An axis that spans more powers of ten than this has marks at the powers alone, none at 2 and 5.
 const DETAILED: f64 = 3.5;
 
 impl Decades {
