@@ -1,4 +1,6 @@
-//! Tests that cannot run on this machine. The harness counts them as passed, so they write to a file.
+//! Tests that cannot run on this machine. The harness counts them as passed.
+//!
+//! So they write to a file. Tests that do not use `longshore_tests` print `SKIPPED: REASON`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -36,6 +38,15 @@ pub struct Skip {
     test: String,
     /// Several where parts of the test were skipped for different reasons.
     reasons: Vec<String>,
+    source: Source,
+}
+
+/// Where a skip was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    File,
+    /// Every reason is allowed: these tests need features of the kernel or of a file system, and no packages.
+    Output,
 }
 
 /// Which reasons let a test be skipped. A test skipped for any other reason has failed.
@@ -46,7 +57,7 @@ pub enum Skips {
     Listed,
 }
 
-/// Runs a test program, and reads which of its tests were skipped.
+/// Runs a test program, and reads which of its tests were skipped. The output is that of failed tests.
 pub fn run(name: &str, command: &mut Command, limit: Duration) -> Result<(Ended, Vec<Skip>)> {
     let file = workspace::work_folder("ci/skips")?.join(name.replace('/', "-"));
     // That of an earlier run.
@@ -55,28 +66,77 @@ pub fn run(name: &str, command: &mut Command, limit: Duration) -> Result<(Ended,
     {
         return Err(error).with_context(|| format!("remove {}", file.display()));
     }
-    let ended = run_captured(command.env(VARIABLE, &file), limit)?;
+    let command = command.env(VARIABLE, &file).arg("--show-output");
+    let mut ended = run_captured(command, limit)?;
+    let shown = take_shown(&mut ended.output);
     let lines = match fs::read_to_string(&file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         lines => lines.with_context(|| format!("read {}", file.display()))?,
     };
-    Ok((ended, parse(&lines)))
+    let mut skipped = parse(&lines);
+    skipped.extend(printed(name, &shown));
+    Ok((ended, skipped))
 }
 
-/// The tests that were skipped, each once.
+/// Takes out of the output of a program what its passing tests have printed. A program without the usual
+/// harness shows no results; all of its output is copied.
+fn take_shown(output: &mut String) -> String {
+    const BEGIN: &str = "\nsuccesses:\n";
+    if !output.contains("\ntest result:") {
+        return output.clone();
+    }
+    // The first one is before what they have printed, the last one before the list of their names.
+    let (Some(begin), Some(names)) = (output.find(BEGIN), output.rfind(BEGIN)) else {
+        return String::new();
+    };
+    let rest = &output[names + BEGIN.len()..];
+    let end = rest
+        .find("\n\n")
+        .map_or(output.len(), |length| names + BEGIN.len() + length + 1);
+    output.drain(begin..end).collect()
+}
+
+/// The tests that were skipped, each once, by lines of the file.
 fn parse(lines: &str) -> Vec<Skip> {
-    let mut tests: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for line in lines.lines() {
+    let skips = lines.lines().map(|line| {
         let line = line.strip_prefix("SKIPPED ").unwrap_or(line);
         let (test, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
+        (test.to_owned(), reason)
+    });
+    by_test(skips, Source::File)
+}
+
+/// The same, by what the tests of a program have printed.
+fn printed(program: &str, shown: &str) -> Vec<Skip> {
+    let mut test = program.to_owned();
+    let mut skips = Vec::new();
+    for line in shown.lines() {
+        let heading = line
+            .strip_prefix("---- ")
+            .and_then(|it| it.strip_suffix(" stdout ----"));
+        if let Some(name) = heading {
+            test = format!("{program}::{name}");
+        }
+        let reason = ["SKIPPED: ", "skipped: "]
+            .iter()
+            .find_map(|word| line.strip_prefix(word));
+        skips.extend(reason.map(|reason| (test.clone(), reason)));
+    }
+    by_test(skips.into_iter(), Source::Output)
+}
+
+fn by_test<'a>(skips: impl Iterator<Item = (String, &'a str)>, source: Source) -> Vec<Skip> {
+    let mut tests: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (test, reason) in skips {
         let reasons = tests.entry(test).or_default();
         if !reasons.iter().any(|it| it == reason) {
             reasons.push(reason.to_owned());
         }
     }
-    let skip = |(test, reasons): (&str, _)| Skip {
-        test: test.to_owned(),
+    let skip = |(test, reasons)| Skip {
+        test,
         reasons,
+        source,
     };
     tests.into_iter().map(skip).collect()
 }
@@ -104,7 +164,7 @@ impl Skips {
 
     fn allows(self, skip: &Skip) -> bool {
         let is_listed = |reason: &String| ALLOWED.iter().any(|part| reason.contains(part));
-        self == Self::Any || skip.reasons.iter().all(is_listed)
+        self == Self::Any || skip.source == Source::Output || skip.reasons.iter().all(is_listed)
     }
 }
 
@@ -147,6 +207,29 @@ mod tests {
         let mut counts = passed;
         Skips::Any.move_to(&mut counts, &skipped);
         assert_eq!((counts.skipped, counts.failed), (2, 0));
+    }
+
+    #[test]
+    fn what_tests_have_printed_is_read_and_taken_out_of_the_output() {
+        let results = "running 3 tests\ntest a::b ... ok\n";
+        let shown = "\nsuccesses:\n\n---- a::b stdout ----\nnoise\nSKIPPED: no ring\nSKIPPED: no ring\n\
+                     test result: a test of ours says so\n\n\nsuccesses:\n    a::b\n    c\n";
+        for end in [
+            "\ntest result: ok. 2 passed; 0 failed\n",
+            "\nfailures:\n\n---- d stdout ----\nSKIPPED: why\n\ntest result: FAILED. 2 passed\n",
+        ] {
+            let mut output = format!("{results}{shown}{end}");
+            let skipped = printed("reactor/unit", &take_shown(&mut output));
+            assert_eq!(output, format!("{results}{end}"));
+            assert_eq!(skipped.len(), 1);
+            assert_eq!(skipped[0].test, "reactor/unit::a::b");
+            assert_eq!(skipped[0].reasons, ["no ring"]);
+            assert!(Skips::Listed.allows(&skipped[0]));
+        }
+        let mut output = "SKIPPED: no ring\ntest a ... ok\n".to_owned();
+        let skipped = printed("reactor/allocation", &take_shown(&mut output));
+        assert_eq!(skipped[0].test, "reactor/allocation");
+        assert!(output.contains("... ok"));
     }
 
     #[test]
