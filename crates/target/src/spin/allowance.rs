@@ -2,8 +2,8 @@
 //!
 //! - **The budget**: a share of the core's time, over a tenth of a second.
 //! - **Others**: no polling for a while, longer each time, when somebody else wants the core.
-//! - **In vain**: time polled until the window was over and the shard fell asleep after all. It may be no more than
-//!   what the wake-ups of as many waits cost. That is the ski-rental bound: whoever rents until the rent has come to the
+//! - **In vain**: time polled until the window was over and the shard fell asleep after all. Outside of trials it may be
+//!   no more than what the wake-ups of as many waits cost. That is the ski-rental bound: whoever rents until the rent has come to the
 //!   price, and buys then, pays at most twice what the better choice would have cost.
 
 /// The budget is kept over so long.
@@ -20,8 +20,9 @@ const LOST_PERCENT_MAX: u64 = 20;
 /// Of so much time at least; older times count half after twice as much.
 const LOST_EVIDENCE_NS: u64 = 25_000_000;
 
-/// Most that can be saved up for polling in vain, in wake-ups.
+/// Most that can be saved up for polling in vain: so many wake-ups, and enough for some long windows.
 const SAVED_WAKE_UPS: u64 = 64;
+const SAVED_NS_MIN: u64 = 1_000_000;
 
 /// A pause that doubles while what caused it goes on.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,8 @@ impl Allowance {
     /// A wait begins that ends with a wake-up of that cost, unless polling spares it.
     #[inline]
     pub(super) fn wait(&mut self, wake_up_ns: u64) {
-        self.vain_ns = (self.vain_ns + wake_up_ns).min(wake_up_ns * SAVED_WAKE_UPS);
+        let most = (wake_up_ns * SAVED_WAKE_UPS).max(SAVED_NS_MIN);
+        self.vain_ns = (self.vain_ns + wake_up_ns).min(most);
     }
 
     /// Whether a window may be polled that long in vain.

@@ -16,8 +16,10 @@ use crate::config::Spin;
 /// [`Way::Short`] polls as long as a wake-up takes, within these bounds.
 const SHORT_NS: (u64, u64) = (10_000, 100_000);
 /// [`Way::Long`] polls so many times as long, within these bounds: after longer gaps a wake-up adds a tenth at most.
+/// The lower one holds for peers whose wake-ups are dear while those here are cheap, or were when they were measured: a
+/// core that falls asleep often does so less deeply.
 const LONG_WAKE_UPS: u64 = 8;
-const LONG_NS: (u64, u64) = (50_000, 500_000);
+const LONG_NS: (u64, u64) = (200_000, 500_000);
 
 /// After a gap of so many wake-ups, and this, the load is over: a wake-up adds nothing that anybody notices.
 const PAUSE_WAKE_UPS: u64 = 20;
@@ -129,7 +131,8 @@ impl Policy {
         }
         self.trials.wait(now, totals);
         let wanted = self.way_ns();
-        if self.allowance.covers(wanted) {
+        // What a trial costs is bounded by its length, and a way that was not taken would be judged by another one.
+        if self.trials.is_under_way() || self.allowance.covers(wanted) {
             wanted
         } else {
             0

@@ -20,7 +20,8 @@
 //!   unclear in the end changes the way in use only from 10 % on.
 //! - A phase in which the load paused is tried again; begins and ends of phases leave out what the way before has left.
 //! - The pauses grow from a quarter of a second to ten seconds while trials confirm what was found. A rate that
-//!   changes by three tenths, twice in a row, ends the pause; but trials never take more than a tenth of the time.
+//!   changes by three tenths, twice in a row, ends the pause; but trials never take more than a tenth of the time, of which
+//!   a quarter of a second is saved up: a new load after a time without one is tried at once.
 
 /// How a shard waits that has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,8 +83,10 @@ const COST_MARGIN: f64 = 1.1;
 /// Between trials, at first and at most, and by what it grows.
 const PAUSE_NS: (u64, u64) = (250_000_000, 10_000_000_000);
 const PAUSE_GROWTH: u64 = 4;
-/// A pause is at least so many times as long as the trial before it.
-const PAUSE_SHARE: u64 = 9;
+/// Trials take one part of so many of the time.
+const SHARE: i64 = 10;
+/// Of that, so much is saved up for loads that change.
+const SAVED_NS: i64 = 250_000_000;
 
 /// The rate of work is looked at over this time, and so many waits.
 const EPOCH_NS: u64 = 25_000_000;
@@ -146,7 +149,9 @@ struct Measured {
 /// A trial under way.
 #[derive(Debug)]
 struct Trial {
-    began: u64,
+    /// Its length until `accounted`, without pauses of the load.
+    spent_ns: u64,
+    accounted: u64,
     /// Completed rounds.
     rounds: usize,
     /// The phase of this round.
@@ -198,8 +203,15 @@ impl Trial {
     }
 
     fn begin_phase(&mut self, now: u64, totals: Totals) {
+        self.spend(now);
         self.phase = Stretch::begin(now, totals);
         self.settled = false;
+    }
+
+    /// Adds the time since the last call. What is longer than any phase is a pause of the load.
+    fn spend(&mut self, now: u64) {
+        self.spent_ns += now.saturating_sub(self.accounted).min(PHASE_NS_MAX);
+        self.accounted = now;
     }
 
     /// The mean over all rounds of what `value` gives.
@@ -329,7 +341,7 @@ fn count(rounds: usize) -> f64 {
 #[derive(Clone, Copy, Debug, Default)]
 struct Watch {
     epoch: Stretch,
-    /// The logarithm of the rate after the last decision.
+    /// The logarithm of the rate when it was decided, or since it changed.
     reference: Option<f64>,
     /// Epochs in a row that were far from it.
     strange: u32,
@@ -374,6 +386,9 @@ pub(super) struct Trials {
     next: u64,
     /// Nor, whatever happens, before this.
     earliest: u64,
+    /// What trials may still take, and when that was worked out.
+    credit_ns: i64,
+    credited: u64,
     pause_ns: u64,
     watch: Watch,
     /// Trials that came to an end.
@@ -392,6 +407,8 @@ impl Trials {
             waits: 0,
             next: 0,
             earliest: 0,
+            credit_ns: SAVED_NS,
+            credited: 0,
             pause_ns: PAUSE_NS.0,
             watch: Watch::default(),
             ended: 0,
@@ -446,7 +463,8 @@ impl Trials {
 
     fn begin(&mut self, now: u64, totals: Totals) {
         self.trial = Some(Trial {
-            began: now,
+            spent_ns: 0,
+            accounted: now,
             rounds: 0,
             place: 0,
             phase: Stretch::begin(now, totals),
@@ -500,9 +518,10 @@ impl Trials {
     }
 
     fn decide(&mut self, now: u64, totals: Totals, verdicts: [Verdict; WAYS]) {
-        let Some(trial) = self.trial.take() else {
+        let Some(mut trial) = self.trial.take() else {
             return;
         };
+        trial.spend(now);
         let before = self.chosen;
         self.chosen = trial.choose(before, verdicts);
         let gain = trial.behind[before as usize] - trial.behind[self.chosen as usize];
@@ -517,11 +536,12 @@ impl Trials {
         } else {
             (self.pause_ns * PAUSE_GROWTH).min(PAUSE_NS.1)
         };
+        let chosen = self.chosen as usize;
+        self.watch.reference = Some(trial.mean(|round| round[chosen].rate));
         if before != self.chosen {
-            self.watch.reference = None;
             self.changes = self.changes.wrapping_add(1);
         }
-        self.rest(now, totals, trial.began);
+        self.rest(now, totals, trial.spent_ns);
     }
 
     /// The load paused, or something else had the core: what was measured says nothing.
@@ -541,15 +561,21 @@ impl Trials {
 
     /// Ends a trial without a decision.
     pub(super) fn give_up(&mut self, now: u64, totals: Totals) {
-        if let Some(trial) = self.trial.take() {
-            self.rest(now, totals, trial.began);
+        if let Some(mut trial) = self.trial.take() {
+            trial.spend(now);
+            self.rest(now, totals, trial.spent_ns);
         }
     }
 
-    fn rest(&mut self, now: u64, totals: Totals, began: u64) {
-        let lasted = now.saturating_sub(began);
-        self.earliest = now + lasted * PAUSE_SHARE;
-        self.next = self.earliest.max(now + self.pause_ns);
+    fn rest(&mut self, now: u64, totals: Totals, spent_ns: u64) {
+        let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let earned_ns = signed(now.saturating_sub(self.credited)) / SHARE;
+        let credit_ns = self.credit_ns.saturating_add(earned_ns).min(SAVED_NS);
+        self.credit_ns = credit_ns.saturating_sub(signed(spent_ns));
+        self.credited = now;
+        let missing_ns = self.credit_ns.min(0).unsigned_abs();
+        self.earliest = now.saturating_add(missing_ns.saturating_mul(SHARE.unsigned_abs()));
+        self.next = (now + self.pause_ns).max(now + spent_ns * (SHARE.unsigned_abs() - 1));
         self.waits = 0;
         self.watch.restart(now, totals);
     }

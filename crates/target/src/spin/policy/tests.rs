@@ -109,7 +109,9 @@ impl Load {
             self.now += spent;
             self.busy_ns += spent;
             self.polled_ns += spent;
-            self.vain_ns += if is_hit { 0 } else { spent };
+            if !is_hit && !self.policy.state().is_trying {
+                self.vain_ns += spent;
+            }
             self.policy
                 .polled(self.now, self.totals(), spent, 0, is_hit);
         }
@@ -175,6 +177,22 @@ fn gaps_that_are_long_because_both_ends_sleep_are_polled_through() {
 }
 
 #[test]
+fn dear_wake_ups_of_the_peer_are_spared_where_those_here_seem_cheap() {
+    for (polled_us, slept_us) in [(8, 60), (55, 90), (120, 170)] {
+        let client = Client {
+            slept_ns: slept_us * US,
+            polled_ns: polled_us * US,
+            ..DEAR
+        };
+        let mut load = Load::auto(client, 2 * US);
+        load.run(250 * MS);
+        let best = S / (TURN_NS + client.polled_ns);
+        let rate = load.rate(4 * S);
+        assert!(rate * 100 > best * 95, "{rate} of {best}, {polled_us}");
+    }
+}
+
+#[test]
 fn polling_that_gains_nothing_is_left_alone() {
     for operations in [1, 16] {
         let mut load = Load::auto(
@@ -228,7 +246,7 @@ fn windows_are_as_long_as_wake_ups_are_dear() {
         seen.dedup();
         seen
     };
-    assert_eq!(windows(3), [0, 10 * US, 50 * US]);
+    assert_eq!(windows(3), [0, 10 * US, 200 * US]);
     assert_eq!(windows(40), [0, 40 * US, 320 * US]);
     assert_eq!(windows(200), [0, 100 * US, 500 * US]);
 }
@@ -269,6 +287,44 @@ fn a_load_that_changes_is_tried_again() {
         load.run(S);
         assert!(load.polls(1000) < 10);
         load.run(30 * S);
+    }
+}
+
+#[test]
+fn a_load_that_changes_right_after_a_trial_is_tried_at_once() {
+    let noisy = Client {
+        noise_percent: 60,
+        ..CHEAP
+    };
+    let mut load = Load::auto(noisy, 50 * US);
+    load.run(30 * S);
+    for _ in 0..20 {
+        load.client = noisy;
+        load.run(2 * S);
+        let trials = load.trials();
+        while load.trials() == trials {
+            load.turn();
+        }
+        load.client = DEAR;
+        load.run(200 * MS);
+        assert!(load.polls(1000) > 60);
+    }
+}
+
+#[test]
+fn a_trial_that_the_load_leaves_and_finds_again_holds_up_no_other() {
+    for pause_s in [1, 10, 3600] {
+        let mut load = Load::auto(CHEAP, 50 * US);
+        while !load.policy.state().is_trying {
+            load.turn();
+        }
+        load.gap(pause_s * S, pause_s * S);
+        load.run(S);
+        assert_eq!(load.policy.state().window_ns, 0);
+        // Now polling pays.
+        load.client = DEAR;
+        load.run(S);
+        assert!(load.polls(1000) > 90, "after {pause_s} s");
     }
 }
 
