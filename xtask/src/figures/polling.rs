@@ -159,20 +159,23 @@ fn points(plan: &Plan, kept_awake: bool) -> Vec<Point> {
     let some = [1, 16, 128];
     let mut points = Vec::new();
     for protocol in [Protocol::Iscsi, Protocol::Nvme] {
-        for client in [Client::Sleeping(protocol), Client::Polling(protocol)] {
+        let clients = [Client::Sleeping(protocol), Client::Polling(protocol)];
+        if kept_awake {
+            points.extend(of(clients[0], Backend::Null, "read", 4096, &some));
+            continue;
+        }
+        for client in clients {
             points.extend(of(client, Backend::Null, "read", 4096, &all));
-            if kept_awake {
-                continue;
-            }
             points.extend(of(client, Backend::Null, "read", 512, &some));
             points.extend(of(client, Backend::Null, "write", 4096, &some));
             points.extend(of(client, Backend::File, "read", 4096, &some));
             points.extend(of(client, Backend::File, "write", 4096, &some));
         }
     }
+    let depths: &[u32] = if kept_awake { &some } else { &all };
     for client in [Client::IscsiPerf, Client::QemuImg, Client::SpdkPerf] {
         if client.is_here(plan) {
-            points.extend(of(client, Backend::Null, "read", 4096, &all));
+            points.extend(of(client, Backend::Null, "read", 4096, depths));
         } else {
             println!("SKIPPED {}: not installed", client.name());
         }
