@@ -128,9 +128,16 @@ fn a_last_flush_that_does_not_reach_b_makes_the_exit_status_1() {
 
 #[test]
 fn stopping_a_flushes_b() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        skip("there is no strace to see flushes with");
-        return;
+    match Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .output()
+    {
+        Err(error) => return skip(format!("there is no strace to see flushes with: {error}")),
+        Ok(traced) if !traced.status.success() => {
+            let why = String::from_utf8_lossy(&traced.stderr).into_owned();
+            return skip(format!("nothing can be traced here: {why}"));
+        }
+        Ok(_) => {}
     }
     for behind in BOTH {
         let scratch = Scratch::new("re-export");
@@ -154,14 +161,8 @@ fn stopping_a_flushes_b() {
             "--pdeathsig",
             "KILL",
         ])
-        .start();
-        let b = match b {
-            Ok(b) => b,
-            Err(error) => {
-                skip(format!("nothing can be traced here: {error}"));
-                return;
-            }
-        };
+        .start()
+        .unwrap();
         let a = over(&b, behind, "").start().unwrap();
         let client = Client::new(&a, behind);
         client.write(0, &pattern(0, 4096, 1), false).unwrap();

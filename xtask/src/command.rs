@@ -164,7 +164,7 @@ mod tests {
     fn a_program_past_its_limit_is_killed_and_its_output_kept() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo before; exec sleep 60"]);
-        let ended = run_captured(&mut command, Duration::from_secs(3)).unwrap();
+        let ended = run_captured(&mut command, Duration::from_secs(20)).unwrap();
         assert!(ended.status.is_none());
         assert_eq!(ended.output, "before\n");
     }
@@ -177,7 +177,7 @@ mod tests {
         ] {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            let ended = run_captured(&mut command, Duration::from_secs(3)).unwrap();
+            let ended = run_captured(&mut command, Duration::from_secs(20)).unwrap();
             assert!(ended.status.is_none(), "{script}");
             assert_eq!(ended.output, "before\n", "{script}");
         }

@@ -20,16 +20,31 @@ const VARIABLE: &str = "LONGSHORE_SKIPS";
 /// container forbids. A missing program is not among them, because `cargo xtask setup` installs its package.
 const ALLOWED: &[&str] = &[
     "O_DIRECT",
+    "RWF_NOWAIT",
+    "an ordinary user cannot run this program",
+    "cachestat(2) is not to be had here",
     "cannot mount a tmpfs here",
+    "does not let us use io_uring",
+    "io_uring cannot be used",
     "no MSG_ZEROCOPY here",
     "no control group can be made",
+    "no IPv6",
+    "no NAPI busy poll",
+    "no holes on this file system",
     "no loop device",
     "no mount namespaces here",
     "no pages can be taken out of the page cache here",
     "no ring for sends",
+    "no server on io_uring here",
+    "no tmpfs at /dev/shm",
     "nothing can be traced here",
+    "the file system cannot tell what is in the page cache",
+    "the file system of the temporary directory cannot do this",
+    "the page cache keeps what is not needed",
     "there is one core only",
-    "this machine has no IPv6",
+    "this kernel does not count rings against RLIMIT_MEMLOCK",
+    "this user may lock as much memory as it likes",
+    "this user may not have so many pages in pipes",
 ];
 
 /// A test that was skipped.
@@ -38,15 +53,6 @@ pub struct Skip {
     test: String,
     /// Several where parts of the test were skipped for different reasons.
     reasons: Vec<String>,
-    source: Source,
-}
-
-/// Where a skip was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    File,
-    /// Every reason is allowed: these tests need features of the kernel or of a file system, and no packages.
-    Output,
 }
 
 /// Which reasons let a test be skipped. A test skipped for any other reason has failed.
@@ -90,8 +96,10 @@ fn take_shown(output: &mut String) -> String {
         return String::new();
     };
     let rest = &output[names + BEGIN.len()..];
-    let end = rest
-        .find("\n\n")
+    let end = ["\n\n", "\ntest result:"]
+        .iter()
+        .filter_map(|mark| rest.find(mark))
+        .min()
         .map_or(output.len(), |length| names + BEGIN.len() + length + 1);
     output.drain(begin..end).collect()
 }
@@ -103,7 +111,7 @@ fn parse(lines: &str) -> Vec<Skip> {
         let (test, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
         (test.to_owned(), reason)
     });
-    by_test(skips, Source::File)
+    by_test(skips)
 }
 
 /// The same, by what the tests of a program have printed.
@@ -122,10 +130,10 @@ fn printed(program: &str, shown: &str) -> Vec<Skip> {
             .find_map(|word| line.strip_prefix(word));
         skips.extend(reason.map(|reason| (test.clone(), reason)));
     }
-    by_test(skips.into_iter(), Source::Output)
+    by_test(skips.into_iter())
 }
 
-fn by_test<'a>(skips: impl Iterator<Item = (String, &'a str)>, source: Source) -> Vec<Skip> {
+fn by_test<'a>(skips: impl Iterator<Item = (String, &'a str)>) -> Vec<Skip> {
     let mut tests: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (test, reason) in skips {
         let reasons = tests.entry(test).or_default();
@@ -133,11 +141,7 @@ fn by_test<'a>(skips: impl Iterator<Item = (String, &'a str)>, source: Source) -
             reasons.push(reason.to_owned());
         }
     }
-    let skip = |(test, reasons)| Skip {
-        test,
-        reasons,
-        source,
-    };
+    let skip = |(test, reasons)| Skip { test, reasons };
     tests.into_iter().map(skip).collect()
 }
 
@@ -164,7 +168,7 @@ impl Skips {
 
     fn allows(self, skip: &Skip) -> bool {
         let is_listed = |reason: &String| ALLOWED.iter().any(|part| reason.contains(part));
-        self == Self::Any || skip.source == Source::Output || skip.reasons.iter().all(is_listed)
+        self == Self::Any || skip.reasons.iter().all(is_listed)
     }
 }
 
@@ -212,7 +216,7 @@ mod tests {
     #[test]
     fn what_tests_have_printed_is_read_and_taken_out_of_the_output() {
         let results = "running 3 tests\ntest a::b ... ok\n";
-        let shown = "\nsuccesses:\n\n---- a::b stdout ----\nnoise\nSKIPPED: no ring\nSKIPPED: no ring\n\
+        let shown = "\nsuccesses:\n\n---- a::b stdout ----\nnoise\nSKIPPED: no ring for sends\nSKIPPED: no ring for sends\n\
                      test result: a test of ours says so\n\n\nsuccesses:\n    a::b\n    c\n";
         for end in [
             "\ntest result: ok. 2 passed; 0 failed\n",
@@ -223,7 +227,7 @@ mod tests {
             assert_eq!(output, format!("{results}{end}"));
             assert_eq!(skipped.len(), 1);
             assert_eq!(skipped[0].test, "reactor/unit::a::b");
-            assert_eq!(skipped[0].reasons, ["no ring"]);
+            assert_eq!(skipped[0].reasons, ["no ring for sends"]);
             assert!(Skips::Listed.allows(&skipped[0]));
         }
         let mut output = "SKIPPED: no ring\ntest a ... ok\n".to_owned();

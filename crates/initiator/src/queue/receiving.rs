@@ -73,7 +73,14 @@ impl<M: Machine> Queue<M> {
     #[inline]
     fn receive_once(&mut self, completions: &mut Vec<Completion>) -> Result<Received, Lost> {
         if self.receive_buffer.is_empty() {
-            self.receive_buffer = vec![0; self.receive_bytes];
+            if self
+                .receive_buffer
+                .try_reserve_exact(self.receive_bytes)
+                .is_err()
+            {
+                return Err(self.lose(Lost::Socket(Errno::NOMEM.raw_os_error())));
+            }
+            self.receive_buffer.resize(self.receive_bytes, 0);
         }
         // Out of `self`, so that it can be looked at while the machine works; that moves three words.
         let mut buffer = std::mem::take(&mut self.receive_buffer);

@@ -20,9 +20,8 @@ const LOST_PERCENT_MAX: u64 = 20;
 /// Of so much time at least; older times count half after twice as much.
 const LOST_EVIDENCE_NS: u64 = 25_000_000;
 
-/// Most that can be saved up for polling in vain: so many wake-ups, and enough for some long windows.
+/// Most that can be saved up for polling in vain, in wake-ups.
 const SAVED_WAKE_UPS: u64 = 64;
-const SAVED_NS_MIN: u64 = 1_000_000;
 
 /// A pause that doubles while what caused it goes on.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +91,7 @@ impl Allowance {
     /// A wait begins that ends with a wake-up of that cost, unless polling spares it.
     #[inline]
     pub(super) fn wait(&mut self, wake_up_ns: u64) {
-        let most = (wake_up_ns * SAVED_WAKE_UPS).max(SAVED_NS_MIN);
-        self.vain_ns = (self.vain_ns + wake_up_ns).min(most);
+        self.vain_ns = (self.vain_ns + wake_up_ns).min(wake_up_ns * SAVED_WAKE_UPS);
     }
 
     /// Whether a window may be polled that long in vain.

@@ -85,6 +85,15 @@ impl Policy {
         self.trials.last()
     }
 
+    /// What a wake-up costs that polling spares. Where long windows have been found best, it may be the peer's.
+    fn worth_ns(&self) -> u64 {
+        let wake_up_ns = self.wake_up.ns();
+        match self.trials.way() {
+            Way::Sleep | Way::Short => wake_up_ns,
+            Way::Long => wake_up_ns.max(LONG_NS.0 / LONG_WAKE_UPS),
+        }
+    }
+
     /// For how long the shard would poll, were there no bounds.
     fn way_ns(&self) -> u64 {
         let wake_up_ns = self.wake_up.ns();
@@ -120,8 +129,9 @@ impl Policy {
 
     /// As long as has been found best.
     fn found_ns(&mut self, now: u64, totals: Totals) -> u64 {
-        self.allowance.wait(self.wake_up.ns());
+        self.allowance.wait(self.worth_ns());
         if self.gaps < GAPS_UNDER_WAY {
+            self.trials.not_waited(now, totals);
             return 0;
         }
         if self.allowance.is_contended(now) {

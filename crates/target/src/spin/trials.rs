@@ -11,7 +11,7 @@
 //!              └── the load has changed, or the pause is over ◄───────────────────┘
 //! ```
 //!
-//! - **Work** is operations, or pieces of 16 KiB where operations are large. **Cost** is the time the shard did not
+//! - **Work** is operations and bytes: one operation counts as 4 KiB. **Cost** is the time the shard did not
 //!   sleep.
 //! - **Fast enough** is a way that is not clearly slower than the fastest by 5 %. Among those the cheapest wins, and
 //!   where costs are about equal, the fastest. So polling has to gain 5 %, and ends where sleeping is as fast.
@@ -98,7 +98,7 @@ const MARGIN_LOAD: f64 = 0.2624;
 /// What a shard has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
-    /// Operations, or pieces of 16 KiB.
+    /// Bytes, and for each operation as many as it is worth.
     pub work: u64,
     /// Time awake.
     pub busy_ns: u64,
@@ -372,6 +372,7 @@ impl Watch {
 
     fn restart(&mut self, now: u64, totals: Totals) {
         self.epoch = Stretch::begin(now, totals);
+        self.strange = 0;
     }
 }
 
@@ -391,6 +392,8 @@ pub(super) struct Trials {
     credited: u64,
     pause_ns: u64,
     watch: Watch,
+    /// That is why the next trial comes, or the one under way came.
+    load_changed: bool,
     /// Trials that came to an end.
     ended: u64,
     /// Those of them that found another way than the one in use.
@@ -411,6 +414,7 @@ impl Trials {
             credited: 0,
             pause_ns: PAUSE_NS.0,
             watch: Watch::default(),
+            load_changed: false,
             ended: 0,
             changes: 0,
             last: ([0.0; WAYS], 0),
@@ -455,6 +459,7 @@ impl Trials {
         if self.watch.wait(now, totals) {
             self.pause_ns = PAUSE_NS.0;
             self.next = self.earliest;
+            self.load_changed = true;
         }
         if self.waits >= OCCASIONS && now >= self.next {
             self.begin(now, totals);
@@ -536,8 +541,10 @@ impl Trials {
         } else {
             (self.pause_ns * PAUSE_GROWTH).min(PAUSE_NS.1)
         };
+        // Where the load seemed to have changed and has not, bounds on polling make the rate another one than in trials.
         let chosen = self.chosen as usize;
-        self.watch.reference = Some(trial.mean(|round| round[chosen].rate));
+        let seemed = std::mem::take(&mut self.load_changed) && !is_news;
+        self.watch.reference = (!seemed).then(|| trial.mean(|round| round[chosen].rate));
         if before != self.chosen {
             self.changes = self.changes.wrapping_add(1);
         }

@@ -407,6 +407,28 @@ fn time_polled_in_vain_is_no_more_than_wake_ups_cost() {
 }
 
 #[test]
+fn windows_that_end_in_vain_now_and_then_keep_no_way_from_being_taken() {
+    let mut load = Load::auto(DEAR, 3 * US);
+    let turns = |load: &mut Load, time| {
+        let (began, mut turns) = (load.now, 0);
+        while load.now - began < time {
+            turns += 1;
+            match turns % 10 {
+                0 => load.gap(400 * US, 400 * US),
+                _ => load.gap(12 * US, 60 * US),
+            };
+        }
+        turns
+    };
+    turns(&mut load, S);
+    let before = load.trials();
+    let done = turns(&mut load, 60 * S);
+    let best = 60 * S / (9 * (TURN_NS + 12 * US) + TURN_NS + 400 * US) * 10;
+    assert!(done * 10 > best * 9, "{done} of {best}");
+    assert!(load.trials() - before <= 12, "{}", load.trials());
+}
+
+#[test]
 fn trials_become_rare_and_take_a_tenth_of_the_time_at_most() {
     let mut load = Load::auto(DEAR, 50 * US);
     let mut trying_ns = 0;
