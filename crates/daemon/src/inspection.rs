@@ -1,9 +1,9 @@
 //! Looks at what volumes are stored in, from time to time and at the end of the server.
 //!
-//! A look may take without end: a network file system whose server is gone answers nothing. So nobody
-//! waits for one. A thread goes round all volumes; where it has not come back by the next round, another
-//! one takes its place and leaves out the volumes that are being looked at. There are never more threads
-//! than volumes that do not answer, and two.
+//! A look can block for ever: a network file system does not answer when its server is gone. So no other
+//! work waits for a look. A thread visits all volumes in rounds. If it is still busy when the next round is
+//! due, a new thread takes its place and leaves out the volumes that block. The number of threads is at most
+//! that of the blocked volumes, and two.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const LAST_LOOKS: usize = 32;
 /// How to look at volumes, by their number.
 pub(crate) struct Looks {
     look: Box<dyn Fn(usize) + Send + Sync>,
-    /// Who is being looked at.
+    /// By volume: a look is under way.
     busy: Vec<AtomicBool>,
 }
 
@@ -51,7 +51,7 @@ impl Looks {
         spawn("inspection", move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
                 if let Err(error) = rounds.begin() {
-                    tracing::warn!("nobody looks at volumes for now: {error}");
+                    tracing::warn!("volumes are not looked at for now: {error}");
                 }
             }
         })?;

@@ -96,7 +96,7 @@ pub fn start(config: &LogConfig) {
     }
 }
 
-/// Waits until what was logged is written, but not for long where nobody reads. For the end of the process.
+/// Waits until the log is written, for a short time where standard error is not read. For the end of the process.
 pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH_STALL);
@@ -252,7 +252,7 @@ impl<W: Write> Writer<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Sender, channel};
 
     use crate::config::log::LogFormat;
 
@@ -265,6 +265,17 @@ mod tests {
     struct Slow {
         written: Arc<Mutex<Vec<u8>>>,
         gate: Receiver<()>,
+    }
+
+    /// A queue before such a writer, what that has written, and the gate.
+    fn slow_queue(now: fn() -> Instant) -> (Queue, Arc<Mutex<Vec<u8>>>, Sender<()>) {
+        let written = Arc::default();
+        let (open, gate) = channel();
+        let slow = Slow {
+            written: Arc::clone(&written),
+            gate,
+        };
+        (Queue::start(slow, TEXT, now), written, open)
     }
 
     impl Write for Slow {
@@ -281,13 +292,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_stops_reading_costs_lines_and_stops_nobody() {
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let (open, gate) = channel();
-        let slow = Slow {
-            written: Arc::clone(&written),
-            gate,
-        };
-        let queue = Queue::start(slow, TEXT, Instant::now);
+        let (queue, written, open) = slow_queue(Instant::now);
         for number in 0..QUEUE_LINES * 2 {
             queue.send(format!("line {number}\n").into_bytes());
         }
@@ -312,13 +317,7 @@ mod tests {
 
     #[test]
     fn the_end_waits_for_a_slow_reader_and_a_place_in_a_full_queue() {
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let (open, gate) = channel();
-        let slow = Slow {
-            written: Arc::clone(&written),
-            gate,
-        };
-        let queue = Queue::start(slow, TEXT, still);
+        let (queue, written, open) = slow_queue(still);
         let mut last = 0;
         while queue.dropped.load(Ordering::Relaxed) == 0 {
             last += 1;
@@ -338,12 +337,7 @@ mod tests {
 
     #[test]
     fn the_end_does_not_wait_for_a_reader_that_reads_nothing() {
-        let (_open, gate) = channel();
-        let slow = Slow {
-            written: Arc::default(),
-            gate,
-        };
-        let queue = Queue::start(slow, TEXT, still);
+        let (queue, _written, _open) = slow_queue(still);
         queue.send(b"line\n".to_vec());
         queue.flush(Duration::from_millis(20));
         for _ in 0..QUEUE_LINES * 2 {

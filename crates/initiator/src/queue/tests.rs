@@ -445,25 +445,36 @@ fn beyond_the_limits_of_zero_copy_data_is_sent_plainly() {
     }
 }
 
+/// Paths by whose sockets a [`FAILED_EARLY`] write does not go at once.
+fn small_socket(send: SendPath) -> TransferPaths {
+    TransferPaths {
+        socket_send_bytes: Some(128 << 10),
+        ..paths(send)
+    }
+}
+
+const FAILED_EARLY: u32 = 8 << 20;
+
+/// The peer asks for the data of a large write, and fails it at once. Returns the data.
+fn fail_early(queue: &mut Queue<Fake>, peer: &mut Peer) -> Vec<u8> {
+    let data = pattern(FAILED_EARLY as usize, 3);
+    queue
+        .submit(write(FAILED_EARLY as usize), buffer(&data), 1)
+        .unwrap();
+    queue.send().unwrap();
+    let slot = peer.take().0.slot;
+    peer.send(b'r', slot, 0, FAILED_EARLY);
+    peer.send(b'e', slot, 1, 0);
+    data
+}
+
 #[test]
 fn a_write_that_fails_early_ends_while_its_data_is_still_being_sent() {
     for send in [SendPath::Gather, SendPath::ZeroCopy, SendPath::Ring] {
-        let small = TransferPaths {
-            socket_send_bytes: Some(128 << 10),
-            ..paths(send)
-        };
-        let Some((mut queue, mut peer)) = pair_if_there(2, &small) else {
+        let Some((mut queue, mut peer)) = pair_if_there(2, &small_socket(send)) else {
             continue;
         };
-        const SIZE: u32 = 8 << 20;
-        let expected = pattern(SIZE as usize, 3);
-        queue
-            .submit(write(SIZE as usize), buffer(&expected), 1)
-            .unwrap();
-        queue.send().unwrap();
-        let slot = peer.take().0.slot;
-        peer.send(b'r', slot, 0, SIZE);
-        peer.send(b'e', slot, 1, 0);
+        let expected = fail_early(&mut queue, &mut peer);
         // The pages of the first parts are held until the peer reads; so it reads while we wait.
         let reader = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
@@ -632,21 +643,9 @@ fn the_end_of_a_connection_waits_for_memory_for_copies() {
 
 #[test]
 fn an_early_answer_without_memory_for_a_copy_ends_the_connection() {
-    const SIZE: u32 = 8 << 20;
-    let small = TransferPaths {
-        socket_send_bytes: Some(128 << 10),
-        ..paths(SendPath::Gather)
-    };
-    let (mut queue, mut peer) = pair(2, &small);
+    let (mut queue, mut peer) = pair(2, &small_socket(SendPath::Gather));
     queue.table.allocate = |_| None;
-    let expected = pattern(SIZE as usize, 3);
-    queue
-        .submit(write(SIZE as usize), buffer(&expected), 1)
-        .unwrap();
-    queue.send().unwrap();
-    let slot = peer.take().0.slot;
-    peer.send(b'r', slot, 0, SIZE);
-    peer.send(b'e', slot, 1, 0);
+    let expected = fail_early(&mut queue, &mut peer);
     let mut completions = Vec::new();
     let lost = loop {
         if let Err(lost) = queue.receive(&mut completions) {

@@ -582,7 +582,8 @@ impl Trials {
         self.credited = now;
         let missing_ns = self.credit_ns.min(0).unsigned_abs();
         self.earliest = now.saturating_add(missing_ns.saturating_mul(SHARE.unsigned_abs()));
-        self.next = (now + self.pause_ns).max(now + spent_ns * (SHARE.unsigned_abs() - 1));
+        let pause_ns = self.pause_ns.max(spent_ns * (SHARE.unsigned_abs() - 1));
+        self.next = self.earliest.max(now + pause_ns);
         self.waits = 0;
         self.watch.restart(now, totals);
     }

@@ -150,6 +150,16 @@ impl Load {
         (self.work - before) / OPERATION * S / (self.now - began)
     }
 
+    /// The scheduler gives somebody else half of the time. Returns whether polling pauses.
+    fn lose_half(&mut self) -> bool {
+        (0..20).any(|_| {
+            self.now += 3 * MS;
+            let totals = self.totals();
+            self.policy
+                .polled(self.now, totals, 3 * MS, 3 * MS / 2, false)
+        })
+    }
+
     fn trials(&self) -> u64 {
         self.policy.state().trials
     }
@@ -491,14 +501,7 @@ fn a_fixed_window_is_polled_after_each_turn() {
 fn polling_pauses_while_others_want_the_core() {
     let mut load = Load::auto(DEAR, 50 * US);
     load.run(S);
-    // The scheduler gave somebody else half of the time.
-    let lost = (0..20).any(|_| {
-        load.now += 3 * MS;
-        let totals = load.totals();
-        load.policy
-            .polled(load.now, totals, 3 * MS, 3 * MS / 2, false)
-    });
-    assert!(lost);
+    assert!(load.lose_half());
     assert_eq!(load.polls(50), 0, "4 ms");
     load.run(20 * MS);
     assert!(load.polls(500) > 90);
@@ -508,13 +511,7 @@ fn polling_pauses_while_others_want_the_core() {
 fn a_trial_is_not_held_while_polling_pauses() {
     let mut load = Load::auto(DEAR, 50 * US);
     load.run(MS);
-    let lost = (0..20).any(|_| {
-        load.now += 3 * MS;
-        let totals = load.totals();
-        load.policy
-            .polled(load.now, totals, 3 * MS, 3 * MS / 2, false)
-    });
-    assert!(lost);
+    assert!(load.lose_half());
     // All ways are sleeping as long as it pauses: a trial would find them even.
     load.run(9 * MS);
     assert_eq!(load.trials(), 0);
