@@ -192,6 +192,7 @@ fn use_own_font() {
 }
 
 fn text_width(text: &str, size: u32) -> Result<u32, PlotError> {
+    use_own_font();
     let measured = (FONT, size).into_font().box_size(text).map_err(drawing)?;
     Ok(measured.0)
 }
