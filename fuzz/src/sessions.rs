@@ -3,13 +3,13 @@
 use longshore_iscsi::initiator;
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::pdu::{Isid, LoginStatus, Tsih};
-use longshore_iscsi::session_parameters::PortalGroupTag;
-use longshore_iscsi::target::directory::{
+use longshore_iscsi::server::directory::{
     Authentication, Directory, LoginConfig, LoginRefusal, SessionRequest, TargetLogin, TargetRecord,
 };
-use longshore_iscsi::target::{
+use longshore_iscsi::server::{
     Completion, Connection, ConnectionConfig, Event, Payload, TaskManagementResult,
 };
+use longshore_iscsi::session_parameters::PortalGroupTag;
 use longshore_tests::initiator::Login;
 use longshore_tests::pdu::Pdu;
 use longshore_wire::transmit::Transmit;

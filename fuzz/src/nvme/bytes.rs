@@ -3,11 +3,11 @@
 
 use longshore_nvme::command::SubmissionEntry;
 use longshore_nvme::opcode::FABRICS;
-use longshore_nvme::status::Status;
-use longshore_nvme::target::{
+use longshore_nvme::server::{
     ArrivedCommand, CloseReason, CommandSlot, Completion, Connection, ConnectionConfig,
     DataTransfer, Event, Payload, QueueParameters,
 };
+use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
 
 use crate::structured::drain;

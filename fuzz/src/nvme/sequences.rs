@@ -10,12 +10,12 @@ use longshore_nvme::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, Digests, FatalError, FatalErrorStatus, H2cData, IcReq,
     IcResp, PduType, R2t,
 };
-use longshore_nvme::sgl::SglDescriptor;
-use longshore_nvme::status::Status;
-use longshore_nvme::target::{
+use longshore_nvme::server::{
     ArrivedCommand, CommandSlot, Completion, Connection, ConnectionConfig, DataTransfer, Event,
     Payload, QueueParameters,
 };
+use longshore_nvme::sgl::SglDescriptor;
+use longshore_nvme::status::Status;
 use longshore_wire::transmit::{PayloadId, Transmit};
 
 use super::stream::{Format, Pdu};

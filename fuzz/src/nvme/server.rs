@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use longshore_iscsi::target::directory::Authentication;
+use longshore_iscsi::server::directory::Authentication;
 use longshore_nvme::command::{CommandId, SubmissionEntry};
 use longshore_nvme::host::commands::{Command, Property, property_set};
 use longshore_nvme::opcode::{Direction, FABRICS, Opcode};
@@ -17,12 +17,12 @@ use longshore_nvme::pdu::{CapsuleCmd, CapsuleResp, Digests, H2cData, IcReq, PduT
 use longshore_nvme::sgl::SglDescriptor;
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
-use longshore_target::config::{
+use longshore_server::config::{
     Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ReactorConfig, ServerConfig,
     SubsystemConfig, TransmitConfig,
 };
-use longshore_target::platform::{Link, Platform};
-use longshore_target::stepped::{Next, SteppedServer};
+use longshore_server::platform::{Link, Platform};
+use longshore_server::stepped::{Next, SteppedServer};
 use longshore_volume::{BackendKind, VolumeSpec};
 use uuid::Uuid;
 

@@ -7,14 +7,14 @@ use longshore_iscsi::pdu::{
     BHS_LENGTH, Bhs, CmdSn, InitiatorTaskTag, Isid, LoginStatus, Opcode, TargetTransferTag, Tsih,
     padding,
 };
-use longshore_iscsi::session_parameters::{Digest, PortalGroupTag};
-use longshore_iscsi::target::directory::{
+use longshore_iscsi::server::directory::{
     Authentication, ChapAccount, ChapAuthentication, Directory, LoginConfig as TargetLoginConfig,
     LoginRefusal, PortalAddress, PortalRecord, SessionRequest, TargetLogin, TargetRecord,
 };
-use longshore_iscsi::target::{
+use longshore_iscsi::server::{
     Completion, Connection, ConnectionConfig, Event, Payload, TaskId, TaskManagementResult,
 };
+use longshore_iscsi::session_parameters::{Digest, PortalGroupTag};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 
 use crate::input::Input;

@@ -95,7 +95,7 @@ fn program(message: &str) -> Option<Program> {
     })
 }
 
-/// The name in `path+file:///…/crates/wire#longshore-wire@0.1.0`, or in `path+file:///…/xtask#0.1.0`.
+/// The name in `path+file:///…/crates/foundation/wire#longshore-wire@0.1.0`, or in `path+file:///…/xtask#0.1.0`.
 fn package(id: &str) -> Option<&str> {
     let (place, version) = id.rsplit_once('#')?;
     match version.split_once('@') {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn packages_are_named_by_their_identifiers() {
         assert_eq!(
-            package("path+file:///x/crates/wire#longshore-wire@0.1.0"),
+            package("path+file:///x/crates/foundation/wire#longshore-wire@0.1.0"),
             Some("longshore-wire")
         );
         assert_eq!(package("path+file:///x/xtask#0.1.0"), Some("xtask"));

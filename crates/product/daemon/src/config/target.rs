@@ -1,0 +1,372 @@
+//! Targets as they will be served: names, maps of logical units, and who gets in.
+
+use longshore_iscsi::name::{IscsiName, NameError};
+use longshore_iscsi::server::directory::Authentication;
+use toml::Spanned;
+
+use super::authentication::{Demand, authentication};
+use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
+use super::limits::{Negotiation, NegotiationTable};
+use super::listener::{ISCSI_PORT, parse_advertise};
+use super::problem::{Problem, ProblemKind};
+use super::suggest;
+use super::warning::Warning;
+
+/// The target that exports every volume when the configuration names no target.
+pub const DEFAULT_TARGET: &str = "iqn.2026-11.local.longshore:default";
+
+/// The largest logical unit number: flat space addressing has 14 bits (SAM-5 §4.7.7.4).
+pub const LUN_MAX: u16 = 16_383;
+
+/// The name of a rule for all initiators or hosts that no other rule names.
+pub(super) const ALL_OTHERS: &str = "*";
+
+/// One target.
+#[derive(Clone, Debug)]
+pub struct TargetConfig {
+    /// Its name.
+    pub name: IscsiName,
+    /// Told in discovery and login.
+    pub alias: Option<String>,
+    /// Tags of the portal groups it is reachable through; all when empty.
+    pub portal_groups: Vec<u16>,
+    /// What it offers in negotiations.
+    pub negotiation: Negotiation,
+    /// Rules for initiators by name; no initiator is in two.
+    pub rules: Vec<NamedAccess>,
+    /// What initiators get that no rule names; `None` refuses them.
+    pub others: Option<Access>,
+    /// Where it is served now, if no longer here.
+    pub moved_to: Option<Moved>,
+}
+
+/// Where a target has gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// In the form of the key TargetAddress without the portal group tag (RFC 7143 §13.8).
+    pub address: String,
+    /// For good, or for now.
+    pub permanent: bool,
+}
+
+/// What some initiators see and have to prove.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// What they must prove.
+    pub authentication: Authentication,
+    /// Their map of logical units, ascending; not empty.
+    pub luns: Vec<LunConfig>,
+}
+
+/// What initiators get by name.
+#[derive(Clone, Debug)]
+pub struct NamedAccess {
+    /// Their names.
+    pub initiators: Vec<IscsiName>,
+    /// What they get.
+    pub access: Access,
+}
+
+/// A volume under a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LunConfig {
+    /// 0 to [`LUN_MAX`].
+    pub lun: u16,
+    /// Index of the volume.
+    pub volume: usize,
+    /// Writes through this number are refused.
+    pub read_only: bool,
+}
+
+impl TargetConfig {
+    /// The default target: every volume in order, for everybody.
+    pub(super) fn default_target(
+        volumes: usize,
+        negotiation: Negotiation,
+    ) -> Result<Self, Problem> {
+        let name = IscsiName::parse(DEFAULT_TARGET).expect("the default name is well-formed");
+        Ok(Self {
+            name,
+            alias: None,
+            portal_groups: Vec::new(),
+            negotiation,
+            rules: Vec::new(),
+            others: Some(Access {
+                authentication: Authentication::none(),
+                luns: all_volumes(volumes).map_err(Problem::general)?,
+            }),
+            moved_to: None,
+        })
+    }
+
+    /// Whether initiators get in without being named or proving anything.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.others
+            .as_ref()
+            .is_some_and(|access| access.authentication.none_allowed)
+    }
+
+    /// Every map of the target.
+    pub fn maps(&self) -> impl Iterator<Item = &[LunConfig]> {
+        let rules = self.rules.iter().map(|rule| &rule.access);
+        rules
+            .chain(&self.others)
+            .map(|access| access.luns.as_slice())
+    }
+}
+
+/// Turns `[[target]]` tables into targets.
+pub(super) struct TargetReader<'a> {
+    /// The file they stand in.
+    pub file: &'a ConfigFile,
+    /// Names of all volumes, by index.
+    pub volumes: &'a [String],
+    /// `[iscsi]` applied to the defaults.
+    pub negotiation: &'a Negotiation,
+    /// What is worth a line in the log.
+    pub warnings: &'a mut Vec<Warning>,
+}
+
+impl TargetReader<'_> {
+    /// Reads one table.
+    pub(super) fn read(&mut self, table: &TargetTable) -> Result<TargetConfig, Problem> {
+        let file = self.file;
+        let name = parse_name(file, &table.name, IscsiName::parse)?;
+        let alias = match &table.alias {
+            Some(alias) if !is_alias(alias.get_ref()) => {
+                return Err(file.problem(alias.span(), ProblemKind::BadAlias));
+            }
+            alias => alias.as_ref().map(|alias| alias.get_ref().clone()),
+        };
+        let demand = Demand {
+            accounts: &table.accounts,
+            mutual: table.mutual.as_ref(),
+            algorithms: table.chap_algorithms.as_ref(),
+        };
+        let own = Access {
+            authentication: authentication(file, &demand, self.warnings)?,
+            luns: match &table.luns {
+                Some(luns) => self.map(luns, &table.name)?,
+                None => all_volumes(self.volumes.len())
+                    .map_err(|kind| file.problem(table.name.span(), kind))?,
+            },
+        };
+        let mut target = TargetConfig {
+            name,
+            alias,
+            portal_groups: table
+                .portal_groups
+                .iter()
+                .map(|tag| *tag.get_ref())
+                .collect(),
+            negotiation: merge(file, self.negotiation, table.iscsi.as_ref())?,
+            rules: Vec::new(),
+            others: None,
+            moved_to: moved_to(file, table)?,
+        };
+        for rule in &table.access {
+            self.read_rule(table, rule.get_ref(), rule.span(), &own, &mut target)?;
+        }
+        if table.access.is_empty() {
+            target.others = Some(own);
+        }
+        if target
+            .maps()
+            .any(|map| map.first().is_some_and(|first| first.lun != 0))
+        {
+            self.warnings.push(Warning::NoLunZero {
+                target: target.name.as_str().to_owned(),
+            });
+        }
+        Ok(target)
+    }
+
+    /// Reads one `[[target.access]]` table into `target`.
+    fn read_rule(
+        &mut self,
+        table: &TargetTable,
+        rule: &AccessTable,
+        span: std::ops::Range<usize>,
+        own: &Access,
+        target: &mut TargetConfig,
+    ) -> Result<(), Problem> {
+        let file = self.file;
+        if rule.initiators.is_empty() {
+            return Err(file.problem(span, ProblemKind::RuleForNobody));
+        }
+        let authentication = if rule.accounts.is_none() && rule.mutual.is_none() {
+            own.authentication.clone()
+        } else {
+            let demand = Demand {
+                accounts: rule.accounts.as_deref().unwrap_or(&table.accounts),
+                mutual: rule.mutual.as_ref().or(table.mutual.as_ref()),
+                algorithms: table.chap_algorithms.as_ref(),
+            };
+            authentication(file, &demand, self.warnings)?
+        };
+        let mut luns = match &rule.luns {
+            Some(luns) => self.map(luns, &table.name)?,
+            None => own.luns.clone(),
+        };
+        for entry in &mut luns {
+            entry.read_only |= rule.read_only;
+        }
+        let access = Access {
+            authentication,
+            luns,
+        };
+
+        let mut initiators = Vec::new();
+        for name in &rule.initiators {
+            let twice = || {
+                let kind = ProblemKind::InitiatorInTwoRules(name.get_ref().clone());
+                file.problem(name.span(), kind)
+            };
+            if name.get_ref() == ALL_OTHERS {
+                if target.others.replace(access.clone()).is_some() {
+                    return Err(twice());
+                }
+                continue;
+            }
+            // Names of initiators are taken as peers send them: some in daily use break the letter
+            // of the rules, and those machines want access too.
+            let initiator = parse_name(file, name, IscsiName::from_peer)?;
+            let named = target.rules.iter().flat_map(|rule| &rule.initiators);
+            if named.chain(&initiators).any(|other| *other == initiator) {
+                return Err(twice());
+            }
+            initiators.push(initiator);
+        }
+        if !initiators.is_empty() {
+            target.rules.push(NamedAccess { initiators, access });
+        }
+        Ok(())
+    }
+
+    /// Reads a map of logical units.
+    fn map(
+        &self,
+        luns: &[Spanned<LunTable>],
+        target: &Spanned<String>,
+    ) -> Result<Vec<LunConfig>, Problem> {
+        if luns.is_empty() {
+            return Err(self.file.problem(target.span(), ProblemKind::EmptyMap));
+        }
+        let mut map: Vec<LunConfig> = Vec::with_capacity(luns.len());
+        for entry in luns {
+            let lun = self
+                .lun(entry.get_ref(), &map)
+                .map_err(|kind| self.file.problem(entry.span(), kind))?;
+            map.push(lun);
+        }
+        map.sort_unstable_by_key(|entry| entry.lun);
+        Ok(map)
+    }
+
+    /// Reads one entry of a map, of which `map` has been read before.
+    fn lun(&self, entry: &LunTable, map: &[LunConfig]) -> Result<LunConfig, ProblemKind> {
+        let lun = u16::try_from(entry.lun)
+            .ok()
+            .filter(|lun| *lun <= LUN_MAX)
+            .ok_or(ProblemKind::LunOutOfRange(entry.lun))?;
+        let index = self.volumes.iter().position(|name| *name == entry.volume);
+        let volume = index.ok_or_else(|| {
+            let known: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
+            ProblemKind::UnknownVolume {
+                volume: entry.volume.clone(),
+                suggestion: suggest::sentence(&entry.volume, &known),
+            }
+        })?;
+        if map.iter().any(|other| other.lun == lun) {
+            return Err(ProblemKind::DuplicateLun(lun));
+        }
+        if let Some(other) = map.iter().find(|other| other.volume == volume) {
+            return Err(ProblemKind::VolumeMappedTwice {
+                volume: entry.volume.clone(),
+                first: other.lun,
+                second: lun,
+            });
+        }
+        Ok(LunConfig {
+            lun,
+            volume,
+            read_only: entry.read_only,
+        })
+    }
+}
+
+/// A table of negotiated values applied to those it inherits.
+pub(super) fn merge(
+    file: &ConfigFile,
+    inherited: &Negotiation,
+    table: Option<&Spanned<NegotiationTable>>,
+) -> Result<Negotiation, Problem> {
+    let mut values = inherited.clone();
+    let Some(table) = table else {
+        return Ok(values);
+    };
+    table.get_ref().apply(&mut values);
+    if values.first_burst_length > values.max_burst_length {
+        let kind = ProblemKind::FirstBurstTooLong {
+            first: values.first_burst_length,
+            max: values.max_burst_length,
+        };
+        return Err(file.problem(table.span(), kind));
+    }
+    Ok(values)
+}
+
+/// Reads `moved-to` and `moved-permanently`.
+fn moved_to(file: &ConfigFile, table: &TargetTable) -> Result<Option<Moved>, Problem> {
+    let Some(address) = &table.moved_to else {
+        return match &table.moved_permanently {
+            Some(yes) if *yes.get_ref() => Err(file.problem(yes.span(), ProblemKind::MovedNowhere)),
+            _ => Ok(None),
+        };
+    };
+    let portal = parse_advertise(address.get_ref()).map_err(|_| {
+        let kind = ProblemKind::BadMovedTo(address.get_ref().clone());
+        file.problem(address.span(), kind)
+    })?;
+    let permanent = table.moved_permanently.as_ref();
+    Ok(Some(Moved {
+        address: portal.or_port(ISCSI_PORT),
+        permanent: permanent.is_some_and(|yes| *yes.get_ref()),
+    }))
+}
+
+/// Every volume under the number of its place.
+fn all_volumes(volumes: usize) -> Result<Vec<LunConfig>, ProblemKind> {
+    let too_many = || ProblemKind::TooManyVolumes(volumes);
+    (0..volumes)
+        .map(|volume| {
+            let lun = u16::try_from(volume).ok().filter(|lun| *lun <= LUN_MAX);
+            Ok(LunConfig {
+                lun: lun.ok_or_else(too_many)?,
+                volume,
+                read_only: false,
+            })
+        })
+        .collect()
+}
+
+/// Reads an iSCSI name.
+fn parse_name(
+    file: &ConfigFile,
+    name: &Spanned<String>,
+    parse: impl Fn(&str) -> Result<IscsiName, NameError>,
+) -> Result<IscsiName, Problem> {
+    parse(name.get_ref()).map_err(|reason| {
+        let kind = ProblemKind::BadName {
+            name: name.get_ref().clone(),
+            reason,
+        };
+        file.problem(name.span(), kind)
+    })
+}
+
+/// Whether a login can carry it as TargetAlias: a text value of at most 255 bytes (RFC 7143 §6.1).
+fn is_alias(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && !text.chars().any(char::is_control)
+}

@@ -1,0 +1,747 @@
+use std::path::Path;
+
+use super::reach::Addresses;
+use super::target::LunConfig;
+use super::*;
+
+mod nvme;
+
+fn file(text: &str) -> Result<ConfigFile, String> {
+    ConfigFile::parse(Path::new("/etc/longshore/x.toml"), text.to_owned())
+        .map_err(|p| p.to_string())
+}
+
+fn assemble(text: &str) -> Result<Config, String> {
+    Config::assemble(Some(&file(text)?), Arguments::default()).map_err(|p| p.to_string())
+}
+
+fn arguments(volumes: &[&str], iscsi: &[&str]) -> Arguments {
+    Arguments {
+        volumes: volumes.iter().map(|text| text.parse().unwrap()).collect(),
+        iscsi: iscsi.iter().map(|text| text.parse().unwrap()).collect(),
+        ..Arguments::default()
+    }
+}
+
+/// A file with a volume in front of `rest`.
+fn with_volume(rest: &str) -> String {
+    format!("[[volume]]\nname = \"disk0\"\nbackend = \"mem\"\nsize = \"1G\"\n{rest}")
+}
+
+fn config(rest: &str) -> Config {
+    assemble(&with_volume(rest)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn refusal(rest: &str) -> String {
+    assemble(&with_volume(rest)).expect_err("the file is refused")
+}
+
+/// Checks the addresses as configured.
+fn check(config: &Config) -> Result<Vec<Warning>, String> {
+    let checked = config.check_reach(&config.addresses());
+    checked.map_err(|problem| problem.to_string())
+}
+
+/// A file with a remote volume of this URL and `rest` behind it.
+fn remote(url: &str, rest: &str) -> String {
+    format!("[[volume]]\nname = \"r\"\nbackend = \"iscsi\"\nurl = \"{url}\"\n{rest}")
+}
+
+#[test]
+fn a_remote_volume_of_the_file_is_understood() {
+    let keys = "secret-file = \"r.secret\"\nqueues = 2\ndepth = 64\ngive-up = \"30s\"\n\
+                initiator-name = \"iqn.2026-11.x:me\"\n";
+    let config = assemble(&remote("iscsi://ann@h/iqn.2026-11.x:y/3", keys)).unwrap();
+    let remote = &config.volumes[0].spec.remote;
+    assert_eq!(remote.secret_file, Some("/etc/longshore/r.secret".into()));
+    assert_eq!((remote.queues, remote.depth), (Some(2), Some(64)));
+    assert_eq!(remote.give_up, Some(std::time::Duration::from_secs(30)));
+    assert!(remote.url.is_some() && remote.initiator_name.is_some());
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn mistakes_of_a_remote_volume_have_a_place_and_show_no_password() {
+    let bad_lun = assemble(&remote("iscsi://ann%hush-hush@h/iqn.2026-11.x:y/x", "")).unwrap_err();
+    assert!(
+        bad_lun.starts_with("/etc/longshore/x.toml:4:7: LUN \"x\""),
+        "{bad_lun}"
+    );
+    assert!(!bad_lun.contains("hush"), "{bad_lun}");
+    let fine = "iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0";
+    let too_many = assemble(&remote(fine, "queues = 65\n")).unwrap_err();
+    assert!(
+        too_many.starts_with("/etc/longshore/x.toml:5:10: `65` is not"),
+        "{too_many}"
+    );
+    let misspelt = assemble(&remote(fine, "giveup = 3\n")).unwrap_err();
+    assert!(
+        misspelt.contains("unknown key `giveup`; did you mean `give-up`?"),
+        "{misspelt}"
+    );
+    assert!(!misspelt.contains("hush"), "{misspelt}");
+    // A problem of the same line as the password, and one whose line is the password's own.
+    for line in [
+        "url = \"iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0\" url = 1",
+        "url = \"iscsi://ann%hush-hush@h",
+        "url = iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0",
+    ] {
+        let text = format!("[[volume]]\nname = \"r\"\n{line}\n");
+        let error = file(&text).unwrap_err();
+        assert!(
+            error.contains("x.toml:3:") && !error.contains("hush"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_password_on_the_command_line_is_worth_a_warning() {
+    let with = |url: &str| {
+        let volume = format!("r,backend=iscsi,url={url}");
+        Config::assemble(None, arguments(&[&volume], &[]))
+            .unwrap()
+            .warnings
+    };
+    assert_eq!(with("iscsi://ann@h/iqn.2026-11.x:y/0"), []);
+    let warnings = with("iscsi://ann%hush-hush@h/iqn.2026-11.x:y/0");
+    assert!(matches!(&warnings[..], [Warning::PasswordInArgument { volume }] if volume == "r"));
+    assert!(!warnings[0].to_string().contains("hush"));
+}
+
+#[test]
+fn volumes_of_the_command_line_are_luns_of_the_default_target() {
+    let given = arguments(&["a,backend=null,size=1T", "b,backend=mem,size=1M"], &[]);
+    let config = Config::assemble(None, given).unwrap();
+    let target = &config.targets[0];
+    assert_eq!(target.name.as_str(), "iqn.2026-11.local.longshore:default");
+    assert!(target.is_open());
+    let expected = [
+        LunConfig {
+            lun: 0,
+            volume: 0,
+            read_only: false,
+        },
+        LunConfig {
+            lun: 1,
+            volume: 1,
+            read_only: false,
+        },
+    ];
+    assert_eq!(target.others.as_ref().unwrap().luns, expected);
+    assert_eq!(config.listeners, [DEFAULT_LISTENER]);
+    assert!(config.listeners_by_default);
+}
+
+#[test]
+fn the_command_line_wins_and_its_volumes_are_added() {
+    let text = with_volume(
+        "[listen]\niscsi = [\"127.0.0.1:1\"]\n[engine]\nkind = \"epoll\"\ncores = \"0\"\n\
+         [log]\nformat = \"json\"\nlevel = \"debug\"\n",
+    );
+    let file = file(&text).unwrap();
+    let mut given = arguments(&["d1,backend=null,size=1G"], &["127.0.0.1:2", "[::1]:2"]);
+    given.engine = Some(EngineKind::IoUring);
+    let config = Config::assemble(Some(&file), given).unwrap();
+    let names: Vec<&str> = config
+        .volumes
+        .iter()
+        .map(|v| v.spec.name.as_str())
+        .collect();
+    assert_eq!(names, ["disk0", "d1"]);
+    let addresses: Vec<String> = config
+        .listeners
+        .iter()
+        .map(ListenerConfig::to_string)
+        .collect();
+    assert_eq!(addresses, ["127.0.0.1:2", "[::1]:2"]);
+    assert_eq!(config.engine.kind, EngineKind::IoUring);
+    assert_eq!(config.engine.cores, Some(CoreList(vec![0])));
+    assert_eq!(config.log.format, LogFormat::Json);
+}
+
+#[test]
+fn nothing_to_serve_is_refused() {
+    let problem = Config::assemble(None, Arguments::default()).unwrap_err();
+    assert!(
+        problem.to_string().contains("there is no volume to serve"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_place() {
+    let message = refusal("[listen]\niscsi = [\"127.0.0.1:3260\"]\nallow-opem = true\n");
+    assert!(
+        message.starts_with(
+            "/etc/longshore/x.toml:7:1: unknown key `allow-opem`; did you mean `allow-open`?"
+        ),
+        "{message}"
+    );
+    assert!(
+        message.contains("\n  7 | allow-opem = true\n    | ^^^^^^^^^^"),
+        "{message}"
+    );
+
+    for text in [
+        "colour = 1\n",
+        "[colour]\n",
+        "[limits]\ncolour = 1\n",
+        "[iscsi]\ncolour = 1\n",
+    ] {
+        let message = file(text).unwrap_err();
+        let kind = if text.starts_with("[colour") {
+            "table"
+        } else {
+            "key"
+        };
+        let expected = format!("unknown {kind} `colour`; known are ");
+        assert!(message.contains(&expected), "{message}");
+    }
+}
+
+#[test]
+fn a_bad_value_is_shown_where_it_stands() {
+    let message = file("[[volume]]\nname = \"a\"\nsize = \"10X\"\n").unwrap_err();
+    assert!(
+        message.starts_with("/etc/longshore/x.toml:3:8: `X` is not a unit of size"),
+        "{message}"
+    );
+    let message = file("[[volume]]\nname = \"a\"\nbackend = \"rbd\"\n").unwrap_err();
+    assert!(
+        message.contains(":3:11: backend `rbd` is not available in this version"),
+        "{message}"
+    );
+    let message = file("[listen]\niscsi = [\"127.0.0.1:70000\"]\n").unwrap_err();
+    assert!(message.contains("`70000` is not a port"), "{message}");
+    let message = file("[limits]\nqueue-depth = 0\n").unwrap_err();
+    assert!(
+        message.contains(":2:15: 0 is out of range; it is 1 to 4096"),
+        "{message}"
+    );
+}
+
+#[test]
+fn parts_of_later_versions_are_refused_as_such() {
+    let message = file("[listen]\napi = \"127.0.0.1:9260\"\n").unwrap_err();
+    assert!(
+        message.contains("listen.api is not available in this version"),
+        "{message}"
+    );
+}
+
+#[test]
+fn volumes_need_names_of_their_own_and_a_backend() {
+    let message = refusal("[[volume]]\nname = \"disk0\"\nbackend = \"mem\"\nsize = 512\n");
+    assert!(
+        message.contains(":6:8: two volumes are called `disk0`"),
+        "{message}"
+    );
+    let message = refusal("[[volume]]\nname = \"disk1\"\n");
+    assert!(
+        message.contains("volume `disk1` has no backend"),
+        "{message}"
+    );
+    let message = refusal("[[volume]]\nname = \"disk 1\"\nbackend = \"mem\"\n");
+    assert!(
+        message.contains("`disk 1` is not a volume name"),
+        "{message}"
+    );
+
+    let given = arguments(&["a,backend=mem,size=1G", "a,backend=null,size=1G"], &[]);
+    let message = Config::assemble(None, given).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "two volumes are called `a`; give one of them another name"
+    );
+}
+
+#[test]
+fn relative_paths_start_at_the_directory_of_the_file() {
+    let config = assemble(
+        "state-dir = \"state\"\n[[volume]]\nname = \"d\"\nbackend = \"file\"\npath = \"d.img\"\n",
+    )
+    .unwrap();
+    assert_eq!(
+        config.volumes[0].spec.path.as_deref(),
+        Some(Path::new("/etc/longshore/d.img"))
+    );
+    assert_eq!(
+        config.state_dir.as_deref(),
+        Some(Path::new("/etc/longshore/state"))
+    );
+}
+
+#[test]
+fn portals_are_texts_or_tables() {
+    let config = config(
+        "[listen]\niscsi = [\"127.0.0.1:1,advertise=192.0.2.7:3260\", \
+         { address = \"[::1]:2\", advertise = \"nas.example.com\", tag = 2 }]\n",
+    );
+    assert_eq!(
+        config.listeners[0].advertise.as_ref().unwrap().host,
+        "192.0.2.7"
+    );
+    assert_eq!(config.listeners[1].address.to_string(), "[::1]:2");
+    assert_eq!(config.listeners[1].tag, 2);
+    assert_eq!(
+        config.listeners[1].advertise.as_ref().unwrap().host,
+        "nas.example.com"
+    );
+}
+
+#[test]
+fn two_listeners_on_one_address_are_refused_unless_the_port_is_free_choice() {
+    let given = arguments(
+        &["a,backend=mem,size=1G"],
+        &["127.0.0.1:1", "127.0.0.1:1,tag=2"],
+    );
+    let message = Config::assemble(None, given).unwrap_err().to_string();
+    assert!(
+        message.contains("two listeners have the address 127.0.0.1:1"),
+        "{message}"
+    );
+    let given = arguments(&["a,backend=mem,size=1G"], &["127.0.0.1:0", "127.0.0.1:0"]);
+    assert!(Config::assemble(None, given).is_ok());
+}
+
+const TARGET: &str = "[[target]]\nname = \"iqn.2026-11.com.example:t\"\n";
+
+#[test]
+fn a_bad_iscsi_name_says_what_is_wrong_with_it() {
+    let message = refusal("[[target]]\nname = \"disks\"\n");
+    assert!(
+        message.contains(":6:8: `disks` is not an iSCSI name: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("does not start with iqn., eui. or naa."),
+        "{message}"
+    );
+}
+
+#[test]
+fn two_targets_of_one_name_are_refused_whatever_their_case() {
+    let message = refusal(&format!(
+        "{TARGET}[[target]]\nname = \"IQN.2026-11.com.example:T\"\n"
+    ));
+    assert!(
+        message.contains(":8:8: two targets are called `iqn.2026-11.com.example:t`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn maps_of_logical_units_are_checked() {
+    let map = |luns: &str| refusal(&format!("{TARGET}luns = [{luns}]\n"));
+    for (luns, expected) in [
+        (
+            "{ lun = 0, volume = \"disc0\" }",
+            "there is no volume `disc0`; did you mean `disk0`?",
+        ),
+        (
+            "{ lun = 0, volume = \"disk0\" }, { lun = 0, volume = \"disk0\" }",
+            "LUN 0 is given twice in one map",
+        ),
+        (
+            "{ lun = 0, volume = \"disk0\" }, { lun = 1, volume = \"disk0\" }",
+            "volume `disk0` is LUN 0 of this map already",
+        ),
+        (
+            "{ lun = 16384, volume = \"disk0\" }",
+            "LUN 16384 is out of range",
+        ),
+        ("", "the map has no logical unit"),
+        (
+            "{ lun = 0, volum = \"disk0\" }",
+            "unknown key `volum`; did you mean `volume`?",
+        ),
+    ] {
+        let message = map(luns);
+        assert!(message.contains(expected), "{luns}: {message}");
+    }
+}
+
+#[test]
+fn a_target_can_have_moved_for_now_or_for_good() {
+    let moved = |keys: &str| {
+        let target = &config(&format!("{TARGET}{keys}")).targets[0];
+        let moved = target.moved_to.as_ref();
+        moved.map(|moved| (moved.address.clone(), moved.permanent))
+    };
+    assert_eq!(moved(""), None);
+    assert_eq!(moved("moved-permanently = false\n"), None);
+    for (keys, address, permanent) in [
+        ("moved-to = \"192.0.2.7:3261\"\n", "192.0.2.7:3261", false),
+        (
+            "moved-to = \"nas.example.com\"\n",
+            "nas.example.com:3260",
+            false,
+        ),
+        (
+            "moved-to = \"2001:db8::7\"\nmoved-permanently = true\n",
+            "[2001:db8::7]:3260",
+            true,
+        ),
+    ] {
+        assert_eq!(moved(keys), Some((address.to_owned(), permanent)), "{keys}");
+    }
+}
+
+#[test]
+fn a_target_cannot_have_moved_to_where_nobody_can_connect() {
+    for address in [
+        "",
+        "0.0.0.0:3260",
+        "[::]",
+        "192.0.2.7:0",
+        "a b",
+        "192.0.2.7:3260,1",
+    ] {
+        let message = refusal(&format!("{TARGET}moved-to = \"{address}\"\n"));
+        let expected = format!(":7:12: initiators cannot be sent to `{address}`");
+        assert!(message.contains(&expected), "{message}");
+    }
+    let message = refusal(&format!("{TARGET}moved-permanently = true\n"));
+    assert!(
+        message.contains(":7:21: a target that has moved needs `moved-to`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_map_without_lun_zero_and_a_volume_nobody_reaches_are_worth_a_warning() {
+    let config = config(&format!(
+        "[[volume]]\nname = \"spare\"\nbackend = \"mem\"\nsize = 512\n\
+         {TARGET}luns = [{{ lun = 1, volume = \"disk0\" }}]\n"
+    ));
+    let target = "iqn.2026-11.com.example:t".to_owned();
+    assert_eq!(
+        config.warnings,
+        [
+            Warning::NoLunZero { target },
+            Warning::UnmappedVolume {
+                volume: "spare".into()
+            }
+        ]
+    );
+}
+
+#[test]
+fn a_preference_for_polling_without_polling_is_worth_a_warning() {
+    let warnings = |engine: &str| config(&format!("[engine]\n{engine}\n{TARGET}")).warnings;
+    let alone = warnings("prefer-busy-poll = true");
+    assert_eq!(alone, [Warning::PreferenceWithoutPolling]);
+    assert!(alone[0].to_string().contains("--busy-poll MICROSECONDS"));
+    assert_eq!(warnings("busy-poll = 20\nprefer-busy-poll = true"), []);
+    assert_eq!(warnings("prefer-busy-poll = false"), []);
+}
+
+#[test]
+fn access_rules_give_initiators_their_own_map_and_refuse_the_rest() {
+    let config = config(&format!(
+        "[[volume]]\nname = \"d1\"\nbackend = \"mem\"\nsize = 512\n\
+         {TARGET}\
+         [[target.access]]\ninitiators = [\"iqn.1993-08.org.debian:01:WEB\"]\n\
+         luns = [{{ lun = 0, volume = \"d1\" }}]\n\
+         [[target.access]]\ninitiators = [\"iqn.2008-11.org.linux-kvm:my_vm\"]\nread-only = true\n"
+    ));
+    let target = &config.targets[0];
+    assert!(target.others.is_none() && !target.is_open());
+    let own = &target.rules[0];
+    assert_eq!(own.initiators[0].as_str(), "iqn.1993-08.org.debian:01:web");
+    assert_eq!(
+        own.access.luns,
+        [LunConfig {
+            lun: 0,
+            volume: 1,
+            read_only: false
+        }]
+    );
+    let inherited = &target.rules[1];
+    assert!(inherited.access.luns.iter().all(|lun| lun.read_only));
+    assert_eq!(inherited.access.luns.len(), 2);
+}
+
+#[test]
+fn a_star_stands_for_all_others() {
+    let config = config(&format!(
+        "{TARGET}[[target.access]]\ninitiators = [\"iqn.2026-11.com.example:a\"]\n\
+         [[target.access]]\ninitiators = [\"*\"]\nread-only = true\n"
+    ));
+    let others = config.targets[0].others.as_ref().unwrap();
+    assert!(others.luns[0].read_only);
+    assert!(!config.targets[0].rules[0].access.luns[0].read_only);
+    assert!(config.targets[0].is_open());
+}
+
+#[test]
+fn rules_that_contradict_each_other_are_refused() {
+    let rule = |names: &str| format!("[[target.access]]\ninitiators = [{names}]\n");
+    for (rules, expected) in [
+        (rule(""), "a rule needs at least one initiator"),
+        (
+            rule("\"iqn.2026-11.com.example:a\"") + &rule("\"iqn.2026-11.com.example:A\""),
+            "is named by an earlier rule",
+        ),
+        (
+            rule("\"*\"") + &rule("\"*\""),
+            "`*` is named by an earlier rule",
+        ),
+        (rule("\"web1\""), "`web1` is not an iSCSI name"),
+    ] {
+        let message = refusal(&format!("{TARGET}{rules}"));
+        assert!(message.contains(expected), "{rules}: {message}");
+    }
+}
+
+#[test]
+fn chap_accounts_close_a_target_and_keep_their_secrets_to_themselves() {
+    let config = config(&format!(
+        "{TARGET}accounts = [{{ user = \"alice\", secret = \"correct-horse-battery\" }}]\n\
+         mutual = {{ user = \"nas\", secret = \"staple-staple-staple\" }}\n\
+         chap-algorithms = [\"SHA256\", \"md5\"]\n"
+    ));
+    let access = config.targets[0].others.as_ref().unwrap();
+    assert!(!access.authentication.none_allowed && !config.targets[0].is_open());
+    let chap = access.authentication.chap.as_ref().unwrap();
+    assert_eq!(chap.accounts[0].name, "alice");
+    assert_eq!(chap.mutual.as_ref().unwrap().name, "nas");
+    assert_eq!(chap.algorithms.len(), 2);
+    let printed = format!("{config:?}");
+    assert!(
+        !printed.contains("horse") && !printed.contains("staple"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn errors_about_accounts_never_show_a_secret() {
+    let account = "{ user = \"alice\", secret = \"correct-horse-battery\" }";
+    for (keys, expected) in [
+        (
+            format!("accounts = [{account}, {account}]"),
+            "two accounts are called `alice`",
+        ),
+        (
+            "accounts = [{ user = \"alice\" }]".into(),
+            "needs one of `secret` and `secret-file`",
+        ),
+        (
+            "accounts = [{ user = \"alice\", secret = \"\" }]".into(),
+            "the secret of account `alice` has 0 bytes",
+        ),
+        (
+            format!(
+                "accounts = [{account}]\nmutual = {{ user = \"t\", secret = \"correct-horse-battery\" }}"
+            ),
+            "account `alice` and `mutual` have the same secret",
+        ),
+        (
+            "mutual = { user = \"t\", secret = \"correct-horse-battery\" }".into(),
+            "`mutual` does nothing without `accounts`",
+        ),
+        (
+            format!("accounts = [{account}]\nchap-algorithms = [\"rot13\"]"),
+            "`rot13` is not a CHAP algorithm",
+        ),
+        (
+            format!("accounts = [{account}]\nchap-algorithms = []"),
+            "name at least one of sha3-256",
+        ),
+        (
+            "accounts = [{ user = \"alice\", secret-file = \"/nonexistent/s\" }]".into(),
+            "cannot read secret file /nonexistent/s",
+        ),
+    ] {
+        let message = refusal(&format!("{TARGET}{keys}\n"));
+        assert!(message.contains(expected), "{keys}: {message}");
+    }
+}
+
+#[test]
+fn the_line_of_a_secret_is_not_shown() {
+    for keys in [
+        "accounts = [{ user = \"alice\", secret = \"correct-horse-battery\", colour = 1 }]",
+        "accounts = [{ user = \"\", secret = \"correct-horse-battery\" }]",
+        "accounts = [{ user = \"alice\", secret = 0x1234horse }]",
+        "[[target.accounts]]\nuser = \"alice\"\nsecret = [\"correct-horse-battery\"]",
+        "[[target.accounts]]\nuser = \"alice\"\nsecret = \"correct-horse-battery",
+    ] {
+        let message = refusal(&format!("{TARGET}{keys}\n"));
+        assert!(!message.contains("horse"), "{message}");
+    }
+}
+
+#[test]
+fn a_secret_file_loses_its_line_end_and_a_short_secret_is_worth_a_warning() {
+    let path = std::env::temp_dir().join(format!("longshore-secret-{}", std::process::id()));
+    std::fs::write(&path, "short\n").unwrap();
+    let text = with_volume(&format!(
+        "{TARGET}accounts = [{{ user = \"alice\", secret-file = \"{}\" }}]\n",
+        path.display()
+    ));
+    let config = assemble(&text);
+    std::fs::remove_file(&path).unwrap();
+    let config = config.unwrap();
+    let chap = config.targets[0]
+        .others
+        .as_ref()
+        .unwrap()
+        .authentication
+        .chap
+        .clone()
+        .unwrap();
+    assert_eq!(chap.accounts[0].secret, "short".into());
+    assert!(config.warnings.contains(&Warning::ShortSecret {
+        user: "alice".into()
+    }));
+}
+
+#[test]
+fn discovery_has_accounts_of_its_own() {
+    let config =
+        config("[discovery]\naccounts = [{ user = \"d\", secret = \"0123456789abcdef\" }]\n");
+    assert!(!config.discovery.none_allowed);
+    assert!(config.targets[0].is_open());
+}
+
+#[test]
+fn negotiated_values_are_inherited_and_overridden() {
+    let config = config(&format!(
+        "[iscsi]\nmax-outstanding-r2t = 4\nimmediate-data = false\n\
+         {TARGET}iscsi = {{ max-outstanding-r2t = 1 }}\n"
+    ));
+    let own = &config.targets[0].negotiation;
+    assert_eq!((own.max_outstanding_r2t, own.immediate_data), (1, false));
+    assert_eq!(config.negotiation.max_outstanding_r2t, 4);
+    let message = refusal("[iscsi]\nfirst-burst-length = 4096\nmax-burst-length = 2048\n");
+    assert!(message.contains("first-burst-length 4096 is larger than max-burst-length 2048"));
+}
+
+#[test]
+fn open_targets_are_kept_from_other_machines_unless_asked_for() {
+    for address in ["0.0.0.0:3260", "[::]:3260", "192.0.2.1:3260"] {
+        let listen = format!("[listen]\niscsi = [\"{address}\"]\n");
+        let open = config(&listen);
+        let message = check(&open).unwrap_err();
+        assert!(
+            message.starts_with(&format!("{address} can be reached from other")),
+            "{message}"
+        );
+        assert!(message.contains("[listen] allow-open = true"), "{message}");
+
+        let asked_for = config(&format!("{listen}allow-open = true\n"));
+        let warnings = check(&asked_for).unwrap();
+        assert!(matches!(warnings[..], [Warning::Open { .. }]));
+    }
+    let account = "accounts = [{ user = \"a\", secret = \"0123456789abcdef\" }]\n";
+    let rule = "[[target.access]]\ninitiators = [\"iqn.2026-11.com.example:a\"]\n";
+    for protected in [account, rule] {
+        let text = format!("[listen]\niscsi = [\"0.0.0.0:3260\"]\n{TARGET}{protected}");
+        let config = config(&text);
+        assert_eq!(check(&config), Ok(vec![]));
+    }
+}
+
+#[test]
+fn an_open_target_on_loopback_portals_only_may_stand_beside_outside_portals() {
+    let text = format!(
+        "[listen]\niscsi = [\"127.0.0.1:3260\", \"0.0.0.0:3261,tag=2\"]\n\
+         {TARGET}portal-groups = [1]\n"
+    );
+    let inside = config(&text);
+    assert_eq!(check(&inside), Ok(vec![]));
+    let missing = config(&text.replace("[1]", "[3]"));
+    let message = check(&missing).unwrap_err();
+    assert!(
+        message.contains("portal group 3, but no listener has that tag"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_example_file_is_in_order() {
+    let text = include_str!("../../../../../dist/longshore.toml");
+    let config = assemble(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(check(&config), Ok(vec![]));
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_in_order() {
+    let page = include_str!("../../../../../docs/configuration.md");
+    let examples: Vec<&str> = page
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert_eq!(examples.len(), 4);
+    for example in examples {
+        let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
+        check(&config).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// The keys that a page documents, by the headings of their tables: the first column of tables of keys.
+fn documented(page: &str) -> Vec<(String, String)> {
+    let mut keys = Vec::new();
+    let (mut heading, mut in_table) = (String::new(), false);
+    for line in page.lines() {
+        if let Some(text) = line.strip_prefix('#') {
+            let text = text.trim_start_matches('#');
+            // `[[volume]]` of "## `[[volume]]`: what is stored"; other headings go on with that table.
+            let named = text.split('`').nth(1).filter(|name| name.starts_with('['));
+            if let Some(name) = named {
+                heading = name.to_owned();
+            }
+        }
+        in_table = line.starts_with('|') && (in_table || line.starts_with("| key |"));
+        let first = line
+            .strip_prefix("| `")
+            .and_then(|rest| rest.split('|').next());
+        if let Some(first) = first.filter(|_| in_table) {
+            let names = first
+                .split('`')
+                .filter(|name| !name.trim_matches([',', ' ']).is_empty());
+            keys.extend(names.map(|name| (heading.clone(), name.to_owned())));
+        }
+    }
+    keys
+}
+
+#[test]
+fn the_documentation_has_every_key_and_no_other() {
+    let page = include_str!("../../../../../docs/configuration.md");
+    let documented = documented(page);
+    // `api` is known so that it can be refused. These tables share what another one says of their keys.
+    let is_shared =
+        |table: &str| ["[discovery]", "luns", "accounts", "namespaces"].contains(&table);
+    for table in schema::tables() {
+        for key in table.keys {
+            let has_table =
+                page.contains(&format!("`[{key}]`")) || page.contains(&format!("`[[{key}]]`"));
+            let has_table = has_table
+                || page.contains(&format!(
+                    "`[[{}.{key}]]`",
+                    table.header.trim_matches(['[', ']'])
+                ));
+            let has_row = documented.contains(&(table.header.to_owned(), (*key).to_owned()));
+            let is_named = page.contains(&format!("`{key}`")) || page.contains(&format!("{key} ="));
+            let is_there = if is_shared(table.header) || *key == "api" {
+                is_named
+            } else {
+                has_row || has_table
+            };
+            assert!(is_there, "{} {key}", table.header);
+        }
+    }
+    let tables = schema::tables();
+    for (heading, key) in documented {
+        let known = tables.iter().find(|table| table.header == heading);
+        assert!(
+            known.is_some_and(|table| table.keys.contains(&key.as_str())),
+            "{heading} {key}"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! When responses leave: the keys of `[engine]`, their options and their environment variables.
+//!
+//! The command line wins over the file, and the file over the environment. The file is read again at SIGHUP, so
+//! that all of this can be changed while connections are up.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub use longshore_server::config::{
+    NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy,
+};
+use serde::de::{Deserializer, Error, Visitor};
+
+use super::file::ConfigFile;
+use super::problem::{Problem, ProblemKind};
+use super::suggest;
+
+/// What one place says; `None` is "nothing".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransmitKeys {
+    /// `transmit`
+    pub policy: Option<TransmitPolicy>,
+    /// `nagle-threshold`
+    pub nagle_threshold: Option<NagleThreshold>,
+    /// `nagle-margin`
+    pub nagle_margin: Option<u32>,
+    /// `nagle-cycles`
+    pub nagle_cycles: Option<NagleCycles>,
+    /// `send`
+    pub send: Option<SendUnit>,
+}
+
+impl TransmitKeys {
+    /// What the environment says. The variables are those of the target that Adaptive Nagle was first built into.
+    fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Problem> {
+        Ok(Self {
+            nagle_threshold: number(&variable, "nagle_threshold")?,
+            nagle_margin: number(&variable, "nagle_margin")?,
+            ..Self::default()
+        })
+    }
+
+    fn apply(&self, config: &mut TransmitConfig) {
+        replace(&mut config.policy, self.policy);
+        replace(&mut config.nagle_threshold, self.nagle_threshold);
+        replace(&mut config.nagle_margin, self.nagle_margin);
+        replace(&mut config.nagle_cycles, self.nagle_cycles);
+        replace(&mut config.send, self.send);
+    }
+}
+
+fn replace<T>(value: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *value = given;
+    }
+}
+
+fn number<T: FromStr>(
+    variable: impl Fn(&str) -> Option<String>,
+    name: &'static str,
+) -> Result<Option<T>, Problem> {
+    let Some(text) = variable(name) else {
+        return Ok(None);
+    };
+    match text.trim().parse() {
+        Ok(value) => Ok(Some(value)),
+        Err(_) => Err(Problem::general(ProblemKind::Environment { name, text })),
+    }
+}
+
+/// Where the settings come from.
+#[derive(Clone, Debug, Default)]
+pub struct TransmitSources {
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// The command line.
+    pub arguments: TransmitKeys,
+}
+
+impl TransmitSources {
+    /// What they say together, given what the file says.
+    pub(super) fn settle(&self, file: Option<&ConfigFile>) -> Result<TransmitConfig, Problem> {
+        let mut config = TransmitConfig::default();
+        TransmitKeys::from_environment(|name| std::env::var(name).ok())?.apply(&mut config);
+        if let Some(file) = file {
+            file.document.engine.transmit_keys().apply(&mut config);
+        }
+        self.arguments.apply(&mut config);
+        Ok(config)
+    }
+
+    /// What they say now: reads the file again.
+    ///
+    /// # Errors
+    /// What is wrong with the file, or with the environment.
+    pub fn read(&self) -> Result<TransmitConfig, Problem> {
+        let file = self.file.as_deref().map(ConfigFile::load).transpose()?;
+        self.settle(file.as_ref())
+    }
+}
+
+/// A setting that is one of some words.
+pub trait Words: FromStr<Err: fmt::Display> {
+    /// The words, for suggestions.
+    const KNOWN: &[&str];
+}
+
+impl Words for TransmitPolicy {
+    const KNOWN: &[&str] = &["auto", "nodelay", "nagle", "adaptive-nagle"];
+}
+
+impl Words for NagleCycles {
+    const KNOWN: &[&str] = &["paper", "corrected"];
+}
+
+impl Words for SendUnit {
+    const KNOWN: &[&str] = &["response", "turn"];
+}
+
+/// Reads a word, and proposes another one where it is unknown.
+///
+/// # Errors
+/// What can stand there.
+pub fn parse<T: Words>(text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|error| format!("{error}{}", suggest::did_you_mean(text, T::KNOWN)))
+}
+
+/// Reads a key whose value is one of some words.
+pub(super) fn word<'de, D: Deserializer<'de>, T: Words>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+    parse(&text).map(Some).map_err(Error::custom)
+}
+
+/// Reads `nagle-threshold`: a number, or a word.
+pub(super) fn threshold<'de, D>(deserializer: D) -> Result<Option<NagleThreshold>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Threshold;
+
+    impl Visitor<'_> for Threshold {
+        type Value = NagleThreshold;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a number of requests, or \"infinite\"")
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<NagleThreshold, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<NagleThreshold, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<NagleThreshold, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_any(Threshold).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn file(text: &str) -> Result<ConfigFile, Problem> {
+        ConfigFile::parse(Path::new("longshore.toml"), text.to_owned())
+    }
+
+    fn keys(text: &str) -> TransmitKeys {
+        file(text).unwrap().document.engine.transmit_keys()
+    }
+
+    #[test]
+    fn all_keys_of_the_file_are_read() {
+        let text = "[engine]\ntransmit = \"adaptive-nagle\"\nnagle-threshold = 32\n\
+                    nagle-margin = 10\nnagle-cycles = \"corrected\"\nsend = \"turn\"\n";
+        assert_eq!(
+            keys(text),
+            TransmitKeys {
+                policy: Some(TransmitPolicy::AdaptiveNagle),
+                nagle_threshold: Some(NagleThreshold::Requests(32)),
+                nagle_margin: Some(10),
+                nagle_cycles: Some(NagleCycles::Corrected),
+                send: Some(SendUnit::Turn),
+            }
+        );
+        let text = "[engine]\nnagle-threshold = \"infinite\"\n";
+        assert_eq!(keys(text).nagle_threshold, Some(NagleThreshold::Infinite));
+        assert_eq!(keys("[engine]\n"), TransmitKeys::default());
+    }
+
+    #[test]
+    fn a_mistake_is_pointed_at() {
+        for (line, complaint) in [
+            (
+                "transmit = \"fast\"",
+                "it is auto, nodelay, nagle or adaptive-nagle",
+            ),
+            ("nagle-threshold = -1", "`-1` is not a threshold"),
+            (
+                "nagle-threshold = true",
+                "a number of requests, or \"infinite\"",
+            ),
+            ("nagle-cycles = \"some\"", "it is paper or corrected"),
+            ("send = 3", "expected a text in quotes, found 3"),
+        ] {
+            let message = file(&format!("[engine]\n{line}\n"))
+                .unwrap_err()
+                .to_string();
+            assert!(message.contains(complaint), "{message}");
+            assert!(message.contains("longshore.toml:2:"), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let sources = TransmitSources {
+            file: None,
+            arguments: TransmitKeys {
+                nagle_margin: Some(7),
+                ..TransmitKeys::default()
+            },
+        };
+        let file = file("[engine]\ntransmit = \"nagle\"\nnagle-margin = 5\n").unwrap();
+        let config = sources.settle(Some(&file)).unwrap();
+        assert_eq!(config.policy, TransmitPolicy::Nagle);
+        assert_eq!(config.nagle_margin, 7);
+    }
+
+    #[test]
+    fn the_environment_gives_defaults_for_threshold_and_margin() {
+        let given = |name: &str| match name {
+            "nagle_threshold" => Some("32".to_owned()),
+            "nagle_margin" => Some(" 10\n".to_owned()),
+            _ => None,
+        };
+        let keys = TransmitKeys::from_environment(given).unwrap();
+        assert_eq!(keys.nagle_threshold, Some(NagleThreshold::Requests(32)));
+        assert_eq!(keys.nagle_margin, Some(10));
+        let message = TransmitKeys::from_environment(|_| Some("many".to_owned()))
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("nagle_threshold"), "{message}");
+    }
+}

@@ -1,0 +1,166 @@
+//! What a login finds out about targets, accounts and sessions (see
+//! [`longshore_iscsi::server::directory`]).
+
+use std::net::SocketAddr;
+
+use longshore_iscsi::name::IscsiName;
+use longshore_iscsi::pdu::{LoginStatus, Tsih};
+use longshore_iscsi::server::directory::{
+    Authentication, Directory, LoginRefusal, PortalAddress, SessionIdentity, SessionRequest,
+    TargetLogin, TargetRecord,
+};
+use longshore_iscsi::session_parameters::{OperationalParameters, PortalGroupTag, SessionType};
+
+use super::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket};
+use crate::config::Moved;
+use crate::core::Shared;
+use crate::exports::Exports;
+use crate::mail::Post;
+use crate::message::ConnectionAddress;
+
+/// The directory as one connection sees it.
+pub(crate) struct ConnectionDirectory<'a> {
+    pub shared: &'a Shared,
+    pub connection: ConnectionAddress,
+    pub post: &'a Post,
+    /// Our address, as the initiator reached it.
+    pub reached: SocketAddr,
+    /// Index of the portal it came in by.
+    pub portal: usize,
+    pub portal_group_tag: u16,
+    /// No new sessions: the server is shutting down.
+    pub closing: bool,
+    /// Where the session is left once it exists.
+    pub established: &'a mut Option<EstablishedSession>,
+}
+
+/// What the driver keeps of a successful login.
+#[derive(Debug)]
+pub(crate) struct EstablishedSession {
+    pub ticket: SessionTicket,
+    pub target: Option<usize>,
+}
+
+impl Directory for ConnectionDirectory<'_> {
+    fn discovery_authentication(&self, _initiator: &IscsiName) -> Authentication {
+        self.shared.exports.discovery.clone()
+    }
+
+    fn target_login(
+        &self,
+        initiator: &IscsiName,
+        target: &str,
+    ) -> Result<TargetLogin, LoginRefusal> {
+        if self.closing {
+            return Err(LoginStatus::SERVICE_UNAVAILABLE.into());
+        }
+        let (_, target) = self
+            .shared
+            .exports
+            .find_target(target)
+            .filter(|(_, target)| Exports::is_reachable(target, self.portal_group_tag))
+            .ok_or(LoginStatus::NOT_FOUND)?;
+        let admission =
+            Exports::admission(target, initiator).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+        // Before it proves anything, as §11.13.5 allows: the secret is for where the target is now.
+        if let Some(moved) = &target.moved_to {
+            return Err(redirection(moved));
+        }
+        let mut config = target.login.clone();
+        config.target_alias.clone_from(&target.alias);
+        Ok(TargetLogin {
+            name: target.name.clone(),
+            portal_group_tag: PortalGroupTag(self.portal_group_tag),
+            authentication: admission.authentication.clone(),
+            config,
+        })
+    }
+
+    fn visible_targets(&self, initiator: &IscsiName) -> Vec<TargetRecord> {
+        self.shared.exports.visible_targets(initiator, self.reached)
+    }
+
+    fn existing_session(
+        &self,
+        session: &SessionIdentity<'_>,
+    ) -> Result<OperationalParameters, LoginStatus> {
+        let (key, _) = self.session_key(session)?;
+        self.shared
+            .sessions
+            .continued(&key, session.tsih, session.connection_id)
+            .map_err(login_status)
+    }
+
+    fn establish(&mut self, request: SessionRequest<'_>) -> Result<Tsih, LoginStatus> {
+        let identity = request.identity;
+        let (key, target) = self.session_key(&identity)?;
+        let claim = SessionClaim {
+            key,
+            tsih: identity.tsih,
+            connection_id: identity.connection_id,
+            parameters: request.parameters.clone(),
+        };
+        let ticket = self
+            .shared
+            .sessions
+            .enter(claim, self.connection, self.post)
+            .map_err(login_status)?;
+        if let Some(replaced) = ticket.replaced {
+            self.shared.close(replaced);
+        }
+        let tsih = ticket.tsih;
+        *self.established = Some(EstablishedSession { ticket, target });
+        Ok(tsih)
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) {
+        getrandom::fill(bytes).expect("the kernel gives random bytes");
+    }
+}
+
+impl ConnectionDirectory<'_> {
+    fn session_key(
+        &self,
+        identity: &SessionIdentity<'_>,
+    ) -> Result<(SessionKey, Option<usize>), LoginStatus> {
+        let target = match identity.session_type {
+            SessionType::Discovery => None,
+            SessionType::Normal => {
+                let name = identity.target.ok_or(LoginStatus::MISSING_PARAMETER)?;
+                let (index, _) = self
+                    .shared
+                    .exports
+                    .find_target(name.as_str())
+                    .ok_or(LoginStatus::NOT_FOUND)?;
+                Some(index)
+            }
+        };
+        let key = SessionKey {
+            initiator: identity.initiator.as_str().to_owned(),
+            isid: identity.isid,
+            target,
+            portal_group_tag: self.portal_group_tag,
+            discovery_portal: target.is_none().then_some(self.portal),
+        };
+        Ok((key, target))
+    }
+}
+
+/// The answer to a login at a target that is elsewhere (RFC 7143 §11.13.5).
+fn redirection(moved: &Moved) -> LoginRefusal {
+    let address = PortalAddress(moved.address.clone());
+    if moved.permanent {
+        LoginRefusal::MovedPermanently(address)
+    } else {
+        LoginRefusal::MovedTemporarily(address)
+    }
+}
+
+/// The answer to the peer for each refusal (RFC 7143 §11.13.5).
+fn login_status(refusal: SessionRefusal) -> LoginStatus {
+    match refusal {
+        SessionRefusal::DoesNotExist => LoginStatus::SESSION_DOES_NOT_EXIST,
+        SessionRefusal::OutOfResources => LoginStatus::OUT_OF_RESOURCES,
+        SessionRefusal::TooManyConnections => LoginStatus::TOO_MANY_CONNECTIONS,
+    }
+}

@@ -1,0 +1,395 @@
+//! Connect, and what the controller decides: Fabrics and admin commands.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use longshore_nvme::command::SubmissionEntry;
+use longshore_nvme::controller::{
+    AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Claims, Controller, Deadline,
+    QueueHandle, Refusal,
+};
+use longshore_nvme::io::{CommandEvent, Fusing, Outcome};
+use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
+use longshore_nvme::server::{ArrivedCommand, CommandSlot, QueueParameters};
+use longshore_nvme::status::Status;
+
+use super::exports::PortEnvironment;
+use super::{IoQueue, Kind, Nvme, Queue, Task};
+use crate::abort::AbortReply;
+use crate::connection::Connection;
+use crate::core::{Core, Shared};
+use crate::life::{EndOfLife, Life};
+use crate::mail::Post;
+use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
+use crate::share::Holder;
+use crate::task::TaskState;
+
+impl Connection<Nvme> {
+    /// A Fabrics or admin command arrived.
+    pub(super) fn start_admin(&mut self, core: &mut Core, arrived: &ArrivedCommand) {
+        let transfer = match &self.protocol.queue {
+            Queue::Fresh => {
+                let is_connect = arrived.entry.opcode() == FABRICS
+                    && arrived.entry.fabrics_type() == fabrics::CONNECT;
+                if !is_connect {
+                    return self.refuse(arrived.slot, Status::COMMAND_SEQUENCE_ERROR);
+                }
+                AdminTransfer {
+                    direction: Direction::ToController,
+                    length: CONNECT_DATA_LENGTH,
+                }
+            }
+            Queue::Admin(_) => AdminTransfer::of(&arrived.entry),
+            Queue::Left(_) => return self.refuse(arrived.slot, Status::COMMAND_SEQUENCE_ERROR),
+            Queue::Io(_) => AdminTransfer {
+                direction: Direction::None,
+                length: 0,
+            },
+        };
+        let task = self.task(arrived, Kind::Admin(Box::new(arrived.entry)), None);
+        let wanted = transfer.length.min(arrived.data.length());
+        if transfer.direction == Direction::ToController && wanted > 0 {
+            self.collect(core, arrived, task, wanted);
+        } else if transfer.direction == Direction::ToHost && self.is_backed_up(core) {
+            // Log pages can be large, and a host that reads none of them could ask for many.
+            self.defer(task);
+        } else {
+            self.run_command(core, task, CommandEvent::Start);
+        }
+    }
+
+    /// Carries out a Fabrics or admin command whose data are here.
+    pub(super) fn run_admin(&mut self, core: &mut Core, mut task: Task) {
+        let Kind::Admin(entry) = &task.work.kind else {
+            unreachable!("the caller looked");
+        };
+        let entry: SubmissionEntry = **entry;
+        self.forget_replaced_event_requests();
+        let shared = Arc::clone(&core.shared);
+        let environment = self.environment(&shared);
+        let outcome = match &self.protocol.queue {
+            Queue::Fresh => return self.connect(core, task, &entry),
+            Queue::Admin(controller) => {
+                let data = task.data_out.as_deref().unwrap_or_default();
+                let out = &mut task.parameter_data;
+                controller.admin(&entry, data, out, &environment, core.now_ms)
+            }
+            Queue::Io(queue) => queue.controller.fabrics_on_io_queue(queue.id, &entry),
+            Queue::Left(_) => AdminOutcome::Complete {
+                status: Status::COMMAND_SEQUENCE_ERROR,
+                result: 0,
+            },
+        };
+        let success = Outcome::SUCCESS;
+        match outcome {
+            AdminOutcome::Complete { status, result } => {
+                self.finish(core, task, Outcome { status, result });
+            }
+            // The controller knows it by its identifier; nothing here waits for it.
+            AdminOutcome::AsyncEvent => self.let_go(core, task),
+            AdminOutcome::Abort { queue, command, .. } => {
+                let name = ConnectionAddress::from_handle(queue);
+                let reply = AbortReply::new(task.address, core.post().clone());
+                task.state = TaskState::Elsewhere;
+                self.tasks.park(task);
+                let note = Note::AbortCommand { command, reply };
+                let message = Message::Note(name, note);
+                shared.whereabouts.send(&shared.posts, name, message);
+            }
+            AdminOutcome::CloseQueues { queues } => {
+                close_queues(&shared, &queues);
+                self.finish(core, task, success);
+            }
+            AdminOutcome::ShutDown { queues } => {
+                close_queues(&shared, &queues);
+                self.finish(core, task, success);
+                self.protocol.flush_at_end = true;
+                self.flush_for_shutdown(core);
+            }
+            AdminOutcome::Disconnect => {
+                self.finish(core, task, success);
+                tracing::debug!(peer = %self.channel.peer, "host disconnected a queue");
+                self.disconnect(core);
+                self.channel.close(true);
+            }
+        }
+        self.report_events();
+    }
+
+    /// Flushes the volumes of a controller that is shut down, once nothing writes to them any more.
+    pub(super) fn flush_for_shutdown(&mut self, core: &mut Core) {
+        let Queue::Admin(controller) = &self.protocol.queue else {
+            return;
+        };
+        if !self.protocol.flush_at_end || !controller.io_queues().is_empty() {
+            return;
+        }
+        self.protocol.flush_at_end = false;
+        let mut units: Vec<usize> = controller.namespaces().iter().map(|n| n.index).collect();
+        units.sort_unstable();
+        units.dedup();
+        core.flush_for(&ShutdownFlush::new(controller), &units);
+    }
+
+    /// The host has disconnected an I/O queue. Its identifier is free at once if nothing is in progress,
+    /// otherwise when the connection is closed.
+    fn disconnect(&mut self, core: &Core) {
+        let controller = match &self.protocol.queue {
+            Queue::Io(queue) if self.tasks.is_empty() => Arc::clone(&queue.controller),
+            _ => return,
+        };
+        let left = Queue::Left(controller);
+        if let Queue::Io(queue) = std::mem::replace(&mut self.protocol.queue, left) {
+            self.leave(core, &queue);
+        }
+    }
+
+    /// An I/O queue takes no more commands.
+    pub(super) fn leave(&self, core: &Core, queue: &IoQueue) {
+        let host = queue.controller.host_identifier();
+        core.shared.hosts.leave(host, &queue.life);
+        self.log_closed(&queue.controller, queue.id);
+    }
+
+    fn environment<'a>(&self, shared: &'a Shared) -> PortEnvironment<'a> {
+        PortEnvironment {
+            shared,
+            reached: self.channel.reached,
+            port: self.channel.portal - shared.exports.portals.len(),
+        }
+    }
+
+    /// Connect.
+    fn connect(&mut self, core: &mut Core, task: Task, entry: &SubmissionEntry) {
+        let shared = Arc::clone(&core.shared);
+        let environment = self.environment(&shared);
+        let handle = self.channel.residence.name.to_handle();
+        let data = task.data_out.as_deref().unwrap_or_default();
+        if shared.closing.load(Ordering::Relaxed) {
+            return self.finish_status(core, task, Status::CONNECT_CONTROLLER_BUSY);
+        }
+        let subsystems = &shared.exports.nvme.subsystems;
+        let peer = self.channel.peer;
+        match subsystems.connect(entry, data, handle, &environment, core.now_ms) {
+            Ok(association) => {
+                let slot = CommandSlot(task.address.slot);
+                self.connected(core, slot, &association);
+                let outcome = Outcome {
+                    status: Status::SUCCESS,
+                    result: association.result,
+                };
+                self.finish(core, task, outcome);
+            }
+            Err(refusal) => {
+                let claims = Claims::in_connect_data(data);
+                tracing::warn!(
+                    %peer,
+                    host = claims.host,
+                    host_id = %claims.host_identifier,
+                    subsystem = claims.subsystem,
+                    status = %refusal.status,
+                    reason = explanation(&refusal),
+                    "NVMe Connect refused"
+                );
+                let outcome = Outcome {
+                    status: refusal.status,
+                    result: refusal.result,
+                };
+                self.finish(core, task, outcome);
+            }
+        }
+    }
+
+    fn connected(&mut self, core: &mut Core, slot: CommandSlot, association: &Association) {
+        let controller = &association.controller;
+        let (peer, host) = (self.channel.peer, controller.host_nqn());
+        let (number, queue) = (controller.id(), association.queue_id);
+        if queue == 0 {
+            let subsystem = controller.subsystem_nqn();
+            tracing::info!(%peer, %host, %subsystem, controller = number, "NVMe host connected");
+        } else {
+            tracing::debug!(%peer, %host, controller = number, queue, "NVMe queue connected");
+        }
+        let parameters = QueueParameters {
+            id: association.queue_id,
+            entries: association.entries,
+            flow_control: association.flow_control,
+        };
+        self.protocol.machine.connected(slot, parameters);
+        let holder = if host.as_str().is_empty() {
+            Holder::Nameless(*controller.host_identifier())
+        } else {
+            Holder::Host(host.as_str().to_owned())
+        };
+        self.stake.belongs_to(core.shared.shares.of(holder));
+        core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+        if association.queue_id == 0 {
+            self.protocol.queue = Queue::Admin(Arc::clone(controller));
+            core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let admin_queue = ConnectionAddress::from_handle(controller.admin_queue());
+        let life = Life::with_end(EndOfQueue {
+            controller: Arc::clone(controller),
+            id: association.queue_id,
+            admin_queue,
+            post: core.shared.posts[admin_queue.shard as usize].clone(),
+        });
+        let hosts = &core.shared.hosts;
+        self.protocol.held = hosts.enter(controller, &life, core.post(), self.channel.address);
+        self.protocol.queue = Queue::Io(Box::new(IoQueue {
+            controller: Arc::clone(controller),
+            id: association.queue_id,
+            namespaces: controller.namespaces(),
+            life,
+            fusing: Fusing::default(),
+        }));
+    }
+
+    /// The Abort that this task is has been tried.
+    pub(super) fn abort_answered(&mut self, core: &mut Core, task: TaskAddress, aborted: bool) {
+        if let Some(task) = self.tasks.take_exact(task) {
+            let outcome = Outcome {
+                status: Status::SUCCESS,
+                result: u64::from(!aborted),
+            };
+            self.finish(core, task, outcome);
+        }
+    }
+
+    /// Completes Asynchronous Event Requests for which there is an event.
+    pub(super) fn report_events(&mut self) {
+        self.forget_replaced_event_requests();
+        let Queue::Admin(controller) = &self.protocol.queue else {
+            return;
+        };
+        let mut completions = Vec::new();
+        controller.poll_events(&mut completions);
+        for command in controller.take_dropped_event_requests() {
+            if let Some(slot) = self.protocol.machine.find(command) {
+                self.protocol.machine.drop_command(slot);
+            }
+        }
+        for completion in completions {
+            if let Some(slot) = self.protocol.machine.find(completion.command) {
+                let outcome = Outcome {
+                    status: completion.status,
+                    result: completion.result,
+                };
+                self.complete(slot, outcome);
+            }
+        }
+    }
+
+    /// Has the controller forget event requests whose identifiers the host has used again.
+    fn forget_replaced_event_requests(&mut self) {
+        let replaced = self.protocol.machine.take_replaced_event_requests();
+        if let Queue::Admin(controller) = &self.protocol.queue {
+            for command in replaced {
+                controller.forget_event_request(command);
+            }
+        }
+    }
+
+    /// Ends the association when its host has been silent for too long.
+    pub(super) fn look_at_keep_alive(&mut self, core: &Core) {
+        let Queue::Admin(controller) = &self.protocol.queue else {
+            return;
+        };
+        if let Deadline::KeepAliveExpired { queues } = controller.handle_deadline(core.now_ms)
+            && self.channel.close(false)
+        {
+            close_queues(&core.shared, &queues);
+            tracing::warn!(
+                peer = %self.channel.peer,
+                host = %controller.host_nqn(),
+                subsystem = %controller.subsystem_nqn(),
+                controller = controller.id(),
+                "keep alive timeout; ending the association"
+            );
+        }
+    }
+
+    /// The connection was the admin queue of a controller, and is over.
+    pub(super) fn controller_gone(&self, core: &Core, controller: &Controller) {
+        close_queues(&core.shared, &controller.queue_closed(0));
+        self.log_closed(controller, 0);
+    }
+
+    fn log_closed(&self, controller: &Controller, id: u16) {
+        let (peer, host) = (self.channel.peer, controller.host_nqn());
+        let number = controller.id();
+        if id == 0 {
+            tracing::info!(%peer, %host, controller = number, "NVMe host gone");
+        } else {
+            tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
+        }
+    }
+}
+
+/// What was wrong with a Connect, and what to do for hosts that should be let in. A parameter is named by
+/// where it stands (IPO), with bit 16 set in the data (IATTR).
+fn explanation(refusal: &Refusal) -> Option<&'static str> {
+    const IN_DATA: u64 = 1 << 16;
+    const HOST_IDENTIFIER: u64 = IN_DATA;
+    const CONTROLLER: u64 = IN_DATA | 16;
+    const SUBSYSTEM: u64 = IN_DATA | 256;
+    const HOST: u64 = IN_DATA | 512;
+    if refusal.status.code() == Status::CONNECT_INVALID_HOST {
+        return Some("no rule of the subsystem names this host; add its NQN to one to let it in");
+    }
+    if refusal.status.code() != Status::CONNECT_INVALID_PARAMETERS {
+        return None;
+    }
+    Some(match refusal.result {
+        42 => "the queue's number",
+        44 => "the queue's size",
+        HOST_IDENTIFIER => "the host identifier",
+        CONTROLLER => "the controller's number",
+        SUBSYSTEM => "there is no such subsystem, or not at this port",
+        HOST => "the host's name",
+        _ => return None,
+    })
+}
+
+/// Tells a controller, by being dropped, that an I/O queue is gone with all that it did: reset and
+/// shutdown wait for that.
+#[derive(Debug)]
+struct EndOfQueue {
+    controller: Arc<Controller>,
+    id: u16,
+    admin_queue: ConnectionAddress,
+    post: Post,
+}
+
+impl EndOfLife for EndOfQueue {}
+
+impl Drop for EndOfQueue {
+    fn drop(&mut self) {
+        self.controller.queue_closed(self.id);
+        let note = Message::Note(self.admin_queue, Note::ControllerEvents);
+        self.post.send(note);
+    }
+}
+
+fn close_queues(shared: &Shared, queues: &[QueueHandle]) {
+    for queue in queues {
+        shared.close(ConnectionAddress::from_handle(*queue));
+    }
+}
+
+/// The flushes of a controller that is shut down. Its host waits until all have ended.
+#[derive(Debug)]
+pub(crate) struct ShutdownFlush(Arc<Controller>);
+
+impl ShutdownFlush {
+    fn new(controller: &Arc<Controller>) -> Arc<Self> {
+        Arc::new(Self(Arc::clone(controller)))
+    }
+}
+
+impl Drop for ShutdownFlush {
+    fn drop(&mut self) {
+        self.0.shutdown_finished();
+    }
+}

@@ -1,0 +1,164 @@
+//! Simulation: real shards of the server on a made-up network, disk and clock.
+//!
+//! A run is decided by its seed. iSCSI initiators and NVMe hosts, built on the real machines of their
+//! protocols, log in, read, write, flush, compare, copy, reserve, abort and reset on the same volumes;
+//! the network delays, splits and cuts; the disk is slow, short, full or broken; the server is killed
+//! and started again. Checkers that know only what was sent and what was acknowledged compare it with
+//! what comes back, whichever protocol it went by.
+//!
+//! ```text
+//!   initiators ─┐
+//!               ├─► network ──► shards of longshore-server ──► volumes ──► disk
+//!   hosts ──────┘                                                           │
+//!       └──────────────────────► checkers ◄─────── what is left of it ──────┘
+//! ```
+//!
+//! # Faults that must be survived
+//!
+//! No promise may break, and sessions that are not concerned do not notice:
+//!
+//! - streams split anywhere, down to single bytes; delays; full send buffers; sends that take less;
+//! - connections cut by either end, or gone without a word, sessions reinstated afterwards, hosts that
+//!   come back with a new controller and write again;
+//! - initiators and hosts that stop reading for a while;
+//! - storage that answers late and out of order, moves less than asked, or says EINTR;
+//! - media that know no holes or no zeroing;
+//! - aborts, resets of units and controllers at any moment, memory that runs out (the command is refused, or waits);
+//! - connections that go from one shard to another, with whatever they have in progress;
+//! - clients to which the server seems to lie: they receive changed, truncated or repeated bytes, or
+//!   noise; they end their connections, come again, and never fail themselves ([`deceived`]);
+//! - the server process killed at any moment: all that was acknowledged is still there;
+//! - the power cut at any moment: all that was flushed or written with FUA is still there.
+//!
+//! # Faults that must be detected
+//!
+//! The command concerned fails, nothing is claimed that does not hold, and the server goes on:
+//!
+//! - EIO and ENOSPC of reads, writes, zeroing: that command ends with an error;
+//! - a sync that fails, perhaps losing data: no later flush or FUA write is acknowledged until the
+//!   server has been started again.
+//!
+//! Data corrupted on the wire or on the medium is not simulated yet.
+//!
+//! # Failures
+//!
+//! `cargo run -p longshore-sim -- --seed N --steps M` repeats a run; `--trace` prints it.
+
+#![forbid(unsafe_code)]
+
+pub mod checker;
+pub mod deceived;
+pub mod disk;
+pub mod environment;
+pub mod host;
+pub mod initiator;
+pub mod network;
+pub mod party;
+pub mod platform;
+pub mod profile;
+pub mod random;
+pub mod scene;
+pub mod stamp;
+pub mod workload;
+mod world;
+
+use std::fmt;
+
+use checker::Violation;
+use profile::Profile;
+pub use world::World;
+
+/// What a run is to be like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Decides everything.
+    pub seed: u64,
+    /// Commands that are sent before the run comes to its end.
+    pub steps: u64,
+    /// Faults; `None`: as the seed says.
+    pub profile: Option<Profile>,
+    /// The trace goes to standard error.
+    pub echo: bool,
+}
+
+impl Settings {
+    /// A run with that seed and so many commands.
+    #[must_use]
+    pub const fn new(seed: u64, steps: u64) -> Self {
+        Self {
+            seed,
+            steps,
+            profile: None,
+            echo: false,
+        }
+    }
+}
+
+/// What came of a run in which no promise was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Commands sent.
+    pub steps: u64,
+    /// Virtual nanoseconds.
+    pub time: u64,
+    /// Times that a connection went from one shard to another.
+    pub moves: u64,
+    /// Digest of all that happened.
+    pub trace_hash: u64,
+}
+
+/// A run in which a promise was broken.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// Its length.
+    pub steps: u64,
+    /// Which promise.
+    pub violation: Violation,
+    /// What happened last.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "seed {}: {}", self.seed, self.violation)?;
+        if let Some(commit) = option_env!("LONGSHORE_COMMIT") {
+            writeln!(f, "commit {commit}")?;
+        }
+        write!(
+            f,
+            "repeat with: cargo run -p longshore-sim -- --seed {} --steps {}",
+            self.seed, self.steps
+        )
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs a simulation.
+///
+/// # Errors
+/// The first promise that is broken.
+pub fn run(settings: &Settings) -> Result<Report, Box<Failure>> {
+    let mut world = World::new(settings);
+    let outcome = world.run();
+    let environment = world.environment.lock();
+    match outcome {
+        Ok(()) => Ok(Report {
+            steps: world.steps,
+            time: environment.now,
+            moves: environment.moves,
+            trace_hash: environment.trace_hash(),
+        }),
+        Err(violation) => Err(Box::new(Failure {
+            seed: settings.seed,
+            steps: settings.steps,
+            violation,
+            trace: environment.last_lines(),
+        })),
+    }
+}

@@ -1,0 +1,230 @@
+//! What the server runs on: the simulated disk as storage, and a volume whose quick paths go there too.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_reactor::storage::{
+    CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
+};
+use longshore_reactor::{Event, SocketToken};
+use longshore_server::platform::Platform;
+use longshore_volume::{
+    Attempt, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity, Progress,
+    Request, Volume, VolumeError,
+};
+
+use crate::environment::Shared;
+use crate::random::to_usize;
+
+/// The platform of one shard.
+#[derive(Debug)]
+pub struct SimPlatform {
+    environment: Shared,
+    shard: usize,
+}
+
+impl SimPlatform {
+    /// That of this shard.
+    #[must_use]
+    pub const fn new(environment: Shared, shard: usize) -> Self {
+        Self { environment, shard }
+    }
+}
+
+impl Storage for SimPlatform {
+    fn submit(&mut self, operation: FileOperation) {
+        let metadata = operation.file.0.metadata();
+        let inode = metadata.expect("an open file has metadata").ino();
+        let mut environment = self.environment.lock();
+        let disk = environment
+            .disks
+            .iter()
+            .position(|disk| disk.inode == inode)
+            .expect("every file stands for a disk");
+        environment.submit(self.shard, disk, operation);
+    }
+
+    fn delegate(&mut self, tag: StorageTag) -> Delegated {
+        let sink = DelegatedOperation {
+            number: self.environment.lock().delegate(self.shard),
+            environment: self.environment.clone(),
+        };
+        Delegated::new(tag, Arc::new(sink))
+    }
+}
+
+/// Where the end of a delegated operation is told.
+struct DelegatedOperation {
+    environment: Shared,
+    number: u64,
+}
+
+impl CompletionSink for DelegatedOperation {
+    fn accept(&self, completion: FileCompletion) {
+        let mut environment = self.environment.lock();
+        environment.delegated_over(self.number, completion);
+    }
+}
+
+impl Platform for SimPlatform {
+    fn watch(&mut self, _descriptor: BorrowedFd<'_>, _token: SocketToken) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn forget(&mut self, _descriptor: BorrowedFd<'_>, _token: SocketToken) {}
+
+    fn wait(&mut self, _timeout: Option<Duration>, _events: &mut Vec<Event>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A file volume over a simulated disk. What sleeps goes through the real volume's machine; what
+/// would be answered from the page cache at once is answered from the simulated one, or not.
+pub struct SimVolume {
+    inner: Arc<dyn Volume>,
+    environment: Shared,
+    disk: usize,
+}
+
+impl SimVolume {
+    /// Wraps the volume whose file stands for that disk.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Volume>, environment: Shared, disk: usize) -> Self {
+        Self {
+            inner,
+            environment,
+            disk,
+        }
+    }
+
+    fn is_within(&self, offset: ByteOffset, length: usize) -> bool {
+        let geometry = self.inner.geometry();
+        offset
+            .0
+            .checked_add(length as u64)
+            .is_some_and(|end| end <= geometry.block_count * u64::from(geometry.block_size))
+    }
+}
+
+impl Volume for SimVolume {
+    fn identity(&self) -> &Identity {
+        self.inner.identity()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn characteristics(&self) -> Characteristics {
+        Characteristics {
+            // The same whatever file system the file is on.
+            unmap_granularity: Some(4096),
+            ..self.inner.characteristics()
+        }
+    }
+
+    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+        let mut environment = self.environment.lock();
+        let chance = environment.profile.inline;
+        if !self.is_within(offset, into.len()) || !environment.random.chance(chance) {
+            return Attempt::WouldSleep;
+        }
+        let start = to_usize(offset.0);
+        into.copy_from_slice(&environment.disks[self.disk].cache()[start..start + into.len()]);
+        Attempt::Done(Ok(()))
+    }
+
+    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
+        let mut environment = self.environment.lock();
+        let chance = environment.profile.inline;
+        if durability == Durability::Durable
+            || !self.is_within(offset, from.len())
+            || environment.disks[self.disk].is_suspect()
+            || !environment.random.chance(chance)
+        {
+            return Attempt::WouldSleep;
+        }
+        environment.disks[self.disk].write_cache(offset.0, from);
+        Attempt::Done(Ok(()))
+    }
+
+    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+        self.inner.start(request, storage)
+    }
+
+    fn resume(
+        &self,
+        request: &mut Request,
+        completion: FileCompletion,
+        storage: &mut dyn Storage,
+    ) -> Progress {
+        self.inner.resume(request, completion, storage)
+    }
+
+    fn condition(&self) -> Condition {
+        self.inner.condition()
+    }
+
+    fn inspect(&self) -> Condition {
+        self.inner.inspect()
+    }
+
+    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
+        self.inner.refresh_geometry()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::{Environment, Event as Planned};
+    use crate::profile::Profile;
+    use crate::random::Random;
+
+    fn platform() -> SimPlatform {
+        let environment = Environment::new(Random::new(1), Profile::calm(), false);
+        SimPlatform::new(Shared::new(environment), 3)
+    }
+
+    #[test]
+    fn a_delegated_operation_comes_back_to_its_shard_in_virtual_time() {
+        let mut platform = platform();
+        let delegated = platform.delegate(StorageTag(5));
+        assert!(
+            platform.environment.lock().take_next().is_none(),
+            "nothing has happened"
+        );
+        delegated.complete(Ok(7), None);
+        let mut environment = platform.environment.lock();
+        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+            panic!("the end is on the agenda");
+        };
+        let (shard, completion) = environment.delegated_done(operation).unwrap();
+        assert_eq!(
+            (shard, completion.tag, completion.result.unwrap()),
+            (3, StorageTag(5), 7)
+        );
+        assert!(environment.delegated_done(operation).is_none(), "once");
+    }
+
+    #[test]
+    fn a_server_that_was_killed_is_told_of_nothing() {
+        let mut platform = platform();
+        let (done, under_way) = (
+            platform.delegate(StorageTag(1)),
+            platform.delegate(StorageTag(2)),
+        );
+        done.complete(Ok(0), None);
+        platform.environment.lock().forget_delegated();
+        under_way.complete(Ok(0), None);
+        let mut environment = platform.environment.lock();
+        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+            panic!("the first was over before");
+        };
+        assert!(environment.delegated_done(operation).is_none());
+        assert!(environment.take_next().is_none());
+    }
+}
