@@ -32,7 +32,7 @@ use point::Point;
 pub struct Plan {
     /// A few points for a moment, to see that everything works.
     quick: bool,
-    /// Keep the tables in the document.
+    /// Keep the tables in `docs/benchmarks`.
     update: bool,
     engine: String,
     /// Part of the names of the points to measure.
@@ -110,7 +110,7 @@ impl Plan {
     fn publish(&self, section: &str, page: &str) -> Result<()> {
         println!("\n{page}");
         if self.update {
-            page::update(&workspace::root().join("docs/benchmarks.md"), section, page)?;
+            page::update(section, page)?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! The tables that `docs/benchmarks.md` keeps, and what they were measured on.
+//! The tables that `docs/benchmarks` keeps, and what they were measured on.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,6 +9,27 @@ use anyhow::{Context, Result};
 use super::Plan;
 use crate::command::run_checked;
 use crate::workspace;
+
+/// Where the tables are.
+pub const FOLDER: &str = "docs/benchmarks";
+
+/// The sections that are kept, and the file of each.
+const KEPT: &[(&str, &str)] = &[
+    ("beside tgt", "beside-tgt.md"),
+    ("NVMe beside iSCSI", "nvme-beside-iscsi.md"),
+    ("server and kernel", "server-and-kernel.md"),
+    ("before and after", "before-and-after.md"),
+    ("numbers to reach", "numbers-to-reach.md"),
+    ("clients", "clients.md"),
+    ("fairness", "fairness.md"),
+    ("Fujita's comparison", "fujita.md"),
+    ("polling", "polling.md"),
+    ("small readers beside a large writer", "queue-maps.md"),
+    ("transmit policies, loopback", "adaptive-nagle.md"),
+    ("transmit policies, mtu-1500", "adaptive-nagle.md"),
+    ("transmit policies, mtu-9000", "adaptive-nagle.md"),
+    ("tunables of adaptive-nagle, loopback", "adaptive-nagle.md"),
+];
 
 /// Where and how a run was made, as a list; `others` are lines of its own.
 pub fn conditions(plan: &Plan, others: &[(&str, String)]) -> Result<String> {
@@ -34,12 +55,22 @@ pub fn machine_and_commit() -> Result<String> {
     ))
 }
 
-/// Replaces what the document keeps of this section.
-pub fn update(document: &Path, section: &str, page: &str) -> Result<()> {
-    let text = std::fs::read_to_string(document)
+/// Replaces what the documentation keeps of this section.
+pub fn update(section: &str, page: &str) -> Result<()> {
+    let document = document(section)?;
+    let text = std::fs::read_to_string(&document)
         .with_context(|| format!("read {}", document.display()))?;
     std::fs::write(document, replaced(&text, section, page)?)?;
     Ok(())
+}
+
+/// The file that keeps a section.
+fn document(section: &str) -> Result<PathBuf> {
+    let (_, file) = KEPT
+        .iter()
+        .find(|(kept, _)| *kept == section)
+        .with_context(|| format!("no file of {FOLDER} keeps {section:?}"))?;
+    Ok(workspace::root().join(FOLDER).join(file))
 }
 
 /// The document with another page between the marks of a section.
@@ -123,22 +154,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_has_a_place_for_each_section() {
-        let path = workspace::root().join("docs/benchmarks.md");
-        let text = std::fs::read_to_string(path).unwrap();
-        for section in [
-            "beside tgt",
-            "NVMe beside iSCSI",
-            "server and kernel",
-            "before and after",
-            "clients",
-            "Fujita's comparison",
-            "small readers beside a large writer",
-            "transmit policies, loopback",
-            "transmit policies, mtu-1500",
-            "transmit policies, mtu-9000",
-            "numbers to reach",
-        ] {
+    fn the_documentation_has_a_place_for_each_section() {
+        for (section, _) in KEPT {
+            let text = std::fs::read_to_string(document(section).unwrap()).unwrap();
             let page = format!("a page about {section}");
             let with_page = replaced(&text, section, &page).unwrap();
             assert_eq!(with_page.matches(&page).count(), 1);

@@ -28,7 +28,7 @@ use crate::workspace;
 pub struct Plan {
     /// A few points for a moment, to see that everything works.
     quick: bool,
-    /// Keep tables and plots in `docs`.
+    /// Keep tables and plots in `docs/benchmarks`.
     update: bool,
     rounds: u64,
     seconds: f64,
@@ -110,7 +110,7 @@ impl Plan {
     fn publish(&self, section: &str, page: &str) -> Result<()> {
         println!("\n{page}");
         if self.update {
-            page::update(&workspace::root().join("docs/benchmarks.md"), section, page)?;
+            page::update(section, page)?;
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Plan {
     /// Where a plot goes: into the documentation, or beside what is built.
     fn plot(&self, name: &str) -> Result<PathBuf> {
         let folder = if self.update {
-            workspace::root().join("docs/figures")
+            workspace::root().join(page::FOLDER).join("figures")
         } else {
             workspace::work_folder("figures")?
         };
