@@ -7,6 +7,7 @@
 
 pub mod schedule;
 pub mod source;
+mod subjects;
 
 use std::fs::DirEntry;
 use std::path::Path;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
+use super::subjects;
 use crate::arguments::Arguments;
 use crate::command::{run_captured, run_shown};
 use crate::counts::{Counts, count_tests};
@@ -31,9 +32,10 @@ pub fn build(mut arguments: Arguments) -> Result<Counts> {
     Ok(Counts::PASSED)
 }
 
-/// `cargo xtask format`.
+/// `cargo xtask format`: of the source, and of the subjects of commits.
 pub fn format(arguments: Arguments) -> Result<Counts> {
     arguments.finish()?;
+    subjects::check()?;
     shown(workspace::cargo().args(["fmt", "--all", "--check"]))
 }
 
