@@ -13,11 +13,10 @@ use std::time::Duration;
 use longshore_block::extent::Extent;
 use longshore_initiator::error::{Failure, Lost};
 use longshore_initiator::operation::{Completion, Data, Done, Operation};
-use longshore_reactor::storage::StorageTag;
 use longshore_reactor::{Buffer, Engine, EngineChoice, EngineConfig, EngineError, Event, Waker};
 use longshore_volume::{
-    ByteOffset, Durability, Operation as Wish, Outcome, Progress, Request, RequestProgress, Volume,
-    VolumeError,
+    ByteOffset, Durability, Ended, Executor, Operation as VolumeOperation, Outcome, Request,
+    Started, Volume, VolumeError,
 };
 
 use rustix::io::Errno;
@@ -28,9 +27,15 @@ use crate::queue::{LoadQueue, Refused};
 const HELPERS_MAX: usize = 64;
 
 thread_local! {
-    /// An engine stays on the thread that has made it, while queues change threads. No thread has more than one
-    /// queue of this kind.
-    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    /// An event loop stays on the thread that has made it, while queues change threads. No thread has more
+    /// than one queue of this kind.
+    static EVENT_LOOP: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
+}
+
+struct EventLoop {
+    /// The owner of a request is the number of its slot.
+    executor: Executor<usize>,
+    engine: Engine,
 }
 
 /// See the module documentation.
@@ -46,7 +51,6 @@ pub(crate) struct LocalQueue {
 
 /// An operation under way.
 struct Slot {
-    request: Request,
     tag: u64,
     lent: Lent,
     /// Memory for operations that bring none of their own.
@@ -70,8 +74,8 @@ struct Own {
 }
 
 impl Slot {
-    /// Gives the request its memory.
-    fn lend(&mut self, data: Data, length: usize) {
+    /// A request with the memory of the operation.
+    fn lend(&mut self, operation: VolumeOperation, data: Data, length: usize) -> Request {
         let (buffer, start, lent) = match data {
             Data::Buffer { buffer, start } => (buffer, start, Lent::Buffer { start }),
             Data::Shared { buffer, start } => {
@@ -90,10 +94,13 @@ impl Slot {
                 (buffer, 0, Lent::Nothing)
             }
         };
-        self.request.buffer = Some(buffer);
-        (self.request.start, self.request.end) = (start, start + length);
-        self.request.progress = RequestProgress::default();
         self.lent = lent;
+        Request {
+            operation,
+            buffer: Some(buffer),
+            start,
+            end: start + length,
+        }
     }
 }
 
@@ -118,11 +125,7 @@ pub(crate) fn engine(choice: EngineChoice, depth: usize) -> Result<Engine, Engin
 
 impl LocalQueue {
     pub(crate) fn new(volume: &Arc<dyn Volume>, choice: EngineChoice, depth: usize) -> Self {
-        let slot = |number: usize| Slot {
-            request: Request {
-                tag: StorageTag(u64::try_from(number).expect("usize is at most 64 bits wide")),
-                ..no_request()
-            },
+        let slot = |_| Slot {
             tag: 0,
             lent: Lent::Nothing,
             own: None,
@@ -138,30 +141,33 @@ impl LocalQueue {
         }
     }
 
-    /// Does something with the engine of this thread.
-    fn with_engine<T>(&self, act: impl FnOnce(&mut Engine) -> T) -> Result<T, Lost> {
-        ENGINE.with_borrow_mut(|place| {
-            let engine = match place {
-                Some(engine) => engine,
+    /// Does something with the event loop of this thread.
+    fn with_event_loop<T>(&self, act: impl FnOnce(&mut EventLoop) -> T) -> Result<T, Lost> {
+        EVENT_LOOP.with_borrow_mut(|place| {
+            let event_loop = match place {
+                Some(event_loop) => event_loop,
                 None => {
                     let made = engine(self.choice, self.slots.len());
                     // One like it was made before the threads began, so it is memory that has run out.
                     let out_of_memory = io::Error::from(Errno::NOMEM);
-                    place.insert(made.map_err(|_| Lost::from_io(&out_of_memory))?)
+                    place.insert(EventLoop {
+                        executor: Executor::default(),
+                        engine: made.map_err(|_| Lost::from_io(&out_of_memory))?,
+                    })
                 }
             };
-            Ok(act(engine))
+            Ok(act(event_loop))
         })
     }
 
     /// The volume's operation for one of the load's; `None`: loads only read and write.
-    fn wish(&self, operation: Operation) -> Option<Wish> {
+    fn volume_operation(&self, operation: Operation) -> Option<VolumeOperation> {
         let offset = |extent: Extent| ByteOffset(extent.lba.0 * u64::from(self.block_size));
         match operation {
-            Operation::Read { extent } => Some(Wish::Read {
+            Operation::Read { extent } => Some(VolumeOperation::Read {
                 offset: offset(extent),
             }),
-            Operation::Write { extent, fua } => Some(Wish::Write {
+            Operation::Write { extent, fua } => Some(VolumeOperation::Write {
                 offset: offset(extent),
                 durability: if fua {
                     Durability::Durable
@@ -173,13 +179,10 @@ impl LocalQueue {
         }
     }
 
-    /// Ends an operation whose request is done.
-    fn proceed(&mut self, number: usize, progress: Progress) {
-        let Progress::Done(result) = progress else {
-            return;
-        };
+    /// Ends an operation whose request is over.
+    fn end(&mut self, number: usize, ended: Ended) {
         let slot = &mut self.slots[number];
-        let buffer = slot.request.buffer.take().expect("it comes back");
+        let buffer = ended.buffer.expect("it comes back");
         let data = match std::mem::replace(&mut slot.lent, Lent::Nothing) {
             Lent::Buffer { start } => Data::Buffer { buffer, start },
             Lent::Nothing => {
@@ -206,42 +209,38 @@ impl LocalQueue {
         self.free.push(number);
         self.ended.push(Completion {
             tag: slot.tag,
-            result: answer(result),
+            result: answer(ended.result),
             data,
         });
+    }
+
+    fn take_ended(&mut self) -> Result<(), Lost> {
+        let next = |event_loop: &mut EventLoop| event_loop.executor.next_ended();
+        while let Some((number, ended)) = self.with_event_loop(next)? {
+            self.end(number, ended);
+        }
+        Ok(())
     }
 
     /// Submits, waits for completions, and handles them.
     fn turn(&mut self, timeout: Duration) -> Result<(), Lost> {
         let mut events = std::mem::take(&mut self.events);
-        let waited = self.with_engine(|engine| engine.wait(Some(timeout), &mut events))?;
-        for event in events.drain(..) {
-            let Event::File(completion) = event else {
-                continue;
-            };
-            let number = usize::try_from(completion.tag.0).expect("a slot was the tag");
-            let mut request = std::mem::replace(&mut self.slots[number].request, no_request());
-            let progress =
-                self.with_engine(|engine| self.volume.resume(&mut request, completion, engine))?;
-            self.slots[number].request = request;
-            self.proceed(number, progress);
-        }
+        let waited = self.with_event_loop(|event_loop| {
+            let waited = event_loop.engine.wait(Some(timeout), &mut events);
+            for event in events.drain(..) {
+                if let Event::File(completion) = event {
+                    let engine = &mut event_loop.engine;
+                    event_loop.executor.complete(completion, engine);
+                }
+            }
+            waited
+        })?;
+        self.take_ended()?;
         self.events = events;
         match waited {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(Lost::from_io(&error)),
             _ => Ok(()),
         }
-    }
-}
-
-fn no_request() -> Request {
-    Request {
-        operation: Wish::Flush,
-        buffer: None,
-        start: 0,
-        end: 0,
-        tag: StorageTag(0),
-        progress: RequestProgress::default(),
     }
 }
 
@@ -276,7 +275,7 @@ impl LoadQueue for LocalQueue {
     }
 
     fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused> {
-        let Some(wish) = self.wish(operation) else {
+        let Some(volume_operation) = self.volume_operation(operation) else {
             return Err(Refused::Failed(data, Failure::Unsupported));
         };
         let Some(number) = self.free.pop() else {
@@ -288,14 +287,18 @@ impl LoadQueue for LocalQueue {
         let length = usize::try_from(length).expect("an operation fits into memory");
         let slot = &mut self.slots[number];
         slot.tag = tag;
-        slot.request.operation = wish;
-        slot.lend(data, length);
-        let mut request = std::mem::replace(&mut self.slots[number].request, no_request());
-        let started = self.with_engine(|engine| self.volume.start(&mut request, engine));
-        self.slots[number].request = request;
-        // Without an engine the next turn fails as well, and says why.
-        let failed = |_| Progress::Done(Err(VolumeError::Unsupported));
-        self.proceed(number, started.unwrap_or_else(failed));
+        let request = slot.lend(volume_operation, data, length);
+        let volume = self.volume.clone();
+        let started = self.with_event_loop(|event_loop| {
+            let engine = &mut event_loop.engine;
+            event_loop.executor.start(&volume, request, number, engine)
+        });
+        match started {
+            Ok(Started::Ended(number, ended)) => self.end(number, ended),
+            Ok(Started::Waits(_)) => {}
+            // There is no event loop. The next turn fails as well, and says why.
+            Err(_) => {}
+        }
         Ok(())
     }
 
@@ -323,7 +326,7 @@ impl LoadQueue for LocalQueue {
 
     fn leave_thread(&mut self) {
         // Waits for what is still under way.
-        ENGINE.with_borrow_mut(Option::take);
+        EVENT_LOOP.with_borrow_mut(Option::take);
     }
 
     fn sleep(&mut self, most: Duration) -> Result<(), Lost> {

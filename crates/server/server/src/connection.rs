@@ -11,7 +11,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use longshore_block::media::CommandEvent;
-use longshore_volume::{Outcome, VolumeError};
+use longshore_volume::Ended;
 use longshore_wire::transmit::Transmit;
 
 use crate::abort::AbortOrder;
@@ -195,7 +195,7 @@ pub(crate) trait Driven: Debug + Send {
         core: &mut Core,
         task: TaskAddress,
         in_flight: InFlight,
-        result: Result<Outcome, VolumeError>,
+        ended: Ended,
     );
     /// When [`Self::handle_deadline`] has something to do.
     fn next_deadline_ms(&self) -> Option<u64>;
@@ -427,7 +427,9 @@ impl<P: Protocol> Connection<P> {
             return;
         };
         let exclusive = std::mem::take(&mut task.exclusive);
-        core.requests[request].owner = Owner::Orphan(Orphan {
+        let in_flight = core.requests.owner_mut(request);
+        let in_flight = in_flight.expect("the task waits for it");
+        in_flight.owner = Owner::Orphan(Orphan {
             connection: self.channel.address,
             orders,
             life: life.cloned(),
@@ -586,9 +588,9 @@ impl<P: Protocol> Driven for Connection<P> {
         core: &mut Core,
         task: TaskAddress,
         in_flight: InFlight,
-        result: Result<Outcome, VolumeError>,
+        ended: Ended,
     ) {
-        self.medium_done(core, task, in_flight, result);
+        self.medium_done(core, task, in_flight, ended);
         self.respond(core);
     }
 

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use longshore_block::reservation::{Participant, StoreOrder};
-use longshore_reactor::storage::StorageTag;
 use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipes};
 use longshore_volume::{
-    AttemptCost, Operation, Outcome, Progress, Request, RequestProgress, VolumeError, WriteCache,
+    AttemptCost, Ended, Operation, Outcome, Request, Started, VolumeError, WriteCache,
 };
 use longshore_wire::transmit::PayloadId;
 
@@ -218,6 +217,7 @@ impl Core {
         pool: BufferPool,
         now: Instant,
     ) -> Self {
+        let post = shared.posts[shard].clone();
         Self {
             shard,
             transmit: shared.transmit,
@@ -228,7 +228,7 @@ impl Core {
             pool,
             pipes: PagePipes::default(),
             remains: Vec::new(),
-            requests: Requests::new(),
+            requests: Requests::new(move || post.send(Message::RequestsWoken)),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             now_ms: 0,
             released: Vec::new(),
@@ -314,13 +314,13 @@ impl Core {
 
     /// Whether requests of tasks of that connection, which ended early, are in flight.
     pub(crate) fn has_orphans_of(&self, connection: ConnectionAddress) -> bool {
-        let mut owners = self.requests.iter().map(|(_, request)| &request.owner);
+        let mut owners = self.requests.owners().map(|in_flight| &in_flight.owner);
         owners.any(|owner| matches!(owner, Owner::Orphan(o) if o.connection == connection))
     }
 
     /// Has an order wait for the requests in flight whose tasks ended before it was given.
     pub(crate) fn hold_for_orphans(&mut self, order: &Arc<AbortOrder>) {
-        for (_, in_flight) in &mut self.requests {
+        for in_flight in self.requests.owners_mut() {
             if let Owner::Orphan(orphan) = &mut in_flight.owner
                 && order.waits_for_orphans_of(in_flight.unit, orphan.connection)
             {
@@ -382,9 +382,8 @@ impl Core {
         let shared = Arc::clone(&self.shared);
         for unit in units {
             let owner = Owner::Controller(Arc::clone(waiter));
-            if let Some((number, result)) = self.flush(&shared, *unit, owner) {
-                self.requests.remove(number);
-                log_flush(&shared, *unit, &result);
+            if let Some((_, ended)) = self.flush(&shared, *unit, owner) {
+                log_flush(&shared, *unit, &ended.result);
             }
         }
     }
@@ -395,33 +394,51 @@ impl Core {
         shared: &Shared,
         unit: usize,
         owner: Owner,
-    ) -> Option<(usize, Result<Outcome, VolumeError>)> {
+    ) -> Option<(InFlight, Ended)> {
         let volume = &shared.unit(unit).volume;
         let characteristics = volume.characteristics();
         if characteristics.read_only || characteristics.write_cache == WriteCache::None {
             return None;
         }
-        let entry = self.requests.vacant_entry();
-        let number = entry.key();
-        let mut request = Request {
-            operation: Operation::Flush,
-            buffer: None,
-            start: 0,
-            end: 0,
-            tag: StorageTag(number as u64),
-            progress: RequestProgress::default(),
-        };
-        let progress = volume.start(&mut request, &mut *self.platform);
-        entry.insert(InFlight {
-            request,
+        let in_flight = InFlight {
             owner,
             unit,
             home: BufferHome::None,
             counted: false,
-        });
-        match progress {
-            Progress::Done(result) => Some((number, result)),
-            Progress::Pending => None,
+        };
+        let request = Request::new(Operation::Flush);
+        match self
+            .requests
+            .start(volume, request, in_flight, &mut *self.platform)
+        {
+            Started::Ended(in_flight, ended) => Some((in_flight, ended)),
+            Started::Waits(_) => None,
+        }
+    }
+
+    /// Volumes begin what they do of their own accord on this shard.
+    pub(crate) fn attach_volumes(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        for unit in &shared.exports.units {
+            self.requests.attach(&unit.volume, &mut *self.platform);
+        }
+    }
+
+    /// Has a unit's volume end what it does of its own accord. The result, if it is there at once.
+    pub(crate) fn quiesce(&mut self, shared: &Shared, unit: usize) -> Option<(InFlight, Ended)> {
+        let in_flight = InFlight {
+            owner: Owner::Quiesce,
+            unit,
+            home: BufferHome::None,
+            counted: false,
+        };
+        let volume = &shared.unit(unit).volume;
+        match self
+            .requests
+            .quiesce(volume, in_flight, &mut *self.platform)
+        {
+            Started::Ended(in_flight, ended) => Some((in_flight, ended)),
+            Started::Waits(_) => None,
         }
     }
 

@@ -12,10 +12,8 @@ use longshore_block::media::{
     BlockCount, CommandEvent, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
 };
 use longshore_reactor::PagePipe;
-use longshore_reactor::storage::StorageTag;
 use longshore_volume::{
-    Attempt, ByteOffset, Durability, Operation, Outcome, Progress, Request, RequestProgress,
-    VolumeError,
+    Attempt, ByteOffset, Durability, Ended, Operation, Outcome, Request, Started, VolumeError,
 };
 
 use crate::connection::{Connection, Protocol};
@@ -232,34 +230,31 @@ impl<P: Protocol> Connection<P> {
                 result.map(|()| Outcome::Done)
             }
             Attempt::WouldSleep => {
-                let entry = core.requests.vacant_entry();
-                let number = entry.key();
-                let mut request = Request {
+                let request = Request {
                     operation,
                     buffer: task.lend(home),
                     start: range.start,
                     end: range.end,
-                    tag: StorageTag(number as u64),
-                    progress: RequestProgress::default(),
                 };
-                match unit.volume.start(&mut request, &mut *core.platform) {
-                    Progress::Pending => {
+                let in_flight = InFlight {
+                    owner: Owner::Task(task.address),
+                    unit: wish.unit,
+                    home,
+                    counted,
+                };
+                let platform = &mut *core.platform;
+                match core
+                    .requests
+                    .start(&unit.volume, request, in_flight, platform)
+                {
+                    Started::Waits(request) => {
                         core.counters.storage_submitted += 1;
-                        let owner = Owner::Task(task.address);
-                        let unit = wish.unit;
-                        entry.insert(InFlight {
-                            request,
-                            owner,
-                            unit,
-                            home,
-                            counted,
-                        });
-                        task.state = TaskState::Storage { request: number };
+                        task.state = TaskState::Storage { request };
                         return Medium::Parked;
                     }
-                    Progress::Done(result) => {
-                        task.take_back(home, request.buffer);
-                        result
+                    Started::Ended(_, ended) => {
+                        task.take_back(home, ended.buffer);
+                        ended.result
                     }
                 }
             }
@@ -343,14 +338,14 @@ impl<P: Protocol> Connection<P> {
         core: &mut Core,
         address: TaskAddress,
         in_flight: InFlight,
-        result: Result<Outcome, VolumeError>,
+        ended: Ended,
     ) {
         let Some(mut task) = self.tasks.take_exact(address) else {
             unreachable!("a task that ends makes orphans of its requests");
         };
         core.note_stage(task.followed, Stage::Done);
-        task.take_back(in_flight.home, in_flight.request.buffer);
-        let result = media_result(core.shared.unit(in_flight.unit), result);
+        task.take_back(in_flight.home, ended.buffer);
+        let result = media_result(core.shared.unit(in_flight.unit), ended.result);
         if result.is_err() {
             core.shared.tell_of_failure(in_flight.unit);
         }

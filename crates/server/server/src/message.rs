@@ -42,6 +42,8 @@ pub(crate) enum Message {
     MakeRoom,
     /// Try again: the write gate may be open now.
     Retry(TaskAddress),
+    /// Another thread has woken requests of this shard.
+    RequestsWoken,
     /// Abort the tasks the order names; the order is dropped when none of them can act any more.
     Abort(Arc<AbortOrder>),
     /// Something else took the place of the connection of that name, or ended it.

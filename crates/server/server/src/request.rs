@@ -1,4 +1,4 @@
-//! Storage requests in flight on one shard.
+//! Requests to volumes that are under way on one shard.
 //!
 //! A request owns its buffer until storage has answered, whatever becomes of the task that wanted
 //! it. If the task is aborted or its connection closed, the request goes on as an orphan. An orphan
@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use longshore_volume::Request;
-use slab::Slab;
+use longshore_volume::Executor;
 
 use crate::abort::AbortOrder;
 use crate::life::Life;
@@ -28,10 +27,9 @@ pub(crate) enum BufferHome {
     DataIn,
 }
 
-/// A request in flight.
+/// What the shard keeps about a request under way.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    pub request: Request,
     /// Who waits for it.
     pub owner: Owner,
     /// Index of the unit whose volume works on it.
@@ -52,6 +50,8 @@ pub(crate) enum Owner {
     Controller(
         #[expect(dead_code, reason = "held, not read: its end is what counts")] Arc<ShutdownFlush>,
     ),
+    /// The shard, which has volumes end their background work.
+    Quiesce,
     /// The shard itself, which flushes volumes before it ends.
     Shutdown,
 }
@@ -68,5 +68,5 @@ pub(crate) struct Orphan {
     pub exclusive: Option<(usize, TaskAddress)>,
 }
 
-/// All requests of a shard. The number of a request is the tag of its storage operations.
-pub(crate) type Requests = Slab<InFlight>;
+/// All requests of a shard.
+pub(crate) type Requests = Executor<InFlight>;

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::FileCompletion;
 use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
-use longshore_volume::{Outcome, Progress, VolumeError};
+use longshore_volume::Ended;
 
 use crate::budget;
 use crate::channel::Fate;
@@ -38,7 +38,7 @@ use crate::observe::published::Published;
 use crate::placement::balance::{Balance, Plan};
 use crate::placement::guests::Guests;
 use crate::placement::spread::Spread;
-use crate::request::Owner;
+use crate::request::{InFlight, Owner};
 use crate::spin::Waiting;
 use crate::stall::{asking_interval_ms, standstill_ms};
 use moves::Leaving;
@@ -83,7 +83,9 @@ enum Phase {
     Serving,
     /// Sessions end.
     Draining,
-    /// Connections and their storage requests are gone. The last shard to get here flushes.
+    /// Connections and their requests are gone. Volumes end what they do of their own accord.
+    Quiescing,
+    /// This shard writes no more. The last shard to get here flushes.
     Flushing,
 }
 
@@ -154,11 +156,12 @@ impl std::fmt::Debug for Shard {
 
 impl Shard {
     pub(crate) fn new(
-        core: Core,
+        mut core: Core,
         inbox: Inbox,
         listeners: Option<Listeners>,
         started: Instant,
     ) -> Self {
+        core.attach_volumes();
         let guests = Guests::new(core.shard);
         let spread = Spread::new(core.shared.reactor.spread);
         Self {
@@ -277,6 +280,9 @@ impl Shard {
         for event in events.drain(..) {
             self.handle(event);
         }
+        if self.core.requests.has_ended() {
+            self.end_requests();
+        }
         if !self.quiet.is_empty() {
             self.look_for_idle();
         }
@@ -303,6 +309,7 @@ impl Shard {
         } else if self.listed.is_empty()
             && self.quiet.is_empty()
             && self.unfinished.is_empty()
+            && !self.core.requests.has_ended()
             && !self.core.memory_came_back()
         {
             self.wait_until = self.next_deadline();
@@ -413,6 +420,11 @@ impl Shard {
                 });
                 // A task that is gone may have been told to pass the gate on.
                 self.pass_on_gate(task);
+            }
+            Message::RequestsWoken => {
+                let core = &mut self.core;
+                core.requests.proceed(&mut *core.platform);
+                self.end_requests();
             }
             Message::Abort(order) => self.obey(&order),
             Message::Moved(connection) => {
@@ -777,42 +789,45 @@ impl Shard {
 
     /// A storage operation ended; perhaps its request has, too.
     fn file_done(&mut self, completion: FileCompletion) {
-        let number = usize::try_from(completion.tag.0).expect("we numbered it");
-        let shared = Arc::clone(&self.core.shared);
-        let in_flight = &mut self.core.requests[number];
-        let volume = &shared.unit(in_flight.unit).volume;
-        match volume.resume(&mut in_flight.request, completion, &mut *self.core.platform) {
-            Progress::Pending => {}
-            Progress::Done(result) => {
-                self.core.counters.storage_completed += 1;
-                if in_flight.request.progress.bounced {
-                    let bytes = in_flight.request.payload_length();
-                    self.core.counters.bounced_bytes += bytes;
-                }
-                self.request_done(number, result);
-            }
-        }
+        let core = &mut self.core;
+        core.requests.complete(completion, &mut *core.platform);
+        self.end_requests();
     }
 
-    fn request_done(&mut self, number: usize, result: Result<Outcome, VolumeError>) {
-        let mut in_flight = self.core.requests.remove(number);
+    /// Goes on with what waited for requests that are over.
+    fn end_requests(&mut self) {
+        while let Some((in_flight, ended)) = self.core.requests.next_ended() {
+            self.core.counters.storage_completed += 1;
+            self.request_done(in_flight, ended);
+        }
+        self.core.counters.bounced_bytes += self.core.requests.take_bounced_bytes();
+    }
+
+    fn request_done(&mut self, mut in_flight: InFlight, ended: Ended) {
         if in_flight.counted {
             self.core.leave_gate(in_flight.unit);
         }
         match std::mem::replace(&mut in_flight.owner, Owner::Shutdown) {
             Owner::Task(task) => self.with(task.connection, |connection, core| {
-                connection.storage_done(core, task, in_flight, result);
+                connection.storage_done(core, task, in_flight, ended);
             }),
             Owner::Orphan(orphan) => {
-                self.core.recycle(in_flight.request.buffer);
+                self.core.recycle(ended.buffer);
                 if let Some((unit, task)) = orphan.exclusive {
                     self.core.leave_exclusive(unit, task);
                 }
             }
+            Owner::Quiesce => {
+                if let Err(error) = ended.result {
+                    let volume = &self.core.shared.unit(in_flight.unit).volume;
+                    let volume = &volume.identity().name;
+                    tracing::error!(volume, %error, "background work did not end");
+                }
+            }
             owner @ (Owner::Controller(_) | Owner::Shutdown) => {
                 let unit = in_flight.unit;
-                log_flush(&self.core.shared, unit, &result);
-                if let (Owner::Shutdown, Err(error)) = (owner, result) {
+                log_flush(&self.core.shared, unit, &ended.result);
+                if let (Owner::Shutdown, Err(error)) = (owner, ended.result) {
                     let statistics = &self.core.shared.unit(unit).statistics;
                     statistics.last_flush_failed(error.to_string());
                 }

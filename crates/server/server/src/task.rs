@@ -16,6 +16,7 @@
 
 use longshore_block::media::{MediaOperation, Place};
 use longshore_reactor::{Buffer, PagePipe};
+use longshore_volume::RequestId;
 
 use crate::core::Core;
 use crate::message::{ConnectionAddress, TaskAddress};
@@ -36,8 +37,8 @@ pub(crate) enum TaskState {
     Deferred,
     /// Its turn among ordered tasks; ended when an older task ends.
     Ordering,
-    /// The storage request of that number; ended by its completion.
-    Storage { request: usize },
+    /// A request to a volume; ended with it.
+    Storage { request: RequestId },
     /// Another try at the medium; ended by [`crate::message::Message::Retry`].
     Medium(MediumWish),
     /// Stored reservations or aborts on other shards; ended by a message.

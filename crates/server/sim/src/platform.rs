@@ -12,7 +12,7 @@ use longshore_reactor::storage::{
 use longshore_reactor::{Event, SocketToken};
 use longshore_server::platform::Platform;
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity, Progress,
+    Attempt, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry, Identity, Io,
     Request, Volume, VolumeError,
 };
 
@@ -151,17 +151,8 @@ impl Volume for SimVolume {
         Attempt::Done(Ok(()))
     }
 
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        self.inner.start(request, storage)
-    }
-
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        self.inner.resume(request, completion, storage)
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
+        Arc::clone(&self.inner).execute(request, io)
     }
 
     fn condition(&self) -> Condition {

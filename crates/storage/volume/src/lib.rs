@@ -1,26 +1,39 @@
 //! Volumes: what is stored, apart from how it is exported.
 //!
-//! A backend is one file and implements [`Volume`]; a layer wraps a volume and is one. Volumes are
-//! shared by all reactors (`Arc<dyn Volume>`), keep no lock on the data path (but for `mem`, a page's), and talk to the outside
-//! only through [`Storage`]. All offsets and lengths are bytes and multiples of the block size.
+//! A backend implements [`Volume`]; a layer wraps a volume and is one. Volumes are shared by all event
+//! loops (`Arc<dyn Volume>`) and hold no lock on the data path, except `mem`, which locks pages. They reach
+//! the outside only through [`Io`]. All offsets and lengths are bytes and multiples of the block size.
+//!
+//! There are two ways into a volume:
+//!
+//! - [`Volume::try_read`] and [`Volume::try_write`] work at once or not at all. They need no state.
+//! - [`Volume::execute`] makes a future of a [`Request`]. The future owns the state of the request. It may
+//!   start any number of operations of storage, requests to other volumes and work on other threads, at
+//!   once or one after the other. An [`Executor`] for each event loop runs these futures, and what a volume
+//!   does of its own accord ([`Volume::attach`]).
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use longshore_reactor::PagePipe;
-use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::{FileCompletion, Storage, StorageTag};
 use uuid::Uuid;
 
 pub mod backend;
 pub mod condition;
 pub mod error;
+pub mod executor;
 mod identity;
+pub mod io;
 pub mod layer;
+#[cfg(test)]
+mod layer_tests;
 mod lock;
 pub mod machine_id;
 mod medium;
 pub mod open;
 mod outline;
+pub mod request;
 #[cfg(test)]
 mod suite_tests;
 mod sysfs;
@@ -29,9 +42,12 @@ pub mod testing;
 
 pub use condition::Condition;
 pub use error::VolumeError;
+pub use executor::{Executor, RequestId, Started};
+pub use io::Io;
 pub use machine_id::MachineId;
 pub use medium::InlineWrites;
 pub use open::{BackendKind, OpenError, VolumeSpec, open};
+pub use request::{Ended, Execution, Request};
 
 /// Bytes from the start of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -176,72 +192,6 @@ pub enum ExtentState {
     Anchored,
 }
 
-/// An operation and everything it owns while it is in flight. Reused by its owner.
-#[derive(Debug)]
-pub struct Request {
-    /// What to do.
-    pub operation: Operation,
-    /// Payload of reads and writes; taken while storage has it, back when the request is done.
-    pub buffer: Option<Buffer>,
-    /// The part of `buffer` that is read or written.
-    pub start: usize,
-    /// End of that part.
-    pub end: usize,
-    /// Put into every storage operation of this request.
-    pub tag: StorageTag,
-    /// Backend's own place to remember how far it got. Starts as [`RequestProgress::default`].
-    pub progress: RequestProgress,
-}
-
-impl Request {
-    /// Bytes that a read or write moves.
-    #[must_use]
-    pub fn payload_length(&self) -> u64 {
-        let length = self
-            .end
-            .checked_sub(self.start)
-            .expect("a payload ends after it starts");
-        u64::try_from(length).expect("usize is at most 64 bits wide")
-    }
-
-    /// The bytes that a read fills or a write takes.
-    ///
-    /// # Panics
-    /// When bytes are to be moved and the request has no buffer for them.
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        let (start, end) = (self.start, self.end);
-        if start == end {
-            return &mut [];
-        }
-        &mut self
-            .buffer
-            .as_mut()
-            .expect("a read or write carries a buffer")[start..end]
-    }
-}
-
-/// Backend-private state of a [`Request`], small and plain so that requests need no allocation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RequestProgress {
-    /// Which step of a multi-step operation is under way; meaning is the backend's.
-    pub step: u8,
-    /// Bytes done so far; meaning is the backend's.
-    pub done_bytes: u64,
-    /// Which of the backend's file descriptions the request has to itself, plus one; 0 for none.
-    pub lane: u8,
-    /// Its payload did not lie where O_DIRECT wants it, and was copied to where it does, or back.
-    pub bounced: bool,
-}
-
-/// Where a request stands after `start` or `resume`.
-#[derive(Debug)]
-pub enum Progress {
-    /// It is over and owns its buffer again.
-    Done(Result<Outcome, VolumeError>),
-    /// Storage has work; `resume` with the completion that carries the request's tag.
-    Pending,
-}
-
 /// Result of trying to work without sleeping.
 #[derive(Debug)]
 pub enum Attempt {
@@ -297,16 +247,28 @@ pub trait Volume: Send + Sync {
     /// Writes whole blocks if that needs no sleep.
     fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt;
 
-    /// Begins a request.
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress;
+    /// Carries out a request on the event loop that `io` belongs to.
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution;
 
-    /// Continues a request with the completion of the storage operation it waited for.
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress;
+    /// An event loop begins to serve the volume: called once by each, before its first request. A volume
+    /// that works of its own accord (garbage collection, scrubbing, read-ahead) spawns that here.
+    fn attach(self: Arc<Self>, io: &Io) {
+        let _ = io;
+    }
+
+    /// Stops what the volume does of its own accord on this event loop. Once the execution has ended,
+    /// the volume starts no operation there but those of requests, until [`Self::resume`]. The owner holds
+    /// requests back meanwhile if they must not run either. An error says what could not be brought to an
+    /// end.
+    fn quiesce(self: Arc<Self>, io: Io) -> Execution {
+        let _ = io;
+        Execution::ended(Ok(Outcome::Done), None)
+    }
+
+    /// The volume may work of its own accord again on this event loop.
+    fn resume(self: Arc<Self>, io: &Io) {
+        let _ = io;
+    }
 
     /// What is known to be wrong with the volume as a whole.
     fn condition(&self) -> Condition {

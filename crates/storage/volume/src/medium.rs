@@ -1,23 +1,9 @@
-//! The request machine of every volume that lives behind a file descriptor.
+//! The requests of every volume that lives behind a file descriptor.
 //!
-//! [`Medium`] turns a [`Request`] into storage operations, one at a time, and their completions into
-//! its outcome. Backends open and inspect the object, and say in [`Abilities`] what it can do.
+//! [`Medium`] carries out a [`Request`] by operations of storage. Backends open and inspect the object, and
+//! say in [`Abilities`] what it can do.
 //!
-//! ```text
-//! Read          ─► Transfer ─┬─ short ─► Transfer …
-//! Write         ─► Transfer ─┼─ short ─► Transfer …
-//!                            └─ durable, no space ─► Probe
-//! Flush         ─► Sync
-//! Unmap         ─► Zeroing(first way) ─┬─ not supported ─► Zeroing(next way) …
-//! WriteZeroes   ─► Zeroing(first way) ─┴─ done ─► Sync when durable
-//! Anchor        ─► Reserve
-//! ExtentStatus  ─► SeekData ─► SeekHole
-//! ```
-//!
-//! Each step waits for exactly one completion, which storage always delivers.
-//!
-//! A change of the last block of a file begins with a look at the file's end (`EndCheck`, see
-//! [`backing`]).
+//! A change of the last block of a file begins with a look at the file's end (see [`backing`]).
 //!
 //! **Poison.** When the kernel fails to write cached data back it reports that once, drops the data
 //! and counts it as clean; a second fdatasync then succeeds without the data being anywhere. After
@@ -38,20 +24,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use longshore_reactor::PagePipe;
-use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::{
-    FileCompletion, FileHandle, FileOperation, FileOperationKind, Storage,
-};
+use longshore_reactor::storage::{FileHandle, FileOperationKind};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::condition::{Condition, ConditionCell};
 use crate::outline::{Outline, length_of};
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Operation, Outcome,
-    Progress, Request, RequestProgress, VolumeError, WriteCache,
+    Attempt, ByteOffset, Characteristics, Durability, Ended, ExtentState, Geometry, Io, Operation,
+    Outcome, Request, VolumeError, WriteCache,
 };
 use backing::{Backing, Kind};
-use lanes::Lanes;
+use lanes::{Lane, Lanes};
 pub(crate) use zeroing::Zeroing;
 
 /// When a buffered write is made on the reactor itself instead of by a helper.
@@ -98,22 +81,6 @@ mod inline {
     pub(super) const NOWAIT: u8 = 1;
     /// Plainly.
     pub(super) const PLAIN: u8 = 2;
-}
-
-/// Where a request stands: [`RequestProgress::step`].
-mod step {
-    pub(super) const TRANSFER: u8 = 0;
-    /// A durable write had no space, and is repeated without durability to find out whether it was
-    /// the write or the sync that had none.
-    pub(super) const PROBE: u8 = 1;
-    pub(super) const SYNC: u8 = 2;
-    pub(super) const SEEK_DATA: u8 = 3;
-    pub(super) const SEEK_HOLE: u8 = 4;
-    pub(super) const RESERVE: u8 = 5;
-    /// Whether the file still reaches to the last block, which is to be changed.
-    pub(super) const END_CHECK: u8 = 6;
-    /// Plus the number of the way in its list.
-    pub(super) const ZEROING: u8 = 16;
 }
 
 /// See the module documentation.
@@ -219,14 +186,11 @@ impl Medium {
 
     /// What was brought to the medium counts only if there is nothing wrong with the volume: another
     /// sync may have failed meanwhile, or the file be gone.
-    fn brought_to_medium(&self) -> Progress {
+    fn brought_to_medium(&self) -> Result<(), VolumeError> {
         if self.backing.is_local() {
             self.inspect();
         }
-        match self.condition().admit_change() {
-            Ok(()) => done(),
-            Err(refused) => Progress::Done(Err(refused)),
-        }
+        self.condition().admit_change()
     }
 
     /// Whether the range may be changed at all.
@@ -365,108 +329,54 @@ impl Medium {
         }
     }
 
-    pub(crate) fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        request.progress = RequestProgress::default();
-        if let Err(refused) = self.admit(request) {
-            return Progress::Done(Err(refused));
+    /// Carries out a request.
+    pub(crate) async fn execute(&self, mut request: Request, io: &Io) -> Ended {
+        let result = self.carry_out(&mut request, io).await;
+        Ended {
+            result,
+            buffer: request.buffer,
         }
-        if self.is_at_end(request) {
-            return self.check_end(request, storage);
-        }
-        self.begin(request, storage)
     }
 
-    /// Begins a request that was admitted.
-    fn begin(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Outcome, VolumeError> {
+        self.admit(request)?;
+        if self.is_at_end(request) {
+            self.check_end(io).await?;
+        }
         match request.operation {
-            Operation::Read { .. } if request.payload_length() > 0 => {
-                self.submit_read(request, storage)
-            }
-            Operation::Write { durability, .. } if request.payload_length() > 0 => {
-                if durability == Durability::Durable && self.abilities.syncs {
-                    request.progress.lane = self.lanes.take();
-                }
-                self.submit_write(request, storage)
+            Operation::Read { offset } => self.read(offset.0, request, io).await?,
+            Operation::Write { offset, durability } => {
+                let durable = durability == Durability::Durable && self.abilities.syncs;
+                self.write(offset.0, durable, request, io).await?;
             }
             Operation::Flush if self.abilities.syncs && !self.abilities.read_only => {
-                self.submit_sync(request, storage)
+                self.sync(io).await?;
             }
             Operation::Unmap { length, .. } | Operation::WriteZeroes { length, .. }
                 if length > 0 =>
             {
-                self.zero_by(0, request, storage)
+                self.zero(request.operation, io).await?;
             }
             Operation::Anchor { offset, length } if length > 0 => {
-                request.progress.step = step::RESERVE;
-                let kind = FileOperationKind::Allocate {
-                    offset: offset.0,
-                    length,
-                };
-                self.submit(&self.file, kind, request, storage)
+                self.reserve(offset.0, length, io).await?;
             }
             Operation::ExtentStatus { offset, length } => {
-                if length == 0 || !self.abilities.extents {
-                    return mapped(length);
-                }
-                request.progress.step = step::SEEK_DATA;
-                let kind = FileOperationKind::SeekData { offset: offset.0 };
-                self.submit(&self.file, kind, request, storage)
+                return Ok(self.extent(offset.0, length, io).await);
             }
             // Reading ahead has no operation that is sure not to sleep; the kernel's own read-ahead
-            // follows the reads.
-            Operation::Prefetch { .. } => done(),
-            // Nothing to move, or nothing that a flush could do.
-            Operation::Read { .. }
-            | Operation::Write { .. }
+            // follows the reads. Of the rest there is nothing to move, or nothing that a flush could do.
+            Operation::Prefetch { .. }
             | Operation::Flush
             | Operation::Unmap { .. }
             | Operation::WriteZeroes { .. }
-            | Operation::Anchor { .. } => done(),
+            | Operation::Anchor { .. } => {}
         }
+        Ok(Outcome::Done)
     }
 
-    pub(crate) fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        match (request.operation, request.progress.step) {
-            (_, step::END_CHECK) => self.after_end_check(request, completion.result, storage),
-            (Operation::Read { .. }, _) => self.after_read(request, completion, storage),
-            (Operation::Write { .. }, step::PROBE) => self.after_probe(request, completion),
-            (Operation::Write { .. }, _) => self.after_write(request, completion, storage),
-            (_, step::SYNC) => self.after_sync(request, completion.result, storage),
-            (Operation::Anchor { .. }, _) => self.after_reserve(request, completion, storage),
-            (Operation::ExtentStatus { offset, length }, step) => {
-                self.after_seek(step, offset.0, length, request, completion, storage)
-            }
-            (Operation::Unmap { .. } | Operation::WriteZeroes { .. }, _) => {
-                self.after_zeroing(request, completion, storage)
-            }
-            (Operation::Flush | Operation::Prefetch { .. }, _) => {
-                unreachable!("a flush is at its sync, and a prefetch waits for nothing")
-            }
-        }
+    fn is_direct(&self) -> bool {
+        self.abilities.direct_memory_alignment.is_some()
     }
-
-    fn submit(
-        &self,
-        file: &FileHandle,
-        kind: FileOperationKind,
-        request: &Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        storage.submit(FileOperation {
-            file: file.clone(),
-            kind,
-            is_direct: self.abilities.direct_memory_alignment.is_some(),
-            tag: request.tag,
-        });
-        Progress::Pending
-    }
-
-    // ---- reads and writes
 
     /// O_DIRECT wants aligned memory. Buffers are; parts of them need not be, and then the transfer
     /// goes through memory of its own.
@@ -476,178 +386,178 @@ impl Medium {
             .is_some_and(|alignment| !request.start.is_multiple_of(alignment))
     }
 
-    fn submit_read(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        let Operation::Read { offset } = request.operation else {
-            unreachable!("is a read")
-        };
-        let done = request.progress.done_bytes;
-        let (start, end) = (request.start + in_memory(done), request.end);
-        let kind = if self.is_bounced(request) {
-            request.progress.bounced = true;
-            let Some(buffer) = bounce::allocate(end - start) else {
-                return out_of_memory();
+    // ---- reads
+
+    async fn read(&self, offset: u64, request: &mut Request, io: &Io) -> Result<(), VolumeError> {
+        let total = request.payload_length();
+        let mut done = 0;
+        while done < total {
+            let left = total - done;
+            let result = if self.is_bounced(request) {
+                self.read_bounced(offset, done, request, io).await?
+            } else {
+                let buffer = request.buffer.take().expect("a read carries a buffer");
+                let range = request.start + in_memory(done)..request.end;
+                let file = self.file.clone();
+                let read = io
+                    .read(file, self.is_direct(), offset + done, buffer, range)
+                    .await;
+                request.buffer = Some(read.buffer);
+                read.result
             };
-            FileOperationKind::Read {
-                offset: offset.0 + done,
-                buffer,
-                start: 0,
-                end: end - start,
+            match result {
+                Ok(moved) => match self.whole_units(moved.min(left), left) {
+                    0 => return Err(self.short_read(offset + total)),
+                    counted => done += counted,
+                },
+                Err(error) if is_interruption(&error) => {}
+                Err(error) => return Err(self.error("read", error)),
             }
-        } else {
-            let buffer = request.buffer.take().expect("a read carries a buffer");
-            FileOperationKind::Read {
-                offset: offset.0 + done,
-                buffer,
-                start,
-                end,
-            }
-        };
-        self.submit(&self.file, kind, request, storage)
+        }
+        Ok(())
     }
 
-    fn after_read(
+    /// Reads what is left into memory of its own, and copies from there.
+    async fn read_bounced(
         &self,
+        offset: u64,
+        done: u64,
         request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        let Operation::Read { offset } = request.operation else {
-            unreachable!("is a read")
-        };
-        let total = request.payload_length();
-        let done = request.progress.done_bytes;
-        let moved = completion
+        io: &Io,
+    ) -> Result<std::io::Result<u64>, VolumeError> {
+        let length = request.end - request.start - in_memory(done);
+        let bounce = bounce::allocate(length).ok_or(VolumeError::OutOfMemory)?;
+        io.count_bounced(length);
+        let file = self.file.clone();
+        let read = io.read(file, true, offset + done, bounce, 0..length).await;
+        let moved = read
             .result
             .as_ref()
-            .map_or(0, |count| (*count).min(total - done));
-        let buffer = completion
-            .buffer
-            .expect("storage gives the buffer of a read back");
-        if self.is_bounced(request) {
-            let place = in_memory(done)..in_memory(done + moved);
-            request.payload_mut()[place].copy_from_slice(&buffer[..in_memory(moved)]);
-        } else {
-            request.buffer = Some(buffer);
-        }
-        match completion.result {
-            Ok(_) => match self.whole_units(moved, total - done) {
-                0 => Progress::Done(Err(self.short_read(offset.0 + total))),
-                counted if done + counted == total => self::done(),
-                counted => {
-                    request.progress.done_bytes += counted;
-                    self.submit_read(request, storage)
-                }
-            },
-            Err(error) if is_interruption(&error) => self.submit_read(request, storage),
-            Err(error) => self.failed("read", error),
-        }
+            .map_or(0, |count| in_memory(*count).min(length));
+        let place = in_memory(done)..in_memory(done) + moved;
+        request.payload_mut()[place].copy_from_slice(&read.buffer[..moved]);
+        Ok(read.result)
     }
 
-    fn submit_write(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        let Operation::Write { offset, durability } = request.operation else {
-            unreachable!("is a write")
-        };
-        let done = request.progress.done_bytes;
-        let (start, end) = (request.start + in_memory(done), request.end);
-        let (buffer, start, end) = if self.is_bounced(request) {
-            request.progress.bounced = true;
-            let Some(mut bounce) = bounce::allocate(end - start) else {
-                self.release_lane(request);
-                return out_of_memory();
-            };
-            bounce.copy_from_slice(&request.payload_mut()[in_memory(done)..]);
-            (bounce, 0, end - start)
-        } else {
-            (
-                request.buffer.take().expect("a write carries a buffer"),
-                start,
-                end,
-            )
-        };
-        let dsync = durability == Durability::Durable
-            && self.abilities.syncs
-            && request.progress.step == step::TRANSFER;
-        let kind = FileOperationKind::Write {
-            offset: offset.0 + done,
-            buffer,
-            start,
-            end,
-            dsync,
-        };
-        if dsync {
-            let file = self.lanes.handle(request.progress.lane, &self.file);
-            self.submit(&file, kind, request, storage)
-        } else {
-            self.submit(&self.file, kind, request, storage)
-        }
-    }
+    // ---- writes
 
-    fn after_write(
+    async fn write(
         &self,
+        offset: u64,
+        durable: bool,
         request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        let Operation::Write { durability, .. } = request.operation else {
-            unreachable!("is a write")
-        };
-        self.take_back(request, completion.buffer);
-        let durable = durability == Durability::Durable && self.abilities.syncs;
-        let left = request.payload_length() - request.progress.done_bytes;
-        match completion.result {
-            Ok(count) => match self.whole_units(count.min(left), left) {
-                0 => {
-                    self.release_lane(request);
-                    self.failed("write", io::ErrorKind::WriteZero.into())
+        io: &Io,
+    ) -> Result<(), VolumeError> {
+        if request.payload_length() == 0 {
+            return Ok(());
+        }
+        let mut done = 0;
+        if !durable {
+            return match self.write_all(offset, &mut done, None, request, io).await {
+                Ok(()) => Ok(()),
+                Err(WriteFailure::System(error)) => Err(self.error("write", error)),
+                Err(WriteFailure::NothingWritten) => {
+                    Err(self.error("write", io::ErrorKind::WriteZero.into()))
                 }
-                counted if counted == left => {
-                    self.release_lane(request);
-                    if durable {
-                        return self.brought_to_medium();
-                    }
-                    done()
-                }
-                counted => {
-                    request.progress.done_bytes += counted;
-                    self.submit_write(request, storage)
-                }
-            },
-            Err(error) if is_interruption(&error) => self.submit_write(request, storage),
-            Err(error) if durable && is_no_space(&error) => {
-                self.release_lane(request);
-                request.progress.step = step::PROBE;
-                self.submit_write(request, storage)
+                Err(WriteFailure::OutOfMemory) => Err(VolumeError::OutOfMemory),
+            };
+        }
+        let lane = self.lanes.take();
+        let written = self
+            .write_all(offset, &mut done, Some(&lane), request, io)
+            .await;
+        drop(lane);
+        match written {
+            Ok(()) => self.brought_to_medium(),
+            Err(WriteFailure::System(error)) if is_no_space(&error) => {
+                self.probe(offset, done, request, io).await
             }
-            Err(error) => {
-                self.release_lane(request);
-                if durable {
-                    self.poison("write with RWF_DSYNC", &error);
-                }
-                self.failed("write", error)
+            Err(WriteFailure::System(error)) => {
+                self.poison("write with RWF_DSYNC", &error);
+                Err(self.error("write", error))
             }
+            Err(WriteFailure::NothingWritten) => {
+                Err(self.error("write", io::ErrorKind::WriteZero.into()))
+            }
+            Err(WriteFailure::OutOfMemory) => Err(VolumeError::OutOfMemory),
         }
     }
 
-    /// The same write without durability: no space again means that nothing was ever accepted and
-    /// nothing is lost. Anything else means that it was the sync that failed.
-    fn after_probe(&self, request: &mut Request, completion: FileCompletion) -> Progress {
-        self.take_back(request, completion.buffer);
-        if !matches!(&completion.result, Err(error) if is_no_space(error)) {
-            self.poison("write with RWF_DSYNC", &Errno::NOSPC.into());
+    /// Writes everything behind the first `done` bytes, and counts on. Durable with a lane.
+    async fn write_all(
+        &self,
+        offset: u64,
+        done: &mut u64,
+        lane: Option<&Lane<'_>>,
+        request: &mut Request,
+        io: &Io,
+    ) -> Result<(), WriteFailure> {
+        let total = request.payload_length();
+        while *done < total {
+            let left = total - *done;
+            match self.write_once(offset, *done, lane, request, io).await? {
+                Ok(moved) => match self.whole_units(moved.min(left), left) {
+                    0 => return Err(WriteFailure::NothingWritten),
+                    counted => *done += counted,
+                },
+                Err(error) if is_interruption(&error) => {}
+                Err(error) => return Err(WriteFailure::System(error)),
+            }
         }
-        self.failed("write", Errno::NOSPC.into())
+        Ok(())
     }
 
-    fn take_back(&self, request: &mut Request, buffer: Option<Buffer>) {
-        let buffer = buffer.expect("storage gives the buffer of a write back");
-        if !self.is_bounced(request) {
-            request.buffer = Some(buffer);
+    async fn write_once(
+        &self,
+        offset: u64,
+        done: u64,
+        lane: Option<&Lane<'_>>,
+        request: &mut Request,
+        io: &Io,
+    ) -> Result<std::io::Result<u64>, WriteFailure> {
+        let file = lane.map_or_else(|| self.file.clone(), |lane| lane.handle(&self.file));
+        let dsync = lane.is_some();
+        let offset = offset + done;
+        if self.is_bounced(request) {
+            let bytes = &request.payload_mut()[in_memory(done)..];
+            let mut bounce = bounce::allocate(bytes.len()).ok_or(WriteFailure::OutOfMemory)?;
+            bounce.copy_from_slice(bytes);
+            io.count_bounced(bounce.len());
+            let range = 0..bounce.len();
+            return Ok(io
+                .write(file, true, offset, bounce, range, dsync)
+                .await
+                .result);
         }
+        let buffer = request.buffer.take().expect("a write carries a buffer");
+        let range = request.start + in_memory(done)..request.end;
+        let written = io
+            .write(file, self.is_direct(), offset, buffer, range, dsync)
+            .await;
+        request.buffer = Some(written.buffer);
+        Ok(written.result)
+    }
+
+    /// A durable write had no space. The same write without durability shows whether it was the write or
+    /// the sync that had none: no space again means that nothing was ever accepted and nothing is lost.
+    async fn probe(
+        &self,
+        offset: u64,
+        done: u64,
+        request: &mut Request,
+        io: &Io,
+    ) -> Result<(), VolumeError> {
+        match self.write_once(offset, done, None, request, io).await {
+            Err(_) => return Err(VolumeError::OutOfMemory),
+            Ok(Err(error)) if is_no_space(&error) => {}
+            Ok(_) => self.poison("write with RWF_DSYNC", &Errno::NOSPC.into()),
+        }
+        Err(self.error("write", Errno::NOSPC.into()))
     }
 
     /// Bytes of a short transfer that count. O_DIRECT goes on at whole blocks only.
     fn whole_units(&self, moved: u64, wanted: u64) -> u64 {
-        if moved == wanted || self.abilities.direct_memory_alignment.is_none() {
+        if moved == wanted || !self.is_direct() {
             return moved;
         }
         moved - moved % u64::from(self.outline.block_size())
@@ -655,92 +565,73 @@ impl Medium {
 
     // ---- flushes
 
-    fn submit_sync(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        request.progress.step = step::SYNC;
-        if request.progress.lane == 0 {
-            request.progress.lane = self.lanes.take();
-        }
-        let file = self.lanes.handle(request.progress.lane, &self.file);
-        self.submit(&file, FileOperationKind::DataSync, request, storage)
-    }
-
-    fn after_sync(
-        &self,
-        request: &mut Request,
-        result: io::Result<u64>,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        match result {
-            Err(error) if is_interruption(&error) => self.submit_sync(request, storage),
-            Err(error) => {
-                self.release_lane(request);
-                self.poison("fdatasync", &error);
-                self.failed("fdatasync", error)
-            }
-            Ok(_) => {
-                self.release_lane(request);
-                self.brought_to_medium()
+    async fn sync(&self, io: &Io) -> Result<(), VolumeError> {
+        let lane = self.lanes.take();
+        loop {
+            let file = lane.handle(&self.file);
+            match io.call(file, FileOperationKind::DataSync).await {
+                Ok(_) => break,
+                Err(error) if is_interruption(&error) => {}
+                Err(error) => {
+                    self.poison("fdatasync", &error);
+                    return Err(self.error("fdatasync", error));
+                }
             }
         }
-    }
-
-    fn release_lane(&self, request: &mut Request) {
-        self.lanes
-            .give_back(std::mem::take(&mut request.progress.lane));
+        drop(lane);
+        self.brought_to_medium()
     }
 
     // ---- space
 
-    fn after_reserve(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        match completion.result {
-            Ok(_) => done(),
-            Err(error) if is_interruption(&error) => self.start(request, storage),
-            Err(error) if zeroing::is_unsupported(&error) => {
-                Progress::Done(Err(VolumeError::Unsupported))
+    async fn reserve(&self, offset: u64, length: u64, io: &Io) -> Result<(), VolumeError> {
+        loop {
+            let kind = FileOperationKind::Allocate { offset, length };
+            match io.call(self.file.clone(), kind).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_interruption(&error) => {}
+                Err(error) if zeroing::is_unsupported(&error) => {
+                    return Err(VolumeError::Unsupported);
+                }
+                Err(error) => return Err(self.error("fallocate", error)),
             }
-            Err(error) => self.failed("fallocate", error),
         }
     }
 
     /// Holes are reported where whole blocks are holes; everything that touches data is mapped.
-    fn after_seek(
-        &self,
-        step: u8,
-        offset: u64,
-        length: u64,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        let block = u64::from(self.outline.block_size());
-        let found = match completion.result {
-            Ok(found) => found.saturating_sub(offset),
-            // No data up to the end of the file.
-            Err(error) if is_errno(&error, Errno::NXIO) && step == step::SEEK_DATA => length,
-            Err(error) if is_interruption(&error) => return self.start(request, storage),
-            // Not told by this file system, or the file was cut: data is the safe answer.
-            Err(_) => return mapped(length),
-        };
-        if step == step::SEEK_HOLE {
-            return mapped(found.next_multiple_of(block).max(block).min(length));
+    async fn extent(&self, offset: u64, length: u64, io: &Io) -> Outcome {
+        if length == 0 || !self.abilities.extents {
+            return mapped(length);
         }
-        match found - found % block {
-            0 => {
-                request.progress.step = step::SEEK_HOLE;
-                let kind = FileOperationKind::SeekHole {
-                    offset: offset + found,
+        let block = u64::from(self.outline.block_size());
+        loop {
+            let kind = FileOperationKind::SeekData { offset };
+            let data = match io.call(self.file.clone(), kind).await {
+                Ok(found) => found.saturating_sub(offset),
+                // No data up to the end of the file.
+                Err(error) if is_errno(&error, Errno::NXIO) => length,
+                Err(error) if is_interruption(&error) => continue,
+                // Not told by this file system, or the file was cut: data is the safe answer.
+                Err(_) => return mapped(length),
+            };
+            let hole = data - data % block;
+            if hole > 0 {
+                return Outcome::Extent {
+                    length: hole.min(length),
+                    state: ExtentState::Deallocated,
                 };
-                self.submit(&self.file, kind, request, storage)
             }
-            hole => Progress::Done(Ok(Outcome::Extent {
-                length: hole.min(length),
-                state: ExtentState::Deallocated,
-            })),
+            let kind = FileOperationKind::SeekHole {
+                offset: offset + data,
+            };
+            match io.call(self.file.clone(), kind).await {
+                Ok(found) => {
+                    let end = found.saturating_sub(offset).next_multiple_of(block);
+                    return mapped(end.max(block).min(length));
+                }
+                Err(error) if is_interruption(&error) => {}
+                Err(_) => return mapped(length),
+            }
         }
     }
 
@@ -753,10 +644,6 @@ impl Medium {
             return Err(self.short_read(expected_end));
         }
         Ok(self.outline.grow_to(found_bytes))
-    }
-
-    fn failed(&self, operation: &'static str, error: io::Error) -> Progress {
-        Progress::Done(Err(self.error(operation, error)))
     }
 
     /// What an operating system error means to the users of the volume.
@@ -776,20 +663,19 @@ impl Medium {
     }
 }
 
-/// See [`bounce`].
-fn out_of_memory() -> Progress {
-    Progress::Done(Err(VolumeError::OutOfMemory))
+/// Why a write ended early.
+enum WriteFailure {
+    OutOfMemory,
+    /// The system took no byte, and named no reason.
+    NothingWritten,
+    System(io::Error),
 }
 
-fn done() -> Progress {
-    Progress::Done(Ok(Outcome::Done))
-}
-
-fn mapped(length: u64) -> Progress {
-    Progress::Done(Ok(Outcome::Extent {
+fn mapped(length: u64) -> Outcome {
+    Outcome::Extent {
         length,
         state: ExtentState::Mapped,
-    }))
+    }
 }
 
 /// A count of bytes that a buffer holds.

@@ -9,13 +9,14 @@ use longshore_reactor::{Engine, EngineChoice, EngineConfig, Waker};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
-use crate::testing::client::{request, write_request};
+use crate::testing::client::write_request;
 use crate::testing::suite::{Keeps, SIZE_MIN, check_volume, pattern};
 use crate::testing::{
     CompletionSource, Effect, EngineStorage, OperationName, TestStorage, VolumeClient,
 };
 use crate::{
-    BackendKind, Durability, ExtentState, InlineWrites, Operation, Volume, VolumeSpec, open,
+    BackendKind, Durability, ExtentState, InlineWrites, Operation, Request, Volume, VolumeSpec,
+    open,
 };
 
 /// A directory that goes with the test.
@@ -77,12 +78,12 @@ pub(crate) fn engine(choice: EngineChoice) -> Option<EngineStorage> {
 pub(crate) fn check_on_all_storage(keeps: Keeps, mut make: impl FnMut() -> Arc<dyn Volume>) {
     // A temporary, because it remembers file descriptions and with them their locks.
     check_volume(
-        &mut VolumeClient::new(&*make(), &mut TestStorage::new()),
+        &mut VolumeClient::new(make(), &mut TestStorage::new()),
         keeps,
     );
     for choice in [EngineChoice::IoUring, EngineChoice::Epoll] {
         if let Some(mut storage) = engine(choice) {
-            check_volume(&mut VolumeClient::new(&*make(), &mut storage), keeps);
+            check_volume(&mut VolumeClient::new(make(), &mut storage), keeps);
         }
     }
 }
@@ -183,7 +184,10 @@ fn file_passes_the_suite_where_nothing_but_writing_zeroes_a_range() {
         storage.always(OperationName::PunchHole, Effect::Fail(missing));
         storage.always(OperationName::ZeroRange, Effect::Fail(missing));
         storage.always(OperationName::Allocate, Effect::Fail(missing));
-        check_volume(&mut VolumeClient::new(&*volume, &mut storage), Keeps::Data);
+        check_volume(
+            &mut VolumeClient::new(volume.clone(), &mut storage),
+            Keeps::Data,
+        );
     }
 }
 
@@ -200,7 +204,10 @@ fn file_passes_the_suite_when_every_transfer_is_short() {
         ] {
             storage.always(name, Effect::Short(most));
         }
-        check_volume(&mut VolumeClient::new(&*volume, &mut storage), Keeps::Data);
+        check_volume(
+            &mut VolumeClient::new(volume.clone(), &mut storage),
+            Keeps::Data,
+        );
     }
 }
 
@@ -212,7 +219,7 @@ fn many_engines_work_on_one_volume() {
     let volume = open(&file_spec(&scratch, SIZE_MIN, 512)).expect("open");
     std::thread::scope(|scope| {
         for number in 0..THREADS {
-            let volume = &*volume;
+            let volume = volume.clone();
             scope.spawn(move || {
                 let choice = if number % 2 == 0 {
                     EngineChoice::Auto
@@ -246,8 +253,8 @@ fn write_and_flush_share(client: &mut VolumeClient<'_>, start: u64, length: u64)
             write_request(offset, &pattern(offset, 8192, round), 0, durability)
         });
         let mut requests: Vec<_> = requests.collect();
-        requests.push(request(Operation::Flush, 0));
-        for result in client.run_together(&mut requests) {
+        requests.push(Request::new(Operation::Flush));
+        for result in client.run_together(requests) {
             result.expect("write or flush");
         }
         let size = usize::try_from(length).expect("small");
@@ -462,16 +469,16 @@ impl Model {
 
 fn check_against_model(spec: &VolumeSpec, storage: &mut dyn CompletionSource, steps: &[Step]) {
     let volume = open(spec).expect("open");
-    check_volume_against_model(&*volume, storage, steps);
+    check_volume_against_model(&volume, storage, steps);
 }
 
 /// The volume reads as zeros at the beginning.
 pub(crate) fn check_volume_against_model(
-    volume: &dyn Volume,
+    volume: &Arc<dyn Volume>,
     storage: &mut dyn CompletionSource,
     steps: &[Step],
 ) {
-    let mut client = VolumeClient::new(volume, storage);
+    let mut client = VolumeClient::new(volume.clone(), storage);
     let mut model = Model::new(volume.geometry().block_size);
     for step in steps {
         model.apply(step, &mut client);

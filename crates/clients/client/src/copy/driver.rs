@@ -1,8 +1,7 @@
 //! Requests on volumes, many at once, over one reactor engine.
 //!
-//! A request has a *place*, a small number that its owner chose; its storage operations carry the
-//! place as their tag. However a request ends, at once or after storage has slept, its end is taken
-//! out of [`Driver::finished`].
+//! A request has a *place*, a small number that its owner chose. However a request ends, at once or after
+//! storage has slept, its end is taken out of [`Driver::finished`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,10 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::StorageTag;
 use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineError, Event, Waker};
 use longshore_volume::{
-    Operation, Outcome, Progress, Request, RequestProgress, Volume, VolumeError,
+    Ended, Executor, Operation, Outcome, Request, Started, Volume, VolumeError,
 };
 
 /// A request that is over.
@@ -29,17 +27,14 @@ pub(super) struct Finished {
 pub(super) struct Driver {
     engine: Engine,
     events: Vec<Event>,
-    places: Vec<Place>,
+    /// The owner of a request is its place.
+    executor: Executor<usize>,
+    /// Places that have a request.
+    taken: Vec<bool>,
     finished: VecDeque<Finished>,
     in_flight: usize,
     /// When the last request ended, or the first one began.
     moved: Instant,
-}
-
-struct Place {
-    /// There while the request is under way.
-    volume: Option<Arc<dyn Volume>>,
-    request: Request,
 }
 
 /// No engine could be made.
@@ -62,21 +57,11 @@ impl Driver {
             helper_threads_max: places.clamp(4, 16),
             ..EngineConfig::default()
         };
-        let place = |number| Place {
-            volume: None,
-            request: Request {
-                operation: Operation::Flush,
-                buffer: None,
-                start: 0,
-                end: 0,
-                tag: StorageTag(number),
-                progress: RequestProgress::default(),
-            },
-        };
         Ok(Self {
             engine: Engine::new(choice, config, waker)?,
             events: Vec::new(),
-            places: (0..).take(places).map(place).collect(),
+            executor: Executor::default(),
+            taken: vec![false; places],
             finished: VecDeque::with_capacity(places),
             in_flight: 0,
             moved: Instant::now(),
@@ -91,38 +76,41 @@ impl Driver {
         operation: Operation,
         payload: Option<(Buffer, std::ops::Range<usize>)>,
     ) {
-        let entry = &mut self.places[place];
-        assert!(entry.volume.is_none(), "a place has one request at a time");
-        let (buffer, range) = match payload {
-            Some((buffer, range)) => (Some(buffer), range),
-            None => (None, 0..0),
-        };
-        let request = &mut entry.request;
-        request.operation = operation;
-        request.buffer = buffer;
-        (request.start, request.end) = (range.start, range.end);
-        request.progress = RequestProgress::default();
-        let progress = volume.start(request, &mut self.engine);
-        entry.volume = Some(volume.clone());
+        let taken = std::mem::replace(&mut self.taken[place], true);
+        assert!(!taken, "a place has one request at a time");
+        let mut request = Request::new(operation);
+        if let Some((buffer, range)) = payload {
+            request.buffer = Some(buffer);
+            (request.start, request.end) = (range.start, range.end);
+        }
         if self.in_flight == 0 {
             self.moved = Instant::now();
         }
         self.in_flight += 1;
-        self.take_up(place, progress);
+        let started = self
+            .executor
+            .start(volume, request, place, &mut self.engine);
+        if let Started::Ended(place, ended) = started {
+            self.finish(place, ended);
+        }
+        self.take_ended();
     }
 
-    fn take_up(&mut self, place: usize, progress: Progress) {
-        if let Progress::Done(result) = progress {
-            let entry = &mut self.places[place];
-            entry.volume = None;
-            self.in_flight -= 1;
-            self.moved = Instant::now();
-            self.finished.push_back(Finished {
-                place,
-                result,
-                buffer: entry.request.buffer.take(),
-            });
+    fn take_ended(&mut self) {
+        while let Some((place, ended)) = self.executor.next_ended() {
+            self.finish(place, ended);
         }
+    }
+
+    fn finish(&mut self, place: usize, ended: Ended) {
+        self.taken[place] = false;
+        self.in_flight -= 1;
+        self.moved = Instant::now();
+        self.finished.push_back(Finished {
+            place,
+            result: ended.result,
+            buffer: ended.buffer,
+        });
     }
 
     /// The next request that is over.
@@ -156,12 +144,9 @@ impl Driver {
             let Event::File(completion) = event else {
                 continue;
             };
-            let place = usize::try_from(completion.tag.0).expect("a place was the tag");
-            let entry = &mut self.places[place];
-            let volume = entry.volume.clone().expect("its request is under way");
-            let progress = volume.resume(&mut entry.request, completion, &mut self.engine);
-            self.take_up(place, progress);
+            self.executor.complete(completion, &mut self.engine);
         }
+        self.take_ended();
         self.events = events;
         match waited {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),

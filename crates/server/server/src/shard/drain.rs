@@ -77,6 +77,10 @@ impl Shard {
             && self.core.requests.is_empty()
             && self.slots.iter().all(|s| s.connection.is_none())
         {
+            self.phase = Phase::Quiescing;
+            self.quiesce_volumes();
+        }
+        if self.phase == Phase::Quiescing && self.core.requests.is_empty() {
             self.phase = Phase::Flushing;
             // No write may come after the flush, wherever it runs.
             if self.core.shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -86,11 +90,20 @@ impl Shard {
         self.phase == Phase::Flushing && self.core.requests.is_empty()
     }
 
+    fn quiesce_volumes(&mut self) {
+        let shared = Arc::clone(&self.core.shared);
+        for unit in 0..shared.exports.units.len() {
+            if let Some((in_flight, ended)) = self.core.quiesce(&shared, unit) {
+                self.request_done(in_flight, ended);
+            }
+        }
+    }
+
     fn flush_volumes(&mut self) {
         let shared = Arc::clone(&self.core.shared);
         for unit in 0..shared.exports.units.len() {
-            if let Some((number, result)) = self.core.flush(&shared, unit, Owner::Shutdown) {
-                self.request_done(number, result);
+            if let Some((in_flight, ended)) = self.core.flush(&shared, unit, Owner::Shutdown) {
+                self.request_done(in_flight, ended);
             }
         }
     }

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_reactor::storage::{
-    FileCompletion, FileHandle, FileOperation, FileOperationKind, Storage,
-};
+use longshore_reactor::storage::{FileHandle, FileOperationKind};
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation, Outcome,
-    Progress, Request, Volume, VolumeError,
+    Attempt, ByteOffset, Characteristics, Durability, Ended, Execution, Geometry, Identity, Io,
+    Operation, Outcome, Request, Volume, VolumeError,
 };
 
 /// Wraps a volume that answers at once. Its reads, writes and flushes all go through storage, and while
@@ -74,15 +72,6 @@ impl GateVolume {
         gate.load(Ordering::SeqCst)
     }
 
-    fn submit(&self, request: &Request, storage: &mut dyn Storage) {
-        storage.submit(FileOperation {
-            file: self.file.clone(),
-            kind: FileOperationKind::DataSync,
-            is_direct: false,
-            tag: request.tag,
-        });
-    }
-
     fn perform(&self, request: &mut Request) -> Result<Outcome, VolumeError> {
         let attempt = match request.operation {
             Operation::Read { offset } => self.inner.try_read(offset, request.payload_mut()),
@@ -126,28 +115,25 @@ impl Volume for GateVolume {
         Attempt::WouldSleep
     }
 
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
+    fn execute(self: Arc<Self>, mut request: Request, io: Io) -> Execution {
         assert!(!self.is_broken.load(Ordering::SeqCst), "the test asked");
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        self.submit(request, storage);
-        Progress::Pending
-    }
-
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        completion.result.unwrap();
-        if self.is_closed(request.operation) {
-            std::thread::sleep(Duration::from_micros(200));
-            self.submit(request, storage);
-            return Progress::Pending;
-        }
-        let result = self.perform(request);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Progress::Done(result)
+        Execution::running(async move {
+            loop {
+                let call = io.call(self.file.clone(), FileOperationKind::DataSync);
+                call.await.unwrap();
+                if !self.is_closed(request.operation) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            let result = self.perform(&mut request);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            Ended {
+                result,
+                buffer: request.buffer,
+            }
+        })
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -10,7 +10,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::storage::{FileCompletion, Storage};
+use std::sync::Arc;
+
 use longshore_reactor::{PagePipe, block_device};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -23,8 +24,8 @@ use crate::open::{OpenError, VolumeSpec, check_size, identify};
 use crate::outline::Outline;
 use crate::sysfs::Queue;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity,
-    Progress, Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry,
+    Identity, Io, Request, Volume, VolumeError,
 };
 
 /// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
@@ -234,17 +235,8 @@ impl Volume for BlockVolume {
         self.medium.try_write(offset, from, durability)
     }
 
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        self.medium.start(request, storage)
-    }
-
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        self.medium.resume(request, completion, storage)
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
+        Execution::running(async move { self.medium.execute(request, &io).await })
     }
 
     fn condition(&self) -> Condition {

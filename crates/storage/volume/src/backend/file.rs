@@ -13,9 +13,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use std::sync::Arc;
+
 use longshore_reactor::PagePipe;
 use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::{FileCompletion, Storage};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
@@ -26,8 +27,8 @@ use crate::open::{OpenError, VolumeSpec, check_size, identify};
 use crate::outline::Outline;
 use crate::sysfs;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity,
-    Progress, Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry,
+    Identity, Io, Request, Volume, VolumeError,
 };
 
 /// Largest file offset that Linux knows.
@@ -425,17 +426,8 @@ impl Volume for FileVolume {
         self.medium.try_write(offset, from, durability)
     }
 
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        self.medium.start(request, storage)
-    }
-
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        self.medium.resume(request, completion, storage)
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
+        Execution::running(async move { self.medium.execute(request, &io).await })
     }
 
     fn condition(&self) -> Condition {

@@ -1,13 +1,13 @@
 //! The null volume: reads give zeros, writes vanish. It measures everything but storage, and is the
 //! only volume that can be larger than anything real.
 
-use longshore_reactor::storage::{FileCompletion, Storage};
+use std::sync::Arc;
 
 use crate::open::{OpenError, VolumeSpec, identify};
 use crate::outline::Outline;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Identity, Operation,
-    Outcome, Progress, Request, Volume, VolumeError, WriteCache,
+    Attempt, ByteOffset, Characteristics, Durability, Execution, ExtentState, Geometry, Identity,
+    Io, Operation, Outcome, Request, Volume, VolumeError, WriteCache,
 };
 
 /// See the module documentation.
@@ -102,17 +102,8 @@ impl Volume for NullVolume {
         Attempt::Done(self.check_change(offset, crate::outline::length_of(from)))
     }
 
-    fn start(&self, request: &mut Request, _storage: &mut dyn Storage) -> Progress {
-        Progress::Done(self.perform(request))
-    }
-
-    fn resume(
-        &self,
-        _request: &mut Request,
-        _completion: FileCompletion,
-        _storage: &mut dyn Storage,
-    ) -> Progress {
-        unreachable!("the null volume submits nothing, so nothing completes")
+    fn execute(self: Arc<Self>, mut request: Request, _io: Io) -> Execution {
+        Execution::ended(self.perform(&mut request), request.buffer)
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

@@ -16,13 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use longshore_reactor::PagePipe;
-use longshore_reactor::storage::{FileCompletion, Storage};
 use rustix::io::Errno;
 
 use crate::outline::length_of;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Geometry, Identity,
-    Operation, Progress, Request, Volume, VolumeError,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry,
+    Identity, Io, Operation, Request, Volume, VolumeError,
 };
 
 /// Operations, as rules name them.
@@ -214,29 +213,33 @@ impl Volume for FaultVolume {
         self.inner.try_write(offset, from, durability)
     }
 
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        let Some((target, range)) = target_of(request) else {
-            return self.inner.start(request, storage);
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
+        let inner = Arc::clone(&self.inner);
+        let Some((target, range)) = target_of(&request) else {
+            return inner.execute(request, io);
         };
         if target != FaultTarget::Read && self.is_poisoned() {
-            return Progress::Done(Err(VolumeError::Poisoned));
+            return Execution::ended(Err(VolumeError::Poisoned), request.buffer);
         }
         let Some(fault) = self.decide(target, &range) else {
-            return self.inner.start(request, storage);
+            return inner.execute(request, io);
         };
         if syncs(request.operation) && fault == Fault::Medium {
             self.poisoned.store(true, Ordering::Release);
         }
-        Progress::Done(Err(self.error(fault)))
+        Execution::ended(Err(self.error(fault)), request.buffer)
     }
 
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        self.inner.resume(request, completion, storage)
+    fn attach(self: Arc<Self>, io: &Io) {
+        Arc::clone(&self.inner).attach(io);
+    }
+
+    fn quiesce(self: Arc<Self>, io: Io) -> Execution {
+        Arc::clone(&self.inner).quiesce(io)
+    }
+
+    fn resume(self: Arc<Self>, io: &Io) {
+        Arc::clone(&self.inner).resume(io);
     }
 
     fn hurry(&self, within: std::time::Duration) {
@@ -272,12 +275,13 @@ mod tests {
     use crate::testing::{TestStorage, VolumeClient};
     use crate::{BackendKind, VolumeSpec, open};
 
-    fn faulty(rules: Vec<FaultRule>, seed: u64) -> FaultVolume {
+    fn faulty(rules: Vec<FaultRule>, seed: u64) -> Arc<FaultVolume> {
         let spec = VolumeSpec {
             size: Some(1 << 20),
             ..VolumeSpec::new("m", BackendKind::Mem)
         };
-        FaultVolume::new(open(&spec).expect("mem opens"), rules, seed)
+        let inner = open(&spec).expect("mem opens");
+        Arc::new(FaultVolume::new(inner, rules, seed))
     }
 
     fn rule(target: FaultTarget, range: Range<u64>, failures_per_million: u32) -> FaultRule {
@@ -293,7 +297,7 @@ mod tests {
     fn only_the_range_of_a_rule_fails() {
         let volume = faulty(vec![rule(FaultTarget::Read, 4096..8192, 1_000_000)], 1);
         let mut storage = TestStorage::new();
-        let mut client = VolumeClient::new(&volume, &mut storage);
+        let mut client = VolumeClient::new(volume.clone(), &mut storage);
         assert!(client.read(0, 4096).is_ok());
         assert!(client.read(8192, 4096).is_ok());
         assert!(matches!(
@@ -323,7 +327,7 @@ mod tests {
         let run = |seed| {
             let volume = faulty(vec![rule(FaultTarget::Write, 0..1 << 20, 300_000)], seed);
             let mut storage = TestStorage::new();
-            let mut client = VolumeClient::new(&volume, &mut storage);
+            let mut client = VolumeClient::new(volume.clone(), &mut storage);
             (0..64)
                 .map(|block| client.write(block * 512, &[1; 512]).is_ok())
                 .collect::<Vec<_>>()
@@ -337,7 +341,7 @@ mod tests {
     fn a_failed_flush_ends_writing_but_not_reading() {
         let volume = faulty(vec![rule(FaultTarget::Flush, 0..0, 1_000_000)], 1);
         let mut storage = TestStorage::new();
-        let mut client = VolumeClient::new(&volume, &mut storage);
+        let mut client = VolumeClient::new(volume.clone(), &mut storage);
         assert!(client.write(0, &[1; 512]).is_ok());
         assert!(matches!(client.flush(), Err(VolumeError::Io { .. })));
         assert!(matches!(client.flush(), Err(VolumeError::Poisoned)));
@@ -354,7 +358,7 @@ mod tests {
         no_space.fault = Fault::NoSpace;
         let volume = faulty(vec![no_space], 1);
         let mut storage = TestStorage::new();
-        let mut client = VolumeClient::new(&volume, &mut storage);
+        let mut client = VolumeClient::new(volume.clone(), &mut storage);
         assert!(matches!(
             client.write_durable(0, &[1; 512]),
             Err(VolumeError::NoSpace)

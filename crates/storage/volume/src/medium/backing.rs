@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_reactor::block_device;
-use longshore_reactor::storage::{FileOperationKind, Storage};
+use longshore_reactor::storage::FileOperationKind;
 use rustix::io::Errno;
 
-use super::{Medium, inline, is_errno, is_interruption, step};
+use super::{Medium, inline, is_errno, is_interruption};
 use crate::condition::Condition;
-use crate::{Progress, Request, VolumeError};
+use crate::{Io, VolumeError};
 
 /// `f_type` of file systems that may ask another machine or process for the size of a file
 /// (linux/magic.h): NFS, SMB, CIFS, SMB2, FUSE, Ceph, 9P, AFS, Lustre, GFS2, OCFS2.
@@ -246,25 +246,16 @@ impl Medium {
     }
 
     /// Looks whether the file still reaches to its last block. A seek, because it may sleep.
-    pub(super) fn check_end(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        request.progress.step = step::END_CHECK;
+    pub(super) async fn check_end(&self, io: &Io) -> Result<(), VolumeError> {
         let offset = self.outline.size_bytes() - 1;
-        self.submit(
-            &self.file,
-            FileOperationKind::SeekHole { offset },
-            request,
-            storage,
-        )
-    }
-
-    pub(super) fn after_end_check(
-        &self,
-        request: &mut Request,
-        result: io::Result<u64>,
-        storage: &mut dyn Storage,
-    ) -> Progress {
+        let result = loop {
+            let kind = FileOperationKind::SeekHole { offset };
+            match io.call(self.file.clone(), kind).await {
+                Err(error) if is_interruption(&error) => {}
+                result => break result,
+            }
+        };
         match result {
-            Err(error) if is_interruption(&error) => return self.check_end(request, storage),
             // There is a hole behind every last byte, so this byte does not exist. Attributes may
             // come out of a cache that does not know yet, and do not overrule this.
             Err(error) if is_errno(&error, Errno::NXIO) => {
@@ -279,11 +270,7 @@ impl Medium {
             }
             Err(_) | Ok(_) => {}
         }
-        if let Err(refused) = self.condition().admit_change() {
-            return Progress::Done(Err(refused));
-        }
-        request.progress.step = step::TRANSFER;
-        self.begin(request, storage)
+        self.condition().admit_change()
     }
 }
 

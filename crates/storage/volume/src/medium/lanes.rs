@@ -51,40 +51,60 @@ impl Lanes {
         }
     }
 
-    /// Takes a free lane. The answer is its number plus one, or 0 when there is none.
-    pub(super) fn take(&self) -> u8 {
+    /// Takes a free lane, if there is one.
+    pub(super) fn take(&self) -> Lane<'_> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free != 0 {
-            let lane = free.trailing_zeros();
-            let without = free & !(1 << lane);
+            let number = free.trailing_zeros();
+            let without = free & !(1 << number);
             match self.free.compare_exchange_weak(
                 free,
                 without,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return u8::try_from(lane + 1).expect("at most COUNT"),
+                Ok(_) => {
+                    return Lane {
+                        lanes: self,
+                        number: Some(number),
+                    };
+                }
                 Err(now) => free = now,
             }
         }
-        0
-    }
-
-    pub(super) fn give_back(&self, lane: u8) {
-        if lane != 0 {
-            let before = self.free.fetch_or(1 << (lane - 1), Ordering::Release);
-            assert!(before & (1 << (lane - 1)) == 0, "a lane is given back once");
+        Lane {
+            lanes: self,
+            number: None,
         }
     }
+}
 
+/// The right to sync on a description that nobody else uses. Dropping it makes the lane free again.
+#[derive(Debug)]
+pub(super) struct Lane<'a> {
+    lanes: &'a Lanes,
+    /// `None`: all lanes were taken.
+    number: Option<u32>,
+}
+
+impl Lane<'_> {
     /// The description to sync on; `volume` is the one shared by all other operations.
-    pub(super) fn handle(&self, lane: u8, volume: &FileHandle) -> FileHandle {
-        match usize::from(lane).checked_sub(1) {
-            Some(lane) => self.handles[lane].clone(),
+    pub(super) fn handle(&self, volume: &FileHandle) -> FileHandle {
+        match self.number {
+            Some(number) => self.lanes.handles[number as usize].clone(),
             None => match reopen(&volume.0) {
                 Ok(file) => FileHandle(Arc::new(file)),
                 Err(_) => volume.clone(),
             },
+        }
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let before = self.lanes.free.fetch_or(1 << number, Ordering::Release);
+            assert!(before & (1 << number) == 0, "a lane is given back once");
         }
     }
 }
@@ -114,18 +134,19 @@ mod tests {
             .expect("open");
         std::fs::remove_file(&path).expect("remove");
         let lanes = Lanes::open(&file, "t");
-        let taken: Vec<u8> = (0..COUNT).map(|_| lanes.take()).collect();
-        let mut distinct = taken.clone();
+        let mut taken: Vec<_> = (0..COUNT).map(|_| lanes.take()).collect();
+        let mut distinct: Vec<_> = taken.iter().map(|lane| lane.number).collect();
         distinct.sort_unstable();
         distinct.dedup();
         assert_eq!(distinct.len(), taken.len());
-        assert_eq!(lanes.take(), 0);
+        let without = lanes.take();
+        assert_eq!(without.number, None);
         let volume = FileHandle(Arc::new(file));
         assert!(
-            !Arc::ptr_eq(&lanes.handle(0, &volume).0, &volume.0),
+            !Arc::ptr_eq(&without.handle(&volume).0, &volume.0),
             "opened for the moment"
         );
-        lanes.give_back(taken[3]);
-        assert_eq!(lanes.take(), taken[3]);
+        let free = taken.swap_remove(3).number;
+        assert_eq!(lanes.take().number, free);
     }
 }

@@ -6,11 +6,11 @@ use rustix::io::Errno;
 
 use super::bounce::tests::without_memory;
 use crate::suite_tests::{Scratch, file_spec};
-use crate::testing::client::{request, write_request};
+use crate::testing::client::write_request;
 use crate::testing::{CompletionSource, Effect, OperationName, TestStorage, VolumeClient};
 use crate::{
-    Attempt, ByteOffset, Durability, ExtentState, InlineWrites, Operation, Progress, Volume,
-    VolumeError, VolumeSpec, open,
+    Attempt, ByteOffset, Durability, Executor, ExtentState, InlineWrites, Operation, Request,
+    Started, Volume, VolumeError, VolumeSpec, open,
 };
 
 pub(super) const SIZE: u64 = 1 << 20;
@@ -39,7 +39,7 @@ impl Bench {
     }
 
     pub(super) fn client(&mut self) -> VolumeClient<'_> {
-        VolumeClient::new(&*self.volume, &mut self.storage)
+        VolumeClient::new(self.volume.clone(), &mut self.storage)
     }
 }
 
@@ -185,11 +185,14 @@ fn no_space_in_the_sync_of_a_durable_write_poisons() {
 #[test]
 fn a_flush_that_overlaps_with_a_failed_one_does_not_succeed() {
     let mut bench = Bench::new();
-    let mut requests = [request(Operation::Flush, 0), request(Operation::Flush, 0)];
+    let requests = vec![
+        Request::new(Operation::Flush),
+        Request::new(Operation::Flush),
+    ];
     bench
         .storage
         .once(OperationName::DataSync, Effect::Fail(Errno::IO));
-    let results = bench.client().run_together(&mut requests);
+    let results = bench.client().run_together(requests);
     assert!(matches!(results[0], Err(VolumeError::Io { .. })));
     assert!(matches!(results[1], Err(VolumeError::Poisoned)));
 }
@@ -198,15 +201,15 @@ fn a_flush_that_overlaps_with_a_failed_one_does_not_succeed() {
 #[test]
 fn syncs_under_way_at_once_have_file_descriptions_of_their_own() {
     let mut bench = Bench::new();
-    let mut requests: Vec<_> = (0..20)
+    let requests: Vec<_> = (0..20)
         .map(|number| write_request(number * BLOCK, &block(1), 0, Durability::Durable))
-        .chain((0..4).map(|_| request(Operation::Flush, 0)))
+        .chain((0..4).map(|_| Request::new(Operation::Flush)))
         .collect();
-    for request in &mut requests {
-        assert!(matches!(
-            bench.volume.start(request, &mut bench.storage),
-            Progress::Pending
-        ));
+    let count = requests.len();
+    let mut executor = Executor::default();
+    for request in requests {
+        let started = executor.start(&bench.volume, request, (), &mut bench.storage);
+        assert!(matches!(started, Started::Waits(_)));
     }
     let mut files: Vec<_> = bench
         .storage
@@ -216,11 +219,15 @@ fn syncs_under_way_at_once_have_file_descriptions_of_their_own() {
         .collect();
     files.sort_unstable();
     files.dedup();
-    assert_eq!(files.len(), requests.len());
-    for request in &mut requests {
+    assert_eq!(files.len(), count);
+    let mut ended = 0;
+    while ended < count {
         let completion = bench.storage.next_completion();
-        let progress = bench.volume.resume(request, completion, &mut bench.storage);
-        assert!(matches!(progress, Progress::Done(Ok(_))));
+        executor.complete(completion, &mut bench.storage);
+        while let Some(((), request)) = executor.next_ended() {
+            request.result.expect("a write or flush");
+            ended += 1;
+        }
     }
     // All lanes are free again, and used again.
     bench.storage.take_log();
@@ -447,18 +454,18 @@ fn a_transfer_bounces_where_o_direct_cannot_use_its_memory_and_nowhere_else() {
         Err(error) => return eprintln!("SKIPPED: {error}"),
     };
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     // No kernel wants addresses of single bytes.
     for (start, bounces) in [(0, false), (4096, false), (1, true)] {
         let mut write = write_request(BLOCK, &block(7), start, Durability::Cached);
         client.run(&mut write).expect("write");
-        assert_eq!(write.progress.bounced, bounces, "{start}");
+        assert_eq!(client.take_bounced_bytes() > 0, bounces, "{start}");
         let offset = ByteOffset(BLOCK);
-        let mut read = request(Operation::Read { offset }, 0);
+        let mut read = Request::new(Operation::Read { offset });
         read.buffer = write.buffer;
         (read.start, read.end) = (write.start, write.end);
         client.run(&mut read).expect("read");
-        assert_eq!(read.progress.bounced, bounces, "{start}");
+        assert_eq!(client.take_bounced_bytes() > 0, bounces, "{start}");
     }
 }
 

@@ -6,12 +6,11 @@
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::{FileCompletion, FileOperationKind, Storage};
+use longshore_reactor::storage::FileOperationKind;
 use rustix::io::Errno;
 
-use super::{Medium, bounce, done, in_memory, is_errno, is_interruption, out_of_memory, step};
-use crate::{Durability, Operation, Progress, Request};
+use super::{Medium, bounce, in_memory, is_errno, is_interruption};
+use crate::{Durability, Io, Operation, VolumeError};
 
 /// Zeros that one write puts down. Bounded, because each such request holds that much memory.
 const ZEROS_PER_WRITE: u64 = 256 * 1024;
@@ -119,105 +118,88 @@ impl Zeroing {
 }
 
 impl Medium {
-    /// Takes the way with number `first` of the operation's list, or the next one that is known.
-    pub(super) fn zero_by(
-        &self,
-        first: u8,
-        request: &mut Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
+    /// Frees or zeroes the range of the operation, by the first of its ways that the object knows.
+    pub(super) async fn zero(&self, operation: Operation, io: &Io) -> Result<(), VolumeError> {
         let zeroing = &self.abilities().zeroing;
-        let ways = zeroing.ways(request.operation);
-        let next = ways
-            .iter()
-            .zip(0_u8..)
-            .skip(usize::from(first))
-            .find(|(way, _)| zeroing.is_known(**way));
-        let Some((way, number)) = next else {
-            return if ways.is_empty() {
-                done()
-            } else {
-                Progress::Done(Err(crate::VolumeError::Unsupported))
-            };
-        };
-        request.progress.step = step::ZEROING + number;
-        request.progress.done_bytes = 0;
-        self.submit_zeroing(*way, None, request, storage)
-    }
-
-    fn submit_zeroing(
-        &self,
-        way: ZeroingWay,
-        zeros: Option<Buffer>,
-        request: &mut Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        let (offset, length) = range(request.operation);
-        let kind = match way {
-            ZeroingWay::PunchHole => FileOperationKind::PunchHole { offset, length },
-            ZeroingWay::ZeroRange => FileOperationKind::ZeroRange { offset, length },
-            ZeroingWay::BlockDiscard => FileOperationKind::BlockDiscard { offset, length },
-            ZeroingWay::BlockZeroOut => FileOperationKind::BlockZeroOut { offset, length },
-            ZeroingWay::WriteZeros => {
-                let done = request.progress.done_bytes;
-                let end = in_memory((length - done).min(ZEROS_PER_WRITE));
-                let Some(buffer) = zeros.or_else(|| bounce::allocate(end)) else {
-                    return out_of_memory();
-                };
-                FileOperationKind::Write {
-                    offset: offset + done,
-                    buffer,
-                    start: 0,
-                    end,
-                    dsync: false,
+        let ways = zeroing.ways(operation);
+        let mut is_done = ways.is_empty();
+        for way in ways {
+            if !zeroing.is_known(*way) {
+                continue;
+            }
+            match self.zero_by(*way, operation, io).await? {
+                Ok(()) => {
+                    is_done = true;
+                    break;
                 }
-            }
-        };
-        self.submit(&self.file, kind, request, storage)
-    }
-
-    pub(super) fn after_zeroing(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        let number = request.progress.step - step::ZEROING;
-        let way = self.abilities().zeroing.ways(request.operation)[usize::from(number)];
-        let (_, length) = range(request.operation);
-        match completion.result {
-            Ok(written) if way == ZeroingWay::WriteZeros => {
-                let left = length - request.progress.done_bytes;
-                let counted = self.whole_units(written.min(left), left);
-                if counted == 0 {
-                    return self.failed("write", io::ErrorKind::WriteZero.into());
+                Err(error) if *way != ZeroingWay::WriteZeros && is_unsupported(&error) => {
+                    zeroing.forget(*way);
                 }
-                request.progress.done_bytes += counted;
-                if counted == left {
-                    return self.zeroed(request, storage);
-                }
-                self.submit_zeroing(way, completion.buffer, request, storage)
+                Err(error) => return Err(self.error(call_of(*way), error)),
             }
-            Ok(_) => self.zeroed(request, storage),
-            Err(error) if is_interruption(&error) => {
-                self.submit_zeroing(way, completion.buffer, request, storage)
-            }
-            Err(error) if way != ZeroingWay::WriteZeros && is_unsupported(&error) => {
-                self.abilities().zeroing.forget(way);
-                self.zero_by(number + 1, request, storage)
-            }
-            Err(error) => self.failed(call_of(way), error),
         }
-    }
-
-    fn zeroed(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        match request.operation {
+        if !is_done {
+            return Err(VolumeError::Unsupported);
+        }
+        match operation {
             Operation::WriteZeroes {
                 durability: Durability::Durable,
                 ..
-            } if self.abilities().syncs => self.submit_sync(request, storage),
-            _ => done(),
+            } if !ways.is_empty() && self.abilities().syncs => self.sync(io).await,
+            _ => Ok(()),
         }
+    }
+
+    async fn zero_by(
+        &self,
+        way: ZeroingWay,
+        operation: Operation,
+        io: &Io,
+    ) -> Result<io::Result<()>, VolumeError> {
+        let (offset, length) = range(operation);
+        loop {
+            let kind = match way {
+                ZeroingWay::PunchHole => FileOperationKind::PunchHole { offset, length },
+                ZeroingWay::ZeroRange => FileOperationKind::ZeroRange { offset, length },
+                ZeroingWay::BlockDiscard => FileOperationKind::BlockDiscard { offset, length },
+                ZeroingWay::BlockZeroOut => FileOperationKind::BlockZeroOut { offset, length },
+                ZeroingWay::WriteZeros => return self.write_zeros(offset, length, io).await,
+            };
+            match io.call(self.file.clone(), kind).await {
+                Ok(_) => return Ok(Ok(())),
+                Err(error) if is_interruption(&error) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    async fn write_zeros(
+        &self,
+        offset: u64,
+        length: u64,
+        io: &Io,
+    ) -> Result<io::Result<()>, VolumeError> {
+        let size = in_memory(length.min(ZEROS_PER_WRITE));
+        let mut zeros = bounce::allocate(size).ok_or(VolumeError::OutOfMemory)?;
+        let mut done = 0;
+        while done < length {
+            let left = length - done;
+            let range = 0..in_memory(left.min(ZEROS_PER_WRITE));
+            let file = self.file.clone();
+            let written = io
+                .write(file, self.is_direct(), offset + done, zeros, range, false)
+                .await;
+            zeros = written.buffer;
+            match written.result {
+                Ok(count) => match self.whole_units(count.min(left), left) {
+                    0 => return Ok(Err(io::ErrorKind::WriteZero.into())),
+                    counted => done += counted,
+                },
+                Err(error) if is_interruption(&error) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(()))
     }
 }
 

@@ -1,30 +1,48 @@
 //! Uses a volume as its owners do, in blocking calls.
 
+use std::sync::Arc;
+
 use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::StorageTag;
 
 use super::CompletionSource;
 use crate::{
-    ByteOffset, Durability, ExtentState, Operation, Outcome, Progress, Request, RequestProgress,
+    ByteOffset, Durability, Ended, Executor, ExtentState, Operation, Outcome, Request, Started,
     Volume, VolumeError,
 };
 
 /// A volume and storage to run its requests on.
 pub struct VolumeClient<'a> {
-    volume: &'a dyn Volume,
+    volume: Arc<dyn Volume>,
     storage: &'a mut dyn CompletionSource,
+    /// The owner of a request is its place among those that run together.
+    executor: Executor<usize>,
 }
 
 impl<'a> VolumeClient<'a> {
-    /// Borrows both.
-    pub fn new(volume: &'a dyn Volume, storage: &'a mut dyn CompletionSource) -> VolumeClient<'a> {
-        VolumeClient { volume, storage }
+    /// Uses the volume on that storage.
+    pub fn new(volume: Arc<dyn Volume>, storage: &'a mut dyn CompletionSource) -> VolumeClient<'a> {
+        VolumeClient {
+            volume,
+            storage,
+            executor: Executor::default(),
+        }
+    }
+
+    /// Lets the volume work of its own accord, as an event loop does before its first request.
+    pub fn attach(&mut self) {
+        self.executor.attach(&self.volume, self.storage);
+    }
+
+    /// Has the volume stop that.
+    pub fn quiesce(&mut self) -> Result<(), VolumeError> {
+        let started = self.executor.quiesce(&self.volume, 0, self.storage);
+        self.finish(started).result.map(|_| ())
     }
 
     /// The volume.
     #[must_use]
-    pub fn volume(&self) -> &'a dyn Volume {
-        self.volume
+    pub fn volume(&self) -> &dyn Volume {
+        &*self.volume
     }
 
     /// Reads through a request, never through `try_read`.
@@ -39,12 +57,9 @@ impl<'a> VolumeClient<'a> {
         length: usize,
         start: usize,
     ) -> Result<Vec<u8>, VolumeError> {
-        let mut request = request(
-            Operation::Read {
-                offset: ByteOffset(offset),
-            },
-            0,
-        );
+        let mut request = Request::new(Operation::Read {
+            offset: ByteOffset(offset),
+        });
         let mut buffer = Buffer::allocate(start + length + 16);
         buffer.fill(0xee);
         request.buffer = Some(buffer);
@@ -93,7 +108,7 @@ impl<'a> VolumeClient<'a> {
 
     /// Makes everything completed before durable.
     pub fn flush(&mut self) -> Result<(), VolumeError> {
-        self.run(&mut request(Operation::Flush, 0)).map(|_| ())
+        self.run(&mut Request::new(Operation::Flush)).map(|_| ())
     }
 
     /// Frees a range.
@@ -102,7 +117,7 @@ impl<'a> VolumeClient<'a> {
             offset: ByteOffset(offset),
             length,
         };
-        self.run(&mut request(operation, 0)).map(|_| ())
+        self.run(&mut Request::new(operation)).map(|_| ())
     }
 
     /// Zeroes a range.
@@ -120,7 +135,7 @@ impl<'a> VolumeClient<'a> {
             may_unmap,
             durability,
         };
-        self.run(&mut request(operation, 0)).map(|_| ())
+        self.run(&mut Request::new(operation)).map(|_| ())
     }
 
     /// Reserves a range.
@@ -129,7 +144,7 @@ impl<'a> VolumeClient<'a> {
             offset: ByteOffset(offset),
             length,
         };
-        self.run(&mut request(operation, 0)).map(|_| ())
+        self.run(&mut Request::new(operation)).map(|_| ())
     }
 
     /// The state of the first run of a range, and its length.
@@ -138,7 +153,7 @@ impl<'a> VolumeClient<'a> {
             offset: ByteOffset(offset),
             length,
         };
-        match self.run(&mut request(operation, 0))? {
+        match self.run(&mut Request::new(operation))? {
             Outcome::Extent { length, state } => Ok((length, state)),
             Outcome::Done => panic!("a question about extents was answered with Done"),
         }
@@ -150,75 +165,70 @@ impl<'a> VolumeClient<'a> {
             offset: ByteOffset(offset),
             length,
         };
-        self.run(&mut request(operation, 0)).map(|_| ())
+        self.run(&mut Request::new(operation)).map(|_| ())
     }
 
-    /// Runs one request to its end.
+    /// Bytes of payload copied since the last call because of O_DIRECT.
+    pub fn take_bounced_bytes(&mut self) -> u64 {
+        self.executor.take_bounced_bytes()
+    }
+
+    /// Runs one request to its end. Its buffer comes back to it.
     pub fn run(&mut self, request: &mut Request) -> Result<Outcome, VolumeError> {
-        let mut progress = self.volume.start(request, self.storage);
+        let given = std::mem::replace(request, Request::new(request.operation));
+        (request.start, request.end) = (given.start, given.end);
+        let started = self.executor.start(&self.volume, given, 0, self.storage);
+        let ended = self.finish(started);
+        request.buffer = ended.buffer;
+        ended.result
+    }
+
+    fn finish(&mut self, started: Started<usize>) -> Ended {
+        if let Started::Ended(_, ended) = started {
+            return ended;
+        }
         loop {
-            match progress {
-                Progress::Done(result) => return result,
-                Progress::Pending => {
-                    let completion = self.storage.next_completion();
-                    assert_eq!(completion.tag, request.tag, "completion of another request");
-                    progress = self.volume.resume(request, completion, self.storage);
-                }
+            if let Some((_, ended)) = self.executor.next_ended() {
+                return ended;
             }
-        }
-    }
-
-    /// Starts all requests, then runs them to their ends as their completions come. The tag of each
-    /// is its place.
-    pub fn run_together(&mut self, requests: &mut [Request]) -> Vec<Result<Outcome, VolumeError>> {
-        let mut results: Vec<Option<Result<Outcome, VolumeError>>> = Vec::new();
-        for (number, request) in (0..).zip(requests.iter_mut()) {
-            request.tag = StorageTag(number);
-            results.push(match self.volume.start(request, self.storage) {
-                Progress::Done(result) => Some(result),
-                Progress::Pending => None,
-            });
-        }
-        while results.iter().any(Option::is_none) {
             let completion = self.storage.next_completion();
-            let number = usize::try_from(completion.tag.0).expect("a place among the requests");
-            let progress = self
-                .volume
-                .resume(&mut requests[number], completion, self.storage);
-            if let Progress::Done(result) = progress {
-                assert!(
-                    results[number].replace(result).is_none(),
-                    "a request ended twice"
-                );
+            self.executor.complete(completion, self.storage);
+        }
+    }
+
+    /// Starts all requests, then runs them to their ends as their completions come. Results are in the
+    /// order of the requests.
+    pub fn run_together(&mut self, requests: Vec<Request>) -> Vec<Result<Outcome, VolumeError>> {
+        let mut results: Vec<_> = requests.iter().map(|_| None).collect();
+        for (number, request) in requests.into_iter().enumerate() {
+            let started = self
+                .executor
+                .start(&self.volume, request, number, self.storage);
+            if let Started::Ended(number, ended) = started {
+                results[number] = Some(ended.result);
             }
         }
-        results.into_iter().flatten().collect()
-    }
-}
-
-/// A request without payload.
-#[must_use]
-pub fn request(operation: Operation, tag: u64) -> Request {
-    Request {
-        operation,
-        buffer: None,
-        start: 0,
-        end: 0,
-        tag: StorageTag(tag),
-        progress: RequestProgress::default(),
+        loop {
+            while let Some((number, ended)) = self.executor.next_ended() {
+                let before = results[number].replace(ended.result);
+                assert!(before.is_none(), "a request ended twice");
+            }
+            if self.executor.is_empty() {
+                return results.into_iter().flatten().collect();
+            }
+            let completion = self.storage.next_completion();
+            self.executor.complete(completion, self.storage);
+        }
     }
 }
 
 /// A write of `bytes`, which begin at `start` in its buffer.
 #[must_use]
 pub fn write_request(offset: u64, bytes: &[u8], start: usize, durability: Durability) -> Request {
-    let mut request = request(
-        Operation::Write {
-            offset: ByteOffset(offset),
-            durability,
-        },
-        0,
-    );
+    let mut request = Request::new(Operation::Write {
+        offset: ByteOffset(offset),
+        durability,
+    });
     let mut buffer = Buffer::allocate(start + bytes.len());
     buffer[start..].copy_from_slice(bytes);
     request.buffer = Some(buffer);

@@ -131,6 +131,12 @@ impl TestStorage {
         self.always.push((name, effect));
     }
 
+    /// Whether an operation that was submitted has not been taken out as completed.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
     /// Names of the operations submitted since the last call.
     pub fn take_log(&mut self) -> Vec<OperationName> {
         self.files.clear();

@@ -4,8 +4,10 @@
 //! has to be at least [`SIZE_MIN`] long and writable.
 
 use super::VolumeClient;
-use super::client::{request, write_request};
-use crate::{Attempt, ByteOffset, Durability, ExtentState, Operation, Outcome, VolumeError};
+use super::client::write_request;
+use crate::{
+    Attempt, ByteOffset, Durability, ExtentState, Operation, Outcome, Request, VolumeError,
+};
 
 /// Smallest volume that the suite can work on.
 pub const SIZE_MIN: u64 = 1 << 20;
@@ -211,7 +213,7 @@ impl Suite<'_, '_> {
                     durability: Durability::Durable,
                 },
             ] {
-                let without_buffer = self.client.run(&mut request(operation, 0));
+                let without_buffer = self.client.run(&mut Request::new(operation));
                 assert_eq!(without_buffer.expect("nothing to move"), Outcome::Done);
             }
             self.client
@@ -336,8 +338,8 @@ impl Suite<'_, '_> {
                 write_request(offset(number), &bytes, 0, durability)
             })
             .collect();
-        requests.extend((0..10).map(|_| request(Operation::Flush, 0)));
-        for result in self.client.run_together(&mut requests) {
+        requests.extend((0..10).map(|_| Request::new(Operation::Flush)));
+        for result in self.client.run_together(requests) {
             assert_eq!(result.expect("write or flush"), Outcome::Done);
         }
         for number in 0..COUNT {

@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
-use longshore_reactor::storage::{Delegated, FileCompletion, Storage};
+use longshore_reactor::storage::Delegated;
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Durability, Geometry, Identity, Operation,
-    Progress as Step, Request,
+    Attempt, ByteOffset, Characteristics, Durability, Ended, Execution, Geometry, Identity, Io,
+    Operation, Request,
 };
 
 use super::volumes::{memory, settings, side};
@@ -33,24 +33,19 @@ impl Volume for Away {
     fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
         self.volume.try_write(offset, from, durability)
     }
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Step {
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         if request.operation != Operation::Flush {
-            return self.volume.start(request, storage);
+            return self.volume.clone().execute(request, io);
         }
-        *self.waiting.lock().unwrap() = Some(storage.delegate(request.tag));
-        Step::Pending
-    }
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Step {
-        if request.operation != Operation::Flush {
-            return self.volume.resume(request, completion, storage);
-        }
-        assert!(completion.result.is_err());
-        Step::Done(Err(VolumeError::Removed))
+        Execution::running(async move {
+            let (delegated, completion) = io.delegate().await;
+            *self.waiting.lock().unwrap() = Some(delegated);
+            assert!(completion.await.result.is_err());
+            Ended {
+                result: Err(VolumeError::Removed),
+                buffer: None,
+            }
+        })
     }
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
         self.volume.refresh_geometry()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_volume::backend::mem::MemVolume;
 use longshore_volume::layer::fault::{Fault, FaultRule, FaultTarget, FaultVolume};
-use longshore_volume::{Attempt, BackendKind, VolumeSpec};
+use longshore_volume::{Attempt, BackendKind, Execution, Io, Request, VolumeSpec};
 
 use super::*;
 
@@ -151,26 +151,14 @@ impl Volume for NoZeroing {
     ) -> Attempt {
         self.0.try_write(offset, from, durability)
     }
-    fn start(
-        &self,
-        request: &mut longshore_volume::Request,
-        storage: &mut dyn longshore_reactor::storage::Storage,
-    ) -> longshore_volume::Progress {
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         if matches!(
             request.operation,
             longshore_volume::Operation::WriteZeroes { .. }
         ) {
-            return longshore_volume::Progress::Done(Err(VolumeError::Unsupported));
+            return Execution::ended(Err(VolumeError::Unsupported), request.buffer);
         }
-        self.0.start(request, storage)
-    }
-    fn resume(
-        &self,
-        request: &mut longshore_volume::Request,
-        completion: longshore_reactor::storage::FileCompletion,
-        storage: &mut dyn longshore_reactor::storage::Storage,
-    ) -> longshore_volume::Progress {
-        self.0.resume(request, completion, storage)
+        self.0.clone().execute(request, io)
     }
     fn refresh_geometry(&self) -> Result<longshore_volume::Geometry, VolumeError> {
         self.0.refresh_geometry()
@@ -285,23 +273,11 @@ impl Volume for Forgetful {
     ) -> Attempt {
         self.volume.try_write(offset, from, durability)
     }
-    fn start(
-        &self,
-        request: &mut longshore_volume::Request,
-        storage: &mut dyn longshore_reactor::storage::Storage,
-    ) -> longshore_volume::Progress {
+    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         if request.operation == longshore_volume::Operation::Flush {
             self.flush();
         }
-        self.volume.start(request, storage)
-    }
-    fn resume(
-        &self,
-        request: &mut longshore_volume::Request,
-        completion: longshore_reactor::storage::FileCompletion,
-        storage: &mut dyn longshore_reactor::storage::Storage,
-    ) -> longshore_volume::Progress {
-        self.volume.resume(request, completion, storage)
+        self.volume.clone().execute(request, io)
     }
     fn refresh_geometry(&self) -> Result<longshore_volume::Geometry, VolumeError> {
         self.volume.refresh_geometry()

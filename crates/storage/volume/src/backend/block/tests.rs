@@ -168,7 +168,7 @@ fn a_device_that_shrinks_takes_the_volume_out_of_service() {
     };
     let volume = open(&device.spec(4096)).expect("open");
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     client
         .write(2 * SIZE_MIN - 4096, &[1; 4096])
         .expect("write");

@@ -305,7 +305,7 @@ fn unmap_frees_space_of_the_file() {
         return;
     }
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     let allocated = || {
         fs::metadata(scratch.path("volume"))
             .expect("metadata")
@@ -353,7 +353,7 @@ fn growing_online_is_taken_up_from_outside_and_from_control() {
         Err(VolumeError::OutOfRange)
     ));
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     client
         .write(3 * SIZE - 512, &[1; 512])
         .expect("the new end is usable");
@@ -388,7 +388,7 @@ fn dev_zero_and_dev_full_need_a_size_and_are_shared() {
 
     let full = open(&spec("/dev/full", Some(SIZE))).expect("open");
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*full, &mut storage);
+    let mut client = VolumeClient::new(full.clone(), &mut storage);
     for _ in 0..2 {
         assert!(matches!(
             client.write(0, &[1; 512]),
@@ -437,7 +437,7 @@ fn a_file_that_is_in_the_page_cache_is_read_in_one_call() {
     let scratch = Scratch::new();
     let volume = open(&file_spec(&scratch, SIZE, 4096)).expect("open");
     let mut storage = TestStorage::new();
-    VolumeClient::new(&*volume, &mut storage)
+    VolumeClient::new(volume.clone(), &mut storage)
         .write(0, &[5; 4096])
         .expect("write");
     let mut block = [0; 4096];
@@ -486,7 +486,7 @@ fn a_full_file_system_costs_no_data_and_unmap_makes_room() {
     };
     let volume = open(&file_spec(&small.0, SIZE, 4096)).expect("open");
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     let fill = |number: u64| vec![u8::try_from(number % 255 + 1).expect("small"); 4096];
     let full_at =
         (0..SIZE / 4096).find(

@@ -3,14 +3,15 @@
 mod page_locks;
 
 use self::page_locks::PageLocks;
+use std::sync::Arc;
+
 use longshore_reactor::SharedRegion;
-use longshore_reactor::storage::{FileCompletion, Storage};
 
 use crate::open::{BackendKind, OpenError, VolumeSpec, identify};
 use crate::outline::{Outline, length_of};
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, ExtentState, Geometry, Identity,
-    Operation, Outcome, Progress, Request, Volume, VolumeError, WriteCache,
+    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Execution, ExtentState,
+    Geometry, Identity, Io, Operation, Outcome, Request, Volume, VolumeError, WriteCache,
 };
 
 /// Unit in which memory is taken and freed.
@@ -179,17 +180,8 @@ impl Volume for MemVolume {
         Attempt::Done(self.write(offset, from))
     }
 
-    fn start(&self, request: &mut Request, _storage: &mut dyn Storage) -> Progress {
-        Progress::Done(self.perform(request))
-    }
-
-    fn resume(
-        &self,
-        _request: &mut Request,
-        _completion: FileCompletion,
-        _storage: &mut dyn Storage,
-    ) -> Progress {
-        unreachable!("a volume in memory submits nothing, so nothing completes")
+    fn execute(self: Arc<Self>, mut request: Request, _io: Io) -> Execution {
+        Execution::ended(self.perform(&mut request), request.buffer)
     }
 
     fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {

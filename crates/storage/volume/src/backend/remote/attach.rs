@@ -12,7 +12,6 @@ use longshore_initiator::volume::RemoteVolume;
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_reactor::buffer::Buffer;
 
-use super::relay::Relay;
 use super::{Abilities, RemoteBackend, ZEROS_PER_WRITE};
 use crate::identity::identify;
 use crate::open::{BackendKind, OpenError, VolumeSpec};
@@ -66,7 +65,6 @@ impl RemoteBackend {
         Ok(RemoteBackend {
             outline,
             remote,
-            relay: Arc::new(Relay::default()),
             place: url.to_string(),
             abilities: Abilities::of(spec, &info),
             zeros: Arc::new(Buffer::allocate(zeros)),

@@ -1,17 +1,12 @@
 //! Volumes on other machines: a logical unit of an iSCSI target, or a namespace of an NVMe/TCP subsystem, behind
 //! [`RemoteVolume`], which keeps the connections.
 //!
-//! Each request becomes operations of the remote volume, one at a time. They are *delegated*
-//! ([`Storage::delegate`]): the initiator's threads carry them out, and their ends come to the reactor as
-//! completions of storage do.
+//! Each request becomes operations of the remote volume. The initiator's threads carry them out, and answer
+//! the event loop through [`Io::delegate`](crate::Io::delegate).
 //!
-//! ```text
-//! Read, Flush, Unmap  ─► Forward
-//! Write               ─► Forward ── durable, and the peer has no FUA ─► Sync
-//! WriteZeroes         ─► Forward ─┬─ durable ─► Sync
-//!                                 └─ the peer has no such thing ─► Zeros, piece by piece ─► Sync
-//! ExtentStatus        ─► Forward ── the peer has no such thing: all mapped
-//! ```
+//! - A durable write to a peer without FUA is followed by a flush.
+//! - Where the peer has no command that zeroes a range, zeros are written piece by piece.
+//! - Where the peer does not tell the state of extents, everything is mapped.
 //!
 //! **What is lost with a connection comes again**: the initiator repeats it, so that a request fails only when the
 //! peer says so, or cannot be reached for longer than the time given up after.
@@ -21,31 +16,28 @@
 //! refuses writes and flushes until it is reopened. A connection that is lost for good poisons nothing: the flush
 //! failed, whoever asked for it knows, and what the peer holds is as it was.
 
+mod answer;
 mod attach;
-mod relay;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::media::{BlockCount, ExtentState as RemoteExtentState, Lba};
 use longshore_initiator::error::Failure;
-use longshore_initiator::operation::{Data, Operation as RemoteOperation};
+use longshore_initiator::operation::{Data, Done, Operation as RemoteOperation};
 use longshore_initiator::volume::{PathCondition, PathState, RemoteVolume};
 use longshore_reactor::buffer::Buffer;
-use longshore_reactor::storage::{FileCompletion, Storage};
 
 use crate::outline::Outline;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Condition, Durability, ExtentState, Geometry, Identity,
-    Operation, Outcome, Progress, Request, RequestProgress, Volume, VolumeError, WriteCache,
+    Attempt, ByteOffset, Characteristics, Condition, Durability, Ended, Execution, ExtentState,
+    Geometry, Identity, Io, Operation, Outcome, Request, Volume, VolumeError, WriteCache,
 };
-use relay::Relay;
 
 /// Zeros that one write puts down where the peer has no command for it. One buffer for the whole volume.
 const ZEROS_PER_WRITE: u32 = 256 * 1024;
@@ -53,21 +45,10 @@ const ZEROS_PER_WRITE: u32 = 256 * 1024;
 /// How long dropping the volume waits for the end of its connections.
 const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
-/// Where a request stands: [`RequestProgress::step`].
-mod step {
-    /// The remote operation of the same name is under way.
-    pub(super) const FORWARD: u8 = 0;
-    /// Zeros are being written; so far as many bytes as the progress says.
-    pub(super) const ZEROS: u8 = 1;
-    /// What was written is brought to the medium.
-    pub(super) const SYNC: u8 = 2;
-}
-
 /// See the module documentation.
 pub struct RemoteBackend {
     outline: Outline,
     remote: RemoteVolume,
-    relay: Arc<Relay>,
     /// Where it is, for messages. Without passwords.
     place: String,
     abilities: Abilities,
@@ -111,16 +92,13 @@ impl RemoteBackend {
 
     /// A flush or durable write failed. Only what the peer itself says counts; see the module
     /// documentation.
-    fn poison_for(&self, error: &io::Error) {
-        let by_peer = matches!(
-            relay::failure(error),
-            Some(Failure::Scsi { .. } | Failure::Nvme { .. })
-        );
+    fn poison_for(&self, failure: &Failure) {
+        let by_peer = matches!(failure, Failure::Scsi { .. } | Failure::Nvme { .. });
         if by_peer && !self.poisoned.swap(true, Ordering::AcqRel) {
             tracing::error!(
                 volume = self.outline.name(),
                 place = self.place,
-                %error,
+                error = %failure,
                 "data may be lost: the volume refuses writes until it is reopened and checked"
             );
         }
@@ -162,20 +140,6 @@ impl RemoteBackend {
         }
     }
 
-    /// Hands an operation to the initiator. Its end comes back with the request's tag.
-    fn submit(
-        &self,
-        operation: RemoteOperation,
-        data: Data,
-        request: &Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        relay::hold_sends(storage);
-        let tag = self.relay.enter(storage.delegate(request.tag));
-        self.remote.submit(operation, data, self.relay.clone(), tag);
-        Progress::Pending
-    }
-
     fn extent(&self, offset: u64, length: u64) -> Extent {
         let block_size = u64::from(self.outline.block_size());
         Extent {
@@ -184,47 +148,77 @@ impl RemoteBackend {
         }
     }
 
-    /// Does what the request asks for by the remote operation of the same name. The range is not empty.
-    fn forward(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        request.progress.step = step::FORWARD;
+    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Outcome, VolumeError> {
+        self.admit(request)?;
         let payload = request.payload_length();
-        let (operation, data) = match request.operation {
-            Operation::Read { offset } => {
+        match request.operation {
+            Operation::Read { offset } if payload > 0 => {
                 let extent = self.extent(offset.0, payload);
-                (RemoteOperation::Read { extent }, lend(request))
+                self.transfer(RemoteOperation::Read { extent }, request, io)
+                    .await
+                    .map_err(|failure| self.error("read", failure))?;
             }
-            Operation::Write { offset, durability } => {
+            Operation::Write { offset, durability } if payload > 0 => {
                 let extent = self.extent(offset.0, payload);
-                let fua = self.needs_sync(durability) && self.abilities.fua;
-                (RemoteOperation::Write { extent, fua }, lend(request))
+                self.write(extent, durability, request, io).await?;
             }
-            Operation::Flush => (RemoteOperation::Flush, Data::None),
-            Operation::Unmap { offset, length } => {
+            Operation::Flush if !self.abilities.read_only => self.flush(io).await?,
+            Operation::Unmap { offset, length } if length > 0 => {
                 let extent = self.extent(offset.0, length);
-                (RemoteOperation::Unmap { extent }, Data::None)
+                self.command(RemoteOperation::Unmap { extent }, io)
+                    .await
+                    .map_err(|failure| self.error("unmap", failure))?;
             }
             Operation::WriteZeroes {
                 offset,
                 length,
                 may_unmap,
-                ..
-            } => {
-                let operation = RemoteOperation::WriteZeroes {
-                    extent: self.extent(offset.0, length),
-                    may_unmap,
-                    fua: false,
-                };
-                (operation, Data::None)
+                durability,
+            } if length > 0 => {
+                self.zero(offset.0, length, may_unmap, io).await?;
+                if self.needs_sync(durability) {
+                    self.sync(io).await?;
+                }
             }
             Operation::ExtentStatus { offset, length } => {
-                let extent = self.extent(offset.0, length);
-                (RemoteOperation::ExtentStatus { extent }, Data::None)
+                return self.extent_status(offset.0, length, io).await;
             }
-            Operation::Anchor { .. } | Operation::Prefetch { .. } => {
-                unreachable!("has no remote counterpart")
-            }
+            // What the peer reads ahead is its own affair. Of the rest there is nothing to do.
+            Operation::Prefetch { .. }
+            | Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Flush
+            | Operation::Unmap { .. }
+            | Operation::WriteZeroes { .. } => {}
+            Operation::Anchor { .. } => unreachable!("it is not admitted"),
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Reads into, or writes from, the buffer of the request.
+    async fn transfer(
+        &self,
+        operation: RemoteOperation,
+        request: &mut Request,
+        io: &Io,
+    ) -> Result<Done, Failure> {
+        let data = Data::Buffer {
+            buffer: request
+                .buffer
+                .take()
+                .expect("a read or write carries a buffer"),
+            start: request.start,
         };
-        self.submit(operation, data, request, storage)
+        let (result, data) = answer::submit(&self.remote, operation, data, io).await;
+        request.buffer = data.into_buffer();
+        result
+    }
+
+    /// An operation without payload.
+    async fn command(&self, operation: RemoteOperation, io: &Io) -> Result<Done, Failure> {
+        answer::submit(&self.remote, operation, Data::None, io)
+            .await
+            .0
     }
 
     /// Whether durability takes more than a completed write.
@@ -232,136 +226,153 @@ impl RemoteBackend {
         durability == Durability::Durable && self.abilities.write_cache
     }
 
-    /// Writes the next piece of zeros.
-    fn write_zeros(
+    async fn write(
         &self,
-        offset: ByteOffset,
-        length: u64,
-        request: &mut Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        request.progress.step = step::ZEROS;
-        let done = request.progress.done_bytes;
-        let piece = (length - done).min(u64::from(ZEROS_PER_WRITE));
-        let extent = self.extent(offset.0 + done, piece);
-        let operation = RemoteOperation::Write { extent, fua: false };
-        let zeros = Data::shared(self.zeros.clone());
-        self.submit(operation, zeros, request, storage)
-    }
-
-    fn sync(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        request.progress.step = step::SYNC;
-        self.submit(RemoteOperation::Flush, Data::None, request, storage)
-    }
-
-    /// The last of the writes of a request is done.
-    fn written(
-        &self,
+        extent: Extent,
         durability: Durability,
-        synced: bool,
         request: &mut Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        if !self.needs_sync(durability) {
-            return done();
+        io: &Io,
+    ) -> Result<(), VolumeError> {
+        let durable = self.needs_sync(durability);
+        let fua = durable && self.abilities.fua;
+        let operation = RemoteOperation::Write { extent, fua };
+        if let Err(failure) = self.transfer(operation, request, io).await {
+            if fua {
+                self.poison_for(&failure);
+            }
+            return Err(self.error("write", failure));
         }
-        if !synced {
-            return self.sync(request, storage);
+        if fua {
+            self.synced()
+        } else if durable {
+            self.sync(io).await
+        } else {
+            Ok(())
         }
-        self.synced()
+    }
+
+    async fn flush(&self, io: &Io) -> Result<(), VolumeError> {
+        match self.command(RemoteOperation::Flush, io).await {
+            Ok(_) => self.synced(),
+            // There is no such command where there is no cache.
+            Err(Failure::Unsupported) if !self.abilities.write_cache => Ok(()),
+            Err(failure) => {
+                self.poison_for(&failure);
+                Err(self.error("flush", failure))
+            }
+        }
+    }
+
+    /// Brings to the medium what a request has written.
+    async fn sync(&self, io: &Io) -> Result<(), VolumeError> {
+        match self.command(RemoteOperation::Flush, io).await {
+            Ok(_) => self.synced(),
+            Err(failure) => {
+                self.poison_for(&failure);
+                Err(self.error("flush", failure))
+            }
+        }
     }
 
     /// What was to be brought to the medium is there, as far as the peer says.
-    fn synced(&self) -> Progress {
+    fn synced(&self) -> Result<(), VolumeError> {
         if self.is_poisoned() {
             // Another sync failed meanwhile: what this one promised is in doubt with it.
-            return Progress::Done(Err(VolumeError::Poisoned));
+            return Err(VolumeError::Poisoned);
         }
-        done()
+        Ok(())
     }
 
-    /// The remote operation of the request has ended well.
-    fn forwarded(&self, result: u64, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        match request.operation {
-            Operation::Write { durability, .. } => {
-                self.written(durability, self.abilities.fua, request, storage)
+    async fn zero(
+        &self,
+        offset: u64,
+        length: u64,
+        may_unmap: bool,
+        io: &Io,
+    ) -> Result<(), VolumeError> {
+        if self.abilities.write_zeroes.load(Ordering::Relaxed) {
+            let operation = RemoteOperation::WriteZeroes {
+                extent: self.extent(offset, length),
+                may_unmap,
+                fua: false,
+            };
+            match self.command(operation, io).await {
+                Ok(_) => return Ok(()),
+                Err(Failure::Unsupported) => {
+                    self.abilities.write_zeroes.store(false, Ordering::Relaxed);
+                }
+                Err(failure) => return Err(self.error("zero", failure)),
             }
-            Operation::WriteZeroes { durability, .. } => {
-                self.written(durability, false, request, storage)
-            }
-            Operation::Flush => self.synced(),
-            Operation::ExtentStatus { length, .. } => {
-                let (blocks, state) = relay::unpacked(result);
+        }
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(u64::from(ZEROS_PER_WRITE));
+            let extent = self.extent(offset + done, piece);
+            let operation = RemoteOperation::Write { extent, fua: false };
+            let zeros = Data::shared(self.zeros.clone());
+            let (result, _) = answer::submit(&self.remote, operation, zeros, io).await;
+            result.map_err(|failure| self.error("zero", failure))?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    async fn extent_status(
+        &self,
+        offset: u64,
+        length: u64,
+        io: &Io,
+    ) -> Result<Outcome, VolumeError> {
+        let mapped = Outcome::Extent {
+            length,
+            state: ExtentState::Mapped,
+        };
+        if length == 0 || !self.abilities.extent_status.load(Ordering::Relaxed) {
+            return Ok(mapped);
+        }
+        let extent = self.extent(offset, length);
+        match self
+            .command(RemoteOperation::ExtentStatus { extent }, io)
+            .await
+        {
+            Ok(Done::Extent { blocks, state }) => {
                 let block_size = u64::from(self.outline.block_size());
                 let found = blocks.0.saturating_mul(block_size);
-                Progress::Done(Ok(Outcome::Extent {
+                Ok(Outcome::Extent {
                     length: found.max(block_size).min(length),
-                    state,
-                }))
+                    state: match state {
+                        RemoteExtentState::Mapped => ExtentState::Mapped,
+                        RemoteExtentState::Deallocated => ExtentState::Deallocated,
+                        RemoteExtentState::Anchored => ExtentState::Anchored,
+                    },
+                })
             }
-            _ => done(),
-        }
-    }
-
-    /// The remote operation of the request has failed.
-    fn refused(
-        &self,
-        error: io::Error,
-        request: &mut Request,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        let unsupported = matches!(relay::failure(&error), Some(Failure::Unsupported));
-        match request.operation {
-            Operation::WriteZeroes { offset, length, .. } if unsupported => {
-                self.abilities.write_zeroes.store(false, Ordering::Relaxed);
-                self.write_zeros(offset, length, request, storage)
-            }
-            Operation::ExtentStatus { length, .. } if unsupported => {
+            Ok(Done::Done) => Ok(mapped),
+            Err(Failure::Unsupported) => {
                 self.abilities.extent_status.store(false, Ordering::Relaxed);
-                mapped(length)
+                Ok(mapped)
             }
-            // There is no such command where there is no cache.
-            Operation::Flush if unsupported && !self.abilities.write_cache => done(),
-            Operation::Write { durability, .. } => {
-                if self.needs_sync(durability) && self.abilities.fua {
-                    self.poison_for(&error);
-                }
-                self.failed("write", error)
-            }
-            Operation::Flush => {
-                self.poison_for(&error);
-                self.failed("flush", error)
-            }
-            Operation::Read { .. } => self.failed("read", error),
-            Operation::Unmap { .. } => self.failed("unmap", error),
-            Operation::WriteZeroes { .. } => self.failed("zero", error),
-            Operation::ExtentStatus { .. }
-            | Operation::Anchor { .. }
-            | Operation::Prefetch { .. } => self.failed("look at", error),
+            Err(failure) => Err(self.error("look at", failure)),
         }
-    }
-
-    fn failed(&self, operation: &'static str, error: io::Error) -> Progress {
-        Progress::Done(Err(self.error(operation, error)))
     }
 
     /// What the failure means to the users of the volume.
-    fn error(&self, operation: &'static str, source: io::Error) -> VolumeError {
-        match relay::failure(&source) {
-            Some(Failure::NoSpace) => VolumeError::NoSpace,
-            Some(Failure::ReadOnly) => VolumeError::ReadOnly,
-            Some(Failure::Unsupported) => VolumeError::Unsupported,
+    fn error(&self, operation: &'static str, failure: Failure) -> VolumeError {
+        match failure {
+            Failure::NoSpace => VolumeError::NoSpace,
+            Failure::ReadOnly => VolumeError::ReadOnly,
+            Failure::Unsupported => VolumeError::Unsupported,
             // It was inside when it was attached.
-            Some(Failure::OutOfRange) => VolumeError::ShortFile {
+            Failure::OutOfRange => VolumeError::ShortFile {
                 expected_end: self.outline.size_bytes(),
             },
-            _ => VolumeError::Io {
+            failure => VolumeError::Io {
                 operation: format!(
                     "{operation} volume {} at {}",
                     self.outline.name(),
                     self.place
                 ),
-                source,
+                source: failure.to_io_error(),
             },
         }
     }
@@ -399,70 +410,14 @@ impl Volume for RemoteBackend {
         Attempt::WouldSleep
     }
 
-    fn start(&self, request: &mut Request, storage: &mut dyn Storage) -> Progress {
-        request.progress = RequestProgress::default();
-        if let Err(refused) = self.admit(request) {
-            return Progress::Done(Err(refused));
-        }
-        match request.operation {
-            Operation::Read { .. } | Operation::Write { .. } if request.payload_length() == 0 => {
-                done()
+    fn execute(self: Arc<Self>, mut request: Request, io: Io) -> Execution {
+        Execution::running(async move {
+            let result = self.carry_out(&mut request, &io).await;
+            Ended {
+                result,
+                buffer: request.buffer,
             }
-            Operation::Flush if self.abilities.read_only => done(),
-            Operation::Unmap { length: 0, .. } | Operation::WriteZeroes { length: 0, .. } => done(),
-            Operation::WriteZeroes { offset, length, .. }
-                if !self.abilities.write_zeroes.load(Ordering::Relaxed) =>
-            {
-                self.write_zeros(offset, length, request, storage)
-            }
-            Operation::ExtentStatus { length, .. }
-                if length == 0 || !self.abilities.extent_status.load(Ordering::Relaxed) =>
-            {
-                mapped(length)
-            }
-            // What the peer reads ahead is its own affair.
-            Operation::Prefetch { .. } => done(),
-            _ => self.forward(request, storage),
-        }
-    }
-
-    fn resume(
-        &self,
-        request: &mut Request,
-        completion: FileCompletion,
-        storage: &mut dyn Storage,
-    ) -> Progress {
-        if let Some(buffer) = completion.buffer {
-            request.buffer = Some(buffer);
-        }
-        match (request.progress.step, completion.result) {
-            (step::FORWARD, Ok(result)) => self.forwarded(result, request, storage),
-            (step::FORWARD, Err(error)) => self.refused(error, request, storage),
-            (step::ZEROS, Ok(_)) => {
-                let Operation::WriteZeroes {
-                    offset,
-                    length,
-                    durability,
-                    ..
-                } = request.operation
-                else {
-                    unreachable!("only zeroing writes zeros")
-                };
-                let left = length - request.progress.done_bytes;
-                request.progress.done_bytes += left.min(u64::from(ZEROS_PER_WRITE));
-                if left > u64::from(ZEROS_PER_WRITE) {
-                    return self.write_zeros(offset, length, request, storage);
-                }
-                self.written(durability, false, request, storage)
-            }
-            (step::ZEROS, Err(error)) => self.failed("zero", error),
-            (step::SYNC, Ok(_)) => self.synced(),
-            (_, Err(error)) => {
-                self.poison_for(&error);
-                self.failed("flush", error)
-            }
-            (step, Ok(_)) => unreachable!("no request is at step {step}"),
-        }
+        })
     }
 
     fn condition(&self) -> Condition {
@@ -513,26 +468,4 @@ impl Drop for RemoteBackend {
             let _ = wait.recv_timeout(CLOSE_WAIT);
         }
     }
-}
-
-/// The memory of a read or write goes along with it.
-fn lend(request: &mut Request) -> Data {
-    Data::Buffer {
-        buffer: request
-            .buffer
-            .take()
-            .expect("a read or write carries a buffer"),
-        start: request.start,
-    }
-}
-
-fn done() -> Progress {
-    Progress::Done(Ok(Outcome::Done))
-}
-
-fn mapped(length: u64) -> Progress {
-    Progress::Done(Ok(Outcome::Extent {
-        length,
-        state: ExtentState::Mapped,
-    }))
 }

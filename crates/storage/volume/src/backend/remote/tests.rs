@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use longshore_initiator::error::{Failure, Lost, Sense};
 use longshore_reactor::EngineChoice;
-use longshore_reactor::storage::StorageTag;
 use longshore_tests::server::{Server, ServerBuilder, TARGET, signal};
 use proptest::test_runner::{Config, TestRunner};
 
@@ -14,7 +13,6 @@ use crate::open::{RemoteSpec, open};
 use crate::suite_tests::{
     Scratch, check_on_all_storage, check_volume_against_model, engine, steps,
 };
-use crate::testing::client::request;
 use crate::testing::suite::{Keeps, SIZE_MIN, check_volume};
 use crate::testing::{TestStorage, VolumeClient};
 use crate::{BackendKind, VolumeSpec};
@@ -92,7 +90,10 @@ fn volumes_of_files_pass_the_suite_from_afar() {
         assert!(volume.characteristics().unmap_granularity.is_some());
         assert!(volume.characteristics().unmapped_reads_zeros);
         let mut storage = TestStorage::new();
-        check_volume(&mut VolumeClient::new(&*volume, &mut storage), Keeps::Data);
+        check_volume(
+            &mut VolumeClient::new(volume.clone(), &mut storage),
+            Keeps::Data,
+        );
     }
     assert_eq!(fs::metadata(path).expect("the file").len(), SIZE_MIN);
 }
@@ -113,10 +114,10 @@ fn remote_volumes_agree_with_a_map_of_blocks() {
             let storage = std::cell::RefCell::new(&mut storage);
             let outcome = runner.run(&steps(), |steps| {
                 let storage = &mut **storage.borrow_mut();
-                VolumeClient::new(&*volume, storage)
+                VolumeClient::new(volume.clone(), storage)
                     .write_zeroes(0, SIZE_MIN, true, Durability::Cached)
                     .expect("zeroes");
-                check_volume_against_model(&*volume, storage, &steps);
+                check_volume_against_model(&volume, storage, &steps);
                 Ok(())
             });
             outcome.expect("agrees");
@@ -135,7 +136,10 @@ fn a_peer_that_lacks_fua_zeroing_and_extents_passes_the_suite() {
         volume.abilities.write_zeroes = AtomicBool::new(false);
         volume.abilities.extent_status = AtomicBool::new(false);
         let mut storage = TestStorage::new();
-        check_volume(&mut VolumeClient::new(&volume, &mut storage), Keeps::Data);
+        check_volume(
+            &mut VolumeClient::new(Arc::new(volume), &mut storage),
+            Keeps::Data,
+        );
     }
 }
 
@@ -146,7 +150,7 @@ fn zeros_are_written_piece_by_piece_where_the_peer_has_no_command_for_them() {
     let mut volume = RemoteBackend::open(&spec).expect("the volume opens");
     volume.abilities.write_zeroes = AtomicBool::new(false);
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&volume, &mut storage);
+    let mut client = VolumeClient::new(Arc::new(volume), &mut storage);
     let (start, length) = (4096, u64::from(ZEROS_PER_WRITE) * 3 - 512);
     let ones = vec![1; usize::try_from(SIZE_MIN).expect("small")];
     client.write(0, &ones).expect("write");
@@ -165,7 +169,7 @@ fn a_read_only_peer_takes_no_writes() {
         let volume = open(&spec(&url(&server, backend, 2), backend)).expect("the volume opens");
         assert!(volume.characteristics().read_only);
         let mut storage = TestStorage::new();
-        let mut client = VolumeClient::new(&*volume, &mut storage);
+        let mut client = VolumeClient::new(volume.clone(), &mut storage);
         assert!(matches!(
             client.write(0, &[1; 512]),
             Err(VolumeError::ReadOnly)
@@ -325,7 +329,7 @@ fn opened(server: &Server) -> RemoteBackend {
 fn failures_keep_their_meaning() {
     let server = server();
     let volume = opened(&server);
-    let error = |failure: Failure| volume.error("write", failure.to_io_error());
+    let error = |failure: Failure| volume.error("write", failure);
     assert!(matches!(error(Failure::NoSpace), VolumeError::NoSpace));
     assert!(matches!(error(Failure::ReadOnly), VolumeError::ReadOnly));
     assert!(matches!(
@@ -356,12 +360,12 @@ fn failures_keep_their_meaning() {
 #[test]
 fn a_flush_that_the_peer_fails_poisons_and_a_lost_connection_does_not() {
     let server = server();
-    let volume = opened(&server);
+    let volume = Arc::new(opened(&server));
     let mut storage = TestStorage::new();
-    volume.poison_for(&Failure::ConnectionLost(Lost::Silent).to_io_error());
-    volume.poison_for(&Failure::TimedOut.to_io_error());
-    volume.poison_for(&Failure::NoSpace.to_io_error());
-    VolumeClient::new(&volume, &mut storage)
+    volume.poison_for(&Failure::ConnectionLost(Lost::Silent));
+    volume.poison_for(&Failure::TimedOut);
+    volume.poison_for(&Failure::NoSpace);
+    VolumeClient::new(volume.clone(), &mut storage)
         .write(0, &[1; 512])
         .expect("not poisoned");
     let medium_error = Failure::Scsi {
@@ -373,8 +377,8 @@ fn a_flush_that_the_peer_fails_poisons_and_a_lost_connection_does_not() {
             information: None,
         }),
     };
-    volume.poison_for(&medium_error.to_io_error());
-    let mut client = VolumeClient::new(&volume, &mut storage);
+    volume.poison_for(&medium_error);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     assert!(matches!(
         client.write(0, &[1; 512]),
         Err(VolumeError::Poisoned)
@@ -400,7 +404,7 @@ fn operations_outlast_a_restart_of_the_peer() {
         let (portal, nvme) = (server.portal(0), server.nvme(0));
         let remote = open(&spec(&url(&server, backend, 0), backend)).expect("the volume opens");
         let mut storage = TestStorage::new();
-        let mut client = VolumeClient::new(&*remote, &mut storage);
+        let mut client = VolumeClient::new(remote.clone(), &mut storage);
         client.write(0, &[1; 4096]).expect("write");
         server.kill().expect("killed");
         let again = ServerBuilder::new().volume(&volume);
@@ -431,7 +435,7 @@ fn a_peer_that_is_gone_for_good_is_given_up() {
         let volume = open(&spec).expect("the volume opens");
         server.kill().expect("killed");
         let mut storage = TestStorage::new();
-        let mut client = VolumeClient::new(&*volume, &mut storage);
+        let mut client = VolumeClient::new(volume.clone(), &mut storage);
         let start = Instant::now();
         let error = client.write(0, &[1; 512]).expect_err("nobody is there");
         assert!(matches!(error, VolumeError::Io { .. }), "{error}");
@@ -470,15 +474,12 @@ fn a_request_comes_back_with_its_buffer_even_when_it_fails() {
     let volume = open(&spec).expect("the volume opens");
     server.kill().expect("killed");
     let mut storage = TestStorage::new();
-    let mut request = request(
-        Operation::Read {
-            offset: ByteOffset(0),
-        },
-        0,
-    );
+    let mut request = Request::new(Operation::Read {
+        offset: ByteOffset(0),
+    });
     request.buffer = Some(Buffer::allocate(512));
-    (request.start, request.end, request.tag) = (0, 512, StorageTag(4));
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    (request.start, request.end) = (0, 512);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     client.run(&mut request).expect_err("nobody is there");
     assert!(request.buffer.is_some());
 }
@@ -501,7 +502,7 @@ fn a_hurried_volume_does_not_wait_for_a_peer_that_is_away_or_says_nothing() {
             let start = Instant::now();
             let mut storage = TestStorage::new();
             volume.hurry(Duration::from_secs(1));
-            let mut client = VolumeClient::new(&*volume, &mut storage);
+            let mut client = VolumeClient::new(volume.clone(), &mut storage);
             client.write(0, &[1; 512]).expect_err("nobody answers");
             client.read(0, 512).expect_err("nobody answers");
             assert!(

@@ -228,7 +228,7 @@ fn a_volume_that_is_only_read_goes_on_with_a_file_that_was_replaced() {
     fs::remove_file(scratch.path("volume")).expect("remove");
     assert_eq!(volume.inspect(), Condition::Sound);
     let mut storage = TestStorage::new();
-    let mut client = VolumeClient::new(&*volume, &mut storage);
+    let mut client = VolumeClient::new(volume.clone(), &mut storage);
     assert_eq!(client.read(0, 4096).expect("read"), block(0));
 }
 

@@ -1,0 +1,307 @@
+//! Runs the requests of one event loop.
+//!
+//! ```text
+//! start ──► poll ──┬─ ready ──► ended
+//!                  └─ waits ──► operations to storage … complete ──► wake ──► poll …
+//! ```
+//!
+//! A request is polled when it starts, and whenever something that it waits for has ended. What it asks
+//! of storage while it is polled goes there before the executor returns. The order of events is that of
+//! the calls, so that a simulation repeats it.
+//!
+//! Futures may be woken by any thread, for example by the holder of a lock that they wait for. When that
+//! happens while the executor does not run, it calls its notifier, which has the event loop call
+//! [`Executor::proceed`].
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use longshore_reactor::storage::{FileCompletion, Storage};
+use slab::Slab;
+
+use crate::Volume;
+use crate::io::{Background, Io};
+use crate::request::{Ended, Execution, Request};
+
+/// A request under way on an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(usize);
+
+/// What became of a request that was started.
+#[derive(Debug)]
+pub enum Started<T> {
+    /// It is over.
+    Ended(T, Ended),
+    /// It waits. Its end comes out of [`Executor::next_ended`].
+    Waits(RequestId),
+}
+
+/// See the module documentation. `T` is what the owner of a request wants to have back with it.
+#[derive(Debug)]
+pub struct Executor<T> {
+    io: Io,
+    tasks: Slab<Task<T>>,
+    /// Tasks that are requests.
+    requests: usize,
+    ended: VecDeque<(T, Ended)>,
+    ready: Arc<Ready>,
+    /// For each place of a task.
+    wakers: Vec<Waker>,
+}
+
+enum Task<T> {
+    Request { execution: Execution, owner: T },
+    Background(Background),
+}
+
+impl<T> std::fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Request { .. } => "Request",
+            Self::Background(_) => "Background",
+        })
+    }
+}
+
+/// Places of tasks that are to be polled.
+struct Ready {
+    places: Mutex<VecDeque<usize>>,
+    /// The executor runs, and will look at the places again before it returns.
+    is_running: AtomicBool,
+    notify: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Ready {
+    fn push(&self, place: usize) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.push_back(place);
+        drop(places);
+        if !self.is_running.load(Ordering::SeqCst) {
+            (self.notify)();
+        }
+    }
+
+    fn pop(&self) -> Option<usize> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.pop_front()
+    }
+}
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ready")
+            .field("places", &self.places)
+            .finish_non_exhaustive()
+    }
+}
+
+struct TaskWaker {
+    ready: Arc<Ready>,
+    place: usize,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ready.push(self.place);
+    }
+}
+
+impl<T> Default for Executor<T> {
+    /// One without a notifier, for volumes whose futures are woken by completions of storage alone.
+    fn default() -> Self {
+        Self::new(|| {})
+    }
+}
+
+impl<T> Executor<T> {
+    /// `notify` is called, by any thread, when [`Self::proceed`] has something to do.
+    pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            io: Io::default(),
+            tasks: Slab::new(),
+            requests: 0,
+            ended: VecDeque::new(),
+            ready: Arc::new(Ready {
+                places: Mutex::default(),
+                is_running: AtomicBool::new(false),
+                notify: Box::new(notify),
+            }),
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Starts a request to a volume.
+    pub fn start(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        request: Request,
+        owner: T,
+        storage: &mut dyn Storage,
+    ) -> Started<T> {
+        let execution = Arc::clone(volume).execute(request, self.io.clone());
+        self.run(execution, owner, storage)
+    }
+
+    /// Lets a volume begin what it does of its own accord on this event loop; see
+    /// [`Volume::attach`](crate::Volume::attach).
+    pub fn attach(&mut self, volume: &Arc<dyn Volume>, storage: &mut dyn Storage) {
+        Arc::clone(volume).attach(&self.io);
+        self.proceed(storage);
+    }
+
+    /// Has a volume stop that; see [`Volume::quiesce`](crate::Volume::quiesce).
+    pub fn quiesce(
+        &mut self,
+        volume: &Arc<dyn Volume>,
+        owner: T,
+        storage: &mut dyn Storage,
+    ) -> Started<T> {
+        let execution = Arc::clone(volume).quiesce(self.io.clone());
+        self.run(execution, owner, storage)
+    }
+
+    fn run(&mut self, mut execution: Execution, owner: T, storage: &mut dyn Storage) -> Started<T> {
+        if let Execution::Ended(ended) = &mut execution {
+            let ended = ended.take().expect("it has not been polled yet");
+            return Started::Ended(owner, ended);
+        }
+        self.ready.is_running.store(true, Ordering::SeqCst);
+        let place = self.tasks.vacant_key();
+        let waker = self.waker(place);
+        let polled = Pin::new(&mut execution).poll(&mut Context::from_waker(&waker));
+        if let Poll::Ready(ended) = polled {
+            self.proceed(storage);
+            return Started::Ended(owner, ended);
+        }
+        self.requests += 1;
+        self.tasks.insert(Task::Request { execution, owner });
+        self.proceed(storage);
+        Started::Waits(RequestId(place))
+    }
+
+    /// An operation of storage has ended. Requests that end with it come out of [`Self::next_ended`].
+    pub fn complete(&mut self, completion: FileCompletion, storage: &mut dyn Storage) {
+        self.ready.is_running.store(true, Ordering::SeqCst);
+        self.io.complete(completion);
+        self.proceed(storage);
+    }
+
+    /// A request that is over, in the order in which they ended. To be asked after each [`Self::start`]
+    /// and [`Self::complete`], until there is none: a request may end others.
+    pub fn next_ended(&mut self) -> Option<(T, Ended)> {
+        self.ended.pop_front()
+    }
+
+    /// Requests that are under way, or over and not yet taken out.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests + self.ended.len()
+    }
+
+    /// Whether there are no such requests.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether [`Self::next_ended`] has something.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// What the owner of a request gave along.
+    pub fn owner_mut(&mut self, request: RequestId) -> Option<&mut T> {
+        match self.tasks.get_mut(request.0) {
+            Some(Task::Request { owner, .. }) => Some(owner),
+            Some(Task::Background(_)) | None => None,
+        }
+    }
+
+    /// What the owners of all requests under way gave along.
+    pub fn owners(&self) -> impl Iterator<Item = &T> {
+        self.tasks.iter().filter_map(|(_, task)| match task {
+            Task::Request { owner, .. } => Some(owner),
+            Task::Background(_) => None,
+        })
+    }
+
+    /// The same, to be changed.
+    pub fn owners_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.tasks.iter_mut().filter_map(|(_, task)| match task {
+            Task::Request { owner, .. } => Some(owner),
+            Task::Background(_) => None,
+        })
+    }
+
+    /// Bytes of payload that were copied, since the last call, because O_DIRECT cannot use the memory
+    /// they lie in.
+    pub fn take_bounced_bytes(&mut self) -> u64 {
+        self.io.take_bounced_bytes()
+    }
+
+    /// Goes on until everything waits for storage or for another thread.
+    pub fn proceed(&mut self, storage: &mut dyn Storage) {
+        self.ready.is_running.store(true, Ordering::SeqCst);
+        self.drain(storage);
+        self.ready.is_running.store(false, Ordering::SeqCst);
+        // What was woken before the store notified nobody.
+        self.drain(storage);
+    }
+
+    fn drain(&mut self, storage: &mut dyn Storage) {
+        loop {
+            let passed = self.io.pass_on(storage);
+            for background in self.io.take_background() {
+                let place = self.tasks.insert(Task::Background(background));
+                self.ready.push(place);
+            }
+            match self.ready.pop() {
+                Some(place) => self.poll(place),
+                None if passed => {}
+                None => return,
+            }
+        }
+    }
+
+    fn poll(&mut self, place: usize) {
+        let waker = self.waker(place);
+        let context = &mut Context::from_waker(&waker);
+        // A waker may outlive its task, and wake another one, or none.
+        match self.tasks.get_mut(place) {
+            None => {}
+            Some(Task::Background(future)) => {
+                if future.as_mut().poll(context).is_ready() {
+                    self.tasks.remove(place);
+                }
+            }
+            Some(Task::Request { execution, .. }) => {
+                let Poll::Ready(ended) = Pin::new(execution).poll(context) else {
+                    return;
+                };
+                if let Task::Request { owner, .. } = self.tasks.remove(place) {
+                    self.requests -= 1;
+                    self.ended.push_back((owner, ended));
+                }
+            }
+        }
+    }
+
+    fn waker(&mut self, place: usize) -> Waker {
+        while self.wakers.len() <= place {
+            self.wakers.push(Waker::from(Arc::new(TaskWaker {
+                ready: Arc::clone(&self.ready),
+                place: self.wakers.len(),
+            })));
+        }
+        self.wakers[place].clone()
+    }
+}
