@@ -1,6 +1,5 @@
 //! A server within the memory limits of its control group or process: it plans with less from the
 //! start, and answers its peers where an allocation fails.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::fs;
 use std::path::{Path, PathBuf};

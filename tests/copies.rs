@@ -1,5 +1,4 @@
 //! Reads whose data the server sends by reference, over both protocols: the bytes, the digests, and peers that are slow.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::collections::HashMap;
 use std::fs::{File, Permissions};

@@ -1,6 +1,5 @@
 //! Volumes with O_DIRECT: write data lie where it can take them from, however they came, so that nothing is copied for the
 //! sake of alignment; and their memory is registered with the ring.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,4 @@
 //! Where connections run: those that are busy do not stay together while another event loop has nothing to do.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

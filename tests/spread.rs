@@ -1,5 +1,4 @@
 //! Large reads and writes of one connection that are made on other cores than that of its event loop.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
 //! Peers that do not receive their reads or do not send their write data: they cannot keep all memory
 //! from others, nor a part of it for long.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,5 @@
 //! Write data of many commands at a time, over both protocols: whose they are, in whatever order they come,
 //! and the memory they take.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 use std::collections::HashMap;
 use std::io::Read;

@@ -2,7 +2,6 @@
 //! §11). Nothing is checked when sending, so that a test can send what no initiator should.
 
 /// Opcodes of initiator and target (RFC 7143 §11.2.1.2).
-#[allow(missing_docs)] // The names are those of the standard.
 pub mod opcode {
     pub const NOP_OUT: u8 = 0x00;
     pub const SCSI_COMMAND: u8 = 0x01;

@@ -23,7 +23,7 @@ use longshore_server::config::{
 };
 use longshore_server::platform::{Link, Platform};
 use longshore_server::stepped::{Next, SteppedServer};
-use longshore_volume::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 use uuid::Uuid;
 
 use super::stream::Format;
@@ -136,7 +136,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 fn config() -> ServerConfig {
     let volumes = (0..2_u8).map(|number| {
-        let mut spec = VolumeSpec::new(format!("fuzz{number}"), BackendKind::Mem);
+        let mut spec = VolumeSpec::new(format!("fuzz{number}"), BackendName::MEM);
         spec.block_size = if number == 0 { 512 } else { 4096 };
         spec.size = Some(BLOCKS * 512);
         spec.uuid = Some(Uuid::from_u128(u128::from(number) + 1));

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::pdu::crc32c;
 
 /// Types of PDUs.
-#[allow(missing_docs)] // The names are those of the standard.
 pub mod kind {
     pub const IC_REQ: u8 = 0x00;
     pub const IC_RESP: u8 = 0x01;
@@ -22,7 +21,6 @@ pub mod kind {
 }
 
 /// Fatal Error Status of a C2HTermReq.
-#[allow(missing_docs)] // The names are those of the standard.
 pub mod fes {
     pub const INVALID_PDU_HEADER_FIELD: u16 = 1;
     pub const PDU_SEQUENCE_ERROR: u16 = 2;

@@ -12,7 +12,7 @@ use longshore_initiator::info::{Protocol, VolumeInfo};
 use longshore_initiator::url::{Url, UrlError};
 use longshore_reactor::EngineChoice;
 use longshore_volume::open::OpenError;
-use longshore_volume::{BackendKind, Volume, VolumeSpec, open};
+use longshore_volume::{BackendName, Volume, VolumeSpec, open};
 use serde::Serialize;
 
 /// Something to measure, as the user names it.
@@ -179,8 +179,8 @@ impl Local {
             },
         })?;
         let (backend, way) = match metadata.file_type() {
-            kind if kind.is_block_device() => (BackendKind::Block, Way::Block),
-            kind if kind.is_file() => (BackendKind::File, Way::File),
+            kind if kind.is_block_device() => (BackendName::BLOCK, Way::Block),
+            kind if kind.is_file() => (BackendName::FILE, Way::File),
             _ => return Err(LocalError::Kind(path.to_owned())),
         };
         let open_with = |block_size| {

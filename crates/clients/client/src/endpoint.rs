@@ -15,8 +15,8 @@ use longshore_initiator::error::Error;
 use longshore_initiator::info::VolumeInfo;
 use longshore_initiator::options::Options;
 use longshore_initiator::url::{Url, UrlError};
-use longshore_volume::open::{OpenError, open_or_create};
-use longshore_volume::{BackendKind, Volume, VolumeSpec};
+use longshore_volume::open::OpenError;
+use longshore_volume::{BackendName, Backends, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use crate::copy::Side;
@@ -301,7 +301,7 @@ impl Opened {
     }
 
     fn create(path: &Path, size: u64, direct: bool) -> Result<Self, EndpointError> {
-        let (volume, _) = open_local(path, BackendKind::File, direct, false, Some(size))?;
+        let (volume, _) = open_local(path, BackendName::FILE, direct, false, Some(size))?;
         let metadata = look_at(path)?.ok_or_else(|| EndpointError::NotFound(path.to_owned()))?;
         let mut opened = Self::new(volume, file(path, metadata)?, true);
         opened.made = true;
@@ -318,7 +318,7 @@ impl Opened {
     ) -> Result<Self, EndpointError> {
         let kind = metadata.file_type();
         if kind.is_block_device() {
-            let (volume, _) = open_local(path, BackendKind::Block, direct, read_only, None)?;
+            let (volume, _) = open_local(path, BackendName::BLOCK, direct, read_only, None)?;
             let medium = Medium::Device {
                 path: canonical(path)?,
                 rdev: metadata.rdev(),
@@ -338,7 +338,7 @@ impl Opened {
                 what,
             });
         }
-        let (volume, created) = open_local(path, BackendKind::File, direct, read_only, size)?;
+        let (volume, created) = open_local(path, BackendName::FILE, direct, read_only, size)?;
         let metadata = look_at(path)?.ok_or_else(|| EndpointError::NotFound(path.to_owned()))?;
         let blank = created || size.is_some();
         Ok(Self::new(volume, file(path, metadata)?, blank))
@@ -496,8 +496,8 @@ impl Opened {
     /// The same again, for reading what is really there: past the page cache where that can be.
     pub(crate) fn reopen_uncached(self) -> Result<Self, EndpointError> {
         let (path, kind) = match &self.medium {
-            Medium::File { path, .. } => (path.clone(), BackendKind::File),
-            Medium::Device { path, .. } => (path.clone(), BackendKind::Block),
+            Medium::File { path, .. } => (path.clone(), BackendName::FILE),
+            Medium::Device { path, .. } => (path.clone(), BackendName::BLOCK),
             Medium::Remote { .. } => return Ok(self),
         };
         // The lock of the writer would keep the reader out.
@@ -587,14 +587,14 @@ fn check_length(path: &Path, size: u64) -> Result<(), EndpointError> {
 /// wants that. Tells whether it was created.
 fn open_local(
     path: &Path,
-    backend: BackendKind,
+    backend: BackendName,
     direct: bool,
     read_only: bool,
     size: Option<u64>,
 ) -> Result<(Arc<dyn Volume>, bool), EndpointError> {
     let open = |block_size| {
         let name = path.display().to_string();
-        open_or_create(&VolumeSpec {
+        Backends::local().open(&VolumeSpec {
             path: Some(path.to_owned()),
             size,
             block_size,
@@ -710,7 +710,7 @@ mod tests {
             };
             let spec = VolumeSpec {
                 size: Some(4096),
-                ..VolumeSpec::new("m", BackendKind::Mem)
+                ..VolumeSpec::new("m", BackendName::MEM)
             };
             Opened::new(longshore_volume::open(&spec).unwrap(), medium, false)
         };

@@ -6,8 +6,8 @@ use longshore_initiator::info::VolumeInfo;
 use longshore_initiator::options::Options;
 use longshore_initiator::url::Url;
 use longshore_initiator::volume::{Outage, RemoteVolume};
-use longshore_volume::backend::remote::RemoteBackend;
-use longshore_volume::{BackendKind, Volume, VolumeSpec};
+use longshore_remote::{RemoteBackend, backend_of_url};
+use longshore_volume::{Volume, VolumeSpec};
 
 use crate::copy::Link;
 use crate::endpoint::EndpointError;
@@ -39,7 +39,7 @@ pub(crate) fn open(url: &Url, options: &Options) -> Result<Remote, EndpointError
         source: Box::new(source),
     })?;
     let info = remote.info();
-    let spec = VolumeSpec::new(url.to_string(), BackendKind::of_url(url));
+    let spec = VolumeSpec::new(url.to_string(), backend_of_url(url));
     let backend = RemoteBackend::over(&spec, url, remote)
         .map_err(|error| EndpointError::Open(Box::new(error)))?;
     let backend = Arc::new(backend);

@@ -1,6 +1,7 @@
 //! User-mode initiators: volumes of iSCSI and NVMe/TCP servers, from an ordinary process.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod attach;
 mod connect;

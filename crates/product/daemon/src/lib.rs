@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backends;
 pub mod config;
 pub mod connect;
 pub mod control;

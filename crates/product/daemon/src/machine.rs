@@ -22,7 +22,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use longshore_volume::machine_id::{MachineId, NoMachineId, NotMachineId};
-use longshore_volume::open::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 
 /// Its name in the state directory.
 const FILE_NAME: &str = "machine-id";
@@ -148,7 +148,7 @@ fn settle_with<'a>(
 
 /// Whether hosts find their data again after a restart.
 fn is_lasting(spec: &VolumeSpec) -> bool {
-    !matches!(spec.backend, BackendKind::Null | BackendKind::Mem)
+    ![BackendName::NULL, BackendName::MEM].contains(&spec.backend)
 }
 
 fn read(path: &Path) -> Result<Option<MachineId>, MachineError> {
@@ -210,7 +210,7 @@ mod tests {
 
     const HOST: &str = "3d1219c7c4c5404aaa1f6d2a48adfda4";
 
-    fn volume(name: &str, backend: BackendKind) -> VolumeSpec {
+    fn volume(name: &str, backend: BackendName) -> VolumeSpec {
         VolumeSpec::new(name, backend)
     }
 
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn an_id_is_made_once_kept_and_preferred_from_then_on() {
         let (here, there) = (Scratch::new("machine"), Scratch::new("machine"));
-        let volumes = [volume("a", BackendKind::File)];
+        let volumes = [volume("a", BackendName::FILE)];
         let made = settled(&volumes, Some(here.path())).unwrap();
         assert_eq!(settled(&volumes, Some(here.path())), Some(made.clone()));
         assert_ne!(settled(&volumes, Some(there.path())), Some(made.clone()));
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn the_id_of_the_host_is_used_where_none_is_kept_and_nothing_is_written() {
         let here = Scratch::new("machine");
-        let volumes = [volume("a", BackendKind::File)];
+        let volumes = [volume("a", BackendName::FILE)];
         let id = settle_with(volumes.iter(), Some(here.path()), || {
             Ok(HOST.parse().unwrap())
         });
@@ -252,9 +252,9 @@ mod tests {
     #[test]
     fn without_an_id_and_a_place_for_one_volumes_that_last_are_refused_by_name() {
         let volumes = [
-            volume("a", BackendKind::File),
-            volume("m", BackendKind::Mem),
-            volume("b", BackendKind::Iscsi),
+            volume("a", BackendName::FILE),
+            volume("m", BackendName::MEM),
+            volume("b", longshore_remote::ISCSI),
         ];
         let refused = settle_with(volumes.iter(), None, without_id).unwrap_err();
         let text = refused.to_string();
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(settled(&volumes[1..2], nowhere), None);
         let named = VolumeSpec {
             uuid: Some(uuid::Uuid::nil()),
-            ..volume("a", BackendKind::File)
+            ..volume("a", BackendName::FILE)
         };
         assert_eq!(settled(&[named], None), None);
     }
@@ -287,7 +287,7 @@ mod tests {
         let here = Scratch::new("machine");
         let path = here.join(FILE_NAME);
         fs::write(&path, "x\n").unwrap();
-        let volumes = [volume("a", BackendKind::File)];
+        let volumes = [volume("a", BackendName::FILE)];
         let damaged = settle_with(volumes.iter(), Some(here.path()), without_id).unwrap_err();
         assert!(
             damaged.to_string().contains(&path.display().to_string()),

@@ -15,7 +15,7 @@ mod control_group;
 use std::fs;
 
 use longshore_reactor::{affinity, allocator};
-use longshore_volume::open::BackendKind;
+use longshore_volume::BackendName;
 use rustix::process::{Resource, getrlimit};
 
 use crate::config::Config;
@@ -155,7 +155,7 @@ pub fn decide(config: &Config, sizes: &[u64]) -> Memory {
 /// Volumes that are memory may come to take all of theirs. `sizes` are those of the volumes of the configuration.
 fn bytes_of_memory_volumes(config: &Config, sizes: &[u64]) -> u64 {
     let volumes = config.volumes.iter().zip(sizes);
-    let memory = volumes.filter(|(source, _)| source.spec.backend == BackendKind::Mem);
+    let memory = volumes.filter(|(source, _)| source.spec.backend == BackendName::MEM);
     memory.fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
 }
 

@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::EngineError;
+use longshore_remote::RemoteSpec;
 use longshore_server::{Server, StartError as ServerStartError, Stopper};
-use longshore_volume::open::open_or_create;
 use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
 
+use crate::backends::backends;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::config::{Config, VolumeSource};
@@ -427,7 +428,7 @@ fn open_volumes(
             machine_id: machine.cloned(),
             ..source.spec.clone()
         };
-        let opened = open_or_create(&spec).map_err(|error| {
+        let opened = backends().open(&spec).map_err(|error| {
             let location = source.location.clone().map(Box::new);
             Problem {
                 location,
@@ -446,7 +447,11 @@ fn open_volumes(
             bytes = size_bytes(volume.as_ref()),
             uuid = %volume.identity().uuid,
             // Prints no password.
-            url = source.spec.remote.url.as_ref().map(tracing::field::display),
+            url = source
+                .spec
+                .options::<RemoteSpec>()
+                .and_then(|remote| remote.url.as_ref())
+                .map(tracing::field::display),
             "volume opened"
         );
         volumes.push(volume);

@@ -23,7 +23,7 @@ use longshore_server::config::{
 };
 use longshore_server::platform::{Link, Platform};
 use longshore_server::stepped::SteppedServer;
-use longshore_volume::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -88,7 +88,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let mut spec = VolumeSpec::new("disk", BackendKind::Mem);
+        let mut spec = VolumeSpec::new("disk", BackendName::MEM);
         spec.size = Some(1 << 20);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let config = ServerConfig {

@@ -16,7 +16,7 @@ use longshore_server::config::{
 };
 use longshore_server::platform::Platform;
 use longshore_server::stepped::{Next, SteppedServer};
-use longshore_volume::{BackendKind, Volume, VolumeSpec};
+use longshore_volume::{BackendName, Volume, VolumeSpec};
 use uuid::Uuid;
 
 use crate::Settings;
@@ -184,7 +184,7 @@ impl World {
         let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind to loopback");
         let volumes = self.shapes.iter().zip(&self.files).zip(0_usize..);
         let volumes = volumes.map(|((shape, path), unit)| {
-            let mut spec = VolumeSpec::new(format!("unit{unit}"), BackendKind::File);
+            let mut spec = VolumeSpec::new(format!("unit{unit}"), BackendName::FILE);
             spec.path = Some(path.clone());
             spec.block_size = u32::try_from(shape.block_size).expect("512 or 4096");
             spec.uuid = Some(Uuid::from_u128(0x1000 + unit as u128));

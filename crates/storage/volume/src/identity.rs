@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::Identity;
 use crate::machine_id::MachineId;
-use crate::open::{BackendKind, OpenError, VolumeSpec};
+use crate::open::{BackendName, OpenError, VolumeSpec};
 
 /// Namespace of derived volume UUIDs. Changing it changes every disk's identity.
 const NAMESPACE: Uuid = Uuid::from_u128(0x5c0d_86b4_0d0e_4f0a_9b1e_6c6f_6e67_7368);
@@ -22,8 +22,11 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x5c0d_86b4_0d0e_4f0a_9b1e_6c6f_6e67_736
 pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
 
 /// Identity of a volume; `origin` is what its backing object is known by, if there is one: a canonical path, or
-/// the worldwide name of a remote volume.
-pub(crate) fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, OpenError> {
+/// the worldwide name of a volume of another server.
+///
+/// # Errors
+/// The serial number cannot be shown to peers.
+pub fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, OpenError> {
     let uuid = match spec.uuid {
         Some(uuid) => uuid,
         None => match spec
@@ -46,7 +49,7 @@ pub(crate) fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Ident
     })
 }
 
-fn derive_uuid(machine_id: &str, backend: BackendKind, origin: Option<&[u8]>, name: &str) -> Uuid {
+fn derive_uuid(machine_id: &str, backend: BackendName, origin: Option<&[u8]>, name: &str) -> Uuid {
     let mut unique = Vec::new();
     for part in [
         machine_id.as_bytes(),
@@ -89,7 +92,7 @@ mod tests {
     #[test]
     fn derived_uuid_depends_on_machine_backend_path_and_name() {
         let file = |machine, path: &str, name| {
-            derive_uuid(machine, BackendKind::File, Some(path.as_bytes()), name)
+            derive_uuid(machine, BackendName::FILE, Some(path.as_bytes()), name)
         };
         let one = file("m", "/a", "n");
         assert_eq!(one, file("m", "/a", "n"));
@@ -97,13 +100,13 @@ mod tests {
         assert_ne!(one, file("other", "/a", "n"));
         assert_ne!(one, file("m", "/b", "n"));
         assert_ne!(one, file("m", "/a", "o"));
-        assert_ne!(one, derive_uuid("m", BackendKind::Block, Some(b"/a"), "n"));
+        assert_ne!(one, derive_uuid("m", BackendName::BLOCK, Some(b"/a"), "n"));
     }
 
     #[test]
     fn a_machine_id_that_is_given_comes_before_that_of_the_host() {
         let on = |machine: &str| {
-            let mut spec = VolumeSpec::new("n", BackendKind::Mem);
+            let mut spec = VolumeSpec::new("n", BackendName::MEM);
             spec.machine_id = Some(machine.parse().expect("an id"));
             identify(&spec, None).expect("fine").uuid
         };
@@ -113,13 +116,13 @@ mod tests {
         );
         assert_eq!(on(one), on(one));
         assert_ne!(on(one), on(other));
-        assert_eq!(on(one), derive_uuid(one, BackendKind::Mem, None, "n"));
+        assert_eq!(on(one), derive_uuid(one, BackendName::MEM, None, "n"));
     }
 
     /// Peers find their disks again after an upgrade only if this never changes.
     #[test]
     fn derived_identity_is_the_same_in_every_release() {
-        let uuid = derive_uuid("m", BackendKind::File, Some(b"/a"), "n");
+        let uuid = derive_uuid("m", BackendName::FILE, Some(b"/a"), "n");
         assert_eq!(uuid.to_string(), "6df3e495-442e-57a3-9030-713a2d7dca3a");
         assert_eq!(derive_serial(uuid), "6df3e495442e57a39030");
     }

@@ -13,11 +13,11 @@ use longshore_reactor::EngineChoice;
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::Delegated;
 
-use crate::suite_tests::{Scratch, check_on_all_storage, engine, file_spec};
+use crate::testing::harness::{Scratch, check_on_all_storage, engine, file_spec};
 use crate::testing::suite::{Keeps, SIZE_MIN, pattern};
 use crate::testing::{TestStorage, VolumeClient};
 use crate::{
-    Attempt, BackendKind, ByteOffset, Characteristics, Durability, Ended, Execution, ExtentState,
+    Attempt, BackendName, ByteOffset, Characteristics, Durability, Ended, Execution, ExtentState,
     Geometry, Identity, Io, Operation, Outcome, Request, Volume, VolumeError, VolumeSpec,
     WriteCache, open,
 };
@@ -336,7 +336,7 @@ fn memory(name: &str, block_size: u32) -> Arc<dyn Volume> {
     let spec = VolumeSpec {
         size: Some(SIZE_MIN),
         block_size,
-        ..VolumeSpec::new(name, BackendKind::Mem)
+        ..VolumeSpec::new(name, BackendName::MEM)
     };
     open(&spec).expect("mem opens")
 }

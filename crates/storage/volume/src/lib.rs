@@ -43,10 +43,12 @@ pub mod testing;
 pub use condition::Condition;
 pub use error::VolumeError;
 pub use executor::{Executor, RequestId, Started};
+pub use identity::identify;
 pub use io::Io;
 pub use machine_id::MachineId;
 pub use medium::InlineWrites;
-pub use open::{BackendKind, OpenError, VolumeSpec, open};
+pub use open::{BackendName, Backends, OpenError, VolumeSpec, open};
+pub use outline::Outline;
 pub use request::{Ended, Execution, Request};
 
 /// Bytes from the start of the volume.
@@ -197,7 +199,7 @@ pub enum ExtentState {
 pub enum Attempt {
     /// All of it was done, or it failed.
     Done(Result<(), VolumeError>),
-    /// Nothing was done that matters; use `start`.
+    /// Nothing was done that matters; use [`Volume::execute`].
     WouldSleep,
 }
 

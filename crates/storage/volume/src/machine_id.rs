@@ -138,7 +138,7 @@ impl fmt::Display for MachineId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite_tests::Scratch;
+    use crate::testing::harness::Scratch;
 
     const ID: &str = "3d1219c7c4c5404aaa1f6d2a48adfda4";
 

@@ -291,7 +291,7 @@ impl Medium {
                 self.inline_reads.store(inline::OFF, Ordering::Relaxed);
                 Attempt::WouldSleep
             }
-            // Whatever else happened, `start` meets it again and reports it in full.
+            // Whatever else happened, a request meets it again and reports it in full.
             Ok(_) | Err(_) => Attempt::WouldSleep,
         }
     }

@@ -3,107 +3,144 @@
 //! Everything that can be wrong with a volume is found here, at start, and said with the path and
 //! what to do next; an open volume then only meets what can go wrong later.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use longshore_initiator::url::Url;
-use longshore_iscsi::name::IscsiName;
-use longshore_nvme::nqn::Nqn;
 use uuid::Uuid;
 
-use crate::backend::{block, file, mem, null, remote};
 use crate::identity::SERIAL_LENGTH_MAX;
 use crate::machine_id::MachineId;
 use crate::medium::InlineWrites;
 use crate::{Volume, identity};
 
+mod local;
 mod survey;
 
-pub use survey::survey;
-
-/// Which backend stores a volume.
+/// The name of a backend on the command line and in the configuration. It is part of derived UUIDs, so it
+/// never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BackendKind {
+pub struct BackendName(&'static str);
+
+impl BackendName {
     /// Reads give zeros, writes vanish.
-    Null,
+    pub const NULL: Self = Self("null");
     /// Memory of this process.
-    Mem,
+    pub const MEM: Self = Self("mem");
     /// A regular file, `/dev/zero` or `/dev/full`.
-    File,
+    pub const FILE: Self = Self("file");
     /// A block device node.
-    Block,
-    /// A logical unit of an iSCSI target elsewhere.
-    Iscsi,
-    /// A namespace of an NVMe/TCP subsystem elsewhere.
-    NvmeTcp,
-}
+    pub const BLOCK: Self = Self("block");
 
-impl BackendKind {
-    /// All of them, in the order of the documentation.
-    pub const ALL: [BackendKind; 6] = [
-        BackendKind::Null,
-        BackendKind::Mem,
-        BackendKind::File,
-        BackendKind::Block,
-        BackendKind::Iscsi,
-        BackendKind::NvmeTcp,
-    ];
-
-    /// The name on the command line and in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            BackendKind::Null => "null",
-            BackendKind::Mem => "mem",
-            BackendKind::File => "file",
-            BackendKind::Block => "block",
-            BackendKind::Iscsi => "iscsi",
-            BackendKind::NvmeTcp => "nvme-tcp",
-        }
+    /// A backend of another crate.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
     }
 
-    fn has_path(self) -> bool {
-        matches!(self, BackendKind::File | BackendKind::Block)
-    }
-
-    /// Whether it is on another machine.
-    pub fn is_remote(self) -> bool {
-        matches!(self, BackendKind::Iscsi | BackendKind::NvmeTcp)
-    }
-
-    /// The backend for volumes with such URLs.
-    pub fn of_url(url: &Url) -> BackendKind {
-        match url {
-            Url::Iscsi(_) => BackendKind::Iscsi,
-            Url::NvmeTcp(_) => BackendKind::NvmeTcp,
-        }
+    /// The name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.0
     }
 }
 
-impl fmt::Display for BackendKind {
+impl fmt::Display for BackendName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
+        formatter.write_str(self.0)
     }
 }
 
-/// The name is none of the backends'.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no backend is called {0:?}; there are null, mem, file, block, iscsi and nvme-tcp")]
-pub struct UnknownBackend(pub String);
+/// What makes volumes: the factory of one kind of them.
+pub trait Backend: Send + Sync {
+    /// Its name.
+    fn name(&self) -> BackendName;
 
-impl FromStr for BackendKind {
-    type Err = UnknownBackend;
-
-    fn from_str(name: &str) -> Result<BackendKind, UnknownBackend> {
-        BackendKind::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == name)
-            .ok_or_else(|| UnknownBackend(name.to_owned()))
+    /// Whether its volumes have a path, and O_DIRECT there.
+    fn has_path(&self) -> bool {
+        false
     }
+
+    /// Checks what the specification alone can show. Name, block size, size and serial number have been
+    /// checked.
+    fn check(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        spec.refuse_options()
+    }
+
+    /// Finds what would keep the volume from being opened. Opens nothing, creates nothing, and asks no
+    /// other machine.
+    fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError>;
+
+    /// Opens the volume, or creates it. May block.
+    fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError>;
+}
+
+/// The backends that a program has.
+pub struct Backends(Vec<Box<dyn Backend>>);
+
+impl Backends {
+    /// Those for storage of this machine: `null`, `mem`, `file` and `block`.
+    #[must_use]
+    pub fn local() -> Self {
+        Self(local::all())
+    }
+
+    /// Adds one.
+    ///
+    /// # Panics
+    /// When one of that name is there.
+    pub fn register(&mut self, backend: Box<dyn Backend>) {
+        let name = backend.name();
+        assert!(self.find(name.as_str()).is_none(), "two backends {name}");
+        self.0.push(backend);
+    }
+
+    /// The name of the backend that is called so.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<BackendName> {
+        self.names().find(|known| known.as_str() == name)
+    }
+
+    /// All names, in the order in which they were registered.
+    pub fn names(&self) -> impl Iterator<Item = BackendName> {
+        self.0.iter().map(|backend| backend.name())
+    }
+
+    /// Opens a volume, creating a file that is missing when a size is given. May block.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
+        self.checked(spec)?.open(spec)
+    }
+
+    /// Finds what would keep the volume from being opened: a missing file, device or directory, missing
+    /// permissions, a size that does not fit. Opens nothing and creates nothing.
+    ///
+    /// # Errors
+    /// The first obstacle, in the words of [`Self::open`].
+    pub fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        self.checked(spec)?.survey(spec)
+    }
+
+    fn checked(&self, spec: &VolumeSpec) -> Result<&dyn Backend, OpenError> {
+        let backend = self.0.iter().find(|known| known.name() == spec.backend);
+        let backend = backend.ok_or_else(|| OpenError::UnknownBackend {
+            name: spec.name.clone(),
+            backend: spec.backend,
+        })?;
+        spec.check(&**backend)?;
+        Ok(&**backend)
+    }
+}
+
+/// Options that one backend alone understands.
+pub trait BackendOptions: Any + fmt::Debug + Send + Sync {
+    /// The first option that was given, by its name in the configuration.
+    fn first_given(&self) -> Option<&'static str>;
 }
 
 /// A volume as the operator describes it.
@@ -112,13 +149,13 @@ pub struct VolumeSpec {
     /// What it is called.
     pub name: String,
     /// What stores it.
-    pub backend: BackendKind,
+    pub backend: BackendName,
     /// The file or device; for `file` and `block` only.
     pub path: Option<PathBuf>,
     /// Bytes. `null` and `mem` need it; a file is created with it, or grown to it; a block device
     /// has its own size.
     pub size: Option<u64>,
-    /// 512 or 4096. A remote volume has its own: see [`RemoteSpec::block_size`].
+    /// 512 or 4096. A volume of another server has its own.
     pub block_size: u32,
     /// Writes are refused, and the backing object is opened for reading only.
     pub read_only: bool,
@@ -136,61 +173,13 @@ pub struct VolumeSpec {
     pub machine_id: Option<MachineId>,
     /// When buffered writes are made on the reactor itself.
     pub inline_writes: InlineWrites,
-    /// For `iscsi` and `nvme-tcp` only.
-    pub remote: RemoteSpec,
-}
-
-/// What is to be said of a volume on another machine. Everything but the URL can be left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RemoteSpec {
-    /// Where it is.
-    pub url: Option<Url>,
-    /// A file with the secret of the URL's user (CHAP).
-    pub secret_file: Option<PathBuf>,
-    /// The name to log in with over iSCSI; otherwise one of this machine and user.
-    pub initiator_name: Option<IscsiName>,
-    /// The name to connect with over NVMe/TCP; otherwise one of this machine and user.
-    pub host_nqn: Option<Nqn>,
-    /// The block size that it has to have.
-    pub block_size: Option<u32>,
-    /// Connections, each with its own queue of commands.
-    pub queues: Option<u16>,
-    /// Commands that a connection carries at a time.
-    pub depth: Option<u16>,
-    /// How long operations wait for a server that cannot be reached before they fail.
-    pub give_up: Option<Duration>,
-}
-
-impl RemoteSpec {
-    /// The first option that was given, by its name in the configuration.
-    fn first_given(&self) -> Option<&'static str> {
-        let RemoteSpec {
-            url,
-            secret_file,
-            initiator_name,
-            host_nqn,
-            block_size: _,
-            queues,
-            depth,
-            give_up,
-        } = self;
-        [
-            (url.is_some(), "url"),
-            (secret_file.is_some(), "secret-file"),
-            (initiator_name.is_some(), "initiator-name"),
-            (host_nqn.is_some(), "host-nqn"),
-            (queues.is_some(), "queues"),
-            (depth.is_some(), "depth"),
-            (give_up.is_some(), "give-up"),
-        ]
-        .into_iter()
-        .find_map(|(given, name)| given.then_some(name))
-    }
+    /// Options of its backend alone.
+    pub options: Option<Arc<dyn BackendOptions>>,
 }
 
 impl VolumeSpec {
     /// A specification with 512-byte blocks and nothing else said.
-    pub fn new(name: impl Into<String>, backend: BackendKind) -> VolumeSpec {
+    pub fn new(name: impl Into<String>, backend: BackendName) -> VolumeSpec {
         VolumeSpec {
             name: name.into(),
             backend,
@@ -204,7 +193,7 @@ impl VolumeSpec {
             uuid: None,
             machine_id: None,
             inline_writes: InlineWrites::default(),
-            remote: RemoteSpec::default(),
+            options: None,
         }
     }
 
@@ -227,39 +216,47 @@ impl VolumeSpec {
         })
     }
 
+    /// The options of its backend, if they are of that type.
+    #[must_use]
+    pub fn options<T: BackendOptions>(&self) -> Option<&T> {
+        let options: &dyn Any = self.options.as_deref()?;
+        options.downcast_ref()
+    }
+
+    /// The error for an option that means nothing to the backend.
+    #[must_use]
+    pub fn misplaced(&self, option: &'static str) -> OpenError {
+        OpenError::OptionMisplaced {
+            name: self.name.clone(),
+            backend: self.backend,
+            option,
+        }
+    }
+
+    /// Refuses options of other backends.
+    fn refuse_options(&self) -> Result<(), OpenError> {
+        let options = self.options.as_deref();
+        match options.and_then(BackendOptions::first_given) {
+            Some(option) => Err(self.misplaced(option)),
+            None => Ok(()),
+        }
+    }
+
     /// What can be told without looking at the backing object.
-    fn check(&self) -> Result<(), OpenError> {
+    fn check(&self, backend: &dyn Backend) -> Result<(), OpenError> {
         if !matches!(self.block_size, 512 | 4096) {
             return Err(OpenError::BlockSize {
                 name: self.name.clone(),
                 found: self.block_size,
             });
         }
-        let misplaced = |option| {
-            Err(OpenError::OptionMisplaced {
-                name: self.name.clone(),
-                backend: self.backend,
-                option,
-            })
-        };
-        if self.path.is_some() && !self.backend.has_path() {
-            return misplaced("path");
+        if self.path.is_some() && !backend.has_path() {
+            return Err(self.misplaced("path"));
         }
-        if self.direct && !self.backend.has_path() {
-            return misplaced("direct");
+        if self.direct && !backend.has_path() {
+            return Err(self.misplaced("direct"));
         }
-        if self.backend.is_remote() {
-            if self.size.is_some() {
-                return Err(OpenError::RemoteSize {
-                    name: self.name.clone(),
-                });
-            }
-            if self.inline_writes != InlineWrites::default() {
-                return misplaced("inline-writes");
-            }
-        } else if let Some(option) = self.remote.first_given() {
-            return misplaced(option);
-        }
+        backend.check(self)?;
         if let Some(serial) = &self.serial {
             identity::checked_serial(&self.name, serial)?;
         }
@@ -298,33 +295,23 @@ pub struct Opened {
     pub created: bool,
 }
 
-/// Opens the volume, creating a file that is missing when a size is given. May block.
-pub fn open(spec: &VolumeSpec) -> Result<Arc<dyn Volume>, OpenError> {
-    open_or_create(spec).map(|opened| opened.volume)
+impl Opened {
+    /// One that was there before.
+    #[must_use]
+    pub fn existing(volume: Arc<dyn Volume>) -> Self {
+        Self {
+            volume,
+            created: false,
+        }
+    }
 }
 
-/// Like [`open`], and tells whether a file was created.
-pub fn open_or_create(spec: &VolumeSpec) -> Result<Opened, OpenError> {
-    spec.check()?;
-    let existing = |volume| Opened {
-        volume,
-        created: false,
-    };
-    Ok(match spec.backend {
-        BackendKind::Null => existing(Arc::new(null::NullVolume::open(spec)?)),
-        BackendKind::Mem => existing(Arc::new(mem::MemVolume::open(spec)?)),
-        BackendKind::File => {
-            let volume = file::FileVolume::open(spec)?;
-            Opened {
-                created: volume.created(),
-                volume: Arc::new(volume),
-            }
-        }
-        BackendKind::Block => existing(Arc::new(block::BlockVolume::open(spec)?)),
-        BackendKind::Iscsi | BackendKind::NvmeTcp => {
-            existing(Arc::new(remote::RemoteBackend::open(spec)?))
-        }
-    })
+/// Opens a volume of a [local](Backends::local) backend.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub fn open(spec: &VolumeSpec) -> Result<Arc<dyn Volume>, OpenError> {
+    Backends::local().open(spec).map(|opened| opened.volume)
 }
 
 /// Identity of the volume over the object at `path`.
@@ -384,7 +371,7 @@ pub enum OpenError {
         /// Volume.
         name: String,
         /// Its backend.
-        backend: BackendKind,
+        backend: BackendName,
     },
     /// No size was given.
     #[error("volume {name}: backend={backend} needs size=…, for example size=1G")]
@@ -392,7 +379,7 @@ pub enum OpenError {
         /// Volume.
         name: String,
         /// Its backend.
-        backend: BackendKind,
+        backend: BackendName,
     },
     /// An option was given that means nothing to this backend.
     #[error("volume {name}: {option} means nothing to backend={backend}; leave it out")]
@@ -400,7 +387,7 @@ pub enum OpenError {
         /// Volume.
         name: String,
         /// Its backend.
-        backend: BackendKind,
+        backend: BackendName,
         /// The option.
         option: &'static str,
     },
@@ -441,7 +428,7 @@ pub enum OpenError {
         /// Volume.
         name: String,
         /// Its backend.
-        backend: BackendKind,
+        backend: BackendName,
         /// Bytes asked for.
         size: u64,
     },
@@ -614,115 +601,17 @@ pub enum OpenError {
         /// What was asked for.
         serial: String,
     },
-    /// No URL was given.
-    #[error("volume {name}: backend={backend} needs url=…, for example url={}", example_url(*.backend))]
-    UrlMissing {
+    /// This program has no such backend.
+    #[error("volume {name}: there is no backend={backend} in this program")]
+    UnknownBackend {
         /// Volume.
         name: String,
-        /// Its backend.
-        backend: BackendKind,
+        /// The backend asked for.
+        backend: BackendName,
     },
-    /// The URL is one of another protocol.
-    #[error("volume {name}: {url} is not for backend={backend}; use backend={}", BackendKind::of_url(.url))]
-    UrlOfOther {
-        /// Volume.
-        name: String,
-        /// Its backend.
-        backend: BackendKind,
-        /// The URL.
-        url: Box<Url>,
-    },
-    /// A remote volume has a size already.
-    #[error("volume {name}: a remote volume has its own size; leave size out")]
-    RemoteSize {
-        /// Volume.
-        name: String,
-    },
-    /// A number of queues, or their depth, that makes no sense.
-    #[error("volume {name}: {option}={found} is out of range; it is 1 to {most}")]
-    RemoteRange {
-        /// Volume.
-        name: String,
-        /// The option.
-        option: &'static str,
-        /// As asked for.
-        found: u16,
-        /// The most that it can be.
-        most: u16,
-    },
-    /// The file with the secret cannot be used.
-    #[error("volume {name}: cannot read the secret file {}: {source}", path.display())]
-    SecretFile {
-        /// Volume.
-        name: String,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: io::Error,
-    },
-    /// A secret of no use.
-    #[error("volume {name}: the secret in {} has {length} bytes; it is 1 to 255", path.display())]
-    SecretLength {
-        /// Volume.
-        name: String,
-        /// The file.
-        path: PathBuf,
-        /// Bytes found.
-        length: usize,
-    },
-    /// A secret for nobody, or a second one.
-    #[error(
-        "volume {name}: secret-file goes with a URL that names a user and no password: \
-         url=iscsi://USER@HOST/IQN/LUN"
-    )]
-    SecretForNobody {
-        /// Volume.
-        name: String,
-    },
-    /// Half of an account.
-    #[error(
-        "volume {name}: {url} names a user and no password; give secret-file=…, or \
-         LIBISCSI_CHAP_PASSWORD in the environment"
-    )]
-    SecretMissing {
-        /// Volume.
-        name: String,
-        /// The URL.
-        url: Box<Url>,
-    },
-    /// The remote volume cannot be reached or used.
-    #[error("volume {name}: {url}: {source}")]
-    Remote {
-        /// Volume.
-        name: String,
-        /// Where it should be. Prints without its password.
-        url: Box<Url>,
-        /// What is wrong and what to do next.
-        source: Box<longshore_initiator::error::Error>,
-    },
-    /// The remote volume has blocks that we do not serve, or others than asked for.
-    #[error(
-        "volume {name}: {url} has blocks of {found} bytes, {}",
-        block_size_advice(*.found, *.asked)
-    )]
-    RemoteBlockSize {
-        /// Volume.
-        name: String,
-        /// Where it is.
-        url: Box<Url>,
-        /// What it has.
-        found: u32,
-        /// What was asked for.
-        asked: Option<u32>,
-    },
-    /// The remote volume has no blocks.
-    #[error("volume {name}: {url} is empty (no medium, or not set up yet); look at the server")]
-    RemoteEmpty {
-        /// Volume.
-        name: String,
-        /// Where it is.
-        url: Box<Url>,
-    },
+    /// What only the backend knows. Its text names the volume.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
     /// Anything else that the operating system said.
     #[error("{operation} {}: {source}", path.display())]
     Io {
@@ -733,22 +622,6 @@ pub enum OpenError {
         /// What it said.
         source: io::Error,
     },
-}
-
-fn example_url(backend: BackendKind) -> &'static str {
-    match backend {
-        BackendKind::NvmeTcp => "nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1",
-        _ => "iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0",
-    }
-}
-
-fn block_size_advice(found: u32, asked: Option<u32>) -> String {
-    match asked {
-        Some(asked) if matches!(found, 512 | 4096) => {
-            format!("not {asked}; leave block-size out, or use block-size={found}")
-        }
-        _ => "which are not served; they must have 512 or 4096".to_owned(),
-    }
 }
 
 fn alignment_advice(required: u32) -> String {

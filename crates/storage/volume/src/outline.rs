@@ -6,7 +6,7 @@ use crate::{ByteOffset, Geometry, Identity, VolumeError};
 
 /// Identity and geometry of an open volume.
 #[derive(Debug)]
-pub(crate) struct Outline {
+pub struct Outline {
     identity: Identity,
     block_size: u32,
     /// Bytes; a multiple of the block size, never zero, only ever grows.
@@ -15,7 +15,7 @@ pub(crate) struct Outline {
 
 impl Outline {
     /// `size_bytes` was checked by [`crate::open()`] to be a positive multiple of `block_size`.
-    pub(crate) fn new(identity: Identity, block_size: u32, size_bytes: u64) -> Outline {
+    pub fn new(identity: Identity, block_size: u32, size_bytes: u64) -> Outline {
         assert!(size_bytes > 0 && size_bytes.is_multiple_of(u64::from(block_size)));
         Outline {
             identity,
@@ -24,23 +24,28 @@ impl Outline {
         }
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
+    /// What the volume is called and recognised by.
+    pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Its name, for messages.
+    pub fn name(&self) -> &str {
         &self.identity.name
     }
 
-    pub(crate) fn block_size(&self) -> u32 {
+    /// 512 or 4096.
+    pub fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    pub(crate) fn size_bytes(&self) -> u64 {
+    /// Bytes at this moment.
+    pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
+    /// Blocks at this moment.
+    pub fn geometry(&self) -> Geometry {
         Geometry {
             block_size: self.block_size,
             block_count: self.size_bytes() / u64::from(self.block_size),
@@ -49,7 +54,7 @@ impl Outline {
 
     /// Whether the range consists of whole blocks of the volume.
     #[inline]
-    pub(crate) fn check(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
+    pub fn check(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
         let mask = u64::from(self.block_size) - 1;
         match offset.0.checked_add(length) {
             Some(end) if end <= self.size_bytes() && (offset.0 | length) & mask == 0 => Ok(()),
@@ -59,20 +64,20 @@ impl Outline {
 
     /// [`Outline::check`] for the length of a slice.
     #[inline]
-    pub(crate) fn check_slice(&self, offset: ByteOffset, bytes: &[u8]) -> Result<(), VolumeError> {
+    pub fn check_slice(&self, offset: ByteOffset, bytes: &[u8]) -> Result<(), VolumeError> {
         self.check(offset, length_of(bytes))
     }
 
     /// Takes up a size found behind the volume. The part that does not fill a block is left out, and
     /// a smaller size changes nothing: shrinking under running initiators loses their data.
-    pub(crate) fn grow_to(&self, found_bytes: u64) -> Geometry {
+    pub fn grow_to(&self, found_bytes: u64) -> Geometry {
         let whole = found_bytes - found_bytes % u64::from(self.block_size);
         self.size_bytes.fetch_max(whole, Ordering::Relaxed);
         self.geometry()
     }
 
     /// Whether the volume may be made `size_bytes` long: whole blocks, and not shorter than it is.
-    pub(crate) fn check_growth(&self, size_bytes: u64) -> Result<(), VolumeError> {
+    pub fn check_growth(&self, size_bytes: u64) -> Result<(), VolumeError> {
         if size_bytes < self.size_bytes() || !size_bytes.is_multiple_of(u64::from(self.block_size))
         {
             return Err(VolumeError::OutOfRange);

@@ -2,6 +2,7 @@
 //! suite that every backend passes.
 
 pub mod client;
+pub mod harness;
 mod storage;
 pub mod suite;
 

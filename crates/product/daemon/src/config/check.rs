@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 
 use longshore_reactor::affinity;
-use longshore_volume::open::survey;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::engine::CoreList;
@@ -13,6 +12,7 @@ use super::file::{AccountTable, ConfigFile};
 use super::problem::{Problem, ProblemKind};
 use super::warning::Warning;
 use super::{Arguments, Config, volumes};
+use crate::backends::backends;
 use crate::state;
 
 /// What was found.
@@ -32,7 +32,7 @@ pub fn check(file: Option<&ConfigFile>, arguments: Arguments) -> Findings {
     let mut found = Findings::default();
     if let Ok(volumes) = volumes(file, arguments.volumes.clone()) {
         for volume in volumes {
-            if let Err(error) = survey(&volume.spec) {
+            if let Err(error) = backends().survey(&volume.spec) {
                 found.problems.push(Problem {
                     location: volume.location.map(Box::new),
                     kind: ProblemKind::Volume(error),

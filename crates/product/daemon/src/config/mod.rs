@@ -52,7 +52,8 @@ use std::path::PathBuf;
 
 use longshore_initiator::url::Url;
 use longshore_iscsi::server::directory::Authentication;
-use longshore_volume::open::VolumeSpec;
+use longshore_remote::RemoteSpec;
+use longshore_volume::VolumeSpec;
 
 use authentication::Demand;
 use copies::{ByReference, RegisteredBuffers};
@@ -437,7 +438,7 @@ fn volumes(
 
 /// Warns of a password on the command line.
 fn password_in_argument(spec: &VolumeSpec) -> Option<Warning> {
-    let Some(Url::Iscsi(url)) = &spec.remote.url else {
+    let Some(Url::Iscsi(url)) = &spec.options::<RemoteSpec>()?.url else {
         return None;
     };
     let has_password = url.password.is_some() || url.target_password.is_some();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use longshore_initiator::url::{Url, UrlError};
 use longshore_iscsi::name::{IscsiName, NameError};
 use longshore_nvme::nqn::{Nqn, NqnError};
-use longshore_volume::open::RemoteSpec;
+use longshore_remote::RemoteSpec;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 

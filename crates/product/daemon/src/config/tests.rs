@@ -52,7 +52,7 @@ fn a_remote_volume_of_the_file_is_understood() {
     let keys = "secret-file = \"r.secret\"\nqueues = 2\ndepth = 64\ngive-up = \"30s\"\n\
                 initiator-name = \"iqn.2026-11.x:me\"\n";
     let config = assemble(&remote("iscsi://ann@h/iqn.2026-11.x:y/3", keys)).unwrap();
-    let remote = &config.volumes[0].spec.remote;
+    let remote = config.volumes[0].spec.options::<RemoteSpec>().unwrap();
     assert_eq!(remote.secret_file, Some("/etc/longshore/r.secret".into()));
     assert_eq!((remote.queues, remote.depth), (Some(2), Some(64)));
     assert_eq!(remote.give_up, Some(std::time::Duration::from_secs(30)));

@@ -26,9 +26,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use longshore_volume::InlineWrites;
-use longshore_volume::open::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -36,29 +37,32 @@ use super::masked::Masked;
 use super::remote::{RemoteSettingError, RemoteSettings};
 use super::size::{Size, SizeError, Span};
 use super::suggest;
+use crate::backends::backends;
 
 /// Backends that are agreed for later versions and refused by this one.
 const LATER_BACKENDS: [&str; 2] = ["pool", "rbd"];
 
-/// Names of the backends of this version, for suggestions.
-const BACKENDS: [&str; 6] = ["null", "mem", "file", "block", "iscsi", "nvme-tcp"];
-
 /// A backend by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backend(pub BackendKind);
+pub struct Backend(pub BackendName);
 
 impl FromStr for Backend {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        match text.parse() {
-            Ok(kind) => Ok(Self(kind)),
-            Err(_) if LATER_BACKENDS.contains(&text) => {
+        match backends().find(text) {
+            Some(name) => Ok(Self(name)),
+            None if LATER_BACKENDS.contains(&text) => {
                 Err(SettingError::BackendNotBuilt(text.to_owned()))
             }
-            Err(_) => Err(SettingError::UnknownBackend(text.to_owned())),
+            None => Err(SettingError::UnknownBackend(text.to_owned())),
         }
     }
+}
+
+/// For suggestions.
+fn backend_names() -> Vec<&'static str> {
+    backends().names().map(BackendName::as_str).collect()
 }
 
 /// A volume's settings as written; `None` is "not given". What they mean together is checked when
@@ -101,7 +105,7 @@ impl VolumeSettings {
         spec.uuid = self.uuid;
         spec.inline_writes = self.inline_writes.unwrap_or_default().0;
         let block_size = self.block_size.map(|size| size.0);
-        spec.remote = self.remote.specification(block_size);
+        spec.options = Some(Arc::new(self.remote.specification(block_size)));
         Some(spec)
     }
 }
@@ -110,7 +114,7 @@ impl VolumeSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// No such backend.
-    #[error("`{}` is not a backend{}", .0, suggest::sentence(.0, &BACKENDS))]
+    #[error("`{}` is not a backend{}", .0, suggest::sentence(.0, &backend_names()))]
     UnknownBackend(String),
     /// A backend of a later version.
     #[error(

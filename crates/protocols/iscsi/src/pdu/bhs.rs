@@ -207,7 +207,6 @@ macro_rules! open_enum {
             pub u8,
         );
 
-        #[allow(missing_docs)]
         impl $name {
             $($(#[$vmeta])* pub const $value: Self = Self($number);)*
         }
@@ -352,7 +351,6 @@ macro_rules! open_bits {
             }
         }
 
-        #[allow(missing_docs)]
         impl $name {
             $($(#[$vmeta])* pub const $value: Self = Self($number);)*
 

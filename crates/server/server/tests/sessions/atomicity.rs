@@ -27,7 +27,7 @@ fn compare_and_write_from_many_sessions_has_one_winner_each_round() {
     let directory = tempfile::tempdir().unwrap();
     for engine in ENGINES {
         let mut spec =
-            longshore_volume::VolumeSpec::new("file", longshore_volume::BackendKind::File);
+            longshore_volume::VolumeSpec::new("file", longshore_volume::BackendName::FILE);
         spec.path = Some(directory.path().join(format!("{engine:?}")));
         spec.size = Some(1 << 20);
         let file = longshore_volume::open(&spec).unwrap();

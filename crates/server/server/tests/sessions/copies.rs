@@ -14,7 +14,7 @@ use longshore_server::config::{ByReference, Copies};
 use longshore_tests::initiator::{Data, Initiator, cdb};
 use longshore_tests::pdu::opcode;
 use longshore_tests::scratch::Scratch;
-use longshore_volume::{BackendKind, Volume, VolumeSpec};
+use longshore_volume::{BackendName, Volume, VolumeSpec};
 
 use crate::scene::{CHECK_CONDITION, ENGINES, LIMIT, Scene, config};
 
@@ -30,7 +30,7 @@ fn pattern() -> Vec<u8> {
 fn file_volume(scratch: &Scratch, read_only: bool) -> (Arc<dyn Volume>, std::path::PathBuf) {
     let path = scratch.path().join("data");
     std::fs::write(&path, pattern()).unwrap();
-    let mut spec = VolumeSpec::new("d", BackendKind::File);
+    let mut spec = VolumeSpec::new("d", BackendName::FILE);
     spec.path = Some(path.clone());
     spec.read_only = read_only;
     (longshore_volume::open(&spec).unwrap(), path)

@@ -4,7 +4,7 @@ use longshore_reactor::EngineChoice;
 use longshore_server::Server;
 use longshore_tests::initiator::{Data, Initiator, cdb};
 use longshore_tests::pdu::opcode;
-use longshore_volume::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 
 use crate::gate_volume::GateVolume;
 use crate::scene::*;
@@ -14,7 +14,7 @@ fn every_session_learns_that_a_volume_has_grown() {
     let directory = tempfile::tempdir().unwrap();
     for engine in ENGINES {
         let path = directory.path().join(format!("{engine:?}"));
-        let mut spec = VolumeSpec::new("disk", BackendKind::File);
+        let mut spec = VolumeSpec::new("disk", BackendName::FILE);
         spec.path = Some(path.clone());
         spec.size = Some(1 << 20);
         let scene = Scene::with(vec![longshore_volume::open(&spec).unwrap()], engine);

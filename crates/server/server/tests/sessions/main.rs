@@ -1,6 +1,5 @@
 //! What crosses sessions and cores, over sockets: a server in this process with several shards, and
 //! an initiator that shares no code with it.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 mod accepting;
 mod access;

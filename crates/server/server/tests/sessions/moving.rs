@@ -12,7 +12,7 @@ use longshore_server::observe::ConnectionStatistics;
 use longshore_tests::initiator::{Data, Initiator, cdb};
 use longshore_tests::pdu::opcode;
 use longshore_tests::scratch::Scratch;
-use longshore_volume::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 
 use crate::gate_volume::GateVolume;
 use crate::scene::*;
@@ -170,7 +170,7 @@ fn a_session_moves_under_load_without_a_lost_or_reordered_byte() {
 fn memory_that_is_registered_with_one_ring_serves_on_others() {
     const LENGTH: usize = 96 << 10;
     let scratch = Scratch::new("moving-direct");
-    let mut spec = VolumeSpec::new("disk", BackendKind::File);
+    let mut spec = VolumeSpec::new("disk", BackendName::FILE);
     spec.path = Some(scratch.join("data"));
     spec.size = Some(16 << 20);
     spec.direct = true;

@@ -15,7 +15,7 @@ use longshore_server::{Server, Stopper};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
 use longshore_tests::pdu::{Pdu, RESERVED_TAG, opcode};
 use longshore_tests::server::TARGET;
-use longshore_volume::{BackendKind, Volume, VolumeSpec};
+use longshore_volume::{BackendName, Volume, VolumeSpec};
 
 pub const ENGINES: [EngineChoice; 2] = [EngineChoice::IoUring, EngineChoice::Epoll];
 
@@ -28,14 +28,14 @@ pub const CHECK_CONDITION: u8 = 2;
 pub const TASK_SET_FULL: u8 = 0x28;
 
 pub fn mem(name: &str, block_size: u32) -> Arc<dyn Volume> {
-    volume(name, BackendKind::Mem, block_size)
+    volume(name, BackendName::MEM, block_size)
 }
 
 pub fn null(name: &str, block_size: u32) -> Arc<dyn Volume> {
-    volume(name, BackendKind::Null, block_size)
+    volume(name, BackendName::NULL, block_size)
 }
 
-fn volume(name: &str, backend: BackendKind, block_size: u32) -> Arc<dyn Volume> {
+fn volume(name: &str, backend: BackendName, block_size: u32) -> Arc<dyn Volume> {
     let mut spec = VolumeSpec::new(name, backend);
     spec.size = Some(64 << 20);
     spec.block_size = block_size;

@@ -1,6 +1,6 @@
 //! What connections get that share a shard.
 
-use longshore_volume::BackendKind;
+use longshore_volume::BackendName;
 
 use crate::rig::{Client, Options, Rig};
 
@@ -53,7 +53,7 @@ fn sessions_of_equal_load_get_equal_shares_of_large_reads() {
 #[test]
 fn sessions_of_equal_load_get_equal_shares_of_writes() {
     let options = Options {
-        backend: BackendKind::Mem,
+        backend: BackendName::MEM,
         ..Options::default()
     };
     equal_shares(options, 8, 100, |client| client.write(128, 0));
@@ -63,7 +63,7 @@ fn sessions_of_equal_load_get_equal_shares_of_writes() {
 fn sessions_of_equal_load_get_equal_shares_where_memory_is_short() {
     // They ask for 64 MiB at a time.
     let options = Options {
-        backend: BackendKind::Mem,
+        backend: BackendName::MEM,
         memory: 16 << 20,
         ..Options::default()
     };
@@ -74,7 +74,7 @@ fn sessions_of_equal_load_get_equal_shares_where_memory_is_short() {
 fn sessions_of_equal_load_get_equal_shares_of_writes_that_are_refused_for_lack_of_memory() {
     // There is memory for one write each of half of them; the others are refused and ask again.
     let options = Options {
-        backend: BackendKind::Mem,
+        backend: BackendName::MEM,
         memory: 2 << 20,
         ..Options::default()
     };
@@ -88,7 +88,7 @@ fn a_small_read_waits_for_no_more_than_a_quantum_of_a_large_writer() {
     /// What a connection receives in a turn while others are active.
     const QUANTUM: usize = 64 << 10;
     let mut rig = Rig::new(&Options {
-        backend: BackendKind::Mem,
+        backend: BackendName::MEM,
         clients: 2,
         ..Options::default()
     });

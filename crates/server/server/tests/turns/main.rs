@@ -1,5 +1,4 @@
 //! Shards turn by turn, without sockets: what each connection gets of a turn, and when its answers leave.
-#![allow(missing_docs)] // The names of the tests say what they prove.
 
 mod failure;
 mod fairness;

@@ -1,6 +1,6 @@
 //! Who gets memory when there is less than everybody asks for.
 
-use longshore_volume::BackendKind;
+use longshore_volume::BackendName;
 
 use crate::rig::{Options, Rig};
 
@@ -11,7 +11,7 @@ const LARGE: u32 = 2048;
 
 fn rig(memory: u64) -> Rig {
     Rig::new(&Options {
-        backend: BackendKind::Mem,
+        backend: BackendName::MEM,
         clients: SESSIONS,
         memory,
         ..Options::default()

@@ -19,7 +19,7 @@ use longshore_server::stepped::{Next, SteppedServer};
 use longshore_tests::initiator::{Login, cdb};
 use longshore_tests::pdu::{BHS_LENGTH, Pdu, opcode};
 use longshore_tests::server::TARGET;
-use longshore_volume::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 
 use crate::idle::Idle;
 
@@ -240,7 +240,7 @@ pub struct Rig {
 
 /// What a rig is made of.
 pub struct Options {
-    pub backend: BackendKind,
+    pub backend: BackendName,
     pub clients: usize,
     /// Clients are all at the first one.
     pub shards: usize,
@@ -251,7 +251,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            backend: BackendKind::Null,
+            backend: BackendName::NULL,
             clients: 1,
             shards: 1,
             memory: Limits::default().memory,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use longshore_server::config::{NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy};
 use longshore_server::stepped::Next;
-use longshore_volume::BackendKind;
+use longshore_volume::BackendName;
 
 use crate::rig::{Options, Rig};
 
 fn rig(transmit: TransmitConfig) -> Rig {
     Rig::new(&Options {
-        backend: BackendKind::Mem,
+        backend: BackendName::MEM,
         clients: 2,
         transmit,
         ..Options::default()

@@ -4,4 +4,3 @@ pub mod block;
 pub mod file;
 pub mod mem;
 pub mod null;
-pub mod remote;

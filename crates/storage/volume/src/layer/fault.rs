@@ -273,12 +273,12 @@ impl Volume for FaultVolume {
 mod tests {
     use super::*;
     use crate::testing::{TestStorage, VolumeClient};
-    use crate::{BackendKind, VolumeSpec, open};
+    use crate::{BackendName, VolumeSpec, open};
 
     fn faulty(rules: Vec<FaultRule>, seed: u64) -> Arc<FaultVolume> {
         let spec = VolumeSpec {
             size: Some(1 << 20),
-            ..VolumeSpec::new("m", BackendKind::Mem)
+            ..VolumeSpec::new("m", BackendName::MEM)
         };
         let inner = open(&spec).expect("mem opens");
         Arc::new(FaultVolume::new(inner, rules, seed))

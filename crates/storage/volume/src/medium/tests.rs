@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::bounce::tests::without_memory;
-use crate::suite_tests::{Scratch, file_spec};
 use crate::testing::client::write_request;
+use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{CompletionSource, Effect, OperationName, TestStorage, VolumeClient};
 use crate::{
     Attempt, ByteOffset, Durability, Executor, ExtentState, InlineWrites, Operation, Request,

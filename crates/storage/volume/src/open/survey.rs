@@ -6,27 +6,12 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::{BackendKind, OpenError, VolumeSpec};
-use crate::backend::file::open_error;
-use crate::backend::{block, file};
+use super::{OpenError, VolumeSpec};
+use crate::backend::block;
+use crate::backend::file::{self, open_error};
 use crate::medium::backing::Kind;
 
-/// Finds what would keep the volume from being opened: a missing file, device or directory, missing
-/// permissions, a size that does not fit. Opens nothing and creates nothing.
-///
-/// # Errors
-/// The first obstacle, in the words of [`super::open`].
-pub fn survey(spec: &VolumeSpec) -> Result<(), OpenError> {
-    spec.check()?;
-    match spec.backend {
-        BackendKind::Null | BackendKind::Mem => spec.required_size().map(drop),
-        BackendKind::File => survey_file(spec, spec.required_path()?),
-        BackendKind::Block => survey_device(spec, spec.required_path()?),
-        BackendKind::Iscsi | BackendKind::NvmeTcp => survey_remote(spec),
-    }
-}
-
-fn survey_file(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
+pub(super) fn file(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
     let metadata = match path.metadata() {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return survey_new(spec, path),
@@ -52,27 +37,9 @@ fn survey_new(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
         .map_err(|error| open_error(spec, path, error))
 }
 
-fn survey_device(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
+pub(super) fn device(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
     block::find(spec, path)?;
     may_open(spec, path)
-}
-
-/// The server is left alone; what has to be on this machine is its secret.
-fn survey_remote(spec: &VolumeSpec) -> Result<(), OpenError> {
-    if spec.remote.url.is_none() {
-        return Err(OpenError::UrlMissing {
-            name: spec.name.clone(),
-            backend: spec.backend,
-        });
-    }
-    let Some(path) = &spec.remote.secret_file else {
-        return Ok(());
-    };
-    access(path, Access::READ_OK).map_err(|source| OpenError::SecretFile {
-        name: spec.name.clone(),
-        path: path.clone(),
-        source,
-    })
 }
 
 fn may_open(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
@@ -92,8 +59,13 @@ fn access(path: &Path, wanted: Access) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open::{BackendName, Backends};
 
-    fn spec(backend: BackendKind, path: &Path) -> VolumeSpec {
+    fn survey(spec: &VolumeSpec) -> Result<(), OpenError> {
+        Backends::local().survey(spec)
+    }
+
+    fn spec(backend: BackendName, path: &Path) -> VolumeSpec {
         let mut spec = VolumeSpec::new("v", backend);
         spec.path = Some(path.to_owned());
         spec
@@ -103,9 +75,9 @@ mod tests {
     fn what_is_missing_is_found_and_nothing_is_created() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("disk.img");
-        let missing = survey(&spec(BackendKind::File, &file)).unwrap_err();
+        let missing = survey(&spec(BackendName::FILE, &file)).unwrap_err();
         assert!(matches!(missing, OpenError::NotFound { .. }), "{missing}");
-        let mut sized = spec(BackendKind::File, &file);
+        let mut sized = spec(BackendName::FILE, &file);
         sized.size = Some(1 << 20);
         survey(&sized).unwrap();
         assert!(!file.exists());
@@ -115,7 +87,7 @@ mod tests {
             matches!(missing, OpenError::DirectoryMissing { .. }),
             "{missing}"
         );
-        let device = survey(&spec(BackendKind::Block, &folder.path().join("sda"))).unwrap_err();
+        let device = survey(&spec(BackendName::BLOCK, &folder.path().join("sda"))).unwrap_err();
         assert!(
             matches!(device, OpenError::DeviceNotFound { .. }),
             "{device}"
@@ -127,32 +99,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("disk.img");
         std::fs::write(&file, vec![0; 4096 + 1]).unwrap();
-        let odd = survey(&spec(BackendKind::File, &file)).unwrap_err();
+        let odd = survey(&spec(BackendName::FILE, &file)).unwrap_err();
         assert!(matches!(odd, OpenError::SizeNotMultiple { .. }), "{odd}");
-        let mut smaller = spec(BackendKind::File, &file);
+        let mut smaller = spec(BackendName::FILE, &file);
         smaller.size = Some(4096);
         let shrinks = survey(&smaller).unwrap_err();
         assert!(
             matches!(shrinks, OpenError::WouldShrink { .. }),
             "{shrinks}"
         );
-        let block = survey(&spec(BackendKind::Block, &file)).unwrap_err();
+        let block = survey(&spec(BackendName::BLOCK, &file)).unwrap_err();
         assert!(matches!(block, OpenError::NotBlockDevice { .. }), "{block}");
-        let directory = survey(&spec(BackendKind::File, folder.path())).unwrap_err();
+        let directory = survey(&spec(BackendName::FILE, folder.path())).unwrap_err();
         assert!(
             matches!(directory, OpenError::IsDirectory { .. }),
             "{directory}"
         );
-    }
-
-    #[test]
-    fn a_remote_volume_needs_its_secret_and_no_server() {
-        let mut remote = VolumeSpec::new("r", BackendKind::Iscsi);
-        let url = "iscsi://ann@192.0.2.7/iqn.2026-11.com.example:disks/0";
-        remote.remote.url = Some(url.parse().unwrap());
-        survey(&remote).unwrap();
-        remote.remote.secret_file = Some("/nonexistent/secret".into());
-        let missing = survey(&remote).unwrap_err();
-        assert!(matches!(missing, OpenError::SecretFile { .. }), "{missing}");
     }
 }

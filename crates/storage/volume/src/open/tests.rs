@@ -11,14 +11,16 @@ fn refusal(spec: &VolumeSpec) -> String {
 }
 
 #[test]
-fn backends_are_named_as_on_the_command_line() {
-    for kind in BackendKind::ALL {
-        assert_eq!(kind.as_str().parse(), Ok(kind));
-    }
-    let unknown = "tape".parse::<BackendKind>().expect_err("no such backend");
+fn backends_are_found_by_their_names() {
+    let backends = Backends::local();
+    let names: Vec<_> = backends.names().map(BackendName::as_str).collect();
+    assert_eq!(names, ["null", "mem", "file", "block"]);
+    assert_eq!(backends.find("mem"), Some(BackendName::MEM));
+    assert_eq!(backends.find("tape"), None);
+    let spec = VolumeSpec::new("v", BackendName::new("tape"));
     assert_eq!(
-        unknown.to_string(),
-        "no backend is called \"tape\"; there are null, mem, file, block, iscsi and nvme-tcp"
+        refusal(&spec),
+        "volume v: there is no backend=tape in this program"
     );
 }
 
@@ -27,7 +29,7 @@ fn sizes_are_whole_blocks() {
     let spec = |size, block_size| VolumeSpec {
         size,
         block_size,
-        ..VolumeSpec::new("v", BackendKind::Null)
+        ..VolumeSpec::new("v", BackendName::NULL)
     };
     assert!(open(&spec(Some(512), 512)).is_ok());
     assert_eq!(
@@ -56,7 +58,7 @@ fn sizes_are_whole_blocks() {
 fn the_largest_size_has_no_next_multiple_to_offer() {
     let spec = VolumeSpec {
         size: Some(u64::MAX),
-        ..VolumeSpec::new("v", BackendKind::Null)
+        ..VolumeSpec::new("v", BackendName::NULL)
     };
     assert!(refusal(&spec).contains("not a multiple"));
 }
@@ -65,7 +67,7 @@ fn the_largest_size_has_no_next_multiple_to_offer() {
 fn memory_that_cannot_be_had_is_an_error() {
     let spec = VolumeSpec {
         size: Some(1 << 60),
-        ..VolumeSpec::new("m", BackendKind::Mem)
+        ..VolumeSpec::new("m", BackendName::MEM)
     };
     assert!(matches!(open(&spec), Err(OpenError::TooLarge { .. })));
 }
@@ -76,7 +78,7 @@ fn options_that_mean_nothing_are_refused() {
         size: Some(512),
         ..VolumeSpec::new("v", backend)
     };
-    for backend in [BackendKind::Null, BackendKind::Mem] {
+    for backend in [BackendName::NULL, BackendName::MEM] {
         let path = VolumeSpec {
             path: Some("/x".into()),
             ..spec(backend)
@@ -92,7 +94,7 @@ fn options_that_mean_nothing_are_refused() {
 
 #[test]
 fn volumes_without_a_medium_have_no_cache_to_flush() {
-    for backend in [BackendKind::Null, BackendKind::Mem] {
+    for backend in [BackendName::NULL, BackendName::MEM] {
         let spec = VolumeSpec {
             size: Some(4096),
             ..VolumeSpec::new("v", backend)
@@ -101,7 +103,7 @@ fn volumes_without_a_medium_have_no_cache_to_flush() {
         assert_eq!(volume.characteristics().write_cache, WriteCache::None);
         assert_eq!(
             volume.known_zeros(ByteOffset(0), 4096),
-            backend == BackendKind::Null,
+            backend == BackendName::NULL,
             "{backend}"
         );
     }
@@ -109,7 +111,7 @@ fn volumes_without_a_medium_have_no_cache_to_flush() {
 
 #[test]
 fn read_only_null_and_mem_refuse_writes() {
-    for backend in [BackendKind::Null, BackendKind::Mem] {
+    for backend in [BackendName::NULL, BackendName::MEM] {
         let spec = VolumeSpec {
             size: Some(4096),
             read_only: true,
@@ -130,7 +132,7 @@ fn errors_name_the_path_and_what_to_do() {
     let path = std::env::temp_dir().join("longshore-no-such-volume");
     let missing = VolumeSpec {
         path: Some(path.clone()),
-        ..VolumeSpec::new("v", BackendKind::File)
+        ..VolumeSpec::new("v", BackendName::FILE)
     };
     assert_eq!(
         refusal(&missing),
@@ -140,7 +142,7 @@ fn errors_name_the_path_and_what_to_do() {
         )
     );
     let device = VolumeSpec {
-        backend: BackendKind::Block,
+        backend: BackendName::BLOCK,
         ..missing
     };
     assert_eq!(

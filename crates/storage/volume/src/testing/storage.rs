@@ -24,7 +24,6 @@ pub trait CompletionSource: Storage {
 
 /// Names of [`FileOperationKind`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the operation of the same name")]
 pub enum OperationName {
     Read,
     Write,

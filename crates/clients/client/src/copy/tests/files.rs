@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use longshore_volume::{BackendKind, VolumeSpec};
+use longshore_volume::{BackendName, VolumeSpec};
 
 use super::*;
 
@@ -145,7 +145,7 @@ fn a_file_that_somebody_serves_is_refused() {
     let served = files.sparse("served", 64 * K, &[]);
     let held = longshore_volume::open(&VolumeSpec {
         path: Some(served.clone()),
-        ..VolumeSpec::new("v", BackendKind::File)
+        ..VolumeSpec::new("v", BackendName::FILE)
     })
     .unwrap();
     for job in [job(&source, &served), job(&served, &files.path("new"))] {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_volume::backend::mem::MemVolume;
 use longshore_volume::layer::fault::{Fault, FaultRule, FaultTarget, FaultVolume};
-use longshore_volume::{Attempt, BackendKind, Execution, Io, Request, VolumeSpec};
+use longshore_volume::{Attempt, BackendName, Execution, Io, Request, VolumeSpec};
 
 use super::*;
 
@@ -13,7 +13,7 @@ pub(super) fn memory(size: u64, block_size: u32, contents: &[u8]) -> Arc<dyn Vol
     let volume = MemVolume::open(&VolumeSpec {
         size: Some(size),
         block_size,
-        ..VolumeSpec::new("m", BackendKind::Mem)
+        ..VolumeSpec::new("m", BackendName::MEM)
     })
     .unwrap();
     if !contents.is_empty() {

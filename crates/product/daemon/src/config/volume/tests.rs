@@ -1,3 +1,5 @@
+use longshore_remote::RemoteSpec;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -17,13 +19,13 @@ fn refusal(argument: &str) -> String {
 fn the_quick_start_volumes_read_as_meant() {
     let disk0 = volume("disk0,backend=file,path=/srv/disk0.img,size=10G");
     assert_eq!(disk0.name, "disk0");
-    assert_eq!(disk0.backend, BackendKind::File);
+    assert_eq!(disk0.backend, BackendName::FILE);
     assert_eq!(disk0.path, Some("/srv/disk0.img".into()));
     assert_eq!((disk0.size, disk0.block_size), (Some(10 << 30), 512));
     assert!(!disk0.read_only && !disk0.direct);
 
     let fast = volume("fast,backend=null,size=1T,block-size=4096");
-    assert_eq!(fast.backend, BackendKind::Null);
+    assert_eq!(fast.backend, BackendName::NULL);
     assert_eq!((fast.size, fast.block_size), (Some(1 << 40), 4096));
 }
 
@@ -124,8 +126,8 @@ fn a_remote_volume_has_everything_the_initiator_wants_to_know() {
          secret-file=/etc/s,initiator-name=iqn.2026-11.x:me,queues=2,depth=64,give-up=30s,\
          block-size=4096",
     );
-    assert_eq!(iscsi.backend, BackendKind::Iscsi);
-    let remote = &iscsi.remote;
+    assert_eq!(iscsi.backend, longshore_remote::ISCSI);
+    let remote = iscsi.options::<RemoteSpec>().unwrap();
     let url = remote.url.as_ref().expect("a URL").to_string();
     assert_eq!(
         url,
@@ -142,8 +144,9 @@ fn a_remote_volume_has_everything_the_initiator_wants_to_know() {
 
     let nvme =
         volume("r,backend=nvme-tcp,url=nvme+tcp://h/nqn.2026-11.x:y/1,host-nqn=nqn.2026-11.x:me");
-    assert_eq!(nvme.backend, BackendKind::NvmeTcp);
-    assert!(nvme.remote.host_nqn.is_some() && nvme.remote.block_size.is_none());
+    assert_eq!(nvme.backend, longshore_remote::NVME_TCP);
+    let remote = nvme.options::<RemoteSpec>().unwrap();
+    assert!(remote.host_nqn.is_some() && remote.block_size.is_none());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use super::*;
-use crate::open::{BackendKind, LockHolder};
-use crate::suite_tests::{Scratch, check_on_all_storage};
+use crate::open::{BackendName, LockHolder};
+use crate::testing::harness::{Scratch, check_on_all_storage};
 use crate::testing::suite::{Keeps, SIZE_MIN};
 use crate::testing::{TestStorage, VolumeClient};
 use crate::{WriteCache, open};
@@ -51,7 +51,7 @@ impl LoopDevice {
         VolumeSpec {
             path: Some((&self.path).into()),
             block_size,
-            ..VolumeSpec::new("b", BackendKind::Block)
+            ..VolumeSpec::new("b", BackendName::BLOCK)
         }
     }
 }
@@ -121,7 +121,7 @@ fn a_device_has_its_own_size_and_is_claimed() {
     };
     assert!(matches!(refusal(&wrong), OpenError::SizeDiffers { .. }));
     let as_file = VolumeSpec {
-        backend: BackendKind::File,
+        backend: BackendName::FILE,
         ..spec
     };
     assert!(matches!(refusal(&as_file), OpenError::IsBlockDevice { .. }));
@@ -216,7 +216,7 @@ fn what_is_no_block_device_is_refused() {
     std::fs::write(scratch.path("file"), [0; 512]).expect("write");
     let spec = |path| VolumeSpec {
         path: Some(path),
-        ..VolumeSpec::new("b", BackendKind::Block)
+        ..VolumeSpec::new("b", BackendName::BLOCK)
     };
     assert!(matches!(
         refusal(&spec(scratch.path("file"))),

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::open::{BackendKind, LockHolder};
-use crate::suite_tests::{Scratch, file_spec};
+use crate::open::{BackendName, LockHolder};
+use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{TestStorage, VolumeClient};
 use crate::{WriteCache, open};
 
@@ -132,7 +132,7 @@ fn what_is_no_file_is_refused_by_name() {
 
 #[test]
 fn what_the_system_says_becomes_advice() {
-    let spec = VolumeSpec::new("v", BackendKind::File);
+    let spec = VolumeSpec::new("v", BackendName::FILE);
     let advice = |spec: &VolumeSpec, errno: Errno| {
         open_error(spec, Path::new("/x"), errno.into()).to_string()
     };
@@ -364,7 +364,7 @@ fn dev_zero_and_dev_full_need_a_size_and_are_shared() {
     let spec = |path: &str, size| VolumeSpec {
         path: Some(path.into()),
         size,
-        ..VolumeSpec::new("z", BackendKind::File)
+        ..VolumeSpec::new("z", BackendName::FILE)
     };
     assert!(matches!(
         refusal(&spec("/dev/zero", None)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use longshore_reactor::SharedRegion;
 
-use crate::open::{BackendKind, OpenError, VolumeSpec, identify};
+use crate::open::{BackendName, OpenError, VolumeSpec, identify};
 use crate::outline::{Outline, length_of};
 use crate::{
     Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Execution, ExtentState,
@@ -33,7 +33,7 @@ impl MemVolume {
         let outline = Outline::new(identify(spec, None)?, spec.block_size, size);
         let region = SharedRegion::new(size).map_err(|_| OpenError::TooLarge {
             name: spec.name.clone(),
-            backend: BackendKind::Mem,
+            backend: BackendName::MEM,
             size,
         })?;
         Ok(MemVolume {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{Backing, Finding, Kind};
 use crate::medium::tests::{BLOCK, Bench, SIZE, block};
-use crate::suite_tests::{Scratch, file_spec};
+use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{Effect, OperationName, TestStorage, VolumeClient};
 use crate::{
     Attempt, ByteOffset, Condition, Durability, InlineWrites, VolumeError, VolumeSpec, open,

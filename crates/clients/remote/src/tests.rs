@@ -8,18 +8,24 @@ use longshore_reactor::EngineChoice;
 use longshore_tests::server::{Server, ServerBuilder, TARGET, signal};
 use proptest::test_runner::{Config, TestRunner};
 
-use super::*;
-use crate::open::{RemoteSpec, open};
-use crate::suite_tests::{
+use longshore_volume::testing::harness::{
     Scratch, check_on_all_storage, check_volume_against_model, engine, steps,
 };
-use crate::testing::suite::{Keeps, SIZE_MIN, check_volume};
-use crate::testing::{TestStorage, VolumeClient};
-use crate::{BackendKind, VolumeSpec};
+use longshore_volume::testing::suite::{Keeps, SIZE_MIN, check_volume};
+use longshore_volume::testing::{TestStorage, VolumeClient};
+use longshore_volume::{BackendName, Backends, OpenError, VolumeSpec};
+
+use super::*;
+
+fn open(spec: &VolumeSpec) -> Result<Arc<dyn Volume>, OpenError> {
+    let mut backends = Backends::local();
+    register(&mut backends);
+    backends.open(spec).map(|opened| opened.volume)
+}
 
 const SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
 
-const BOTH: [BackendKind; 2] = [BackendKind::Iscsi, BackendKind::NvmeTcp];
+const BOTH: [BackendName; 2] = [ISCSI, NVME_TCP];
 
 /// A server of memory volumes: 0 has blocks of 512 bytes, 1 of 4096, 2 is read-only.
 fn server() -> Server {
@@ -34,23 +40,29 @@ fn server() -> Server {
         .expect("a server")
 }
 
-fn url(server: &Server, backend: BackendKind, number: u32) -> String {
+fn url(server: &Server, backend: BackendName, number: u32) -> String {
     match backend {
-        BackendKind::Iscsi => format!("iscsi://{}/{TARGET}/{number}", server.portal(0)),
+        ISCSI => format!("iscsi://{}/{TARGET}/{number}", server.portal(0)),
         _ => format!("nvme+tcp://{}/{SUBSYSTEM}/{}", server.nvme(0), number + 1),
     }
 }
 
-fn spec(url: &str, backend: BackendKind) -> VolumeSpec {
+fn spec(url: &str, backend: BackendName) -> VolumeSpec {
     VolumeSpec {
-        remote: RemoteSpec {
+        options: Some(Arc::new(RemoteSpec {
             url: Some(url.parse().expect("a URL")),
             queues: Some(2),
             give_up: Some(Duration::from_secs(20)),
             ..RemoteSpec::default()
-        },
+        })),
         ..VolumeSpec::new("r", backend)
     }
+}
+
+fn with_options(spec: &mut VolumeSpec, change: impl FnOnce(&mut RemoteSpec)) {
+    let mut options = spec.options::<RemoteSpec>().expect("of this type").clone();
+    change(&mut options);
+    spec.options = Some(Arc::new(options));
 }
 
 fn refusal(spec: &VolumeSpec) -> String {
@@ -146,7 +158,7 @@ fn a_peer_that_lacks_fua_zeroing_and_extents_passes_the_suite() {
 #[test]
 fn zeros_are_written_piece_by_piece_where_the_peer_has_no_command_for_them() {
     let server = server();
-    let spec = spec(&url(&server, BackendKind::Iscsi, 0), BackendKind::Iscsi);
+    let spec = spec(&url(&server, ISCSI, 0), ISCSI);
     let mut volume = RemoteBackend::open(&spec).expect("the volume opens");
     volume.abilities.write_zeroes = AtomicBool::new(false);
     let mut storage = TestStorage::new();
@@ -204,32 +216,32 @@ fn what_is_wrong_with_a_volume_is_said_with_what_to_do() {
         change(&mut spec);
         refusal(&spec)
     };
-    let iscsi = url(&server, BackendKind::Iscsi, 0);
-    let nvme = url(&server, BackendKind::NvmeTcp, 0);
-    let no_url = refusal(&VolumeSpec::new("r", BackendKind::Iscsi));
+    let iscsi = url(&server, ISCSI, 0);
+    let nvme = url(&server, NVME_TCP, 0);
+    let no_url = refusal(&VolumeSpec::new("r", ISCSI));
     assert!(
         no_url.contains("needs url=…, for example url=iscsi://"),
         "{no_url}"
     );
-    let other = with(BackendKind::Iscsi, &nvme, |_| ());
+    let other = with(ISCSI, &nvme, |_| ());
     assert!(other.ends_with("use backend=nvme-tcp"), "{other}");
-    let size = with(BackendKind::Iscsi, &iscsi, |spec| spec.size = Some(1 << 20));
+    let size = with(ISCSI, &iscsi, |spec| spec.size = Some(1 << 20));
     assert!(size.contains("leave size out"), "{size}");
-    let block = with(BackendKind::NvmeTcp, &nvme, |spec| {
-        spec.remote.block_size = Some(4096);
+    let block = with(NVME_TCP, &nvme, |spec| {
+        with_options(spec, |options| options.block_size = Some(4096));
     });
     assert!(
         block.contains("has blocks of 512 bytes, not 4096"),
         "{block}"
     );
-    let queues = with(BackendKind::Iscsi, &iscsi, |spec| {
-        spec.remote.queues = Some(65);
+    let queues = with(ISCSI, &iscsi, |spec| {
+        with_options(spec, |options| options.queues = Some(65));
     });
     assert!(
         queues.contains("queues=65 is out of range; it is 1 to 64"),
         "{queues}"
     );
-    let path = with(BackendKind::Iscsi, &iscsi, |spec| {
+    let path = with(ISCSI, &iscsi, |spec| {
         spec.path = Some("/x".into());
     });
     assert!(
@@ -238,11 +250,11 @@ fn what_is_wrong_with_a_volume_is_said_with_what_to_do() {
     );
     let local = refusal(&VolumeSpec {
         size: Some(1 << 20),
-        remote: RemoteSpec {
+        options: Some(Arc::new(RemoteSpec {
             depth: Some(1),
             ..RemoteSpec::default()
-        },
-        ..VolumeSpec::new("m", BackendKind::Mem)
+        })),
+        ..VolumeSpec::new("m", BackendName::MEM)
     });
     assert!(
         local.contains("depth means nothing to backend=mem"),
@@ -261,11 +273,8 @@ fn what_is_not_there_is_said_with_what_there_is() {
     let (portal, nvme) = (server.portal(0), server.nvme(0));
     drop(server);
     for (url, backend) in [
-        (format!("iscsi://{portal}/{TARGET}/0"), BackendKind::Iscsi),
-        (
-            format!("nvme+tcp://{nvme}/{SUBSYSTEM}/1"),
-            BackendKind::NvmeTcp,
-        ),
+        (format!("iscsi://{portal}/{TARGET}/0"), ISCSI),
+        (format!("nvme+tcp://{nvme}/{SUBSYSTEM}/1"), NVME_TCP),
     ] {
         let away = refusal(&spec(&url, backend));
         assert!(away.contains("cannot connect"), "{away}");
@@ -295,11 +304,10 @@ fn a_secret_comes_from_its_file_and_is_never_shown() {
     fs::write(&empty, "\n").expect("a file");
     let portal = server.portal(0);
     let with = |user: &str, file: Option<&std::path::Path>| {
-        let mut spec = spec(
-            &format!("iscsi://{user}{portal}/{TARGET}/0"),
-            BackendKind::Iscsi,
-        );
-        spec.remote.secret_file = file.map(Into::into);
+        let mut spec = spec(&format!("iscsi://{user}{portal}/{TARGET}/0"), ISCSI);
+        with_options(&mut spec, |options| {
+            options.secret_file = file.map(Into::into)
+        });
         open(&spec).map(drop).map_err(|error| error.to_string())
     };
     with("ann@", Some(&right)).expect("the right secret");
@@ -321,7 +329,7 @@ fn a_secret_comes_from_its_file_and_is_never_shown() {
 }
 
 fn opened(server: &Server) -> RemoteBackend {
-    let spec = spec(&url(server, BackendKind::NvmeTcp, 0), BackendKind::NvmeTcp);
+    let spec = spec(&url(server, NVME_TCP, 0), NVME_TCP);
     RemoteBackend::open(&spec).expect("the volume opens")
 }
 
@@ -431,7 +439,9 @@ fn a_peer_that_is_gone_for_good_is_given_up() {
     for backend in BOTH {
         let server = server();
         let mut spec = spec(&url(&server, backend, 0), backend);
-        spec.remote.give_up = Some(Duration::from_millis(500));
+        with_options(&mut spec, |options| {
+            options.give_up = Some(Duration::from_millis(500))
+        });
         let volume = open(&spec).expect("the volume opens");
         server.kill().expect("killed");
         let mut storage = TestStorage::new();
@@ -469,8 +479,10 @@ fn a_volume_that_grew_is_taken_up_and_one_that_shrank_is_not() {
 #[test]
 fn a_request_comes_back_with_its_buffer_even_when_it_fails() {
     let server = server();
-    let mut spec = spec(&url(&server, BackendKind::Iscsi, 0), BackendKind::Iscsi);
-    spec.remote.give_up = Some(Duration::from_millis(100));
+    let mut spec = spec(&url(&server, ISCSI, 0), ISCSI);
+    with_options(&mut spec, |options| {
+        options.give_up = Some(Duration::from_millis(100))
+    });
     let volume = open(&spec).expect("the volume opens");
     server.kill().expect("killed");
     let mut storage = TestStorage::new();
@@ -490,7 +502,9 @@ fn a_hurried_volume_does_not_wait_for_a_peer_that_is_away_or_says_nothing() {
         for stalled in [false, true] {
             let server = server();
             let mut spec = spec(&url(&server, backend, 0), backend);
-            spec.remote.give_up = Some(Duration::from_secs(600));
+            with_options(&mut spec, |options| {
+                options.give_up = Some(Duration::from_secs(600))
+            });
             let volume = open(&spec).expect("the volume opens");
             let held = if stalled {
                 signal(server.pid(), "STOP").expect("stopped");

@@ -2,7 +2,7 @@
 //! [`RemoteVolume`], which keeps the connections.
 //!
 //! Each request becomes operations of the remote volume. The initiator's threads carry them out, and answer
-//! the event loop through [`Io::delegate`](crate::Io::delegate).
+//! the event loop through [`Io::delegate`].
 //!
 //! - A durable write to a peer without FUA is followed by a flush.
 //! - Where the peer has no command that zeroes a range, zeros are written piece by piece.
@@ -16,8 +16,13 @@
 //! refuses writes and flushes until it is reopened. A connection that is lost for good poisons nothing: the flush
 //! failed, whoever asked for it knows, and what the peer holds is as it was.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod attach;
+mod backend;
+mod error;
+mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -33,11 +38,14 @@ use longshore_initiator::operation::{Data, Done, Operation as RemoteOperation};
 use longshore_initiator::volume::{PathCondition, PathState, RemoteVolume};
 use longshore_reactor::buffer::Buffer;
 
-use crate::outline::Outline;
-use crate::{
+use longshore_volume::{
     Attempt, ByteOffset, Characteristics, Condition, Durability, Ended, Execution, ExtentState,
-    Geometry, Identity, Io, Operation, Outcome, Request, Volume, VolumeError, WriteCache,
+    Geometry, Identity, Io, Operation, Outcome, Outline, Request, Volume, VolumeError, WriteCache,
 };
+
+pub use backend::{ISCSI, NVME_TCP, backend_of_url, register};
+pub use error::RemoteError;
+pub use spec::RemoteSpec;
 
 /// Zeros that one write puts down where the peer has no command for it. One buffer for the whole volume.
 const ZEROS_PER_WRITE: u32 = 256 * 1024;

@@ -11,11 +11,12 @@ use longshore_initiator::url::Url;
 use longshore_initiator::volume::RemoteVolume;
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_reactor::buffer::Buffer;
+use longshore_volume::{OpenError, Outline, VolumeSpec, identify};
 
 use super::{Abilities, RemoteBackend, ZEROS_PER_WRITE};
-use crate::identity::identify;
-use crate::open::{BackendKind, OpenError, VolumeSpec};
-use crate::outline::Outline;
+use crate::backend::{ISCSI, backend_of_url};
+use crate::error::RemoteError;
+use crate::spec::RemoteSpec;
 
 /// Most connections to one remote volume.
 pub(crate) const QUEUES_MAX: u16 = 64;
@@ -33,9 +34,10 @@ impl RemoteBackend {
     /// # Errors
     /// The specification makes no sense, or the peer cannot be reached or used.
     pub fn open(spec: &VolumeSpec) -> Result<RemoteBackend, OpenError> {
-        let url = checked_url(spec)?;
-        let options = options(spec, url)?;
-        let remote = RemoteVolume::open(url, &options).map_err(|source| OpenError::Remote {
+        let given = spec.options::<RemoteSpec>().cloned().unwrap_or_default();
+        let url = checked_url(spec, &given)?;
+        let options = options(spec, &given, url)?;
+        let remote = RemoteVolume::open(url, &options).map_err(|source| RemoteError::Attach {
             name: spec.name.clone(),
             url: Box::new(url.clone()),
             source: Box::new(source),
@@ -90,17 +92,13 @@ impl Abilities {
     }
 }
 
-fn checked_url(spec: &VolumeSpec) -> Result<&Url, OpenError> {
-    let url = spec
-        .remote
-        .url
-        .as_ref()
-        .ok_or_else(|| OpenError::UrlMissing {
-            name: spec.name.clone(),
-            backend: spec.backend,
-        })?;
-    if BackendKind::of_url(url) != spec.backend {
-        return Err(OpenError::UrlOfOther {
+fn checked_url<'a>(spec: &VolumeSpec, given: &'a RemoteSpec) -> Result<&'a Url, RemoteError> {
+    let url = given.url.as_ref().ok_or_else(|| RemoteError::UrlMissing {
+        name: spec.name.clone(),
+        backend: spec.backend,
+    })?;
+    if backend_of_url(url) != spec.backend {
+        return Err(RemoteError::UrlOfOther {
             name: spec.name.clone(),
             backend: spec.backend,
             url: Box::new(url.clone()),
@@ -109,14 +107,14 @@ fn checked_url(spec: &VolumeSpec) -> Result<&Url, OpenError> {
     Ok(url)
 }
 
-fn options(spec: &VolumeSpec, url: &Url) -> Result<Options, OpenError> {
+fn options(spec: &VolumeSpec, given: &RemoteSpec, url: &Url) -> Result<Options, RemoteError> {
     let variable = |name: &str| std::env::var(name).ok();
     let mut options = Options {
-        initiator_name: spec.remote.initiator_name.clone(),
-        host_nqn: spec.remote.host_nqn.clone(),
+        initiator_name: given.initiator_name.clone(),
+        host_nqn: given.host_nqn.clone(),
         ..Options::default()
     };
-    options.chap = account(spec, url, &variable)?;
+    options.chap = account(spec, given, url, &variable)?;
     if options.chap.is_some() {
         options.mutual_chap = account_of(
             &variable,
@@ -129,16 +127,16 @@ fn options(spec: &VolumeSpec, url: &Url) -> Result<Options, OpenError> {
     let checked = |option, given: Option<u16>, usual, most| match given {
         None => Ok(usual),
         Some(found) if (1..=most).contains(&found) => Ok(found),
-        Some(found) => Err(OpenError::RemoteRange {
+        Some(found) => Err(RemoteError::Range {
             name: spec.name.clone(),
             option,
             found,
             most,
         }),
     };
-    options.queues = QueueMaps::plain(checked("queues", spec.remote.queues, queues, QUEUES_MAX)?);
-    options.depth = checked("depth", spec.remote.depth, options.depth, DEPTH_MAX)?;
-    if let Some(give_up) = spec.remote.give_up {
+    options.queues = QueueMaps::plain(checked("queues", given.queues, queues, QUEUES_MAX)?);
+    options.depth = checked("depth", given.depth, options.depth, DEPTH_MAX)?;
+    if let Some(give_up) = given.give_up {
         options.timeouts.give_up = give_up;
     }
     Ok(options)
@@ -148,32 +146,33 @@ fn options(spec: &VolumeSpec, url: &Url) -> Result<Options, OpenError> {
 /// libiscsi, from the environment. What the URL says in full needs nothing from here.
 fn account(
     spec: &VolumeSpec,
+    given: &RemoteSpec,
     url: &Url,
     variable: &impl Fn(&str) -> Option<String>,
-) -> Result<Option<ChapAccount>, OpenError> {
+) -> Result<Option<ChapAccount>, RemoteError> {
     let name = || spec.name.clone();
     let (user, has_password) = match url {
         Url::Iscsi(url) => (url.user.clone(), url.password.is_some()),
         Url::NvmeTcp(_) => (None, false),
     };
     let from_environment = "LIBISCSI_CHAP_PASSWORD";
-    match (user, has_password, &spec.remote.secret_file) {
+    match (user, has_password, &given.secret_file) {
         (Some(user), false, Some(path)) => {
             let secret = read_secret(spec, path)?;
             Ok(Some(ChapAccount { name: user, secret }))
         }
-        (_, _, Some(_)) => Err(OpenError::SecretForNobody { name: name() }),
+        (_, _, Some(_)) => Err(RemoteError::SecretForNobody { name: name() }),
         (Some(user), false, None) => match variable(from_environment) {
             Some(text) => Ok(Some(ChapAccount {
                 name: user,
                 secret: Secret::new(text.into_bytes()),
             })),
-            None => Err(OpenError::SecretMissing {
+            None => Err(RemoteError::SecretMissing {
                 name: name(),
                 url: Box::new(url.clone()),
             }),
         },
-        (None, _, None) if spec.backend == BackendKind::Iscsi => Ok(account_of(
+        (None, _, None) if spec.backend == ISCSI => Ok(account_of(
             variable,
             "LIBISCSI_CHAP_USERNAME",
             from_environment,
@@ -194,9 +193,9 @@ fn account_of(
 }
 
 /// The line end that editors leave behind is not part of the secret.
-fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, OpenError> {
+fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, RemoteError> {
     use std::io::Read;
-    let failed = |source: io::Error| OpenError::SecretFile {
+    let failed = |source: io::Error| RemoteError::SecretFile {
         name: spec.name.clone(),
         path: path.to_owned(),
         source,
@@ -213,7 +212,7 @@ fn read_secret(spec: &VolumeSpec, path: &Path) -> Result<Secret, OpenError> {
     }
     let most = usize::try_from(SECRET_LENGTH_MAX).expect("small");
     if !(1..=most).contains(&bytes.len()) {
-        return Err(OpenError::SecretLength {
+        return Err(RemoteError::SecretLength {
             name: spec.name.clone(),
             path: path.to_owned(),
             length: bytes.len(),
@@ -238,21 +237,24 @@ fn warn_of_readers(spec: &VolumeSpec, path: &Path, file: &std::fs::File) {
 
 fn outline(spec: &VolumeSpec, url: &Url, info: &VolumeInfo) -> Result<Outline, OpenError> {
     let name = || spec.name.clone();
-    let asked = spec.remote.block_size;
+    let given = spec.options::<RemoteSpec>();
+    let asked = given.and_then(|given| given.block_size);
     if !matches!(info.block_size, 512 | 4096) || asked.is_some_and(|asked| asked != info.block_size)
     {
-        return Err(OpenError::RemoteBlockSize {
+        return Err(RemoteError::BlockSize {
             name: name(),
             url: Box::new(url.clone()),
             found: info.block_size,
             asked,
-        });
+        }
+        .into());
     }
     if info.block_count == 0 {
-        return Err(OpenError::RemoteEmpty {
+        return Err(RemoteError::Empty {
             name: name(),
             url: Box::new(url.clone()),
-        });
+        }
+        .into());
     }
     let identity = identify(spec, Some(origin(url, info).as_bytes()))?;
     let block_size = u64::from(info.block_size);

@@ -7,9 +7,8 @@ use longshore_initiator::error::Failure;
 use longshore_initiator::operation::{Completion, Data, Done, Operation};
 use longshore_initiator::volume::{Completer, Cork, RemoteVolume};
 use longshore_reactor::storage::Delegated;
+use longshore_volume::Io;
 use rustix::io::Errno;
-
-use crate::Io;
 
 /// Has the initiator carry out an operation.
 pub(super) async fn submit(

@@ -1,0 +1,145 @@
+//! Why a volume of another server cannot be opened.
+
+use std::io;
+use std::path::PathBuf;
+
+use longshore_initiator::url::Url;
+use longshore_volume::{BackendName, OpenError};
+
+use crate::{NVME_TCP, backend_of_url};
+
+/// Why a volume of another server cannot be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// No URL was given.
+    #[error("volume {name}: backend={backend} needs url=…, for example url={}", example_url(*.backend))]
+    UrlMissing {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendName,
+    },
+    /// The URL is one of another protocol.
+    #[error("volume {name}: {url} is not for backend={backend}; use backend={}", backend_of_url(.url))]
+    UrlOfOther {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendName,
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// A remote volume has a size already.
+    #[error("volume {name}: a remote volume has its own size; leave size out")]
+    Size {
+        /// Volume.
+        name: String,
+    },
+    /// A number of queues, or their depth, that makes no sense.
+    #[error("volume {name}: {option}={found} is out of range; it is 1 to {most}")]
+    Range {
+        /// Volume.
+        name: String,
+        /// The option.
+        option: &'static str,
+        /// As asked for.
+        found: u16,
+        /// The most that it can be.
+        most: u16,
+    },
+    /// The file with the secret cannot be used.
+    #[error("volume {name}: cannot read the secret file {}: {source}", path.display())]
+    SecretFile {
+        /// Volume.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// A secret of no use.
+    #[error("volume {name}: the secret in {} has {length} bytes; it is 1 to 255", path.display())]
+    SecretLength {
+        /// Volume.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// Bytes found.
+        length: usize,
+    },
+    /// A secret for nobody, or a second one.
+    #[error(
+        "volume {name}: secret-file goes with a URL that names a user and no password: \
+         url=iscsi://USER@HOST/IQN/LUN"
+    )]
+    SecretForNobody {
+        /// Volume.
+        name: String,
+    },
+    /// Half of an account.
+    #[error(
+        "volume {name}: {url} names a user and no password; give secret-file=…, or \
+         LIBISCSI_CHAP_PASSWORD in the environment"
+    )]
+    SecretMissing {
+        /// Volume.
+        name: String,
+        /// The URL.
+        url: Box<Url>,
+    },
+    /// The remote volume cannot be reached or used.
+    #[error("volume {name}: {url}: {source}")]
+    Attach {
+        /// Volume.
+        name: String,
+        /// Where it should be. Prints without its password.
+        url: Box<Url>,
+        /// What is wrong and what to do next.
+        source: Box<longshore_initiator::error::Error>,
+    },
+    /// The remote volume has blocks that we do not serve, or others than asked for.
+    #[error(
+        "volume {name}: {url} has blocks of {found} bytes, {}",
+        block_size_advice(*.found, *.asked)
+    )]
+    BlockSize {
+        /// Volume.
+        name: String,
+        /// Where it is.
+        url: Box<Url>,
+        /// What it has.
+        found: u32,
+        /// What was asked for.
+        asked: Option<u32>,
+    },
+    /// The remote volume has no blocks.
+    #[error("volume {name}: {url} is empty (no medium, or not set up yet); look at the server")]
+    Empty {
+        /// Volume.
+        name: String,
+        /// Where it is.
+        url: Box<Url>,
+    },
+}
+
+impl From<RemoteError> for OpenError {
+    fn from(error: RemoteError) -> Self {
+        Self::Backend(Box::new(error))
+    }
+}
+
+fn example_url(backend: BackendName) -> &'static str {
+    match backend {
+        NVME_TCP => "nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1",
+        _ => "iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0",
+    }
+}
+
+fn block_size_advice(found: u32, asked: Option<u32>) -> String {
+    match asked {
+        Some(asked) if matches!(found, 512 | 4096) => {
+            format!("not {asked}; leave block-size out, or use block-size={found}")
+        }
+        _ => "which are not served; they must have 512 or 4096".to_owned(),
+    }
+}

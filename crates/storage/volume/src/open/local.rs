@@ -1,0 +1,88 @@
+//! The backends for storage of this machine.
+
+use std::sync::Arc;
+
+use super::{Backend, BackendName, OpenError, Opened, VolumeSpec, survey};
+use crate::backend::{block, file, mem, null};
+
+pub(super) fn all() -> Vec<Box<dyn Backend>> {
+    vec![
+        Box::new(Null),
+        Box::new(Mem),
+        Box::new(File),
+        Box::new(Block),
+    ]
+}
+
+struct Null;
+struct Mem;
+struct File;
+struct Block;
+
+impl Backend for Null {
+    fn name(&self) -> BackendName {
+        BackendName::NULL
+    }
+
+    fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        spec.required_size().map(drop)
+    }
+
+    fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
+        Ok(Opened::existing(Arc::new(null::NullVolume::open(spec)?)))
+    }
+}
+
+impl Backend for Mem {
+    fn name(&self) -> BackendName {
+        BackendName::MEM
+    }
+
+    fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        spec.required_size().map(drop)
+    }
+
+    fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
+        Ok(Opened::existing(Arc::new(mem::MemVolume::open(spec)?)))
+    }
+}
+
+impl Backend for File {
+    fn name(&self) -> BackendName {
+        BackendName::FILE
+    }
+
+    fn has_path(&self) -> bool {
+        true
+    }
+
+    fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        survey::file(spec, spec.required_path()?)
+    }
+
+    fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
+        let volume = file::FileVolume::open(spec)?;
+        Ok(Opened {
+            created: volume.created(),
+            volume: Arc::new(volume),
+        })
+    }
+}
+
+impl Backend for Block {
+    fn name(&self) -> BackendName {
+        BackendName::BLOCK
+    }
+
+    fn has_path(&self) -> bool {
+        true
+    }
+
+    fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        survey::device(spec, spec.required_path()?)
+    }
+
+    fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
+        Ok(Opened::existing(Arc::new(block::BlockVolume::open(spec)?)))
+    }
+}
