@@ -278,6 +278,10 @@ impl LoadQueue for LocalQueue {
         let Some(volume_operation) = self.volume_operation(operation) else {
             return Err(Refused::Failed(data, Failure::Unsupported));
         };
+        if self.with_event_loop(|_| ()).is_err() {
+            let out_of_memory = Failure::System(Errno::NOMEM.raw_os_error());
+            return Err(Refused::Failed(data, out_of_memory));
+        }
         let Some(number) = self.free.pop() else {
             return Err(Refused::Busy(data));
         };
@@ -293,12 +297,11 @@ impl LoadQueue for LocalQueue {
             let engine = &mut event_loop.engine;
             event_loop.executor.start(&volume, request, number, engine)
         });
-        match started {
-            Ok(Started::Ended(number, ended)) => self.end(number, ended),
-            Ok(Started::Waits(_)) => {}
-            // There is no event loop. The next turn fails as well, and says why.
-            Err(_) => {}
+        if let Ok(Started::Ended(number, ended)) = started {
+            self.end(number, ended);
         }
+        // There is an event loop, so this cannot fail.
+        let _ = self.take_ended();
         Ok(())
     }
 

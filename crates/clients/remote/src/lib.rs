@@ -355,7 +355,7 @@ impl RemoteBackend {
                     },
                 })
             }
-            Ok(Done::Done) => Ok(mapped),
+            Ok(Done::Done) => Ok(mapped), // An answer without an extent.
             Err(Failure::Unsupported) => {
                 self.abilities.extent_status.store(false, Ordering::Relaxed);
                 Ok(mapped)

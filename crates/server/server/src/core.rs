@@ -442,6 +442,12 @@ impl Core {
         }
     }
 
+    /// Whether requests are under way, apart from those that end background work.
+    pub(crate) fn has_requests(&self) -> bool {
+        let mut owners = self.requests.owners().map(|in_flight| &in_flight.owner);
+        owners.any(|owner| !matches!(owner, Owner::Quiesce))
+    }
+
     /// A task no longer wants the gate to itself.
     pub(crate) fn leave_exclusive(&self, unit: usize, task: TaskAddress) {
         self.shared

@@ -60,6 +60,8 @@ pub(crate) enum Timer {
     Remains,
     /// A connection that has not come to rest stays on this shard.
     Leave,
+    /// Volumes have had their time to end what they do of their own accord.
+    Quiesce,
 }
 
 /// How long tasks without memory wait before they look again.
@@ -720,6 +722,7 @@ impl Shard {
                 Timer::Memory => self.memory_timer = false,
                 Timer::DrainQuiet => self.close_quiet(),
                 Timer::Drain => self.end_connections(),
+                Timer::Quiesce => self.end_quiesce(),
                 Timer::Remains => self.look_after_remains(),
                 // The end of the turn looks whether it is late.
                 Timer::Leave => {}

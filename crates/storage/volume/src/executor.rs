@@ -27,9 +27,12 @@ use crate::Volume;
 use crate::io::{Background, Io};
 use crate::request::{Ended, Execution, Request};
 
-/// A request under way on an executor.
+/// A request of an executor. No other one ever has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(usize);
+pub struct RequestId {
+    place: usize,
+    number: u64,
+}
 
 /// What became of a request that was started.
 #[derive(Debug)]
@@ -47,14 +50,20 @@ pub struct Executor<T> {
     tasks: Slab<Task<T>>,
     /// Tasks that are requests.
     requests: usize,
-    ended: VecDeque<(T, Ended)>,
+    ended: VecDeque<(RequestId, T, Ended)>,
+    /// Of the request that comes next.
+    next_number: u64,
     ready: Arc<Ready>,
     /// For each place of a task.
     wakers: Vec<Waker>,
 }
 
 enum Task<T> {
-    Request { execution: Execution, owner: T },
+    Request {
+        number: u64,
+        execution: Execution,
+        owner: T,
+    },
     Background(Background),
 }
 
@@ -129,6 +138,7 @@ impl<T> Executor<T> {
             tasks: Slab::new(),
             requests: 0,
             ended: VecDeque::new(),
+            next_number: 0,
             ready: Arc::new(Ready {
                 places: Mutex::default(),
                 is_running: AtomicBool::new(false),
@@ -168,9 +178,18 @@ impl<T> Executor<T> {
         self.run(execution, owner, storage)
     }
 
+    /// Lets a volume work of its own accord again; see [`Volume::resume`](crate::Volume::resume).
+    pub fn resume(&mut self, volume: &Arc<dyn Volume>, storage: &mut dyn Storage) {
+        Arc::clone(volume).resume(&self.io);
+        self.proceed(storage);
+    }
+
     fn run(&mut self, mut execution: Execution, owner: T, storage: &mut dyn Storage) -> Started<T> {
         if let Execution::Ended(ended) = &mut execution {
             let ended = ended.take().expect("it has not been polled yet");
+            if self.io.has_work() {
+                self.proceed(storage);
+            }
             return Started::Ended(owner, ended);
         }
         self.ready.is_running.store(true, Ordering::SeqCst);
@@ -181,10 +200,16 @@ impl<T> Executor<T> {
             self.proceed(storage);
             return Started::Ended(owner, ended);
         }
+        let number = self.next_number;
+        self.next_number += 1;
         self.requests += 1;
-        self.tasks.insert(Task::Request { execution, owner });
+        self.tasks.insert(Task::Request {
+            number,
+            execution,
+            owner,
+        });
         self.proceed(storage);
-        Started::Waits(RequestId(place))
+        Started::Waits(RequestId { place, number })
     }
 
     /// An operation of storage has ended. Requests that end with it come out of [`Self::next_ended`].
@@ -197,7 +222,8 @@ impl<T> Executor<T> {
     /// A request that is over, in the order in which they ended. To be asked after each [`Self::start`]
     /// and [`Self::complete`], until there is none: a request may end others.
     pub fn next_ended(&mut self) -> Option<(T, Ended)> {
-        self.ended.pop_front()
+        let (_, owner, ended) = self.ended.pop_front()?;
+        Some((owner, ended))
     }
 
     /// Requests that are under way, or over and not yet taken out.
@@ -218,28 +244,34 @@ impl<T> Executor<T> {
         !self.ended.is_empty()
     }
 
-    /// What the owner of a request gave along.
+    /// What the owner of a request gave along, until it is taken out.
     pub fn owner_mut(&mut self, request: RequestId) -> Option<&mut T> {
-        match self.tasks.get_mut(request.0) {
-            Some(Task::Request { owner, .. }) => Some(owner),
-            Some(Task::Background(_)) | None => None,
+        match self.tasks.get_mut(request.place) {
+            Some(Task::Request { number, owner, .. }) if *number == request.number => Some(owner),
+            Some(_) | None => {
+                let mut ended = self.ended.iter_mut();
+                let (_, owner, _) = ended.find(|(id, ..)| *id == request)?;
+                Some(owner)
+            }
         }
     }
 
-    /// What the owners of all requests under way gave along.
+    /// What the owners of all requests gave along that have not been taken out.
     pub fn owners(&self) -> impl Iterator<Item = &T> {
-        self.tasks.iter().filter_map(|(_, task)| match task {
+        let under_way = self.tasks.iter().filter_map(|(_, task)| match task {
             Task::Request { owner, .. } => Some(owner),
             Task::Background(_) => None,
-        })
+        });
+        under_way.chain(self.ended.iter().map(|(_, owner, _)| owner))
     }
 
     /// The same, to be changed.
     pub fn owners_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.tasks.iter_mut().filter_map(|(_, task)| match task {
+        let under_way = self.tasks.iter_mut().filter_map(|(_, task)| match task {
             Task::Request { owner, .. } => Some(owner),
             Task::Background(_) => None,
-        })
+        });
+        under_way.chain(self.ended.iter_mut().map(|(_, owner, _)| owner))
     }
 
     /// Bytes of payload that were copied, since the last call, because O_DIRECT cannot use the memory
@@ -287,9 +319,10 @@ impl<T> Executor<T> {
                 let Poll::Ready(ended) = Pin::new(execution).poll(context) else {
                     return;
                 };
-                if let Task::Request { owner, .. } = self.tasks.remove(place) {
+                if let Task::Request { number, owner, .. } = self.tasks.remove(place) {
                     self.requests -= 1;
-                    self.ended.push_back((owner, ended));
+                    let id = RequestId { place, number };
+                    self.ended.push_back((id, owner, ended));
                 }
             }
         }
@@ -303,5 +336,149 @@ impl<T> Executor<T> {
             })));
         }
         self.wakers[place].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use longshore_reactor::storage::{FileHandle, FileOperationKind};
+
+    use super::*;
+    use crate::testing::{CompletionSource, TestStorage};
+    use crate::{BackendName, Operation, Outcome, VolumeError, VolumeSpec, open};
+
+    fn file() -> FileHandle {
+        FileHandle(Arc::new(tempfile::tempfile().expect("a file")))
+    }
+
+    fn done() -> Ended {
+        Ended {
+            result: Ok(Outcome::Done),
+            buffer: None,
+        }
+    }
+
+    fn waits<T>(started: Started<T>) -> RequestId {
+        match started {
+            Started::Waits(request) => request,
+            Started::Ended(..) => panic!("it waits for storage"),
+        }
+    }
+
+    fn complete_all<T>(executor: &mut Executor<T>, storage: &mut TestStorage) {
+        while storage.has_completions() {
+            let completion = storage.next_completion();
+            executor.complete(completion, storage);
+        }
+    }
+
+    #[test]
+    fn a_request_that_ends_others_leaves_their_owners_known_until_they_are_taken_out() {
+        let (mut executor, mut storage) = (Executor::default(), TestStorage::new());
+        let lock = Rc::new(futures_util::lock::Mutex::new(()));
+        let start = |executor: &mut Executor<u32>, storage: &mut TestStorage, owner| {
+            let (lock, io) = (lock.clone(), executor.io.clone());
+            let execution = Execution::running(async move {
+                let _held = lock.lock().await;
+                let call = io.call(file(), FileOperationKind::DataSync);
+                call.await.expect("synced");
+                done()
+            });
+            waits(executor.run(execution, owner, storage))
+        };
+        let first = start(&mut executor, &mut storage, 1);
+        let second = start(&mut executor, &mut storage, 2);
+        assert_eq!(executor.len(), 2);
+        complete_all(&mut executor, &mut storage);
+        assert!(executor.has_ended() && !executor.is_empty());
+        // Its place is used again.
+        let third = start(&mut executor, &mut storage, 3);
+        for (request, owner) in [(first, 1), (second, 2), (third, 3)] {
+            assert_eq!(executor.owner_mut(request).copied(), Some(owner));
+        }
+        assert_eq!(executor.owners().copied().sum::<u32>(), 6);
+        assert_eq!(executor.next_ended().expect("the first").0, 1);
+        assert_eq!(executor.owner_mut(first), None);
+        assert_eq!(executor.next_ended().expect("the second").0, 2);
+        complete_all(&mut executor, &mut storage);
+        assert_eq!(executor.next_ended().expect("the third").0, 3);
+        assert!(executor.is_empty());
+    }
+
+    #[test]
+    fn an_operation_that_is_dropped_runs_to_its_end_and_leaves_nothing() {
+        let (mut executor, mut storage) = (Executor::default(), TestStorage::new());
+        let io = executor.io.clone();
+        let execution = Execution::running(async move {
+            drop(io.submit(file(), false, FileOperationKind::DataSync));
+            let (delegated, answer) = io.delegate().await;
+            drop(answer);
+            drop(delegated);
+            let (delegated, answer) = io.delegate().await;
+            drop(delegated);
+            assert!(answer.await.result.is_err(), "cancelled");
+            done()
+        });
+        waits(executor.run(execution, (), &mut storage));
+        for _ in 0..3 {
+            let completion = storage.next_completion();
+            executor.complete(completion, &mut storage);
+        }
+        assert!(executor.next_ended().is_some());
+        assert_eq!(executor.io.operations(), 0);
+    }
+
+    #[test]
+    fn background_work_is_no_request_and_ends_with_the_executor() {
+        struct Noted(Rc<Cell<u32>>);
+        impl Drop for Noted {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let ended = Rc::new(Cell::new(0));
+        let (mut executor, mut storage) = (Executor::<()>::default(), TestStorage::new());
+        for rounds in [1, usize::MAX] {
+            let (io, noted) = (executor.io.clone(), Noted(ended.clone()));
+            executor.io.spawn(async move {
+                for _ in 0..rounds {
+                    let call = io.call(file(), FileOperationKind::DataSync);
+                    call.await.expect("synced");
+                }
+                drop(noted);
+            });
+        }
+        executor.proceed(&mut storage);
+        assert!(executor.is_empty());
+        for _ in 0..8 {
+            let completion = storage.next_completion();
+            executor.complete(completion, &mut storage);
+        }
+        assert_eq!(ended.get(), 1);
+        drop(executor);
+        assert_eq!(ended.get(), 2);
+    }
+
+    #[test]
+    fn what_a_volume_refuses_ends_at_once() {
+        let spec = VolumeSpec {
+            size: Some(1 << 20),
+            read_only: true,
+            ..VolumeSpec::new("m", BackendName::MEM)
+        };
+        let volume = open(&spec).expect("open");
+        let (mut executor, mut storage) = (Executor::default(), TestStorage::new());
+        let request = Request::new(Operation::Unmap {
+            offset: crate::ByteOffset(0),
+            length: 4096,
+        });
+        let Started::Ended(owner, ended) = executor.start(&volume, request, 5, &mut storage) else {
+            panic!("nothing to wait for");
+        };
+        assert_eq!(owner, 5);
+        assert!(matches!(ended.result, Err(VolumeError::ReadOnly)));
     }
 }

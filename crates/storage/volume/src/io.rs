@@ -154,6 +154,18 @@ impl Io {
         std::mem::take(&mut self.0.borrow_mut().bounced_bytes)
     }
 
+    /// Whether anything waits to be passed on or to be polled for the first time.
+    pub(crate) fn has_work(&self) -> bool {
+        let state = self.0.borrow();
+        !state.outgoing.is_empty() || !state.background.is_empty()
+    }
+
+    /// Operations that storage has not completed, or whose futures have not seen it.
+    #[cfg(test)]
+    pub(crate) fn operations(&self) -> usize {
+        self.0.borrow().operations.len()
+    }
+
     /// Passes to storage what the futures have asked for. Returns whether there was anything.
     pub(crate) fn pass_on(&self, storage: &mut dyn Storage) -> bool {
         let mut outgoing = std::mem::take(&mut self.0.borrow_mut().outgoing);

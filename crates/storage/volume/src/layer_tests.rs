@@ -375,7 +375,7 @@ fn a_layer_works_in_the_background_until_it_is_quiesced() {
         assert!((1..layer.clusters.len()).contains(&copied), "{copied}");
         client.write(5 * CLUSTER - 1024, &[9; 2048]).expect("write");
         assert!(layer.copied() <= copied + 2, "nothing goes on");
-        client.attach();
+        client.resume();
         while layer.copied() < layer.clusters.len() {
             client.read(0, 512).expect("read");
         }

@@ -252,8 +252,9 @@ pub trait Volume: Send + Sync {
     /// Carries out a request on the event loop that `io` belongs to.
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution;
 
-    /// An event loop begins to serve the volume: called once by each, before its first request. A volume
-    /// that works of its own accord (garbage collection, scrubbing, read-ahead) spawns that here.
+    /// An event loop begins to serve the volume: called once by each event loop of the server, before its
+    /// first request. A volume that works of its own accord (garbage collection, scrubbing, read-ahead)
+    /// spawns that here. Owners that use a volume for a while, such as a copy, need not call it.
     fn attach(self: Arc<Self>, io: &Io) {
         let _ = io;
     }

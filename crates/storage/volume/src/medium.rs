@@ -358,7 +358,13 @@ impl Medium {
                 self.zero(request.operation, io).await?;
             }
             Operation::Anchor { offset, length } if length > 0 => {
-                self.reserve(offset.0, length, io).await?;
+                while !self.reserve(offset.0, length, io).await? {
+                    // The file may have been cut meanwhile, and must not be made long again.
+                    self.admit(request)?;
+                    if self.is_at_end(request) {
+                        self.check_end(io).await?;
+                    }
+                }
             }
             Operation::ExtentStatus { offset, length } => {
                 return Ok(self.extent(offset.0, length, io).await);
@@ -466,7 +472,7 @@ impl Medium {
         let written = self
             .write_all(offset, &mut done, Some(&lane), request, io)
             .await;
-        drop(lane);
+        lane.give_back();
         match written {
             Ok(()) => self.brought_to_medium(),
             Err(WriteFailure::System(error)) if is_no_space(&error) => {
@@ -573,28 +579,26 @@ impl Medium {
                 Ok(_) => break,
                 Err(error) if is_interruption(&error) => {}
                 Err(error) => {
+                    lane.give_back();
                     self.poison("fdatasync", &error);
                     return Err(self.error("fdatasync", error));
                 }
             }
         }
-        drop(lane);
+        lane.give_back();
         self.brought_to_medium()
     }
 
     // ---- space
 
-    async fn reserve(&self, offset: u64, length: u64, io: &Io) -> Result<(), VolumeError> {
-        loop {
-            let kind = FileOperationKind::Allocate { offset, length };
-            match io.call(self.file.clone(), kind).await {
-                Ok(_) => return Ok(()),
-                Err(error) if is_interruption(&error) => {}
-                Err(error) if zeroing::is_unsupported(&error) => {
-                    return Err(VolumeError::Unsupported);
-                }
-                Err(error) => return Err(self.error("fallocate", error)),
-            }
+    /// `false`: it was interrupted.
+    async fn reserve(&self, offset: u64, length: u64, io: &Io) -> Result<bool, VolumeError> {
+        let kind = FileOperationKind::Allocate { offset, length };
+        match io.call(self.file.clone(), kind).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_interruption(&error) => Ok(false),
+            Err(error) if zeroing::is_unsupported(&error) => Err(VolumeError::Unsupported),
+            Err(error) => Err(self.error("fallocate", error)),
         }
     }
 

@@ -11,6 +11,8 @@ use crate::request::Owner;
 /// for these then.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
+/// How long volumes have to end what they do of their own accord.
+const QUIESCE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Shard {
     /// Stops accepting, and asks peers to leave.
@@ -78,16 +80,32 @@ impl Shard {
             && self.slots.iter().all(|s| s.connection.is_none())
         {
             self.phase = Phase::Quiescing;
+            self.timers
+                .insert(self.now + QUIESCE_PATIENCE, Timer::Quiesce);
             self.quiesce_volumes();
         }
         if self.phase == Phase::Quiescing && self.core.requests.is_empty() {
-            self.phase = Phase::Flushing;
-            // No write may come after the flush, wherever it runs.
-            if self.core.shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.flush_volumes();
-            }
+            self.begin_flush();
         }
-        self.phase == Phase::Flushing && self.core.requests.is_empty()
+        self.phase == Phase::Flushing && !self.core.has_requests()
+    }
+
+    /// Volumes have had their time to end what they do of their own accord.
+    pub(super) fn end_quiesce(&mut self) {
+        if self.phase == Phase::Quiescing {
+            tracing::error!(
+                "a volume does not end its background work; it is flushed all the same"
+            );
+            self.begin_flush();
+        }
+    }
+
+    fn begin_flush(&mut self) {
+        self.phase = Phase::Flushing;
+        // No write may come after the flush, wherever it runs.
+        if self.core.shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.flush_volumes();
+        }
     }
 
     fn quiesce_volumes(&mut self) {

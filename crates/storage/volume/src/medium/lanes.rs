@@ -79,7 +79,11 @@ impl Lanes {
     }
 }
 
-/// The right to sync on a description that nobody else uses. Dropping it makes the lane free again.
+/// The right to sync on a description that nobody else uses.
+///
+/// It has to be given back. One that is dropped with its request stays taken: the sync that goes on there
+/// may have been told of a failure, and nobody looks at its result. The next sync on that description
+/// would succeed although data is lost.
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     lanes: &'a Lanes,
@@ -98,10 +102,9 @@ impl Lane<'_> {
             },
         }
     }
-}
 
-impl Drop for Lane<'_> {
-    fn drop(&mut self) {
+    /// The result of the sync has been seen: others may have the description.
+    pub(super) fn give_back(self) {
         if let Some(number) = self.number {
             let before = self.lanes.free.fetch_or(1 << number, Ordering::Release);
             assert!(before & (1 << number) == 0, "a lane is given back once");
@@ -146,7 +149,15 @@ mod tests {
             !Arc::ptr_eq(&without.handle(&volume).0, &volume.0),
             "opened for the moment"
         );
-        let free = taken.swap_remove(3).number;
+        let lane = taken.swap_remove(3);
+        let free = lane.number;
+        lane.give_back();
         assert_eq!(lanes.take().number, free);
+        drop(taken);
+        assert_eq!(
+            lanes.take().number,
+            None,
+            "a lane that is dropped stays taken"
+        );
     }
 }

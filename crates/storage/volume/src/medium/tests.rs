@@ -492,3 +492,19 @@ fn a_request_that_finds_no_memory_fails_alone() {
     zeroed.expect("zero");
     assert_eq!(bench.client().read(0, 4096).expect("read"), block(0));
 }
+
+/// Requests at depth take memory that no budget counts.
+#[test]
+fn a_request_under_way_takes_little_memory() {
+    let bench = Bench::new();
+    let crate::Execution::Running(future) =
+        Arc::clone(&bench.volume).execute(Request::new(Operation::Flush), crate::Io::default())
+    else {
+        panic!("a flush waits");
+    };
+    assert!(
+        size_of_val(&*future) <= 1024,
+        "{} bytes",
+        size_of_val(&*future)
+    );
+}

@@ -33,6 +33,11 @@ impl<'a> VolumeClient<'a> {
         self.executor.attach(&self.volume, self.storage);
     }
 
+    /// Lets it go on after it was quiesced.
+    pub fn resume(&mut self) {
+        self.executor.resume(&self.volume, self.storage);
+    }
+
     /// Has the volume stop that.
     pub fn quiesce(&mut self) -> Result<(), VolumeError> {
         let started = self.executor.quiesce(&self.volume, 0, self.storage);
