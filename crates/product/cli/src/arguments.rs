@@ -28,7 +28,7 @@ use crate::discover::DiscoverArguments;
 use crate::info::InfoArguments;
 use crate::manual;
 
-/// Serves block volumes over iSCSI and NVMe/TCP from one ordinary process.
+/// Serve block volumes over iSCSI and NVMe/TCP from one ordinary process
 #[derive(Debug, Parser)]
 #[command(name = "longshore", version, max_term_width = 100, after_long_help = manual::help("longshore"))]
 pub struct Longshore {
@@ -40,37 +40,37 @@ pub struct Longshore {
 pub enum Command {
     /// Serve volumes until SIGTERM or SIGINT
     ///
-    /// When all listeners accept, one line that starts with `ready` goes to standard output, with
-    /// the addresses in use. The log goes to standard error.
-    #[command(after_long_help = manual::help("serve"))]
+    /// When all listeners accept connections, the server prints one line to standard output: `ready` and the
+    /// addresses in use. The log goes to standard error.
+    #[command(after_help = manual::OTHER_OPTIONS, after_long_help = manual::help("serve"))]
     Serve(Box<Serve>),
     /// List what a server offers: iSCSI targets, NVMe/TCP subsystems, their volumes
     ///
-    /// Each volume is printed with the URL that the other verbs take. Volumes are listed as far as
-    /// the server lets this initiator or host in.
+    /// Prints each volume with the URL that the other verbs take. Lists only what the server lets this
+    /// initiator or host use.
     #[command(after_long_help = manual::help("discover"))]
     Discover(Box<DiscoverArguments>),
     /// Show a remote volume: size, limits, identifiers, connection parameters, reservations
     #[command(after_long_help = manual::help("info"))]
     Info(Box<InfoArguments>),
-    /// Copy a volume: from and to files, block devices and remote volumes
+    /// Copy a volume between files, block devices and remote volumes
     ///
-    /// Holes and zeros are not sent. SIGINT and SIGTERM stop the copy when what is under way is
-    /// done, with exit status 130 or 143; --resume goes on from there, also after a crash.
+    /// Holes and zeros are not sent. At SIGINT or SIGTERM, the copy completes the operations in progress and
+    /// exits with status 130 or 143. --resume continues a stopped copy, also after a crash.
     #[command(after_long_help = manual::help("copy"))]
     Copy(Box<CopyArguments>),
     /// Measure a volume, a file or a block device: operations per second, latency, processor time of both ends
     ///
-    /// Reads unless --rw says otherwise. A workload that writes DESTROYS what the volume holds.
+    /// The default workload reads. A workload that writes DESTROYS the data of the volume.
     #[command(after_long_help = manual::help("bench"))]
     Bench(Box<BenchArguments>),
     /// Print a completion script for a shell
     #[command(after_long_help = manual::help("completions"))]
     Completions {
-        /// The shell it is for
+        /// The shell
         shell: Shell,
     },
-    /// Print a manual page (roff), or write all of them
+    /// Print a manual page (roff), or write all pages
     #[command(after_long_help = manual::help("manual"))]
     Manual(ManualArguments),
 }
@@ -81,169 +81,230 @@ pub struct ManualArguments {
     #[arg(default_value = "longshore", value_parser = PossibleValuesParser::new(manual::names()))]
     pub page: String,
 
-    /// Write all pages into man1 and man5 below this directory
+    /// Write all pages to man1 and man5 below this directory
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "page")]
     pub directory: Option<PathBuf>,
 }
 
+/// Options of `serve`. `--help` shows those that people use; the manual page and completions have them all.
 #[derive(Debug, Args)]
 pub struct Serve {
-    // What stands in brackets can be left out; rustdoc takes it for links.
+    // Brackets enclose optional parts; rustdoc takes them for links.
     #[allow(rustdoc::broken_intra_doc_links)]
-    /// A volume to serve; can be repeated
+    /// A volume to serve; repeatable
     ///
     /// Keys: backend=null|mem|file|block|iscsi|nvme-tcp, path=PATH, size=SIZE (K, M, G, T, P are powers of 1024),
     /// block-size=512|4096, read-only, direct (O_DIRECT), serial=TEXT, uuid=UUID,
-    /// inline-writes=auto|always|never. A file that does
-    /// not exist is created, sparse, when size is given. A comma inside a value is written twice.
+    /// inline-writes=auto|always|never. With a size, a file that does not exist is created, sparse.
+    /// Double a comma inside a value.
     ///
-    /// A volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
+    /// Keys of a volume of another server (backend=iscsi, nvme-tcp): url=iscsi://[USER@]HOST[:PORT]/IQN/LUN or
     /// url=nvme+tcp://HOST[:PORT]/NQN/NSID, secret-file=PATH (the password of USER), initiator-name=IQN,
-    /// host-nqn=NQN, queues=N (connections), depth=N (commands each carries), give-up=TIME (how long to
-    /// wait for a server that is away).
+    /// host-nqn=NQN, queues=N (connections), depth=N (commands on each connection), give-up=TIME (how long
+    /// operations wait for a server that cannot be reached).
     #[arg(long = "volume", value_name = "NAME[,KEY=VALUE]...", value_parser = VolumeParser)]
     volumes: Vec<VolumeArgument>,
 
-    /// Listen for iSCSI; can be repeated
+    /// Listen for iSCSI on this address; repeatable
     ///
-    /// Without this and --nvme, both are served, on 127.0.0.1:3260 and 127.0.0.1:4420. IPv6 addresses stand in brackets, port 0 picks a free one. `advertise` is the address that
-    /// discovery tells instead, for NAT and port forwarding. `tag` is the portal group tag (1).
+    /// Without --iscsi and --nvme, the server listens for both protocols, on 127.0.0.1:3260 and 127.0.0.1:4420.
+    /// Put IPv6 addresses in brackets. Port 0 picks a free port. `advertise` is the address that discovery
+    /// reports instead, for NAT and port forwarding. `tag` is the portal group tag (1).
     #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT][,tag=N]")]
     iscsi: Vec<ListenerConfig>,
 
-    /// Listen for NVMe/TCP; can be repeated
+    /// Listen for NVMe/TCP on this address; repeatable
     ///
-    /// The port is 4420 when left out. `advertise` is the IP address that discovery tells instead.
+    /// The default port is 4420. `advertise` is the IP address that discovery reports instead.
     #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT]")]
     nvme: Vec<NvmeListenerConfig>,
 
-    /// Listen for NVMe discovery alone; can be repeated, `none` does without
+    /// Listen for NVMe discovery only; repeatable; `none`: no such listener
     /// [default: port 8009 where --nvme has port 4420]
     ///
-    /// Discovery is answered at the addresses of --nvme as well.
+    /// The addresses of --nvme answer discovery as well.
     #[arg(long, value_name = "ADDR:PORT[,advertise=ADDR:PORT]|none")]
     nvme_discovery: Vec<DiscoveryArgument>,
 
-    /// Let every machine that reaches a listener use the volumes, where nothing else limits access
+    /// Serve targets and subsystems without access control on addresses other than loopback
     ///
-    /// Without it, targets and subsystems without access control are served on loopback addresses only.
+    /// Every machine that reaches such an address can read and write their volumes. Without this option,
+    /// the server refuses to start.
     #[arg(long)]
     allow_open: bool,
 
     /// Read volumes, targets, subsystems, listeners and limits from a TOML file
     ///
-    /// What the command line says wins over the file; volumes of the file come first.
+    /// Options of the command line override the file. Volumes add up: those of the file come first.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// How to wait for sockets and files [default: auto]
+    /// I/O engine: how event loops wait for sockets and files [default: auto]
     ///
-    /// `auto` uses io_uring where this process may, else epoll.
-    #[arg(long, value_name = "auto|io_uring|epoll")]
+    /// `auto` uses io_uring where this process may use it, else epoll.
+    #[arg(
+        long,
+        value_name = "auto|io_uring|epoll",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     engine: Option<EngineKind>,
 
-    /// Cores to run on, one event loop each, such as 0,2-3 [default: all this process may use]
+    /// Cores to run on, one event loop each, such as 0,2-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     cores: Option<CoreList>,
 
-    /// When responses are sent [default: auto]
+    /// Transmit policy: when responses leave [default: auto]
     ///
-    /// `auto` sends all responses of a turn of the event loop at once. The others send each by itself and leave it to the kernel
-    /// to put them together, or not.
+    /// `auto` sends all responses of a turn of the event loop at once. The other policies send each response
+    /// separately; the kernel may combine them.
     #[arg(long, value_name = "auto|nodelay|nagle|adaptive-nagle",
-          value_parser = transmit::parse::<TransmitPolicy>)]
+          value_parser = transmit::parse::<TransmitPolicy>, hide_short_help = true, hide_long_help = true)]
     transmit: Option<TransmitPolicy>,
 
-    /// adaptive-nagle: requests without a pause that make a connection a busy one [default: 96]
-    #[arg(long, value_name = "REQUESTS|infinite")]
+    /// adaptive-nagle: commands without a pause that make a connection busy [default: 96]
+    #[arg(
+        long,
+        value_name = "COMMANDS|infinite",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     nagle_threshold: Option<NagleThreshold>,
 
-    /// adaptive-nagle: requests beyond the threshold that keep it one [default: 40]
-    #[arg(long, value_name = "REQUESTS")]
+    /// adaptive-nagle: commands beyond the threshold that keep Nagle's algorithm on [default: 40]
+    #[arg(
+        long,
+        value_name = "COMMANDS",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     nagle_margin: Option<u32>,
 
-    /// adaptive-nagle: what a busy period that began as one must have to count: threshold and
-    /// margin, or the margin alone [default: paper]
-    #[arg(long, value_name = "paper|corrected", value_parser = transmit::parse::<NagleCycles>)]
+    /// adaptive-nagle: commands that a busy period that began with Nagle's algorithm on must count to keep
+    /// it on: threshold and margin, or the margin alone [default: paper]
+    #[arg(long, value_name = "paper|corrected", value_parser = transmit::parse::<NagleCycles>,
+          hide_short_help = true, hide_long_help = true)]
     nagle_cycles: Option<NagleCycles>,
 
-    /// What leaves with one send, but for --transmit auto [default: response]
-    #[arg(long, value_name = "response|turn", value_parser = transmit::parse::<SendUnit>)]
+    /// What one send holds, under all transmit policies but `auto` [default: response]
+    #[arg(long, value_name = "response|turn", value_parser = transmit::parse::<SendUnit>,
+          hide_short_help = true, hide_long_help = true)]
     send: Option<SendUnit>,
 
     /// Whether large responses are sent by reference (MSG_ZEROCOPY) [default: auto]
-    #[arg(long, value_name = "auto|off|always")]
+    #[arg(
+        long,
+        value_name = "auto|off|always",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     zero_copy: Option<ByReference>,
 
-    /// Whether read data goes straight from the page cache to the socket; auto: that of read-only volumes [default: auto]
-    #[arg(long, value_name = "auto|off|always")]
+    /// Whether large reads are sent by reference from the page cache; auto: of read-only volumes [default: auto]
+    #[arg(
+        long,
+        value_name = "auto|off|always",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     splice: Option<ByReference>,
 
     /// Whether memory is registered with io_uring for large reads and writes of direct volumes [default: auto]
-    #[arg(long, value_name = "auto|off")]
+    #[arg(
+        long,
+        value_name = "auto|off",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     registered: Option<RegisteredBuffers>,
 
-    /// Poll before falling asleep: while it pays, never, or so long each time [default: auto]
+    /// Poll before sleeping: where trials show a gain (auto), never (off), or for a fixed time [default: auto]
     #[arg(long, value_name = "auto|off|MICROSECONDS")]
     spin: Option<Spin>,
 
     /// Percentage of each core's time that polling may take [default: 100]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     cpu_budget: Option<CpuBudget>,
 
-    /// Whether connections move to other event loops when the load is uneven [default: true]
-    #[arg(long, value_name = "true|false")]
+    /// Whether connections migrate to other event loops when the load is uneven [default: true]
+    #[arg(
+        long,
+        value_name = "true|false",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     rebalance: Option<bool>,
 
-    /// Whether large reads and writes of a connection that keeps its core busy are made on others [default: auto]
-    #[arg(long, value_name = "auto|off|always")]
+    /// Offload: whether other cores make the large reads and writes of a connection that keeps its core busy
+    /// [default: auto]
+    #[arg(
+        long,
+        value_name = "auto|off|always",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     spread: Option<Spread>,
 
-    /// Poll the network card for so long where there is nothing to receive (SO_BUSY_POLL)
-    #[arg(long, value_name = "MICROSECONDS")]
+    /// How long a receive that finds nothing polls the network card (SO_BUSY_POLL)
+    #[arg(
+        long,
+        value_name = "MICROSECONDS",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     busy_poll: Option<BusyPoll>,
 
-    /// Have that polling take the place of interrupts (SO_PREFER_BUSY_POLL)
-    #[arg(long)]
+    /// Polling with --busy-poll replaces the interrupts of the network card (SO_PREFER_BUSY_POLL)
+    #[arg(long, hide_short_help = true, hide_long_help = true)]
     prefer_busy_poll: bool,
 
-    /// Priority of what is sent, for queueing disciplines and network cards (SO_PRIORITY)
-    #[arg(long, value_name = "NUMBER")]
+    /// Priority of outgoing packets, for queueing disciplines and network cards (SO_PRIORITY)
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     priority: Option<Priority>,
 
-    /// How the log looks [default: text]
+    /// Format of the log [default: text]
     #[arg(long, value_name = "text|json")]
     log_format: Option<LogFormat>,
 
-    /// What is logged: a level, or a list such as warn,longshore_iscsi=debug [default: info]
+    /// Level of the log, or a list by module such as warn,longshore_iscsi=debug [default: info]
     #[arg(long, value_name = "FILTER")]
     log_level: Option<LogFilter>,
 
-    /// Write a report of what the server has done at SIGUSR1, and at the end, to this file (JSON)
+    /// Write statistics to this file (JSON) at SIGUSR1 and at the end
     ///
     /// Without it, SIGUSR1 logs a summary.
     #[arg(long, value_name = "FILE")]
     statistics: Option<PathBuf>,
 
-    /// Follow one operation in N through its stages, for the statistics; 0 follows none [default: 256]
-    #[arg(long, value_name = "N")]
+    /// Follow one operation in N through its stages, for the statistics; 0: none [default: 256]
+    #[arg(long, value_name = "N", hide_short_help = true, hide_long_help = true)]
     sample: Option<u32>,
 
-    /// Where to keep what must survive a restart, such as persistent reservations
+    /// Directory for state that survives a restart, such as persistent reservations
     ///
     /// [default: $STATE_DIRECTORY, /var/lib/longshore for root, else
     /// $XDG_STATE_HOME/longshore or ~/.local/state/longshore]
     #[arg(long, value_name = "DIRECTORY")]
     state_dir: Option<PathBuf>,
 
-    /// Print how to connect, in front of the `ready` line
+    /// Print how clients connect, before the `ready` line
     #[arg(long)]
     pub print_connect: bool,
 
-    /// Check the configuration and exit: name all mistakes and missing files
+    /// Check the configuration and exit: report all mistakes and missing files
     ///
-    /// Backing files, devices, secret files and directories are looked for; nothing is opened for writing, created or
-    /// connected to, and nothing listens.
+    /// The check looks for backing files, devices, secret files and directories. It does not listen, connect,
+    /// create files or open them for writing.
     #[arg(long)]
     pub check: bool,
 
@@ -432,10 +493,40 @@ mod tests {
     }
 
     #[test]
+    fn the_help_of_serve_shows_fifteen_options_and_where_the_others_are() {
+        let shown = |help: &str| {
+            let lines = help.lines().map(str::trim_start);
+            let options = lines.filter(|line| line.starts_with("--") || line.starts_with("-h, --"));
+            options.count()
+        };
+        for flag in ["-h", "--help"] {
+            let help = Longshore::try_parse_from(["longshore", "serve", flag]).unwrap_err();
+            let help = help.to_string();
+            assert_eq!(shown(&help), 15, "{flag}:\n{help}");
+            assert!(
+                help.trim_end().ends_with(manual::OTHER_OPTIONS),
+                "{flag}:\n{help}"
+            );
+        }
+        assert_eq!(manual::OTHER_OPTIONS.lines().count(), 1);
+        // Those that are not shown are understood.
+        let hidden = serve(&["--engine", "epoll", "--cpu-budget", "50", "--sample", "0"]).unwrap();
+        assert_eq!(hidden.engine, Some(EngineKind::Epoll));
+        assert_eq!(hidden.sample, Some(0));
+    }
+
+    #[test]
     fn completions_know_verbs_options_and_words() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = String::from_utf8(completions(shell)).unwrap();
-            for word in ["bench", "plot-view", "io_uring", "adaptive-nagle", "crc32c"] {
+            for word in [
+                "bench",
+                "plot-view",
+                "io_uring",
+                "adaptive-nagle",
+                "crc32c",
+                "cpu-budget",
+            ] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
         }

@@ -40,20 +40,20 @@ pub struct BenchArguments {
     )]
     volume: Medium,
 
-    /// A volume to compare with; can be repeated
+    /// A volume to compare with; repeatable
     ///
-    /// The load goes to one after the other, --rounds times over. Ratios are the first volume's figures
-    /// divided by this one's, round by round.
+    /// The volumes get the load in turn, for --rounds rounds. Ratios are the first volume's figures
+    /// divided by those of this volume, round by round.
     #[arg(long, value_name = "VOLUME", value_parser = medium())]
     vs: Vec<Medium>,
 
-    /// How often each volume of a comparison gets the load
+    /// Rounds of a comparison: how often each volume gets the load
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
 
     /// Workload: randread, read; or randwrite, write, randrw, rw, which DESTROY data [default: randread]
     ///
-    /// What the volume holds within --offset and --span is overwritten, without asking.
+    /// A workload that writes overwrites the data within --offset and --span, without asking.
     #[arg(
         long,
         visible_alias = "readwrite",
@@ -62,11 +62,11 @@ pub struct BenchArguments {
     )]
     rw: Option<Pattern>,
 
-    /// Share of reads in randrw and rw, in percent
+    /// Percentage of reads in randrw and rw
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = percent)]
     rwmixread: u32,
 
-    /// Size of an operation, a mix such as 4k/60:64k/40, or a list of either, measured one by one
+    /// Size of an operation, or a mix such as 4k/60:64k/40; a list measures one after the other
     #[arg(
         long,
         visible_alias = "bssplit",
@@ -75,7 +75,7 @@ pub struct BenchArguments {
     )]
     bs: String,
 
-    /// Operations under way on each session; a list, or a range such as 1..256 (powers of two)
+    /// Operations in progress on each session; a list, or a range such as 1..256 (powers of two)
     #[arg(long, value_name = "DEPTH[,DEPTH]...", default_value = "32")]
     iodepth: String,
 
@@ -84,36 +84,36 @@ pub struct BenchArguments {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: u16,
 
-    /// Queues by kind: reads do not wait behind writes when they have their own
+    /// Queues by kind: reads with queues of their own do not wait behind writes
     ///
-    /// In place of --sessions. Poll queues take the operations of jobs with `poll`.
+    /// Replaces --sessions. Poll queues take the operations of jobs with `poll`.
     #[arg(long, value_name = "default=N,read=N,poll=N", value_parser = spec::maps, conflicts_with = "sessions")]
     map: Option<QueueMaps>,
 
-    /// One of several loads on the same sessions; repeated
+    /// One of several loads on the same sessions; repeatable
     ///
     /// NAME,rw=PATTERN,bs=SIZE and iodepth=N, numjobs=N (streams of that depth), rwmixread=PERCENT,
     /// rate=IOPS, rate-bytes=SIZE, poll.
     #[arg(long, value_name = "NAME,KEY=VALUE...")]
     job: Vec<Job>,
 
-    /// Threads to make the load with [default: one for each session, up to the processors]
+    /// Threads that make the load [default: one for each session, up to the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 
-    /// How long to measure [default: 10s, without --size and --operations]
+    /// How long to measure [default: 10s, unless --size or --operations is given]
     #[arg(long, visible_alias = "runtime", value_name = "DURATION", value_parser = units::duration)]
     time: Option<Duration>,
 
-    /// Bytes to move, instead of a time or as a limit beside it
+    /// Bytes to transfer, instead of --time or as a further limit
     #[arg(long, visible_aliases = ["io-size", "io_size"], value_name = "SIZE", value_parser = units::size)]
     size: Option<u64>,
 
-    /// Operations to do, instead of a time or as a limit beside it
+    /// Operations to complete, instead of --time or as a further limit
     #[arg(long, visible_alias = "number_ios", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
 
-    /// Load before measuring starts [default: a fifth of --time, 2s at most]
+    /// Time of load before the measurement starts [default: a fifth of --time, at most 2s]
     #[arg(long, visible_aliases = ["ramp-time", "ramp_time"], value_name = "DURATION", value_parser = units::duration)]
     warmup: Option<Duration>,
 
@@ -125,15 +125,15 @@ pub struct BenchArguments {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     rate_bytes: Option<u64>,
 
-    /// Start of the part of the volume to work on
+    /// Start of the region of the volume to use
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::size)]
     offset: u64,
 
-    /// Length of the part of the volume to work on [default: to its end]
+    /// Length of the region of the volume to use [default: to the end of the volume]
     #[arg(long, visible_alias = "region", value_name = "SIZE", value_parser = units::size)]
     span: Option<u64>,
 
-    /// Seed of places, sizes and contents; the same seed gives the same operations
+    /// Seed of offsets, sizes and contents; the same seed gives the same operations
     #[arg(
         long,
         visible_alias = "randseed",
@@ -142,25 +142,25 @@ pub struct BenchArguments {
     )]
     seed: u64,
 
-    /// Check contents: stamp all writes, check all reads, and read all that was written again at the end
+    /// Check contents: stamp all writes, check all reads, and read all written blocks again at the end
     ///
-    /// Finds lost, stale, misplaced, torn and corrupt blocks; the first ends the run, with exit status 1.
+    /// Finds lost, stale, misplaced, torn and corrupt blocks. The first one ends the run, with exit status 1.
     #[arg(long)]
     verify: bool,
 
-    /// Write nothing; read once and check what earlier runs with --verify and the same seed have written
+    /// Write nothing; read once and check the data of earlier runs with --verify and the same seed
     #[arg(long, conflicts_with_all = ["verify", "vs"])]
     verify_only: bool,
 
-    /// Count operations that fail and go on, instead of ending at the first
+    /// Count failed operations and continue, instead of ending at the first
     #[arg(long, visible_alias = "continue_on_error")]
     continue_on_error: bool,
 
-    /// Process of the server on this machine, whose processor time is taken; repeated for each --vs
+    /// Process of the server on this machine, to measure its processor time; repeat it for each --vs
     #[arg(long, value_name = "PID")]
     server_pid: Vec<u32>,
 
-    /// How results are printed
+    /// Output format
     #[arg(
         long,
         value_name = "text|json|csv",
@@ -169,14 +169,14 @@ pub struct BenchArguments {
     )]
     output: Output,
 
-    /// Draw throughput and latency into a file; needs several depths, such as --iodepth 1..256
+    /// Draw throughput and latency to a file; needs several depths, such as --iodepth 1..256
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     plot: Option<PathBuf>,
 
     /// What --plot draws: throughput and latency by depth, or latency against IOPS or bytes per second
     ///
-    /// `depth` is for one load at several depths. `iops` and `bytes` show what latency a throughput costs: where
-    /// more depth brings latency alone, the line turns upwards.
+    /// `depth` is for one load at several depths. `iops` and `bytes` show the latency at each throughput: the
+    /// line turns upwards where more depth adds latency only.
     #[arg(
         long,
         value_name = "depth|iops|bytes",
@@ -200,11 +200,11 @@ pub struct BenchArguments {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Files and block devices")]
 struct LocalStorage {
-    /// Without the page cache (O_DIRECT), so that the medium is measured rather than memory
+    /// Bypass the page cache (O_DIRECT), to measure the medium rather than memory
     #[arg(long)]
     direct: bool,
 
-    /// How to wait for them [default: auto]
+    /// I/O engine [default: auto]
     #[arg(long, value_name = "auto|io_uring|epoll")]
     engine: Option<EngineKind>,
 }
@@ -221,7 +221,7 @@ const RECEIVE_BUFFER_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Transfer")]
 struct Transfer {
-    /// Where read data goes: into memory, as an application wants it, or nowhere
+    /// Where read data goes: to memory, as for an application, or nowhere
     #[arg(
         long,
         value_name = "place|discard",
@@ -230,7 +230,7 @@ struct Transfer {
     )]
     data: Data,
 
-    /// How written data is sent: copied together, from where it is, or without the kernel's copy
+    /// How written data is sent: copied together, gathered from its place, or without the kernel's copy
     ///
     /// `zerocopy` is MSG_ZEROCOPY, `ring` the same through io_uring. Over loopback the kernel copies
     /// in any case.
@@ -242,11 +242,11 @@ struct Transfer {
     )]
     send: Send,
 
-    /// Shorter data is copied in spite of --send zerocopy or ring
+    /// With --send zerocopy or ring, copy data that is shorter than this
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     zerocopy_threshold: Option<u64>,
 
-    /// How read data is received: into one buffer and copied, or what is large straight to its place
+    /// How read data is received: to one buffer and copied, or large data directly to its place
     #[arg(
         long,
         value_name = "buffered|direct",
@@ -255,9 +255,9 @@ struct Transfer {
     )]
     receive: Receive,
 
-    /// Bytes that one receive call may bring [default: 64 operations, at least 32k, at most 256k]
+    /// Bytes that one receive call may return [default: 64 operations, at least 32k, at most 256k]
     ///
-    /// Less of it means smaller batches: the server gets its next operations sooner, for more system calls.
+    /// Fewer bytes mean smaller batches: the server gets its next operations sooner, and system calls increase.
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     receive_buffer: Option<u64>,
 
@@ -270,15 +270,15 @@ struct Transfer {
     )]
     flow_control: Switch,
 
-    /// Let the kernel poll the network card for so many microseconds (SO_BUSY_POLL)
+    /// Let the kernel poll the network card for this many microseconds (SO_BUSY_POLL)
     #[arg(long, value_name = "MICROSECONDS")]
     busy_poll: Option<u32>,
 
-    /// Priority of what is sent (SO_PRIORITY)
+    /// Priority of outgoing packets (SO_PRIORITY)
     #[arg(long, value_name = "N")]
     priority: Option<u32>,
 
-    /// Never sleep: look for answers all the time
+    /// Never sleep: poll for responses all the time
     #[arg(long)]
     spin: bool,
 }
@@ -344,14 +344,14 @@ enum Switch {
 enum UsageError {
     #[error(transparent)]
     Spec(#[from] SpecError),
-    #[error("--job says what to do itself; leave out {0}")]
+    #[error("--job replaces the options of a single load; remove {0}")]
     BesideJob(&'static str),
     #[error(
-        "--server-pid is given {given} times for {volumes} volumes; give it once for each, in their order"
+        "--server-pid is given {given} times for {volumes} volumes; give it once for each volume, in their order"
     )]
     ServerPids { given: usize, volumes: usize },
     #[error(
-        "--direct and --engine are for files and block devices, and none is given; leave them out"
+        "--direct and --engine are for files and block devices, and none is given; remove them"
     )]
     NothingLocal,
     #[error("{0}")]
@@ -359,7 +359,8 @@ enum UsageError {
 }
 
 fn percent(text: &str) -> Result<u32, String> {
-    spec::percent(text).ok_or_else(|| format!("`{text}` is not a share in percent, from 0 to 100"))
+    spec::percent(text)
+        .ok_or_else(|| format!("`{text}` is not a percentage; give a number from 0 to 100"))
 }
 
 /// Everything that is to be measured.

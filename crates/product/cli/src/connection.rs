@@ -20,24 +20,24 @@ use uuid::Uuid;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectionArguments {
-    /// Name to log in with over iSCSI [default: one of this machine and user]
+    /// iSCSI name of this initiator [default: derived from this machine and user]
     #[arg(long, value_name = "IQN")]
     pub initiator_name: Option<String>,
 
-    /// NQN to connect with over NVMe/TCP [default: /etc/nvme/hostnqn, else one of this machine and user]
+    /// NQN of this host for NVMe/TCP [default: /etc/nvme/hostnqn, else derived from this machine and user]
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
 
-    /// Host identifier to connect with over NVMe/TCP
+    /// Host identifier for NVMe/TCP
     #[arg(long, value_name = "UUID")]
     pub host_id: Option<String>,
 
-    /// User to authenticate as (CHAP), unless the URL names one
+    /// User for CHAP, unless the URL names one
     /// [default: $LIBISCSI_CHAP_USERNAME]
     #[arg(long, value_name = "USER")]
     pub chap_user: Option<String>,
 
-    /// File with the secret of --chap-user or of the user of the URL
+    /// File with the secret of --chap-user, or of the URL's user
     /// [default: $LIBISCSI_CHAP_PASSWORD]
     #[arg(long, value_name = "FILE")]
     pub chap_secret_file: Option<PathBuf>,
@@ -47,28 +47,28 @@ pub struct ConnectionArguments {
     #[arg(long, value_name = "USER")]
     pub target_user: Option<String>,
 
-    /// File with the secret of the target
+    /// File with the target's secret (mutual CHAP)
     /// [default: $LIBISCSI_CHAP_TARGET_PASSWORD]
     #[arg(long, value_name = "FILE")]
     pub target_secret_file: Option<PathBuf>,
 
-    /// Checksums of headers [default: none]
+    /// Header digest [default: none]
     #[arg(long, value_name = "none|crc32c")]
     pub header_digest: Option<DigestArgument>,
 
-    /// Checksums of data [default: none]
+    /// Data digest [default: none]
     #[arg(long, value_name = "none|crc32c")]
     pub data_digest: Option<DigestArgument>,
 
-    /// How long to wait for a connection, and then for a login [default: 5s and 10s]
+    /// Time limit for a connection, and then for the login [default: 5s and 10s]
     #[arg(long, value_name = "DURATION", value_parser = Span::parse)]
     pub connect_timeout: Option<Span>,
 
-    /// How long one command may take before its connection is given up and made anew [default: 30s]
+    /// Time limit for one command; then the connection is closed and made again [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = Span::parse)]
     pub request_timeout: Option<Span>,
 
-    /// How long to try to reach a server again that was lost [default: 2m]
+    /// How long to try to reconnect to a lost server [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = Span::parse)]
     pub give_up: Option<Span>,
 }
@@ -108,16 +108,16 @@ pub enum ConnectionError {
     #[error("cannot read the secret in {}: {source}; correct the path or its permissions", path.display())]
     SecretFile { path: PathBuf, source: io::Error },
     /// A secret has to have a user, and a user a secret.
-    #[error("{given} is given without {missing}; give both")]
+    #[error("{given} needs {missing}; give both")]
     Half {
         given: &'static str,
         missing: &'static str,
     },
     /// Empty or too long.
-    #[error("the secret in {origin} has {length} bytes; CHAP secrets have 1 to 255")]
+    #[error("the secret in {origin} has {length} bytes; give a CHAP secret of 1 to 255 bytes")]
     SecretLength { origin: String, length: usize },
     /// The target has to prove itself to somebody.
-    #[error("--target-user is given, but no user of our own; mutual CHAP needs --chap-user too")]
+    #[error("mutual CHAP (--target-user) needs a user for this side too; add --chap-user")]
     MutualAlone,
 }
 
@@ -280,7 +280,7 @@ fn read_secret(path: &Path) -> Result<String, ConnectionError> {
     })?;
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o004 != 0) {
         eprintln!(
-            "warning: {}: everybody on this machine can read this secret; chmod 600 it",
+            "warning: {}: every user of this machine can read this secret; run chmod 600 on it",
             path.display()
         );
     }

@@ -27,64 +27,64 @@ use display::{Display, Screen};
 
 #[derive(Debug, Args)]
 pub struct CopyArguments {
-    /// From here: a file, a block device, or the URL of a volume
+    /// Source: a file, a block device, or the URL of a volume
     #[arg(value_name = "SRC", value_parser = endpoint())]
     source: Endpoint,
 
-    /// To there: a file, a block device, or the URL of a volume
+    /// Destination: a file, a block device, or the URL of a volume
     ///
-    /// A file that does not exist is created with the size of the source. What exists is
-    /// overwritten, and has to be large enough.
+    /// A file that does not exist is created with the size of the source. Anything else must be large
+    /// enough and is overwritten.
     #[arg(value_name = "DST", value_parser = endpoint())]
     destination: Endpoint,
 
-    /// Read both sides again afterwards, and compare
+    /// Read both sides again after the copy, and compare them
     #[arg(long)]
     verify: bool,
 
-    /// Go on where an interrupted copy stopped
+    /// Continue an interrupted copy
     #[arg(long)]
     resume: bool,
 
-    /// Copy in spite of two doubts: both ends have the names of one remote volume, or there is too little space
+    /// Copy even if both ends have the names of one remote volume, or if there is too little space
     #[arg(long)]
     force: bool,
 
-    /// Where to keep how far the copy got
+    /// File that records how far the copy got, for --resume
     ///
     /// [default: DST.copy-journal beside a file, a file in the state directory for all else]
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 
-    /// Chunks under way at a time
+    /// Chunks in progress at a time
     #[arg(long, value_name = "N", default_value_t = copy::PARALLEL_DEFAULT, value_parser = parse_parallel)]
     parallel: usize,
 
-    /// Bytes of a chunk, a power of two from 4K to 64M
+    /// Size of a chunk: a power of two from 4K to 64M
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_chunk)]
     block_size: Size,
 
-    /// Most bytes per second
+    /// Limit in bytes per second
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     rate: Option<Size>,
 
-    /// Write zeros like everything else, so that the destination is allocated
+    /// Write zeros too, so that the destination is allocated
     #[arg(long)]
     thick: bool,
 
-    /// Use files and block devices without the page cache (O_DIRECT)
+    /// Bypass the page cache of files and block devices (O_DIRECT)
     #[arg(long)]
     direct: bool,
 
-    /// How often the journal is brought up to date
+    /// Time between updates of the journal
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = Span::parse)]
     checkpoint: Span,
 
-    /// How to wait for files [default: auto]
+    /// I/O engine for files [default: auto]
     #[arg(long, value_name = "auto|io_uring|epoll")]
     engine: Option<EngineKind>,
 
-    /// How the result is printed
+    /// Output format
     #[arg(
         long,
         value_name = "text|json",
@@ -109,7 +109,7 @@ fn parse_parallel(text: &str) -> Result<usize, String> {
     let number = text.parse().ok();
     number
         .filter(|number| (1..=PARALLEL_MAX).contains(number))
-        .ok_or_else(|| format!("it is a number from 1 to {PARALLEL_MAX}"))
+        .ok_or_else(|| format!("give a number from 1 to {PARALLEL_MAX}"))
 }
 
 fn parse_chunk(text: &str) -> Result<Size, String> {
@@ -117,13 +117,13 @@ fn parse_chunk(text: &str) -> Result<Size, String> {
     if size.0.is_power_of_two() && (CHUNK_MIN..=CHUNK_MAX).contains(&size.0) {
         Ok(size)
     } else {
-        Err("it is a power of two from 4K to 64M".to_owned())
+        Err("give a power of two from 4K to 64M".to_owned())
     }
 }
 
 fn parse_rate(text: &str) -> Result<Size, String> {
     match Size::parse(text) {
-        Ok(Size(0)) => Err("nothing would ever be copied".to_owned()),
+        Ok(Size(0)) => Err("give a rate above 0".to_owned()),
         other => other.map_err(|error| error.to_string()),
     }
 }
@@ -208,7 +208,7 @@ fn watch_signals(interrupt: Interrupt, screen: Screen) -> std::io::Result<()> {
                     std::process::exit(128 + signal);
                 }
                 interrupt.raise(signal);
-                screen.print("stopping when what is under way is done; once more ends at once");
+                screen.print("stopping after the operations in progress; a second signal ends the copy at once");
             }
         })?;
     Ok(())
@@ -258,13 +258,13 @@ fn print_text(report: &Report) -> ExitCode {
     );
     if summary.left_alone_bytes > 0 {
         text += &format!(
-            "the last {} of {} were left as they are\n",
+            "the last {} of {} are unchanged\n",
             Bytes(summary.left_alone_bytes),
             summary.destination
         );
     }
     if let (Some(true), Some(seconds)) = (summary.verified, summary.verify_seconds) {
-        text += &format!("verified in {seconds:.1} s: both sides are the same\n");
+        text += &format!("verified in {seconds:.1} s: both sides are identical\n");
     }
     crate::print(text.as_bytes())
 }
@@ -275,13 +275,13 @@ fn explain(report: &Report, command: &str) {
     if report.journal.is_none() {
         // What was refused was said already, and what differs is not made good by going on.
         if summary.bytes > 0 && summary.verified.is_none() {
-            eprintln!("the copy has to be made again from its beginning");
+            eprintln!("start the copy again from its beginning");
         }
         return;
     }
     let condition = match &report.result {
-        Err(error) if error.is_out_of_space() => "make room, then go on:",
-        _ => "to go on:",
+        Err(error) if error.is_out_of_space() => "make room, then continue with:",
+        _ => "continue with:",
     };
     eprintln!(
         "{} of {} are copied and flushed; {condition}\n  {command}",

@@ -18,14 +18,14 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub struct DiscoverArguments {
-    /// The server: a name or address, and a port if only that one is to be asked; or a URL that names it
+    /// The server: a name or address, with a port to query that port only; or a URL that contains it
     ///
-    /// Without a port, 3260 (iSCSI), 8009 and 4420 (NVMe/TCP) are asked. IPv6 addresses stand in
-    /// brackets. Of a URL only the server counts, and the user of iSCSI.
+    /// Without a port, discovery queries 3260 (iSCSI), 8009 and 4420 (NVMe/TCP). Put IPv6 addresses in
+    /// brackets. Of a URL, only the server counts, and the user of iSCSI.
     #[arg(value_name = "HOST[:PORT]|URL", value_parser = parse_asked)]
     asked: Asked,
 
-    /// How the result is printed
+    /// Output format
     #[arg(
         long,
         value_name = "text|json",
@@ -53,7 +53,7 @@ enum AskedError {
     #[error(transparent)]
     HostPort(#[from] HostPortError),
     #[error(
-        "there is no scheme {0}://; give HOST[:PORT], iscsi://HOST[:PORT] or nvme+tcp://HOST[:PORT]"
+        "unknown scheme {0}://; give HOST[:PORT], iscsi://HOST[:PORT] or nvme+tcp://HOST[:PORT]"
     )]
     Scheme(String),
 }
@@ -170,7 +170,7 @@ fn write_target(text: &mut String, target: &FoundTarget) {
         let _ = writeln!(text, "    at {address}{transport}{group}");
     }
     if let Some(problem) = &target.problem {
-        let _ = writeln!(text, "    volumes not known: {}", printable(problem));
+        let _ = writeln!(text, "    volumes unknown: {}", printable(problem));
     }
     for volume in &target.volumes {
         write_volume(text, target.protocol, volume);

@@ -20,7 +20,7 @@ pub struct InfoArguments {
     )]
     url: Url,
 
-    /// How the result is printed
+    /// Output format
     #[arg(
         long,
         value_name = "text|json",
@@ -144,7 +144,7 @@ fn supported(volume: &VolumeInfo) -> String {
         .filter_map(|(able, name)| able.then_some(name))
         .collect();
     if names.is_empty() {
-        "reads and writes alone".to_owned()
+        "reads and writes only".to_owned()
     } else {
         names.join(", ")
     }

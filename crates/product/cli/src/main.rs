@@ -2,10 +2,10 @@
 //!
 //! | exit status | meaning |
 //! |---|---|
-//! | 0 | done as asked, or there was nothing to do |
-//! | 1 | it could not be done; standard error says why and what to do next |
-//! | 2 | the command line cannot be read; standard error shows what is wrong with it |
-//! | 130, 143 | SIGINT or SIGTERM: a client verb stopped before it was done, a second one ended the server at once |
+//! | 0 | success, or there was nothing to do |
+//! | 1 | failure; standard error says why and what to do next |
+//! | 2 | the command line is wrong; standard error shows where |
+//! | 130, 143 | SIGINT or SIGTERM: a client verb stopped early, or a second signal ended the server at once |
 
 #![forbid(unsafe_code)]
 
@@ -55,7 +55,10 @@ fn run_manual(arguments: &ManualArguments) -> ExitCode {
     match manual::write_all(directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: cannot write into {}: {error}", directory.display());
+            eprintln!(
+                "error: cannot write to {}: {error}; correct the path or its permissions",
+                directory.display()
+            );
             ExitCode::FAILURE
         }
     }
@@ -64,7 +67,7 @@ fn run_manual(arguments: &ManualArguments) -> ExitCode {
 /// `longshore serve`
 fn run_serve(serve: Serve) -> ExitCode {
     if let Some(option) = serve.not_built() {
-        let text = format!("{option} is not available in this version; leave it out");
+        let text = format!("{option} is not available in this version; remove it");
         Longshore::command()
             .error(ErrorKind::InvalidValue, text)
             .exit();

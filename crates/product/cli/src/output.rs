@@ -32,7 +32,7 @@ pub struct OutputFile {
 
 /// The file cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}; nothing was done. Correct the path or its permissions", path.display())]
+#[error("cannot write {}: {source}; nothing was done; correct the path or its permissions", path.display())]
 pub struct OutputFileError {
     path: PathBuf,
     source: io::Error,

@@ -121,7 +121,7 @@ fn told(trouble: &Trouble) -> String {
             let left = gives_up_in.map_or(String::new(), |left| {
                 format!(", {} s left", left.as_millis().div_ceil(1000))
             });
-            format!("{end}: connection lost, trying again{left}")
+            format!("{end}: connection lost, reconnecting{left}")
         }
         Trouble::NoAnswer { lasted } => format!("no answer for {} s", lasted.as_secs()),
     }
@@ -196,7 +196,7 @@ fn news(before: Option<&Trouble>, now: Option<&Trouble>) -> Option<String> {
     match (before, now) {
         (Some(before), Some(now)) if same(before, now) => None,
         (_, Some(now)) => Some(told(now)),
-        (Some(_), None) => Some("the copy goes on".to_owned()),
+        (Some(_), None) => Some("the copy continues".to_owned()),
         (None, None) => None,
     }
 }
@@ -279,7 +279,7 @@ mod tests {
         let first = lost(End::Destination, 13_001);
         assert_eq!(
             told(&first),
-            "destination: connection lost, trying again, 14 s left"
+            "destination: connection lost, reconnecting, 14 s left"
         );
         assert_eq!(news(None, Some(&first)), Some(told(&first)));
         assert_eq!(news(Some(&first), Some(&lost(End::Destination, 500))), None);
@@ -287,14 +287,14 @@ mod tests {
         assert_eq!(news(Some(&first), Some(&other)), Some(told(&other)));
         assert_eq!(
             news(Some(&first), None).as_deref(),
-            Some("the copy goes on")
+            Some("the copy continues")
         );
         assert_eq!(news(None, None), None);
         let patient = Trouble::ConnectionLost {
             end: End::Source,
             gives_up_in: None,
         };
-        assert_eq!(told(&patient), "source: connection lost, trying again");
+        assert_eq!(told(&patient), "source: connection lost, reconnecting");
         let lasted = Duration::from_millis(5900);
         assert_eq!(told(&Trouble::NoAnswer { lasted }), "no answer for 5 s");
     }

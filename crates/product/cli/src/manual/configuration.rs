@@ -13,11 +13,11 @@ const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 const FILES: &[(&str, &str)] = &[
     (
         "/etc/longshore/longshore.toml",
-        "What the unit `longshore.service` reads.",
+        "The file that the unit `longshore.service` reads.",
     ),
     (
         "/usr/local/share/doc/longshore/longshore.toml",
-        "A complete example, where `make install` puts it (PREFIX is /usr/local).",
+        "A complete example, installed by `make install` (PREFIX is /usr/local).",
     ),
 ];
 

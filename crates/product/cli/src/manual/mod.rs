@@ -27,13 +27,16 @@ const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 /// When the hand-written sections were last changed.
 const DATE: &str = "2026-11-23";
 
+/// Where the options of `serve` are that its help does not show. The last line of that help.
+pub const OTHER_OPTIONS: &str = "All options: man longshore-serve (or longshore manual serve | man -l -), docs/configuration.md";
+
 /// Names of all pages, for the command line.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let written = sections::PAGES.iter().map(|(name, _)| *name);
     written.chain([CONFIGURATION])
 }
 
-/// The end of `--help` of a verb, behind its options: notes, exit status, examples.
+/// The end of `--help` of a verb, below its options: notes, signals, exit status, examples.
 pub fn help(verb: &str) -> String {
     let page = sections::page(verb);
     let mut text = String::new();
@@ -56,6 +59,9 @@ pub fn help(verb: &str) -> String {
     text += "Examples:";
     for (_, example) in page.examples {
         text += &format!("\n  {}", example.replace('\n', "\n  "));
+    }
+    if verb == "serve" {
+        text += &format!("\n\n{OTHER_OPTIONS}");
     }
     text
 }
@@ -301,6 +307,23 @@ mod tests {
                     verb.get_name()
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_page_of_serve_has_the_options_that_its_help_does_not_show() {
+        let page = text("serve");
+        for option in [
+            "engine",
+            "cpu\\-budget",
+            "nagle\\-cycles",
+            "zero\\-copy",
+            "sample",
+        ] {
+            assert!(
+                page.contains(&format!("\n\\fB\\-\\-{option}")),
+                "{option}:\n{page}"
+            );
         }
     }
 

@@ -37,44 +37,41 @@ pub(super) fn page(name: &str) -> &'static Page {
 
 const USAGE: (&str, &str) = (
     "2",
-    "The command line cannot be read: an unknown option, a malformed value, options that exclude each other. \
+    "The command line is wrong: an unknown option, a malformed value, options that exclude each other. \
      Nothing was done.",
 );
 
 const CHAP_VARIABLES: Rows = &[
     (
         "LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD",
-        "User and secret for CHAP, where neither the URL nor an option names them.",
+        "User and secret for CHAP, unless the URL or an option gives them.",
     ),
     (
         "LIBISCSI_CHAP_TARGET_USERNAME, LIBISCSI_CHAP_TARGET_PASSWORD",
-        "User and secret that the target has to prove (mutual CHAP).",
+        "User and secret with which the target must authenticate (mutual CHAP).",
     ),
 ];
 
 const HOST_FILES: Rows = &[(
     "/etc/nvme/hostnqn, /etc/nvme/hostid",
-    "The names of this host over NVMe/TCP, where there are such files.",
+    "NQN and identifier of this host for NVMe/TCP, if these files exist.",
 )];
 
 const LONGSHORE: Page = Page {
     notes: &[
-        "Volumes of other servers are named by URLs: `iscsi://[USER@]HOST[:PORT]/IQN/LUN` and \
+        "URLs name the volumes of other servers: `iscsi://[USER@]HOST[:PORT]/IQN/LUN` and \
          `nvme+tcp://HOST[:PORT]/NQN/NSID`.",
-        "With `--output json` a verb prints one JSON document. Its `version` rises when a key goes away or \
-         changes its meaning, not when one is added.",
+        "With `--output json` a verb prints one JSON document. Its `version` increases when a key is removed or \
+         changes its meaning, not when a key is added.",
     ],
     signals: &[],
     exit_status: &[
-        ("0", "Done as asked, or there was nothing to do."),
-        (
-            "1",
-            "It could not be done; standard error says why and what to do next.",
-        ),
+        ("0", "Success, or there was nothing to do."),
+        ("1", "Failure; standard error says why and what to do next."),
         USAGE,
         (
             "130, 143",
-            "SIGINT or SIGTERM came before the work was done (128 and the number of the signal).",
+            "SIGINT or SIGTERM ended the command early (128 plus the number of the signal).",
         ),
     ],
     environment: &[("NO_COLOR", "The log of `serve` has no colours.")],
@@ -85,7 +82,7 @@ const LONGSHORE: Page = Page {
         ),
         (
             "/var/lib/longshore",
-            "State of the service that survives a restart.",
+            "State of the service; it survives a restart.",
         ),
     ],
     examples: &[(
@@ -109,31 +106,32 @@ const LONGSHORE: Page = Page {
 
 const SERVE: Page = Page {
     notes: &[
-        "Volume i, counted from 0, is LUN i of target iqn.2026-11.local.longshore:default, unless the file has \
-         [[target]] tables, and NSID i+1 of subsystem nqn.2026-11.local.longshore:default, unless it has \
-         [[subsystem]] tables.",
+        "Volumes are numbered from 0. Volume i is LUN i of target iqn.2026-11.local.longshore:default and \
+         NSID i+1 of subsystem nqn.2026-11.local.longshore:default. [[target]] tables of the file replace this \
+         target, [[subsystem]] tables this subsystem.",
     ],
     signals: &[
         (
             "SIGTERM, SIGINT",
-            "Stop accepting, finish what was accepted, flush, exit. A second one exits at once.",
+            "Stop accepting commands, complete those accepted, flush, exit. A second signal exits at once.",
         ),
         (
             "SIGHUP",
-            "Read again when responses are sent ([engine] transmit, send and nagle-* of the file), and look for \
-             volumes whose size has changed.",
+            "Read the transmit policy again ([engine] transmit, send and nagle-* of the file), and the sizes of \
+             all volumes.",
         ),
         ("SIGUSR1", "Write the statistics, or log a summary."),
     ],
     exit_status: &[
         (
             "0",
-            "Stopped by a signal, with everything that was accepted finished and flushed. With `--check`: the \
+            "Stopped by a signal; all accepted commands are complete and flushed. With `--check`: the \
              configuration is in order.",
         ),
         (
             "1",
-            "Could not start, or failed. With `--check`: something is wrong or missing. Standard error says what.",
+            "The server could not start, or failed. With `--check`: something is wrong or missing. Standard error \
+             says what.",
         ),
         USAGE,
         (
@@ -145,12 +143,12 @@ const SERVE: Page = Page {
     environment: &[
         (
             "STATE_DIRECTORY",
-            "The state directory, from `systemd`(1); `--state-dir` wins.",
+            "State directory, set by `systemd`(1); `--state-dir` overrides it.",
         ),
-        ("XDG_STATE_HOME", "Base of the state directory of users."),
+        ("XDG_STATE_HOME", "Parent of the state directory of users."),
         (
             "LISTEN_FDS, NOTIFY_SOCKET",
-            "Socket activation and readiness, from `systemd`(1).",
+            "Socket activation and readiness notification, set by `systemd`(1).",
         ),
         ("NO_COLOR", "The log has no colours."),
         (
@@ -159,17 +157,17 @@ const SERVE: Page = Page {
         ),
         (
             "LIBISCSI_CHAP_USERNAME, LIBISCSI_CHAP_PASSWORD",
-            "For volumes of other iSCSI servers whose URLs name no user.",
+            "User and secret for volumes of other iSCSI servers whose URLs name no user.",
         ),
     ],
     files: &[
         (
             "/etc/longshore/longshore.toml",
-            "Configuration of the unit `longshore.service`.",
+            "Configuration that the unit `longshore.service` reads.",
         ),
         (
             "/var/lib/longshore",
-            "State directory of root: persistent reservations.",
+            "State directory of root, with persistent reservations.",
         ),
         ("~/.local/state/longshore", "State directory of users."),
     ],
@@ -180,7 +178,7 @@ const SERVE: Page = Page {
              127.0.0.1:3260 --nvme 127.0.0.1:4420",
         ),
         (
-            "Say what is wrong with a configuration, and which files are missing:",
+            "Check a configuration and report missing files:",
             "longshore serve --config /etc/longshore/longshore.toml --check",
         ),
     ],
@@ -198,20 +196,23 @@ const DISCOVER: Page = Page {
     exit_status: &[
         (
             "0",
-            "Something answered; what it offers is printed, also when that is nothing.",
+            "A server answered; its volumes are printed, if it offers any.",
         ),
         (
             "1",
-            "Nothing answered; standard error says what each port did.",
+            "No server answered; standard error says what happened at each port.",
         ),
         USAGE,
     ],
     environment: CHAP_VARIABLES,
     files: HOST_FILES,
     examples: &[
-        ("All that a server offers:", "longshore discover 192.0.2.7"),
         (
-            "The same for programs:",
+            "List all that a server offers:",
+            "longshore discover 192.0.2.7",
+        ),
+        (
+            "The same as JSON:",
             "longshore discover 192.0.2.7 --output json",
         ),
     ],
@@ -223,20 +224,20 @@ const DISCOVER: Page = Page {
 };
 
 const INFO: Page = Page {
-    notes: &["Nothing is read from the volume or written to it."],
+    notes: &["This verb neither reads from the volume nor writes to it."],
     signals: &[],
     exit_status: &[
-        ("0", "The volume is there, and described."),
+        ("0", "The description of the volume is printed."),
         (
             "1",
-            "It cannot be reached or described; standard error says why.",
+            "The volume cannot be reached or described; standard error says why.",
         ),
         USAGE,
     ],
     environment: CHAP_VARIABLES,
     files: HOST_FILES,
     examples: &[(
-        "What there is to know of a volume:",
+        "Show all properties of a volume:",
         "longshore info nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1",
     )],
     see_also: &[
@@ -248,33 +249,33 @@ const INFO: Page = Page {
 
 const COPY: Page = Page {
     notes: &[
-        "A destination that is smaller than the source is refused before anything is written. What a larger one \
-         has behind the copy stays as it is.",
+        "A destination smaller than the source is refused before anything is written. In a larger destination, \
+         the bytes behind the copy stay unchanged.",
     ],
     signals: &[(
         "SIGINT, SIGTERM",
-        "Stop when what is under way is done; `--resume` goes on from there. A second one ends at once.",
+        "Complete the operations in progress and stop; `--resume` continues. A second signal ends the copy at once.",
     )],
     exit_status: &[
         (
             "0",
-            "Everything is copied and flushed; with `--verify`, both sides are the same.",
+            "All data is copied and flushed; with `--verify`, both sides are identical.",
         ),
         (
             "1",
-            "The copy failed, or both sides differ; standard error says why, and how to go on.",
+            "The copy failed, or both sides differ; standard error says why, and how to continue.",
         ),
         USAGE,
         (
             "130, 143",
-            "SIGINT or SIGTERM stopped it; `--resume` goes on.",
+            "SIGINT or SIGTERM stopped the copy; `--resume` continues it.",
         ),
     ],
     environment: CHAP_VARIABLES,
     files: &[
         (
             "DST.copy-journal",
-            "How far the copy got, beside a destination that is a file.",
+            "Journal of a copy to a file: how far it got.",
         ),
         (
             "~/.local/state/longshore",
@@ -283,11 +284,11 @@ const COPY: Page = Page {
     ],
     examples: &[
         (
-            "An image to a volume, compared afterwards:",
+            "Copy an image to a volume, and compare:",
             "longshore copy disk0.img iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --verify",
         ),
         (
-            "A volume to a file:",
+            "Copy a volume to a file:",
             "longshore copy nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 backup.img",
         ),
     ],
@@ -300,47 +301,47 @@ const COPY: Page = Page {
 
 const BENCH: Page = Page {
     notes: &[
-        "The depth is that of each session. Latency runs from the submission of an operation to the moment its \
-         answer was taken in; the clock is read once for each batch of answers.",
+        "The depth is that of each session. Latency is the time from the submission of an operation until its \
+         response is received; the clock is read once for each batch of responses.",
     ],
     signals: &[(
         "SIGINT, SIGTERM",
-        "Stop and print what was measured until then. A second one ends at once.",
+        "Stop and print the results so far. A second signal ends the measurement at once.",
     )],
     exit_status: &[
-        ("0", "Measured as asked."),
+        ("0", "The measurement is complete."),
         (
             "1",
-            "Nothing could be measured, operations failed, data was wrong, or the connection was lost. What was \
-             measured until then is printed.",
+            "The measurement could not start, operations failed, data was wrong, or the connection was lost. The \
+             results so far are printed.",
         ),
         USAGE,
         (
             "130, 143",
-            "SIGINT or SIGTERM stopped it; what was measured until then is printed.",
+            "SIGINT or SIGTERM stopped the measurement; the results so far are printed.",
         ),
     ],
     environment: CHAP_VARIABLES,
     files: HOST_FILES,
     examples: &[
         (
-            "A sweep and its picture:",
+            "Measure a range of depths, and draw it:",
             "longshore bench iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --iodepth 1..256 --plot sweep.svg",
         ),
         (
-            "Reads and writes mixed:",
+            "Mix reads and writes:",
             "longshore bench nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 --rw randrw --rwmixread 70",
         ),
         (
-            "Check every block that is written:",
+            "Check every written block:",
             "longshore bench URL --rw randwrite --bs 4k --verify --operations 100000",
         ),
         (
-            "Two volumes by turns:",
+            "Compare two volumes, in turn:",
             "longshore bench URL1 --vs URL2 --rounds 5 --time 5s",
         ),
         (
-            "The network beside the disk behind it:",
+            "Compare a volume over the network with the disk behind it:",
             "longshore bench URL --vs /dev/vdb --direct --iodepth 1..32",
         ),
     ],
@@ -348,13 +349,16 @@ const BENCH: Page = Page {
 };
 
 const PRINTED: Rows = &[
-    ("0", "Printed."),
-    ("1", "It could not be written; standard error says why."),
+    ("0", "The output is written."),
+    (
+        "1",
+        "The output could not be written; standard error says why.",
+    ),
     USAGE,
 ];
 
 const COMPLETIONS: Page = Page {
-    notes: &["`make install` installs those of bash, zsh and fish."],
+    notes: &["`make install` installs the scripts for bash, zsh and fish."],
     signals: &[],
     exit_status: PRINTED,
     environment: &[],
@@ -370,7 +374,7 @@ const COMPLETIONS: Page = Page {
         ),
     ],
     examples: &[(
-        "For this shell alone:",
+        "Load the script into this shell only:",
         "longshore completions bash > longshore.bash && . ./longshore.bash",
     )],
     see_also: &[("longshore", "1"), ("bash", "1")],
@@ -384,16 +388,16 @@ const MANUAL: Page = Page {
     files: &[
         (
             "/usr/local/share/man/man1/longshore-*.1",
-            "Pages of the verbs.",
+            "Manual pages of the verbs.",
         ),
         (
             "/usr/local/share/man/man5/longshore.toml.5",
-            "The page of the configuration file.",
+            "Manual page of the configuration file.",
         ),
     ],
     examples: &[
         (
-            "Read a page that is not installed:",
+            "Read a page without installing it:",
             "longshore manual serve | man -l -",
         ),
         (

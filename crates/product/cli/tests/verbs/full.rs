@@ -93,7 +93,7 @@ fn a_disk_that_becomes_full_costs_no_progress() {
         );
         let text = ran.refused(1);
         assert!(text.contains("no space left"), "{text}");
-        assert!(text.contains("make room, then go on:"), "{text}");
+        assert!(text.contains("make room, then continue with:"), "{text}");
         assert!(!text.contains("cannot be resumed"), "{text}");
         assert_eq!(small.names(), ["new", "new.copy-journal"]);
         let journal = fs::read_to_string(small.file("new.copy-journal")).unwrap();

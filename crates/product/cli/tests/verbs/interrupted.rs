@@ -91,7 +91,10 @@ fn a_stopped_copy_says_how_to_go_on_and_that_works_as_printed() {
         copy.signal(signal);
         assert_eq!(copy.end().code(), Some(status));
         let text = desk.text("stderr");
-        assert!(text.contains("are copied and flushed; to go on:"), "{text}");
+        assert!(
+            text.contains("are copied and flushed; continue with:"),
+            "{text}"
+        );
         let command = text.lines().last().unwrap().trim().to_owned();
         assert!(command.contains("--resume"), "{text}");
         let done = copied_and_flushed(&journal(&desk).unwrap());
@@ -171,9 +174,9 @@ fn a_server_that_is_killed_and_comes_back_costs_nothing_but_time() {
         // The server has a write cache, and might have been switched off.
         let text = desk.text("stderr");
         assert!(text.contains("is copied again, from byte"), "{text}");
-        let lost = "destination: connection lost, trying again, ";
+        let lost = "destination: connection lost, reconnecting, ";
         assert_eq!(text.matches(lost).count(), 1, "{text}");
-        assert!(text.contains("the copy goes on"), "{text}");
+        assert!(text.contains("the copy continues"), "{text}");
         same(&desk, &url);
     }
 }
@@ -219,5 +222,8 @@ fn an_interruption_does_not_wait_for_a_server_that_is_away() {
     // Without the interruption it is two minutes.
     assert!(asked.elapsed().as_secs() < 30);
     let text = desk.text("stderr");
-    assert!(text.contains("are copied and flushed; to go on:"), "{text}");
+    assert!(
+        text.contains("are copied and flushed; continue with:"),
+        "{text}"
+    );
 }

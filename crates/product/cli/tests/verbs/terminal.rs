@@ -114,7 +114,10 @@ fn an_interruption_is_told_of_on_a_line_of_its_own() {
     copy.running.signal("INT");
     let (shown, status) = copy.end();
     assert_eq!(status, Some(130), "{shown}");
-    for text in ["stopping when what is under way", "are copied and flushed"] {
+    for text in [
+        "stopping after the operations in progress",
+        "are copied and flushed",
+    ] {
         let at = shown
             .find(text)
             .unwrap_or_else(|| panic!("{text}: {shown:?}"));
@@ -136,7 +139,7 @@ fn a_lost_connection_stands_in_the_line_of_the_bar() {
     copy.wait_for("copying");
     let (iscsi, nvme) = (server.portal(0), server.nvme(0));
     server.kill().expect("kill the server");
-    copy.wait_for("destination: connection lost, trying again, ");
+    copy.wait_for("destination: connection lost, reconnecting, ");
     copy.wait_for(" s left");
     let server = builder()
         .volume(&volume)
