@@ -56,7 +56,7 @@ const COLOURS: [(u8, u8, u8); 6] = [
 #[derive(Debug, thiserror::Error)]
 pub enum PlotError {
     /// Neither format.
-    #[error("--plot {}: the name has to end in .svg or .png", .0.display())]
+    #[error("--plot {}: unknown format; use a name that ends in .svg or .png", .0.display())]
     Format(PathBuf),
     /// One point, or none.
     #[error(

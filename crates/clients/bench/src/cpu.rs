@@ -29,7 +29,10 @@ impl ProcessClock {
         let no_process = |error: io::Error| {
             io::Error::new(
                 error.kind(),
-                format!("process {pid} has no processor clock: {error}; is it running?"),
+                format!(
+                    "cannot read the processor time of process {pid}: {error}; check that it \
+                     is running"
+                ),
             )
         };
         let pid = i32::try_from(pid).map_err(|_| no_process(io::ErrorKind::NotFound.into()))?;

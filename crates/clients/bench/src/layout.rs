@@ -39,7 +39,7 @@ pub struct Layout {
 /// More threads than queues of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{threads} threads need as many queues of each kind in use, there are {queues}; take fewer \
+    "{threads} threads need as many queues of each kind in use, and there are {queues}; use fewer \
      --threads or more --sessions"
 )]
 pub struct TooManyThreads {

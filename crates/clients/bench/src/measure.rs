@@ -80,7 +80,7 @@ pub enum BenchError {
     Engine(#[from] EngineError),
     /// Of local storage, threads share no queues.
     #[error(
-        "files and devices have a thread for each session; leave --threads out, or give --sessions {0}"
+        "files and devices use one thread for each session; remove --threads, or use --sessions {0}"
     )]
     LocalThreads(u16),
     /// Threads and queues.
@@ -103,7 +103,7 @@ pub enum BenchError {
         block_size: u32,
     },
     /// Operations larger than the peer takes.
-    #[error("the volume takes {} at most in one command; choose a smaller --bs", show_size(*.0))]
+    #[error("the volume accepts {} at most in one command; choose a smaller --bs", show_size(*.0))]
     TooLarge(u64),
     /// A region that is not on the volume.
     #[error("{what}; the volume has {volume_bytes} bytes in blocks of {block_size}")]
@@ -117,11 +117,13 @@ pub enum BenchError {
     },
     /// More operations under way than a queue counts.
     #[error(
-        "{0} operations under way on one queue are too many; choose a smaller --iodepth, or more --sessions"
+        "{0} operations in progress on one queue are too many; choose a smaller --iodepth, or \
+         more --sessions"
     )]
     Depth(u32),
     /// Buffers of all operations.
-    #[error("the operations under way would need {} of memory; choose a smaller --iodepth or --bs, or --data discard", show_size(*.0))]
+    #[error("the operations in progress would need {} of memory; choose a smaller --iodepth or \
+             --bs, or --data discard", show_size(*.0))]
     Memory(u64),
     /// Generations of all blocks.
     #[error(
@@ -130,7 +132,7 @@ pub enum BenchError {
     )]
     Ledger(u64),
     /// Verification needs the data.
-    #[error("--verify looks at the data, so it cannot go with --data discard")]
+    #[error("--verify needs the data; remove --data discard")]
     VerifyDiscard,
 }
 
@@ -367,11 +369,11 @@ fn region(run: &Run, facts: Facts) -> Result<Region, BenchError> {
         .checked_sub(run.offset)
         .filter(|left| *left > 0)
     else {
-        return Err(wrong("--offset lies behind the end of the volume"));
+        return Err(wrong("--offset is beyond the end of the volume"));
     };
     let bytes = run.span.unwrap_or(left);
     if bytes > left {
-        return Err(wrong("--span reaches behind the end of the volume"));
+        return Err(wrong("--span reaches beyond the end of the volume"));
     }
     if bytes < u64::from(run.largest()) {
         return Err(wrong("the region is smaller than one operation"));

@@ -123,15 +123,15 @@ impl From<&VolumeInfo> for Facts {
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// There is nothing.
-    #[error("{}: no such file or device; correct the path, or make a file: truncate --size=1G {}",
+    #[error("{}: no such file or device; correct the path, or create a file: truncate --size=1G {}",
         .0.display(), .0.display())]
     NotFound(PathBuf),
     /// Neither file nor block device.
     #[error("{}: only regular files, block devices and URLs can be measured", .0.display())]
     Kind(PathBuf),
     /// Not whole blocks.
-    #[error("{}: has {size} bytes; a file to be measured has whole blocks of {block_size}, and at least one: \
-        truncate --size={next} {}", path.display(), path.display())]
+    #[error("{}: has {size} bytes; use a file of whole blocks of {block_size}, and at least one: \
+             truncate --size={next} {}", path.display(), path.display())]
     Uneven {
         /// The file.
         path: PathBuf,

@@ -492,15 +492,15 @@ fn remarks(result: &PointResult) -> Vec<String> {
     }
     if let Some(behind) = result.behind.filter(|behind| *behind > 0) {
         lines.push(format!(
-            "{which}: {behind} operations were due and could not begin: the rate is more than the \
+            "{which}: {behind} operations were due and could not begin: the rate exceeds what the \
              volume, or the depth, allows"
         ));
     }
     if let Some(verify) = &result.verify {
         let complete = if verify.read_back_complete {
-            "all that was written was read back"
+            "all written blocks were read back"
         } else {
-            "what was written was NOT read back completely"
+            "the written blocks were NOT all read back"
         };
         lines.push(format!(
             "{which}: verified {} blocks, {} faults; {complete}",
@@ -510,7 +510,8 @@ fn remarks(result: &PointResult) -> Vec<String> {
     }
     if result.interrupted {
         lines.push(format!(
-            "{which}: interrupted after {:.1} s and {} operations; the figures are those until then",
+            "{which}: interrupted after {:.1} s and {} operations; the figures are those up to \
+             then",
             result.elapsed_s, result.operations
         ));
     }
@@ -533,14 +534,11 @@ pub fn problems(result: &PointResult) -> Vec<String> {
     }
     if let Some(lost) = &result.lost {
         lines.push(format!(
-            "the connection was lost: {lost}; {} operations had been measured, {} were under way",
+            "the connection was lost: {lost}; {} operations were measured, {} were in progress",
             result.operations, result.unanswered
         ));
     } else if result.unanswered > 0 {
-        lines.push(format!(
-            "{} operations were never answered",
-            result.unanswered
-        ));
+        lines.push(format!("{} operations got no response", result.unanswered));
     }
     lines
 }

@@ -116,15 +116,17 @@ pub enum SpecError {
     Unit(#[from] UnitError),
     /// A queue depth.
     #[error(
-        "`{0}` is not a queue depth, or a range of powers of two such as 1..256; depths are 1 to 65535"
+        "`{0}` is not a queue depth; use 1 to 65535, or a range of powers of two such as 1..256"
     )]
     Depth(String),
     /// Not a map.
-    #[error("`{0}` is not a queue map, such as default=1,read=2,poll=1")]
+    #[error("`{0}` is not a queue map; write for example default=1,read=2,poll=1")]
     Maps(String),
     /// Part of a job.
     #[error(
-        "job `{job}`: `{part}` is not understood; NAME,rw=randread,bs=4k,iodepth=1,numjobs=16 is a job, and rwmixread=, rate=, rate-bytes= and poll can be added"
+        "job `{job}`: `{part}` is not a setting; write for example \
+         NAME,rw=randread,bs=4k,iodepth=1,numjobs=16, and add rwmixread=, rate=, rate-bytes= or \
+         poll"
     )]
     Job {
         /// The job.
@@ -133,7 +135,7 @@ pub enum SpecError {
         part: String,
     },
     /// A job lacks something.
-    #[error("job `{job}` has no {missing}=")]
+    #[error("job `{job}` has no {missing}=; add it")]
     JobLacks {
         /// The job.
         job: String,

@@ -251,7 +251,7 @@ impl<'a, 'b> Watched<'a, 'b> {
                 for notice in notices {
                     self.supervisor
                         .watch
-                        .warn(&format!("the server tells: {notice:?}"));
+                        .warn(&format!("the server reports: {notice:?}"));
                 }
             }
             Err(lost) => {

@@ -13,21 +13,19 @@ use crate::units::{self, UnitError, show_size};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
     /// Not a direction and order.
-    #[error(
-        "`{0}` is not a workload; one of randread, randwrite, read, write, randrw and rw is meant"
-    )]
+    #[error("`{0}` is not a workload; use randread, randwrite, read, write, randrw or rw")]
     Pattern(String),
     /// A size within it is none.
     #[error(transparent)]
     Unit(#[from] UnitError),
     /// A share of a mix.
-    #[error("`{0}` is not SIZE/PERCENT, as in 4k/60:64k/40")]
+    #[error("`{0}` is not SIZE/PERCENT; write for example 4k/60:64k/40")]
     Share(String),
     /// Shares of a mix.
     #[error("the shares of `{0}` come to {1} %, not 100")]
     Sum(String, u32),
     /// A size that no operation has.
-    #[error("`{0}`: an operation has 512 bytes to 1 GiB")]
+    #[error("`{0}` is not the size of an operation; use 512 bytes to 1 GiB")]
     Range(String),
 }
 

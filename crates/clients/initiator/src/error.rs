@@ -19,7 +19,7 @@ pub use failure::{Failure, Retry, Sense};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Lost {
     /// The peer closed its end.
-    #[error("the server has closed the connection")]
+    #[error("the server closed the connection")]
     HungUp,
     /// A call on the socket failed.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
@@ -31,7 +31,7 @@ pub enum Lost {
     #[error("the server does not answer")]
     Silent,
     /// We closed it.
-    #[error("it was closed here")]
+    #[error("this side closed it")]
     Ours,
     /// The portal now leads to another volume than the one that was opened.
     #[error("another volume is there: {0}")]
@@ -98,7 +98,8 @@ pub enum Error {
     },
     /// No TCP connection.
     #[error(
-        "{portal}: cannot connect{}: {source}; check that the server runs there and that no firewall is between", Elsewhere { portal, address }
+        "{portal}: cannot connect{}: {source}; check that the server runs there and that no \
+         firewall blocks it", Elsewhere { portal, address }
     )]
     Connect {
         /// Where to.
@@ -292,7 +293,7 @@ impl fmt::Display for Available<'_> {
         }
         write!(
             f,
-            "; there is {}",
+            "; use one of {}",
             self.0[..self.0.len().min(SHOWN)].join(", ")
         )?;
         match self.0.len().saturating_sub(SHOWN) {
@@ -340,7 +341,7 @@ mod tests {
         };
         assert_eq!(
             error(2),
-            "[::1]:3260: there is no LUN 99; there is LUN 0, LUN 1"
+            "[::1]:3260: there is no LUN 99; use one of LUN 0, LUN 1"
         );
         assert!(error(20).ends_with("LUN 15 and 4 more"), "{}", error(20));
         assert!(error(0).contains("`longshore discover`"), "{}", error(0));

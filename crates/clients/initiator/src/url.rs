@@ -114,7 +114,7 @@ pub enum UrlError {
     )]
     Scheme,
     /// Longer than any sensible one.
-    #[error("the URL has {0} bytes, {LENGTH_MAX} are the most")]
+    #[error("the URL has {0} bytes; use {LENGTH_MAX} at most")]
     TooLong(usize),
     /// Parts are missing or too many.
     #[error("{form}: {problem}")]
@@ -149,16 +149,16 @@ pub enum UrlError {
         source: NqnError,
     },
     /// The LUN.
-    #[error("LUN {0:?}: it is a number from 0 to {LUN_MAX}")]
+    #[error("LUN {0:?}: use a number from 0 to {LUN_MAX}")]
     Lun(String),
     /// The namespace.
-    #[error("namespace {0:?}: it is a number from 1 to 4294967294")]
+    #[error("namespace {0:?}: use a number from 1 to 4294967294")]
     Namespace(String),
     /// Not UTF-8 after decoding.
-    #[error("{0}: what the % signs stand for is no text")]
+    #[error("{0}: the bytes that the % signs stand for are not text")]
     Escape(&'static str),
     /// A query parameter that nobody knows. Its value is not repeated: it may be a secret.
-    #[error("unknown parameter {name:?}; there are {known}")]
+    #[error("unknown parameter {name:?}; use {known}")]
     Parameter {
         /// As written.
         name: String,
@@ -166,7 +166,7 @@ pub enum UrlError {
         known: &'static str,
     },
     /// A query parameter with a wrong value.
-    #[error("{name}={value:?}: it is one of {choices}")]
+    #[error("{name}={value:?}: use one of {choices}")]
     Value {
         /// The parameter.
         name: &'static str,
@@ -179,7 +179,7 @@ pub enum UrlError {
     #[error("{0}")]
     Combination(&'static str),
     /// Too many portals.
-    #[error("the URL names more than {PORTALS_MAX} portals")]
+    #[error("the URL has more than {PORTALS_MAX} portals; remove some")]
     Portals,
 }
 
@@ -280,12 +280,12 @@ impl<'a> Parts<'a> {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let (authority, path) = path
             .split_once('/')
-            .ok_or_else(|| wrong("nothing follows the host"))?;
+            .ok_or_else(|| wrong("the part after the host is missing"))?;
         let (name, number) = path
             .split_once('/')
             .ok_or_else(|| wrong("the number of the volume is missing"))?;
         if number.contains('/') {
-            return Err(wrong("there is a / too many"));
+            return Err(wrong("there is one / too many"));
         }
         let (user_info, host) = match authority.rsplit_once('@') {
             Some((user_info, host)) => (Some(user_info), host),
@@ -342,7 +342,7 @@ fn parse_iscsi(text: &str) -> Result<IscsiUrl, UrlError> {
         }
     }
     if url.target_user.is_some() != url.target_password.is_some() {
-        let text = "target_user and target_password go together";
+        let text = "target_user and target_password need each other; give both";
         return Err(UrlError::Combination(text));
     }
     Ok(url)
@@ -353,7 +353,7 @@ fn parse_nvme(text: &str) -> Result<NvmeUrl, UrlError> {
     if parts.user_info.is_some() {
         return Err(UrlError::Form {
             form: NVME_FORM,
-            problem: "there is a user, whom NVMe/TCP does not know",
+            problem: "NVMe/TCP has no users; remove the user",
         });
     }
     let name = decode(parts.name).ok_or(UrlError::Escape("subsystem"))?;
@@ -391,7 +391,7 @@ fn parse_user_info(text: &str) -> Result<Credentials, UrlError> {
         None => (text, None),
     };
     if user.is_empty() {
-        return Err(UrlError::Combination("there is no user in front of the @"));
+        return Err(UrlError::Combination("the user before the @ is missing"));
     }
     let password = password
         .map(|password| decode(password).ok_or(UrlError::Escape("password")))
@@ -476,7 +476,7 @@ impl Common<'_> {
 
 fn once<T>(place: &mut Option<T>, value: T) -> Result<(), UrlError> {
     if place.replace(value).is_some() {
-        let text = "a parameter stands twice; only portal may be repeated";
+        let text = "a parameter is given twice; only portal may be repeated";
         return Err(UrlError::Combination(text));
     }
     Ok(())

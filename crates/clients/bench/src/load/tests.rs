@@ -142,7 +142,7 @@ fn a_connection_that_is_lost_ends_all_threads() {
     let result = measure(&run, &volume, &mut Onlooker::default());
     assert_eq!(
         result.lost.as_deref(),
-        Some("the server has closed the connection")
+        Some("the server closed the connection")
     );
     assert!(!result.is_good());
 }

@@ -230,7 +230,7 @@ impl Verifier {
             Content::Zeros => Err(fault(FaultKind::Lost, "zeros".to_owned())),
             Content::Foreign | Content::Damaged(_) => {
                 let start = hex(&block[..16]);
-                let found = format!("something that no run has written, starting with {start}");
+                let found = format!("data that no run has written, starting with {start}");
                 Err(fault(FaultKind::Corrupt, found))
             }
         }

@@ -227,7 +227,10 @@ fn the_first_error_ends_the_run_unless_it_is_to_go_on() {
     let bench = Bench::new(volume());
     let report = bench.run(vec![Bench::stream("randwrite", "512", 4, 1_000)]);
     let errors: Vec<(&str, u64)> = report.errors.iter().collect();
-    assert_eq!(errors, [("write: no space is left behind the volume", 1)]);
+    assert_eq!(
+        errors,
+        [("write: the storage of the volume has no space left", 1)]
+    );
     assert!(report.jobs[0].write.operations < 1_000);
     assert_eq!(report.unanswered, 0);
     let bench = Bench {

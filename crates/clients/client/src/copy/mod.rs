@@ -141,8 +141,8 @@ pub enum CopyError {
     },
     /// The copy would overwrite what it reads, as far as names tell.
     #[error(
-        "{source_name} and {destination} are the same volume, by their names; nothing was copied. If they are \
-         two volumes with the same names, say so with --force"
+        "{source_name} and {destination} are the same volume, by their names; nothing was copied. \
+         If they are two volumes with the same names, use --force"
     )]
     SameVolume {
         /// The source.
@@ -182,7 +182,7 @@ pub enum CopyError {
     },
     /// What was written cannot be made durable.
     #[error(
-        "cannot flush {name}: {}; what was written since the last flush may be lost",
+        "cannot flush {name}: {}; writes since the last flush may be lost",
         Cause(.source)
     )]
     Flush {
@@ -193,7 +193,7 @@ pub enum CopyError {
     },
     /// The connection is lost again and again.
     #[error(
-        "{name}: the connection is lost again and again before what was written can be flushed; look at \
+        "{name}: the connection is lost again and again before the writes can be flushed; check \
          the network and the server"
     )]
     Unsteady {
@@ -205,7 +205,8 @@ pub enum CopyError {
     Journal(#[from] JournalIoError),
     /// The file named for the journal holds something else.
     #[error(
-        "{}: is there, and is no journal of a copy; name another file with --journal, or remove this one",
+        "{}: exists and is not a journal of a copy; name another file with --journal, or remove \
+         this one",
         path.display()
     )]
     NoJournal {
@@ -215,7 +216,7 @@ pub enum CopyError {
     /// The file system of the destination has too little space.
     #[error(
         "{destination}: the copy needs up to {needed} bytes, and its file system has {free} free; nothing \
-         was written. Make room, name a destination elsewhere, or {}", way_out(*.thick)
+         was written. Make room, choose another destination, or {}", way_out(*.thick)
     )]
     NoRoom {
         /// The destination.
@@ -229,8 +230,8 @@ pub enum CopyError {
     },
     /// The destination of a copy to go on with is shorter than that copy had made it.
     #[error(
-        "cannot go on: {} has {available} bytes, and the source {needed}; nothing was written. To copy all of \
-         it anew: truncate --size={needed} {}, and leave --resume out", path.display(), path.display()
+        "cannot resume: {} has {available} bytes, and the source {needed}; nothing was written. \
+         To copy everything again: truncate --size={needed} {}, and remove --resume", path.display(), path.display()
     )]
     CutShort {
         /// The destination.
@@ -242,8 +243,8 @@ pub enum CopyError {
     },
     /// The journal tells of something else.
     #[error(
-        "cannot go on: {} was written for another copy ({difference}). To copy all of it anew, leave \
-         --resume out", path.display()
+        "cannot resume: {} belongs to another copy ({difference}). To copy everything again, \
+         remove --resume", path.display()
     )]
     OtherCopy {
         /// The journal.
@@ -253,7 +254,8 @@ pub enum CopyError {
     },
     /// The comparison found a difference.
     #[error(
-        "the copy differs from its source at byte {offset}; copy again, and look for the cause if it stays"
+        "the copy differs from its source at byte {offset}; copy again; if it differs again, look \
+         for the cause"
     )]
     Differs {
         /// First byte that differs.
@@ -281,9 +283,9 @@ impl fmt::Display for Cause<'_> {
 
 fn way_out(thick: bool) -> &'static str {
     if thick {
-        "leave --thick out, so that zeros are not written"
+        "remove --thick, so that zeros are not written"
     } else {
-        "try it all the same with --force: zeros among the data take no space"
+        "copy nevertheless with --force: zeros among the data take no space"
     }
 }
 
@@ -492,9 +494,7 @@ impl Ends {
         }
         transferred.result?;
         if self.source.has_changed() {
-            monitor.warn(
-                "the source was changed while it was copied: the copy may be a mix of old and new",
-            );
+            monitor.warn("the source changed during the copy: the copy may mix old and new data");
         }
         let verified = if job.settings.verify {
             self.verify(job, report, monitor)

@@ -66,9 +66,12 @@ impl Ends {
             _ => (0, false),
         };
         if job.settings.resume && is_void {
-            monitor.warn("the destination is empty, and holds nothing of the earlier copy; starting at the beginning");
+            monitor.warn(
+                "the destination is empty and holds nothing of the earlier copy; \
+                 starting from the beginning",
+            );
         } else if job.settings.resume && !is_resumed {
-            monitor.warn("there is no earlier copy to go on with; starting at the beginning");
+            monitor.warn("there is no earlier copy to continue; starting from the beginning");
         }
         space::check(self, job, start, monitor)?;
         let record = Record {
@@ -125,7 +128,7 @@ fn go_on(
         Found::Nothing => return Ok((0, false)),
         Found::Damaged(damage) => {
             let path = journal.path().display();
-            monitor.warn(&format!("{path} is not used: {damage}"));
+            monitor.warn(&format!("ignoring {path}: {damage}"));
             return Ok((0, false));
         }
         Found::Record(found) => found,
@@ -160,7 +163,10 @@ fn reserve(
     monitor: &mut Monitor<'_>,
 ) -> Result<Option<Kept>, CopyError> {
     let Some(journal) = journal else {
-        monitor.warn("there is no place for a journal; an interrupted copy has to start over. Name one with --journal");
+        monitor.warn(
+            "there is no place for a journal: an interrupted copy must start again. Name \
+             a file with --journal",
+        );
         return Ok(None);
     };
     let is_named = job.journal.is_some();
@@ -181,14 +187,15 @@ fn reserve(
         Err(error) if is_resumed => {
             let done = record.done;
             monitor.warn(&format!(
-                "{error}; the copy goes on, but if it is interrupted again, it can only be resumed from byte {done}"
+                "{error}; the copy continues, but after another interruption it resumes from byte \
+                 {done}"
             ));
             Ok(Some(Kept::Unwritten { journal, done }))
         }
         Err(error) if is_named => Err(error.into()),
         Err(error) => {
             monitor.warn(&format!(
-                "{error}: an interrupted copy has to start over. Name another place with --journal"
+                "{error}: an interrupted copy must start again. Name another file with --journal"
             ));
             Ok(None)
         }

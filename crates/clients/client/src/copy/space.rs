@@ -73,8 +73,8 @@ pub(super) fn check(
         });
     }
     monitor.warn(&format!(
-        "the copy may need up to {needed} bytes, and the file system of {destination} has {free} free. Should it \
-         become full, make room and go on with --resume"
+        "the copy may need up to {needed} bytes, and the file system of {destination} has {free} \
+         free. If it becomes full, make room and continue with --resume"
     ));
     Ok(())
 }

@@ -118,7 +118,7 @@ impl Unit {
             .filter(|_| kind == 0)
             .map(|lun| Url::Iscsi(IscsiUrl { lun, ..url.clone() }).to_string());
         let problem = match (number, kind) {
-            (None, _) => Some("its LUN has several levels, which URLs do not express".to_owned()),
+            (None, _) => Some("its LUN has several levels, which a URL cannot express".to_owned()),
             (_, 0) => self.problem.clone(),
             (_, kind) => Some(format!("is {}, not a disk", device_type(kind))),
         };

@@ -153,7 +153,9 @@ impl Lead {
             Self::Iscsi(lead) => lead.found(),
             Self::NvmeTcp(lead) => lead.found(),
         };
-        found.problem = Some(format!("not asked: more than {VISITS_MAX} were found"));
+        found.problem = Some(format!(
+            "not queried: discovery found more than {VISITS_MAX}"
+        ));
         found
     }
 }

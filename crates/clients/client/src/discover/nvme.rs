@@ -90,11 +90,11 @@ impl Lead {
     pub(super) fn visit(&self, options: &Options) -> FoundTarget {
         let mut found = self.found();
         let Some(nqn) = &self.nqn else {
-            found.problem = Some("its name is no NQN".to_owned());
+            found.problem = Some("its name is not an NQN".to_owned());
             return found;
         };
         found.problem = self.addresses.is_empty().then(|| {
-            "cannot be reached over TCP without TLS, which is all that is spoken here".to_owned()
+            "cannot be reached over TCP without TLS, the only transport supported here".to_owned()
         });
         for address in &self.addresses {
             match namespaces(address, nqn, options) {
@@ -131,8 +131,12 @@ fn namespaces(address: &HostPort, nqn: &Nqn, options: &Options) -> Result<Vec<Fo
                 identity
                     .block_size()
                     .map(|block_size| (identity.block_count, block_size)),
-                (identity.metadata_bytes != 0)
-                    .then(|| format!("has {} bytes of metadata a block", identity.metadata_bytes)),
+                (identity.metadata_bytes != 0).then(|| {
+                    format!(
+                        "has {} bytes of metadata in each block",
+                        identity.metadata_bytes
+                    )
+                }),
             ),
             Err(error) => (None, Some(error.to_string())),
         };

@@ -44,7 +44,7 @@ pub enum Failure {
         retry_after: Option<Duration>,
     },
     /// A compare and write found something else; nothing was written.
-    #[error("the medium does not hold what was expected")]
+    #[error("the data on the medium is not the expected data")]
     Miscompare {
         /// Where the first difference is, in bytes, where the peer says so.
         offset: Option<u32>,
@@ -53,7 +53,7 @@ pub enum Failure {
     #[error("somebody else has reserved the volume; `longshore info` shows who")]
     ReservationConflict,
     /// The peer has no such operation.
-    #[error("the volume has no such operation")]
+    #[error("the volume does not support the operation")]
     Unsupported,
     /// The range does not lie within the volume.
     #[error("the range lies outside the volume, which may have shrunk")]
@@ -62,10 +62,10 @@ pub enum Failure {
     #[error("the volume is write protected")]
     ReadOnly,
     /// No space is left behind the volume.
-    #[error("no space is left behind the volume")]
+    #[error("the storage of the volume has no space left")]
     NoSpace,
     /// The peer said that all went well, but did not move all data.
-    #[error("{moved} of {expected} bytes were moved")]
+    #[error("{moved} of {expected} bytes were transferred")]
     ShortTransfer {
         /// Bytes of the operation.
         expected: u64,
@@ -73,7 +73,7 @@ pub enum Failure {
         moved: u64,
     },
     /// A data digest did not match.
-    #[error("data was damaged on its way: its digest does not match")]
+    #[error("data was damaged in transit: its digest does not match")]
     DataDigest,
     /// The memory given is not what the operation needs.
     #[error("the operation needs {needed} bytes of memory, {given} were given")]
@@ -94,7 +94,7 @@ pub enum Failure {
         block_size: u32,
     },
     /// More than the peer takes in one command.
-    #[error("more than the volume takes at a time")]
+    #[error("more than the volume accepts in one operation")]
     TooLarge,
     /// The connection ended before the answer.
     #[error("the connection was lost: {0}")]
@@ -102,7 +102,8 @@ pub enum Failure {
     /// The connection ended, and nobody knows whether the operation was done. It cannot be repeated
     /// blindly.
     #[error(
-        "the connection was lost ({0}) and the operation may have been done; look before repeating it"
+        "the connection was lost ({0}) and the operation may have been done; check before you \
+         repeat it"
     )]
     OutcomeUnknown(Lost),
     /// The system call of an operation on local storage failed.

@@ -43,7 +43,7 @@ pub fn attach_path(url: &IscsiUrl, portal: usize, options: &Options) -> Result<A
             // The target takes no more sessions: those there are will do.
             Err(Error::Refused { reason, .. }) => {
                 let sessions = ready.len();
-                tracing::warn!(%reason, sessions, wanted = queues, "fewer sessions than asked for");
+                tracing::warn!(%reason, sessions, wanted = queues, "fewer sessions than requested");
                 break;
             }
             Err(error) => return Err(error),

@@ -246,7 +246,7 @@ impl<'a> Asking<'a> {
                 format!("try LUN {}", others.join(", "))
             };
             return Err(self.unusable(format!(
-                "LUN {number} is no disk (peripheral device type {:#04x}, {} {}); {hint}",
+                "LUN {number} is not a disk (peripheral device type {:#04x}, {} {}); {hint}",
                 inquiry.device_type, inquiry.vendor, inquiry.product,
             )));
         }
@@ -289,7 +289,7 @@ impl<'a> Asking<'a> {
             None => {
                 let data = self.need(Cdb::read_capacity_10(), 8, "READ CAPACITY")?;
                 let capacity = Capacity::parse_10(&data);
-                let short = || self.unusable("it does not tell its capacity".to_owned());
+                let short = || self.unusable("it does not report its capacity".to_owned());
                 (capacity.ok_or_else(short)?, false)
             }
         };

@@ -61,7 +61,8 @@ impl Credentials {
                 chap: None,
             }),
             (None, Some(_)) => Err(Error::Options(
-                "a target proves who it is only to initiators that do so too: give user and password as well"
+                "a target authenticates only to initiators that authenticate too: give user and \
+                 password as well"
                     .to_owned(),
             )),
             (Some(own), target) => Ok(Offer {
@@ -141,7 +142,7 @@ fn log_in(
                 redirections += 1;
             }
             None if may_mean_another_hash(&error) && offer_less(&mut config) => {
-                tracing::debug!(%portal, "CHAP is tried once more without SHA-256");
+                tracing::debug!(%portal, "trying CHAP again without SHA-256");
             }
             _ => return Err(explain(portal, &error, options, wanted)),
         }
@@ -217,7 +218,7 @@ fn explain(
         LoginError::NoCommonAuthMethod => Error::Authentication {
             portal,
             reason: error.to_string(),
-            advice: "the target wants CHAP: put USER%PASSWORD@ into the URL",
+            advice: "the target requires CHAP: put USER%PASSWORD@ into the URL",
         },
         // tgt 1.0.85 answers None to an offer of CRC32C alone.
         LoginError::Negotiation(
@@ -227,7 +228,7 @@ fn explain(
         ) => Error::NotGranted {
             portal,
             what: format!("{}=CRC32C", key.name()),
-            advice: "do without the digest, or allow it at the target",
+            advice: "disable the digest, or allow it at the target",
         },
         error => Error::Protocol {
             portal,
@@ -244,9 +245,11 @@ fn refused(portal: HostPort, status: LoginStatus, wanted: Option<&Wanted<'_>>) -
             portal,
             reason: status.to_string(),
             advice: if has_credentials {
-                "compare user and password with what the target has; some targets also let in only initiators whose names they know"
+                "compare user and password with what the target has; some targets also admit only \
+                 initiators whose names they know"
             } else {
-                "the target wants CHAP: put USER%PASSWORD@ into the URL, or set LIBISCSI_CHAP_USERNAME and LIBISCSI_CHAP_PASSWORD"
+                "the target requires CHAP: put USER%PASSWORD@ into the URL, or set \
+                 LIBISCSI_CHAP_USERNAME and LIBISCSI_CHAP_PASSWORD"
             },
         };
     }
@@ -256,7 +259,7 @@ fn refused(portal: HostPort, status: LoginStatus, wanted: Option<&Wanted<'_>>) -
         }
         LoginStatus::TARGET_REMOVED => "ask the target's administrator where its volumes are now",
         LoginStatus::TARGET_MOVED_TEMPORARILY | LoginStatus::TARGET_MOVED_PERMANENTLY => {
-            "the target sends us from portal to portal; name the one that serves it"
+            "the target redirects from portal to portal; name the portal that serves it"
         }
         LoginStatus::SERVICE_UNAVAILABLE | LoginStatus::OUT_OF_RESOURCES => {
             "try again later, or end sessions that are not needed"

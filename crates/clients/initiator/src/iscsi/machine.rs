@@ -373,9 +373,9 @@ impl Machine {
                     .map(outcome::parse_sense);
                 sense
                     .and_then(outcome::news)
-                    .unwrap_or_else(|| Notice::Other("the target tells of an event".to_owned()))
+                    .unwrap_or_else(|| Notice::Other("the target reports an event".to_owned()))
             }
-            event => Notice::Other(format!("the target says: {event:?}")),
+            event => Notice::Other(format!("the target reports: {event:?}")),
         }
     }
 }

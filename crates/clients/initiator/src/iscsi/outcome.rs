@@ -175,7 +175,7 @@ pub fn news(sense: Sense) -> Option<Notice> {
         // REPORTED LUNS DATA HAS CHANGED; ASYMMETRIC ACCESS STATE CHANGED, and IMPLICIT ASYMMETRIC ACCESS
         // STATE TRANSITION FAILED: what it is now takes a question to find out.
         (0x3f, 0x0e) | (0x2a, 0x06 | 0x07) => Notice::VolumesChanged,
-        _ => Notice::Other(format!("the target says: {sense}")),
+        _ => Notice::Other(format!("the target reports: {sense}")),
     })
 }
 

@@ -381,7 +381,7 @@ impl Admin {
         loop {
             let status = self.status()?;
             if status.is_fatal() {
-                let reason = "CSTS.CFS is set: it has a fatal error, look at the server's log";
+                let reason = "CSTS.CFS is set: it has a fatal error; check the server's log";
                 return Err(self.broken(step, reason.to_owned()));
             }
             if is_reached(status) {
@@ -658,7 +658,7 @@ fn require_digests(portal: &HostPort, options: &Options, settled: Digests) -> Re
     Err(Error::NotGranted {
         portal: portal.clone(),
         what: missing.to_owned(),
-        advice: "switch them on at the server, or do not require them",
+        advice: "enable them at the server, or do not require them",
     })
 }
 

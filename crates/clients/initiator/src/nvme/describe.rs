@@ -84,13 +84,13 @@ impl Facts {
                 set => set.to_string(),
             };
             return Err(format!(
-                "it is of the {name} command set, this host knows NVM alone"
+                "its command set is {name}; this host supports NVM only"
             ));
         }
         if namespace.metadata_bytes != 0 {
             let bytes = namespace.metadata_bytes;
             return Err(format!(
-                "its blocks have {bytes} bytes of metadata; format it without, or export it without"
+                "its blocks have {bytes} bytes of metadata; format or export it without metadata"
             ));
         }
         if namespace.block_size().is_none() {

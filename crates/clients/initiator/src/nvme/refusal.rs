@@ -50,12 +50,12 @@ pub(super) fn check(portal: &HostPort, subsystem: &Nqn, answer: &Answer) -> Resu
                 available: Vec::new(),
             });
         }
-        Some(HOST_NQN) => "the host NQN is not taken: give one that the subsystem allows",
-        Some(HOST_ID) => "the host identifier is not taken: give another one",
+        Some(HOST_NQN) => "the host NQN is not accepted: give one that the subsystem allows",
+        Some(HOST_ID) => "the host identifier is not accepted: give another one",
         Some(CONTROLLER_ID) => "the controller is gone: connect again",
-        Some(QUEUE_ID) => "the queue is not granted: ask for fewer queues",
-        Some(QUEUE_SIZE) => "the queue is too large: ask for less depth",
-        Some(KEEP_ALIVE) => "the keep-alive time is not taken: ask for another one",
+        Some(QUEUE_ID) => "the queue is not granted: request fewer queues",
+        Some(QUEUE_SIZE) => "the queue is too large: request less depth",
+        Some(KEEP_ALIVE) => "the keep-alive time is not accepted: request another one",
         _ => advice(answer.status),
     };
     Err(Error::Refused {
@@ -72,12 +72,12 @@ fn advice(status: Status) -> &'static str {
             "this host may not use the subsystem: add its host NQN there, or give one that is allowed"
         }
         Status::CONNECT_CONTROLLER_BUSY => "the controller is busy: try again later",
-        Status::CONNECT_RESTART_DISCOVERY => "things have moved: ask discovery again",
+        Status::CONNECT_RESTART_DISCOVERY => "the subsystem has moved: run discovery again",
         Status::CONNECT_INCOMPATIBLE_FORMAT => "the controller speaks another version of Connect",
-        Status::KEEP_ALIVE_TIMEOUT_INVALID => "ask for another keep-alive time",
-        Status::INVALID_QUEUE_SIZE => "ask for less depth",
-        Status::INVALID_QUEUE_IDENTIFIER => "ask for fewer queues",
-        _ => "look at the server's log",
+        Status::KEEP_ALIVE_TIMEOUT_INVALID => "request another keep-alive time",
+        Status::INVALID_QUEUE_SIZE => "request less depth",
+        Status::INVALID_QUEUE_IDENTIFIER => "request fewer queues",
+        _ => "check the server's log",
     }
 }
 
@@ -85,7 +85,8 @@ fn authentication(portal: &HostPort) -> Error {
     Error::Authentication {
         portal: portal.clone(),
         reason: "the subsystem requires NVMe in-band authentication (DH-HMAC-CHAP)".to_owned(),
-        advice: "this host does not know it: allow the host without a key at the server, on a network you trust",
+        advice: "this host does not support it: allow the host without a key at the server, on a \
+                 network you trust",
     }
 }
 

@@ -369,7 +369,7 @@ impl<M> fmt::Debug for Queue<M> {
 fn unless_forbidden(what: &str, result: std::io::Result<()>) -> std::io::Result<()> {
     match result {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            tracing::warn!("{what} takes CAP_NET_ADMIN; going on without");
+            tracing::warn!("{what} needs CAP_NET_ADMIN; continuing without it");
             Ok(())
         }
         other => other,

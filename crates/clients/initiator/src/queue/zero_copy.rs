@@ -180,7 +180,7 @@ impl ZeroCopy {
             && self.copied >= COPIED_IN_VAIN
         {
             tracing::info!(
-                "the kernel copies what is sent by zero copy; it is sent plainly from here on"
+                "the kernel copies data sent by zero copy; sending without zero copy from now on"
             );
             self.active = false;
         }
@@ -231,7 +231,7 @@ impl ZeroCopy {
                 .spawn(move || remains.wait(&socket))
         });
         if let Err(error) = thread {
-            tracing::warn!(%error, sends, "nobody can wait for memory that was being sent; it is lost");
+            tracing::warn!(%error, sends, "cannot wait for memory that was being sent; it is lost");
         }
     }
 
@@ -270,7 +270,7 @@ impl Remains {
             if Instant::now() >= give_up {
                 tracing::warn!(
                     sends = self.sends,
-                    "the kernel does not let go of memory that was being sent; it is left alone for good"
+                    "the kernel does not release memory that was being sent; it stays allocated"
                 );
                 return;
             }
@@ -286,7 +286,7 @@ impl Remains {
 #[cold]
 fn unavailable(what: &str, error: io::Error) -> io::Error {
     let text = format!(
-        "zero-copy sends by {what} are not to be had here: {error}; choose another way to send"
+        "zero-copy sends by {what} are not available here: {error}; choose another way to send"
     );
     io::Error::new(error.kind(), text)
 }

@@ -110,7 +110,7 @@ fn escapes_in_names_are_decoded() {
 fn mistakes_are_told_with_the_form_that_is_right() {
     for (text, expected) in [
         ("disk.img", "starts with neither"),
-        ("iscsi://host", "nothing follows the host"),
+        ("iscsi://host", "the part after the host is missing"),
         (
             "iscsi://host/iqn.2026-11.com.example:a",
             "iscsi://[USER[%PASSWORD]@]HOST[:PORT]/IQN/LUN",
@@ -137,11 +137,11 @@ fn mistakes_are_told_with_the_form_that_is_right() {
         ),
         (
             "iscsi://@host/iqn.2026-11.com.example:a/0",
-            "no user in front",
+            "user before the @",
         ),
         (
             "iscsi://host/iqn.2026-11.com.example:a/0?target_user=x",
-            "go together",
+            "need each other",
         ),
         (
             "iscsi://host/iqn.2026-11.com.example:a/0?data_digest=md5",
@@ -162,7 +162,7 @@ fn mistakes_are_told_with_the_form_that_is_right() {
         ),
         (
             "nvme+tcp://user@host/nqn.2026-11.com.example:a/1",
-            "does not know",
+            "has no users",
         ),
     ] {
         let error = error(text);

@@ -377,7 +377,7 @@ impl Driver {
         {
             Ok(handle) => self.shared.keep_connector(handle),
             Err(error) => {
-                tracing::error!(%error, "no thread for the control connection");
+                tracing::error!(%error, "cannot start a thread for the control connection");
                 let control = lock(&place).take();
                 if let (ControlFate::Identifies, Some(control)) = (fate, control) {
                     self.shared.post(
@@ -386,7 +386,7 @@ impl Driver {
                             path,
                             generation,
                             control,
-                            info: Err(format!("no thread to ask: {error}")),
+                            info: Err(format!("cannot start a thread: {error}")),
                         },
                     );
                 }

@@ -102,8 +102,8 @@ impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Lost(lost) => lost.fmt(f),
-            Self::TimedOut => f.write_str("an operation was not answered in time"),
-            Self::Silent => f.write_str("the server is silent"),
+            Self::TimedOut => f.write_str("an operation got no response in time"),
+            Self::Silent => f.write_str("the server does not respond"),
         }
     }
 }

@@ -250,7 +250,7 @@ impl Manager {
             && (leaves_at <= now || self.shared.paths[path].load() == 0)
         {
             drop(management);
-            let asked = CloseCause::Peer("it asked us to log out".to_owned());
+            let asked = CloseCause::Peer("it requested a logout".to_owned());
             self.lose(path, &Loss::Lost(Lost::Closed(asked)), None, now);
             management = self.shared.paths[path].management();
         }
@@ -540,9 +540,9 @@ impl Manager {
             Ok(handle) => self.shared.keep_connector(handle),
             Err(error) => {
                 // Without threads nothing can be done but to say so; a later loss tries again.
-                tracing::error!(%error, "no thread to reconnect");
+                tracing::error!(%error, "cannot start a thread to reconnect");
                 self.shared.paths[path].management().last_error =
-                    Some(format!("no thread to reconnect: {error}"));
+                    Some(format!("cannot start a thread to reconnect: {error}"));
             }
         }
     }
@@ -633,7 +633,7 @@ impl Manager {
         match info {
             Ok(info) => match difference(&self.shared.info(), &info) {
                 None => {
-                    tracing::info!(blocks = info.block_count, "the volume was identified again");
+                    tracing::info!(blocks = info.block_count, "identified the volume again");
                     self.shared.set_info(*info);
                 }
                 Some(reason) => {
@@ -642,7 +642,7 @@ impl Manager {
                 }
             },
             Err(error) => {
-                tracing::warn!(error, "the volume could not be identified again");
+                tracing::warn!(error, "cannot identify the volume again");
             }
         }
         if again {

@@ -32,7 +32,7 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JournalDamage {
     /// Not a journal, or one of another version.
-    #[error("it is no journal of this version")]
+    #[error("it is not a journal of this version")]
     Unknown,
     /// The checksum is missing or differs.
     #[error("it is damaged (checksum)")]

@@ -104,7 +104,7 @@ fn a_destination_that_was_cut_short_is_refused_without_advice_that_leaves_a_gap(
     files.set_length("destination", 4 * K);
     let text = error(&run(&resume));
     assert!(text.contains("has 4096 bytes"), "{text}");
-    assert!(text.contains("leave --resume out"), "{text}");
+    assert!(text.contains("remove --resume"), "{text}");
     let destination = fs::metadata(files.path("destination")).unwrap();
     assert_eq!(destination.len(), 4 * K);
 }
@@ -123,14 +123,14 @@ fn a_changed_source_is_not_gone_on_with() {
     let resume = with(plain.clone(), |it| it.resume = true);
     let text = error(&run(&resume));
     assert!(text.contains("the source was file"), "{text}");
-    assert!(text.contains("leave --resume out"), "{text}");
+    assert!(text.contains("remove --resume"), "{text}");
     // Which helps, and then there is nothing to go on with.
     run(&plain).result.unwrap();
     let mut warnings = Warnings::default();
     copy(&resume, &Interrupt::new(), &mut warnings)
         .result
         .unwrap();
-    assert!(warnings.0[0].contains("starting at the beginning"));
+    assert!(warnings.0[0].contains("starting from the beginning"));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_file_that_is_no_journal_is_left_alone() {
     let mut job = job(&source, &files.path("destination"));
     job.journal = Some(letter);
     let text = error(&run(&job));
-    assert!(text.contains("is no journal of a copy"), "{text}");
+    assert!(text.contains("is not a journal of a copy"), "{text}");
     assert!(text.contains("--journal"), "{text}");
     // Files made for the copy are removed.
     assert_eq!(files.names(), ["letter", "source"]);
@@ -252,7 +252,7 @@ fn a_journal_that_cannot_be_written_stays_true_and_goes_when_the_copy_is_made() 
     let from = again.summary.resumed_from;
     assert!(matches!(again.result, Err(CopyError::Interrupted { .. })));
     assert!(again.journal.is_some());
-    let expected = format!("it can only be resumed from byte {from}");
+    let expected = format!("it resumes from byte {from}");
     assert!(warnings.0[0].contains(&expected), "{:?}", warnings.0);
     let last = run(&resume);
     last.result.unwrap();

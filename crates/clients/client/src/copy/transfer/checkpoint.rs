@@ -90,8 +90,8 @@ impl Transfer<'_> {
             return self.fail(self.flushed, CopyError::Unsteady { name });
         }
         monitor.warn(&format!(
-            "the connection to {} was lost since the last flush; what its write cache may have lost is \
-             copied again, from byte {}",
+            "the connection to {} was lost since the last flush, and its write cache may have \
+             lost data; copying again from byte {}",
             self.task.destination.name, self.flushed
         ));
         monitor.rewind(self.flushed);
@@ -116,7 +116,7 @@ impl Transfer<'_> {
         self.journal_broken = true;
         let recorded = self.recorded.unwrap_or(0);
         monitor.warn(&format!(
-            "{error}; the copy goes on, but it can only be resumed from byte {recorded}"
+            "{error}; the copy continues, but after an interruption it resumes from byte {recorded}"
         ));
     }
 
