@@ -127,7 +127,7 @@ fn a_volume_that_was_poisoned_makes_the_exit_status_1() {
         &log,
         &[
             "data may be lost: the volume refuses writes",
-            "writes that were acknowledged may be lost volume=disk0 reason=\"a flush failed",
+            "acknowledged writes may be lost volume=disk0 reason=\"a flush failed",
         ],
     );
 }
@@ -194,7 +194,7 @@ fn a_last_flush_that_fails_makes_the_exit_status_1() {
         &log,
         &[
             "flush failed volume=disk0",
-            "writes that were acknowledged may be lost volume=disk0",
+            "acknowledged writes may be lost volume=disk0",
         ],
     );
 }
@@ -248,7 +248,7 @@ fn a_file_that_is_cut_is_noticed_without_any_operation_and_nothing_is_served_any
             "found=1048576",
             "expected=8388608",
             "restore the file from a backup",
-            "writes that were acknowledged may be lost volume=disk0",
+            "acknowledged writes may be lost volume=disk0",
         ],
     );
     assert_eq!(log.matches("was shortened").count(), 1, "{log}");
@@ -339,9 +339,7 @@ fn a_file_that_grows_is_sound_before_and_after_it_is_taken_up() {
     set_length(&scene.disk, 2 * SIZE);
     assert!(scene.flush().is_good());
     scene.server.reload().unwrap();
-    scene
-        .server
-        .wait_for_log("looked at the sizes of all volumes");
+    scene.server.wait_for_log("read the sizes of all volumes");
     // The unit attention that tells of the new size.
     let _ = scene.read(0);
     assert!(scene.write(2 * BLOCKS - 8, true).is_good());

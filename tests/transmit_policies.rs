@@ -229,10 +229,7 @@ fn a_connection_that_is_busy_enters_nagle_and_its_statistics_say_so() {
 #[test]
 fn a_file_with_a_mistake_leaves_everything_as_it_is() {
     let changing = Changing::start("transmit = \"nagle\"", &[]);
-    changing.change(
-        "transmit = \"fast\"",
-        "SIGHUP: all settings stay as they are",
-    );
+    changing.change("transmit = \"fast\"", "SIGHUP: all settings are unchanged");
     let _initiator = Initiator::ready(changing.server.portal(0), &Login::default()).unwrap();
     assert!(changing.report().contains("\"policy\":\"nagle\""));
 }

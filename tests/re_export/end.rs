@@ -225,7 +225,12 @@ fn no_password_is_ever_shown() {
     Client::new(&a, Iscsi)
         .write(0, &pattern(0, 4096, 1), true)
         .unwrap();
-    assert!(a.log().contains("can be seen by every user"), "{}", a.log());
+    assert!(
+        a.log()
+            .contains("every user of this machine can see the password"),
+        "{}",
+        a.log()
+    );
     let wrong = over_url(Iscsi, &format!("{url}x"), "")
         .start_and_fail()
         .unwrap()

@@ -182,7 +182,10 @@ fn a_namespace_that_is_not_there_is_answered_by_those_that_are() {
             text.contains(&format!("there is no namespace {namespace}")),
             "{text}"
         );
-        assert!(text.contains("there is namespace 1, namespace 2"), "{text}");
+        assert!(
+            text.contains("use one of namespace 1, namespace 2"),
+            "{text}"
+        );
     }
 }
 

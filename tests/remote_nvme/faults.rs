@@ -200,7 +200,7 @@ fn a_controller_that_terminates_is_quoted() {
 #[test]
 fn a_controller_that_hangs_up_is_lost() {
     let text = refusal(|a| a.is_identify(1).then_some(Answer::HangUp));
-    contains(&text, "has closed the connection");
+    contains(&text, "closed the connection");
 }
 
 #[test]

@@ -31,11 +31,15 @@ pub fn make_room(limits: &Limits) {
     let allowed = raised.current.unwrap_or(u64::MAX);
     let outcome = setrlimit(Resource::Nofile, raised);
     if let Err(error) = outcome {
-        tracing::warn!("cannot raise the limit of open files: {error}");
+        tracing::warn!(
+            "cannot raise the limit of open files: {error}; raise it before the start \
+             (ulimit -n, LimitNOFILE=)"
+        );
     } else if allowed < wanted {
         tracing::info!(
-            "no more than {allowed} open files are allowed: fewer connections than the limits of {} \
-             sessions, {} controllers and {} logins at a time need",
+            "the limit of {allowed} open files is too low for the limits of {} sessions, {} \
+             controllers and {} logins at a time; raise it (ulimit -n, LimitNOFILE=), or lower \
+             them",
             limits.sessions,
             limits.controllers,
             limits.pending_logins

@@ -51,7 +51,7 @@ impl Looks {
         spawn("inspection", move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
                 if let Err(error) = rounds.begin() {
-                    tracing::warn!("volumes are not looked at for now: {error}");
+                    tracing::warn!("cannot inspect the volumes now, trying again later: {error}");
                 }
             }
         })?;

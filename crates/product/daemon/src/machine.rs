@@ -100,7 +100,8 @@ fn settle_with<'a>(
         && let Some(kept) = read(&directory.join(FILE_NAME))?
     {
         let path = directory.join(FILE_NAME);
-        tracing::info!(path = %path.display(), "identities of volumes derive from the machine id kept here");
+        tracing::info!(path = %path.display(), "the identities of volumes derive from the machine \
+                                                id in this file");
         return Ok(Some(kept));
     }
     let host = match of_host() {
@@ -108,7 +109,7 @@ fn settle_with<'a>(
         Err(host) => host,
     };
     let place = match state_directory {
-        None => "there is no state directory to keep one in".to_owned(),
+        None => "there is no state directory for one".to_owned(),
         Some(directory) => {
             let path = directory.join(FILE_NAME);
             match make(directory, &path) {
@@ -116,12 +117,12 @@ fn settle_with<'a>(
                     tracing::warn!(
                         path = %path.display(),
                         reason = %host,
-                        "this system has no machine id: one was made, and the identities of \
-                         volumes derive from it. Keep the state directory, or hosts see other disks"
+                        "this system has no machine id: created one, from which the identities of \
+                         volumes derive. Keep the state directory, or hosts see other disks"
                     );
                     return Ok(Some(id));
                 }
-                Err(error) => format!("none can be kept: {error}"),
+                Err(error) => format!("none can be stored: {error}"),
             }
         }
     };

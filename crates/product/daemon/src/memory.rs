@@ -118,7 +118,7 @@ pub fn decide(config: &Config, sizes: &[u64]) -> Memory {
         };
         tracing::warn!(
             memory = memory.payload_bytes,
-            "payload memory; the machine does not tell how much it has"
+            "payload memory; the size of the machine's memory is unknown"
         );
         return memory;
     };
@@ -132,7 +132,7 @@ pub fn decide(config: &Config, sizes: &[u64]) -> Memory {
             bound,
             limit,
             connections,
-            "payload memory: less than `limits.memory`, for which there is no room"
+            "payload memory: less than `limits.memory`, because the limit leaves no room for it"
         );
     } else {
         let source = if asked.is_some() {

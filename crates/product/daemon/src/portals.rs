@@ -185,11 +185,11 @@ fn bind_hint(address: SocketAddr, kind: &Kind, source: &io::Error) -> String {
             SocketAddr::new(address.ip(), 0)
         ),
         io::ErrorKind::PermissionDenied => format!(
-            "Port {port} needs CAP_NET_BIND_SERVICE; choose a port from 1024 on, or let the service \
-             manager pass the socket"
+            "Port {port} needs CAP_NET_BIND_SERVICE; choose port 1024 or higher, or let the \
+             service manager pass the socket"
         ),
         io::ErrorKind::AddrNotAvailable => {
-            "No interface of this machine has that address; `ip address` shows those there are"
+            "No interface of this machine has that address; `ip address` lists its addresses"
                 .to_owned()
         }
         _ => format!("Choose another address with --{name} or [listen] {name}"),
@@ -233,7 +233,8 @@ fn bind_discovery(beside: &[NvmeListenerConfig], portals: &mut Vec<Portal>) {
                 tracing::warn!(
                     "cannot listen on {address} for NVMe discovery: {source}; hosts find it on port \
                      {NVME_PORT}. `ss -ltnp 'sport = :{DISCOVERY_PORT}'` shows who listens there; \
-                     --nvme-discovery ADDR:PORT names another place, --nvme-discovery none does without"
+                     --nvme-discovery ADDR:PORT chooses another address, --nvme-discovery none \
+                     does without the listener"
                 );
             }
         }

@@ -84,7 +84,7 @@ pub enum StartError {
 fn advice(error: &ServerStartError) -> &'static str {
     match error {
         ServerStartError::Engine(EngineError::IoUring(_)) => {
-            "\n--engine auto takes epoll where io_uring cannot be used"
+            "\nUse --engine auto, which uses epoll where io_uring is not available"
         }
         _ => "",
     }
@@ -214,7 +214,7 @@ impl Running {
             match event {
                 Ok(Event::Stop(signal)) if give_up.is_none() => {
                     tracing::info!(
-                        "{}: finishing what was accepted; once more ends at once",
+                        "{}: completing accepted commands; a second signal ends the server at once",
                         control::signal_name(signal)
                     );
                     service_manager::stopping();
@@ -238,7 +238,7 @@ impl Running {
                 }
                 Ok(Event::Ended(Ok(()))) if give_up.is_some() => {
                     if let Err(error) = self.begin_last_look() {
-                        tracing::error!("nobody can look at the volumes at the end: {error}");
+                        tracing::error!("cannot inspect the volumes at shutdown: {error}");
                         return Outcome::Failed;
                     }
                     let at_least = Instant::now() + LAST_LOOK;
@@ -249,13 +249,11 @@ impl Running {
                     return self.stopped();
                 }
                 Ok(Event::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
-                    tracing::error!("the server ended without being asked to");
+                    tracing::error!("the server ended unexpectedly");
                     return Outcome::Failed;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    tracing::error!(
-                        "the server did not end in time; writes that were not flushed may be lost"
-                    );
+                    tracing::error!("the server did not end in time; unflushed writes may be lost");
                     return Outcome::Failed;
                 }
             }
@@ -278,11 +276,11 @@ impl Running {
         let mut failed = self.stopper.failed_volumes();
         let names = self.stopper.volume_names();
         for number in self.last_look.iter().flat_map(|last| last.unseen()) {
-            let reason = "what it is stored in does not answer".to_owned();
+            let reason = "its storage does not answer".to_owned();
             failed.push((names[number].clone(), reason));
         }
         for (volume, reason) in &failed {
-            tracing::error!(volume, reason, "writes that were acknowledged may be lost");
+            tracing::error!(volume, reason, "acknowledged writes may be lost");
         }
         if failed.is_empty() {
             tracing::info!("stopped");
@@ -304,7 +302,10 @@ impl Running {
         let path_shown = path.display();
         match statistics::write(path, &self.stopper.statistics()) {
             Ok(()) => tracing::debug!("statistics written to {path_shown}"),
-            Err(error) => tracing::error!("cannot write statistics to {path_shown}: {error}"),
+            Err(error) => tracing::error!(
+                "cannot write statistics to {path_shown}: {error}; \
+                 correct the path, its permissions or the free space"
+            ),
         }
     }
 
@@ -321,13 +322,13 @@ impl Running {
                         geometry_bytes(resized.before),
                         geometry_bytes(resized.after),
                     );
-                    tracing::info!(volume, before, after, "volume has another size now");
+                    tracing::info!(volume, before, after, "volume has a new size");
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(volume, "cannot look at its size: {error}"),
+                Err(error) => tracing::warn!(volume, "cannot read its size: {error}"),
             }
         }
-        tracing::info!(changed, "SIGHUP: looked at the sizes of all volumes");
+        tracing::info!(changed, "SIGHUP: read the sizes of all volumes");
         service_manager::ready(&self.ready);
     }
 
@@ -337,12 +338,12 @@ impl Running {
         match sources.read() {
             Ok(now) if now == *before => {}
             Ok(now) => {
-                tracing::info!(%before, %now, "SIGHUP: responses leave under another policy");
+                tracing::info!(%before, %now, "SIGHUP: transmit policy changed");
                 self.stopper.set_transmit(now);
                 *before = now;
             }
             Err(problem) => {
-                tracing::error!("SIGHUP: all settings stay as they are: {problem}");
+                tracing::error!("SIGHUP: all settings are unchanged: {problem}");
             }
         }
     }
@@ -362,7 +363,7 @@ fn inspect_volumes(config: &Config, looks: &Arc<Looks>) -> io::Result<Option<Sen
 fn log_engine(server: &Server) {
     match server.engine_refusal() {
         Some(reason) => tracing::info!(
-            "engine {}: io_uring is not usable: {reason}",
+            "engine {}: io_uring cannot be used: {reason}",
             server.engine()
         ),
         None => tracing::info!("engine {}", server.engine()),
@@ -409,7 +410,10 @@ impl Drop for NewFiles {
     fn drop(&mut self) {
         for path in &self.0 {
             if let Err(error) = std::fs::remove_file(path) {
-                tracing::warn!("cannot remove {}, which is empty: {error}", path.display());
+                tracing::warn!(
+                    "cannot remove the empty file {}: {error}; remove it",
+                    path.display()
+                );
             }
         }
     }

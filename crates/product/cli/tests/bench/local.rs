@@ -107,7 +107,7 @@ fn what_cannot_be_measured_is_refused_with_what_to_do() {
         (
             image,
             "--sessions 4 --threads 2",
-            "a thread for each session",
+            "one thread for each session",
         ),
     ] {
         let words = format!("{words} --operations 10");

@@ -252,7 +252,7 @@ fn a_server_that_goes_away_is_told_with_what_was_done() {
         assert_eq!(run.end(), 1);
         let error = desk.text("stderr");
         assert!(error.contains("the connection was lost"), "{error}");
-        assert!(error.contains("operations had been measured"), "{error}");
+        assert!(error.contains("operations were measured"), "{error}");
         let json: Value = serde_json::from_str(&desk.text("stdout")).unwrap();
         assert!(json["lost"].is_string());
         assert!(number(&json, "/operations") > 0.0);
@@ -277,7 +277,7 @@ fn what_cannot_be_measured_is_refused_with_advice() {
     assert!(error.contains("iscsi://"), "{error}");
     for (url, words, advice) in [
         (&url, "--server-pid 4194305", "is it running"),
-        (&url, "--span 16m", "--span reaches behind the end"),
+        (&url, "--span 16m", "--span reaches beyond the end"),
         (&url, "--bs 1m --span 4k", "smaller than one operation"),
         (&url, "--verify --data discard", "--data discard"),
         (&url, "--threads 2", "--sessions"),

@@ -374,7 +374,7 @@ fn the_log_says_what_becomes_of_busy_polling() {
     }
     let log = log_with(&["--prefer-busy-poll"]);
     assert!(!log.contains(said), "{log}");
-    let warning = "prefer-busy-poll does nothing without busy-poll";
+    let warning = "prefer-busy-poll has no effect without busy-poll";
     assert_eq!(log.matches(warning).count(), 1, "{log}");
 }
 

@@ -39,7 +39,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     refused(
         Run::serve_memory(&["--nvme", "127.0.0.1,advertise=nas.example.com"]),
         2,
-        &["tells addresses and no names", "^^^"],
+        &["reports addresses, not names", "^^^"],
     );
     refused(
         Run::serve_memory(&["--nvme-discovery", "nowhere"]),
@@ -49,7 +49,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     refused(
         Run::serve_memory(&["--engine", "kqueue"]),
         2,
-        &["it is auto, io_uring or epoll"],
+        &["use auto, io_uring or epoll"],
     );
     refused(
         Run::serve_memory(&["--cores", "3-1"]),
@@ -59,7 +59,7 @@ fn arguments_that_make_no_sense_are_usage_errors() {
     refused(
         Run::serve_memory(&["--log-format", "xml"]),
         2,
-        &["it is text or json"],
+        &["use text or json"],
     );
     refused(
         Run::serve_memory(&["--log-level", "loud"]),
@@ -215,7 +215,7 @@ fn two_servers_on_one_file_are_refused() {
 #[test]
 fn two_volumes_of_one_name_are_refused() {
     let run = Run::serve_memory(&["--volume", "disk0,backend=mem,size=1M"]);
-    refused(run, 1, &["two volumes are called `disk0`"]);
+    refused(run, 1, &["two volumes have the name `disk0`"]);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn an_open_target_is_kept_from_other_machines_unless_the_file_says_so() {
     refused(
         Run::serve(&volume),
         1,
-        &["can be reached from other machines", "allow-open = true"],
+        &["other machines can reach", "allow-open = true"],
     );
 
     let asked_for = Run::serve(&[&volume[..], &["--config", "{dir}/x.toml"]].concat())
@@ -250,7 +250,7 @@ fn an_open_target_is_served_to_other_machines_when_the_command_line_says_so() {
         refused(
             Run::serve(&open),
             1,
-            &["can be reached from other machines", "--allow-open"],
+            &["other machines can reach", "--allow-open"],
         );
         let asked_for = Run::serve(&[&open[..], &["--allow-open"]].concat()).start();
         let text = asked_for.stderr();
@@ -284,7 +284,7 @@ fn an_open_subsystem_is_kept_from_other_machines_unless_the_file_says_so() {
     refused(
         Run::serve(&[&volume[..], &["0.0.0.0:0"]].concat()),
         1,
-        &["can be reached from other machines", "[[subsystem.access]]"],
+        &["other machines can reach", "[[subsystem.access]]"],
     );
     let asked_for = [&volume[..], &["0.0.0.0:0", "--config", "{dir}/x.toml"]].concat();
     let asked_for = Run::serve(&asked_for)

@@ -136,7 +136,7 @@ fn a_copy_that_cannot_fit_is_refused_before_it_begins() {
     file.set_len(1 << 30).unwrap();
     drop(file);
     let text = desk.run(&["copy", &sparse, &new, "--thick"]).refused(1);
-    assert!(text.contains("leave --thick out"), "{text}");
+    assert!(text.contains("remove --thick"), "{text}");
     let ran = desk.run(&["copy", &sparse, &new, "--verify"]).good();
     assert!(!ran.stderr.contains("warning"), "{ran:?}");
 

@@ -193,8 +193,14 @@ statistics = \"none/report.json\"
                 "x.toml:2:8: a.img: no such file; give size=… to create it, or correct the path",
                 "x.toml:6:8: /dev/none: no such device; correct the path",
                 &format!("x.toml:15:8: volume r: cannot read the secret file r.secret: {missing}"),
-                &format!("x.toml:21:43: cannot read secret file one.secret: {missing}"),
-                &format!("x.toml:24:43: cannot read secret file two.secret: {missing}"),
+                &format!(
+                    "x.toml:21:43: cannot read secret file one.secret: {missing}; correct \
+                     the path or its permissions"
+                ),
+                &format!(
+                    "x.toml:24:43: cannot read secret file two.secret: {missing}; correct \
+                     the path or its permissions"
+                ),
             ]
         );
         let after = std::fs::read_dir(folder.path()).unwrap().count();
@@ -218,7 +224,7 @@ cores = \"1023\"
 ";
         let found = findings(folder.path(), text);
         assert_eq!(found.len(), 3, "{found:#?}");
-        assert!(found[0].starts_with("core 1023 is not one"));
+        assert!(found[0].starts_with("this process may not use core 1023"));
         assert!(found[1].starts_with("cannot use state directory file/state"));
         assert!(found[2].starts_with("cannot write none/report.json"));
     }

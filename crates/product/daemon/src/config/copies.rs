@@ -19,7 +19,7 @@ pub enum ByReference {
 /// Another word than those.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not auto, off or always{meant}",
+    "`{0}` is not a value of this setting; use auto, off or always{meant}",
     meant = suggest::did_you_mean(.0, &["auto", "off", "always"])
 )]
 pub struct ByReferenceError(String);
@@ -49,7 +49,7 @@ pub enum RegisteredBuffers {
 
 /// Another word than those.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not auto or off{meant}", meant = suggest::did_you_mean(.0, &["auto", "off"]))]
+#[error("`{0}` is not a value of this setting; use auto or off{meant}", meant = suggest::did_you_mean(.0, &["auto", "off"]))]
 pub struct RegisteredBuffersError(String);
 
 impl FromStr for RegisteredBuffers {
@@ -76,7 +76,11 @@ mod tests {
         assert_eq!("off".parse(), Ok(ByReference::Off));
         assert_eq!("always".parse(), Ok(ByReference::Always));
         let error = "on".parse::<ByReference>().unwrap_err();
-        assert_eq!(error.to_string(), "`on` is not auto, off or always");
+        assert_eq!(
+            error.to_string(),
+            "`on` is not a value of this setting; use auto, off or \
+             always"
+        );
     }
 
     #[test]
@@ -84,6 +88,9 @@ mod tests {
         assert_eq!("auto".parse(), Ok(RegisteredBuffers::Auto));
         assert_eq!("off".parse(), Ok(RegisteredBuffers::Off));
         let error = "always".parse::<RegisteredBuffers>().unwrap_err();
-        assert_eq!(error.to_string(), "`always` is not auto or off");
+        assert_eq!(
+            error.to_string(),
+            "`always` is not a value of this setting; use auto or off"
+        );
     }
 }

@@ -58,7 +58,7 @@ pub struct EngineConfig {
 pub enum EngineError {
     /// No such engine.
     #[error(
-        "`{0}` is not an engine; it is auto, io_uring or epoll{meant}",
+        "`{0}` is not an engine; use auto, io_uring or epoll{meant}",
         meant = suggest::did_you_mean(.0, &["auto", "io_uring", "epoll"])
     )]
     UnknownEngine(String),
@@ -66,10 +66,10 @@ pub enum EngineError {
     #[error("`{0}` is not a list of cores; write for example 0,2-3")]
     Cores(String),
     /// A core named twice.
-    #[error("core {0} is named twice")]
+    #[error("core {0} is given twice; remove one")]
     CoreTwice(usize),
     /// A core no machine has.
-    #[error("core {0} is beyond the largest number a core can have ({max})", max = CoreList::MAX)]
+    #[error("core {0} is too large; core numbers are {max} at most", max = CoreList::MAX)]
     CoreTooLarge(usize),
 }
 

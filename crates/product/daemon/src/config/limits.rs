@@ -139,7 +139,7 @@ impl<'de, T: TryFrom<u64>, const MIN: u64, const MAX: u64> Deserialize<'de>
             .and_then(|number| T::try_from(number).ok())
             .map(Self)
             .ok_or_else(|| {
-                D::Error::custom(format!("{number} is out of range; it is {MIN} to {MAX}"))
+                D::Error::custom(format!("{number} is out of range; use {MIN} to {MAX}"))
             })
     }
 }
@@ -155,7 +155,7 @@ impl<'de, const MIN_MS: u128, const MAX_MS: u128> Deserialize<'de> for BoundedSp
             return Ok(Self(span));
         }
         Err(D::Error::custom(format!(
-            "out of range; it is {MIN_MS} ms to {MAX_MS} ms"
+            "out of range; use {MIN_MS} ms to {MAX_MS} ms"
         )))
     }
 }
@@ -300,7 +300,7 @@ impl<'de> Deserialize<'de> for Digests {
                 _ => {
                     let meant = suggest::did_you_mean(name, &["none", "crc32c"]);
                     return Err(D::Error::custom(format!(
-                        "`{name}` is not a digest; there are \"none\" and \"crc32c\"{meant}"
+                        "`{name}` is not a digest; use \"none\" or \"crc32c\"{meant}"
                     )));
                 }
             }
@@ -361,19 +361,19 @@ mod tests {
         for (text, expected) in [
             (
                 "max-burst-length = 511",
-                "511 is out of range; it is 512 to 16777215",
+                "511 is out of range; use 512 to 16777215",
             ),
             (
                 "max-burst-length = \"16M\"",
-                "16777216 is out of range; it is 512 to 16777215",
+                "16777216 is out of range; use 512 to 16777215",
             ),
             (
                 "max-outstanding-r2t = 0",
-                "0 is out of range; it is 1 to 65535",
+                "0 is out of range; use 1 to 65535",
             ),
             (
                 "default-time2wait = 3601",
-                "3601 is out of range; it is 0 to 3600",
+                "3601 is out of range; use 0 to 3600",
             ),
             ("data-digest = []", "accept at least one"),
             ("data-digest = [\"md5\"]", "`md5` is not a digest"),

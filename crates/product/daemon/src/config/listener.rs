@@ -94,19 +94,19 @@ pub enum ListenerError {
         port: u16,
     },
     /// Not a port number.
-    #[error("`{0}` is not a port; it is 0 to 65535")]
+    #[error("`{0}` is not a port; use 0 to 65535")]
     Port(String),
     /// An address to tell others that leads nowhere.
     #[error("`{0}` cannot be advertised; write an address or host name that initiators can reach")]
     Advertise(String),
     /// The same for NVMe hosts, whose discovery knows no names.
     #[error(
-        "`{0}` cannot be advertised; write an IP address that hosts can reach: discovery of NVMe \
-         tells addresses and no names"
+        "`{0}` cannot be advertised; write an IP address that hosts can reach: NVMe discovery \
+         reports addresses, not names"
     )]
     AdvertiseIp(String),
     /// Not a portal group tag.
-    #[error("`{0}` is not a portal group tag; it is 0 to 65535")]
+    #[error("`{0}` is not a portal group tag; use 0 to 65535")]
     Tag(String),
     /// A key nobody knows.
     #[error("unknown key `{key}`{}", suggest::sentence(.key, .known))]
@@ -123,7 +123,7 @@ pub enum ListenerError {
     #[error("`{0}` is given twice")]
     Repeated(&'static str),
     /// Two commas with nothing between them, or one at the end.
-    #[error("a key is missing after the comma")]
+    #[error("a key is missing after the comma; add it, or remove the comma")]
     NoKey,
 }
 

@@ -23,7 +23,7 @@ pub enum LogFormat {
 /// Not a log format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a log format; it is text or json{meant}",
+    "`{0}` is not a log format; use text or json{meant}",
     meant = suggest::did_you_mean(.0, &["text", "json"])
 )]
 pub struct UnknownFormat(String);

@@ -129,7 +129,7 @@ impl std::error::Error for Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemKind {
     /// The file cannot be read.
-    #[error("cannot read configuration file {}: {source}", path.display())]
+    #[error("cannot read configuration file {}: {source}; correct the path or its permissions", path.display())]
     FileUnreadable {
         /// The file.
         path: PathBuf,
@@ -150,7 +150,7 @@ pub enum ProblemKind {
     #[error("{0}")]
     Syntax(String),
     /// A part of a later version.
-    #[error("{0} is not available in this version; leave it out")]
+    #[error("{0} is not available in this version; remove it")]
     NotBuilt(&'static str),
     /// A setting of a volume.
     #[error(transparent)]
@@ -165,7 +165,7 @@ pub enum ProblemKind {
     #[error("volume `{0}` has no backend; add backend=null, mem, file or block")]
     NoBackend(String),
     /// Two volumes of one name.
-    #[error("two volumes are called `{0}`; give one of them another name")]
+    #[error("two volumes have the name `{0}`; rename one of them")]
     DuplicateVolume(String),
     /// A volume that could not be opened.
     #[error(transparent)]
@@ -181,19 +181,19 @@ pub enum ProblemKind {
         reason: NameError,
     },
     /// Two targets of one name.
-    #[error("two targets are called `{0}`; give one of them another name")]
+    #[error("two targets have the name `{0}`; rename one of them")]
     DuplicateTarget(String),
     /// An alias that login cannot carry.
-    #[error("an alias is 1 to 255 bytes without control characters")]
+    #[error("write an alias of 1 to 255 bytes without control characters")]
     BadAlias,
     /// An address that no initiator can be sent to.
     #[error(
-        "initiators cannot be sent to `{0}`; write the address or host name of a portal, for \
+        "initiators cannot be redirected to `{0}`; write the address or host name of a portal, for \
          example 192.0.2.7:3260"
     )]
     BadMovedTo(String),
     /// Moved for good, but not to anywhere.
-    #[error("a target that has moved needs `moved-to`, the address of where it is served now")]
+    #[error("a target that has moved needs `moved-to`; add the address that serves it now")]
     MovedNowhere,
     /// A logical unit of an unknown volume.
     #[error("there is no volume `{volume}`{suggestion}")]
@@ -208,8 +208,8 @@ pub enum ProblemKind {
     DuplicateLun(u16),
     /// One volume under two numbers of a map.
     #[error(
-        "volume `{volume}` is LUN {first} of this map already; initiators would take LUN {second} \
-         for a second path to it"
+        "volume `{volume}` is LUN {first} of this map already; remove LUN {second}, which \
+         initiators would take for a second path to it"
     )]
     VolumeMappedTwice {
         /// The volume.
@@ -220,10 +220,10 @@ pub enum ProblemKind {
         second: u16,
     },
     /// A number that no initiator can address.
-    #[error("LUN {0} is out of range; it is 0 to 16383")]
+    #[error("LUN {0} is out of range; use 0 to 16383")]
     LunOutOfRange(u64),
     /// A map without logical units.
-    #[error("the map has no logical unit; leave `luns` out to map every volume in order")]
+    #[error("the map has no logical unit; add one, or remove `luns` to map every volume in order")]
     EmptyMap,
     /// More volumes than LUNs or namespace identifiers.
     #[error(
@@ -233,8 +233,8 @@ pub enum ProblemKind {
     TooManyVolumes(usize),
     /// A portal group without portals.
     #[error(
-        "target {target} is in portal group {tag}, but no listener has that tag; the tags in use \
-         are {used}"
+        "target {target} is in portal group {tag}, but no listener has that tag; use a tag that a \
+         listener has: {used}"
     )]
     UnknownPortalGroup {
         /// The target.
@@ -249,7 +249,7 @@ pub enum ProblemKind {
     RuleForNobody,
     /// An initiator in two rules.
     #[error(
-        "initiator `{0}` is named by an earlier rule of this target already; only one can apply"
+        "an earlier rule of this target names initiator `{0}` already; remove it from one of them"
     )]
     InitiatorInTwoRules(String),
     /// Not a name of a subsystem or host.
@@ -262,26 +262,29 @@ pub enum ProblemKind {
     },
     /// The name that stands for discovery everywhere.
     #[error(
-        "{DISCOVERY_NQN} is the name of discovery, which is always served; give the subsystem a name \
-         of its own, for example nqn.2026-11.com.example:disks"
+        "{DISCOVERY_NQN} is the name of the discovery subsystem, which is always served; give the \
+         subsystem another name, for example nqn.2026-11.com.example:disks"
     )]
     DiscoveryNqn,
     /// Two subsystems of one name.
-    #[error("two subsystems are called `{0}`; give one of them another name")]
+    #[error("two subsystems have the name `{0}`; rename one of them")]
     DuplicateSubsystem(String),
     /// Two namespaces of one identifier.
     #[error("NSID {0} is given twice in one map; use another number")]
     DuplicateNsid(u32),
     /// A number that is not one of ours.
-    #[error("NSID {0} is out of range; it is 1 to {NSID_MAX}")]
+    #[error("NSID {0} is out of range; use 1 to {NSID_MAX}")]
     NsidOutOfRange(u64),
     /// A map without namespaces.
-    #[error("the map has no namespace; leave `namespaces` out to map every volume in order")]
+    #[error(
+        "the map has no namespace; add one, or remove `namespaces` to map every volume in \
+         order"
+    )]
     EmptyNamespaceMap,
     /// One identifier for two volumes, in maps of one subsystem.
     #[error(
-        "volume `{volume}` cannot be NSID {nsid}, which is volume `{other}` in this subsystem already: \
-         a namespace has the same number for all hosts; use another number"
+        "volume `{volume}` cannot be NSID {nsid}, which is volume `{other}` in this subsystem \
+         already; use another number: a namespace has the same number for all hosts"
     )]
     NsidOfTwoVolumes {
         /// The number.
@@ -293,8 +296,8 @@ pub enum ProblemKind {
     },
     /// Two identifiers for one volume, in maps of one subsystem.
     #[error(
-        "volume `{volume}` is NSID {first} of this subsystem already and cannot be NSID {second} as \
-         well: a namespace has one number, the same for all hosts"
+        "volume `{volume}` is NSID {first} of this subsystem already and cannot be NSID {second} \
+         as well; use one number: a namespace has the same number for all hosts"
     )]
     VolumeOfTwoNsids {
         /// The volume.
@@ -308,7 +311,10 @@ pub enum ProblemKind {
     #[error("a rule needs at least one host; write its NQN, or \"*\" for all others")]
     RuleForNoHost,
     /// A host in two rules.
-    #[error("host `{0}` is named by an earlier rule of this subsystem already; only one can apply")]
+    #[error(
+        "an earlier rule of this subsystem names host `{0}` already; remove it from one of \
+         them"
+    )]
     HostInTwoRules(String),
     /// FirstBurstLength is larger than MaxBurstLength.
     #[error(
@@ -322,16 +328,16 @@ pub enum ProblemKind {
         max: u32,
     },
     /// A CHAP name that login cannot carry.
-    #[error("a user name is 1 to 255 bytes without control characters")]
+    #[error("write a user name of 1 to 255 bytes without control characters")]
     BadUser,
     /// Two accounts of one name.
-    #[error("two accounts are called `{0}`; give one of them another name")]
+    #[error("two accounts have the name `{0}`; rename one of them")]
     DuplicateAccount(String),
     /// Neither or both of `secret` and `secret-file`.
-    #[error("account `{0}` needs one of `secret` and `secret-file`")]
+    #[error("account `{0}` needs `secret` or `secret-file`, and not both")]
     SecretMissing(String),
     /// The secret's file cannot be read.
-    #[error("cannot read secret file {}: {source}", path.display())]
+    #[error("cannot read secret file {}: {source}; correct the path or its permissions", path.display())]
     SecretUnreadable {
         /// The file.
         path: PathBuf,
@@ -339,7 +345,7 @@ pub enum ProblemKind {
         source: io::Error,
     },
     /// Nothing in it, or more than CHAP takes.
-    #[error("the secret of account `{user}` has {length} bytes; it is 1 to 255")]
+    #[error("the secret of account `{user}` has {length} bytes; use 1 to 255")]
     SecretLength {
         /// The account.
         user: String,
@@ -349,15 +355,18 @@ pub enum ProblemKind {
     /// One secret for both directions.
     #[error(
         "account `{0}` and `mutual` have the same secret, which RFC 7143 §9.2.1 forbids: a peer \
-         could answer with our own response; use another secret for one of them"
+         could return this server's own response; use another secret for one of them"
     )]
     SecretReused(String),
     /// A mutual secret without accounts.
-    #[error("`mutual` does nothing without `accounts`: CHAP always proves the initiator first")]
+    #[error(
+        "`mutual` has no effect without `accounts`; add them: CHAP always authenticates the \
+         initiator first"
+    )]
     MutualWithoutAccounts,
     /// Not a CHAP algorithm.
     #[error(
-        "`{0}` is not a CHAP algorithm; there are sha3-256, sha256, sha1 and md5{meant}",
+        "`{0}` is not a CHAP algorithm; use sha3-256, sha256, sha1 or md5{meant}",
         meant = suggest::did_you_mean(.0, &["sha3-256", "sha256", "sha1", "md5"])
     )]
     UnknownAlgorithm(String),
@@ -366,12 +375,12 @@ pub enum ProblemKind {
     NoAlgorithm,
     /// Everybody could write to the volumes.
     #[error(
-        "{listener} can be reached from other machines, and target {target} has no access control: \
-         anybody could read and write its volumes.\n\
+        "other machines can reach {listener}, and target {target} has no access control: anyone \
+         could read and write its volumes.\n\
          Do one of these:\n  \
          - listen on loopback only: --iscsi 127.0.0.1:3260\n  \
          - give the target `accounts` (CHAP) or [[target.access]] rules in the file given with --config\n  \
-         - if everybody may, say so: --allow-open, or [listen] allow-open = true in that file"
+         - if anyone may do so: --allow-open, or [listen] allow-open = true in that file"
     )]
     Open {
         /// The listener's address.
@@ -381,12 +390,12 @@ pub enum ProblemKind {
     },
     /// The same over NVMe.
     #[error(
-        "{listener} can be reached from other machines, and subsystem {subsystem} has no access \
-         control: anybody could read and write its volumes.\n\
+        "other machines can reach {listener}, and subsystem {subsystem} has no access control: \
+         anyone could read and write its volumes.\n\
          Do one of these:\n  \
          - listen on loopback only: --nvme 127.0.0.1:4420\n  \
          - name the hosts that may use it in [[subsystem.access]] rules in the file given with --config\n  \
-         - if everybody may, say so: --allow-open, or [listen] allow-open = true in that file"
+         - if anyone may do so: --allow-open, or [listen] allow-open = true in that file"
     )]
     OpenSubsystem {
         /// The listener's address.
@@ -395,18 +404,19 @@ pub enum ProblemKind {
         subsystem: String,
     },
     /// Discovery nowhere and somewhere.
-    #[error("--nvme-discovery none and an address contradict each other; leave one of them out")]
+    #[error("--nvme-discovery none contradicts an address; remove one of them")]
     DiscoveryContradiction,
     /// In-capsule data that does not fit its unit.
     #[error(
-        "in-capsule-data {0} is not a multiple of 16 bytes, the unit in which hosts are told of it"
+        "in-capsule-data {0} is not a multiple of 16 bytes, the unit in which NVMe reports it; \
+         use a multiple of 16"
     )]
     InCapsuleData(u32),
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
     /// A core that is not there, or not for this process.
-    #[error("core {core} is not one that this process may use; it may use {allowed}")]
+    #[error("this process may not use core {core}; choose from {allowed}")]
     Core {
         /// As asked for.
         core: usize,
@@ -422,7 +432,7 @@ pub enum ProblemKind {
         source: io::Error,
     },
     /// Two listeners on one address.
-    #[error("two listeners have the address {0}; leave one of them out")]
+    #[error("two listeners have the address {0}; remove one of them")]
     DuplicateListener(String),
 }
 
@@ -440,7 +450,7 @@ mod tests {
         };
         assert_eq!(
             problem.to_string(),
-            "x.toml:2:7: a user name is 1 to 255 bytes without control characters\n  \
+            "x.toml:2:7: write a user name of 1 to 255 bytes without control characters\n  \
              2 |   é = \"two\"\n    \
              |       ^^^^^"
         );

@@ -93,28 +93,29 @@ impl ReactorSettings {
 pub enum ReactorError {
     /// Not a way to spin.
     #[error(
-        "`{0}` is not a way to spin; it is auto, off or a number of microseconds up to {max}{meant}",
+        "`{0}` is not a value of spin; use auto, off or a number of microseconds up to \
+         {max}{meant}",
         max = Spin::MAX_US,
         meant = suggest::did_you_mean(.0, &["auto", "off"])
     )]
     Spin(String),
     /// Not a percentage.
-    #[error("`{0}` is not a budget; it is a percentage from 0 to 100")]
+    #[error("`{0}` is not a budget; use a percentage from 0 to 100")]
     CpuBudget(String),
     /// Not a way to spread.
     #[error(
-        "`{0}` is not a way to spread; it is auto, off or always{meant}",
+        "`{0}` is not a value of spread; use auto, off or always{meant}",
         meant = suggest::did_you_mean(.0, &["auto", "off", "always"])
     )]
     Spread(String),
     /// Not a time to poll for.
     #[error(
-        "`{0}` is not a time to poll; it is a number of microseconds up to {max}",
+        "`{0}` is not a polling time; use a number of microseconds up to {max}",
         max = BusyPoll::MAX_US
     )]
     BusyPoll(String),
     /// Not a priority.
-    #[error("`{0}` is not a priority; it is a number from 0 to {max}", max = Priority::MAX)]
+    #[error("`{0}` is not a priority; use a number from 0 to {max}", max = Priority::MAX)]
     Priority(String),
 }
 

@@ -77,7 +77,7 @@ pub enum RemoteSettingError {
         reason: NqnError,
     },
     /// Not a number, or too small or large.
-    #[error("`{text}` is not a number of {what}; it is 1 to {most}")]
+    #[error("`{text}` is not a number of {what}; use 1 to {most}")]
     Count {
         /// As written.
         text: String,

@@ -73,7 +73,7 @@ fn say_unknown_key(key: &str, known: &[&str], is_header: bool) -> String {
     if let (Some(owner), None) = (owners.next(), owners.next())
         && owner.header.starts_with('[')
     {
-        return format!("unknown key `{key}`; it belongs into {}", owner.header);
+        return format!("unknown key `{key}`; it belongs in {}", owner.header);
     }
     format!("unknown key `{key}`{}", suggest::sentence(key, known))
 }
@@ -189,7 +189,7 @@ fn explain_syntax(text: &str, span: Range<usize>, message: &str) -> (Range<usize
         return (span, said);
     }
     if message.starts_with("key with no value") {
-        let said = "a key and its value are joined by `=`: key = value".to_owned();
+        let said = "an `=` is missing; write key = value".to_owned();
         return (span, said);
     }
     (span, message.to_owned())

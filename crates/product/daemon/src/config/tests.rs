@@ -216,7 +216,7 @@ fn a_bad_value_is_shown_where_it_stands() {
     assert!(message.contains("`70000` is not a port"), "{message}");
     let message = file("[limits]\nqueue-depth = 0\n").unwrap_err();
     assert!(
-        message.contains(":2:15: 0 is out of range; it is 1 to 4096"),
+        message.contains(":2:15: 0 is out of range; use 1 to 4096"),
         "{message}"
     );
 }
@@ -234,7 +234,7 @@ fn parts_of_later_versions_are_refused_as_such() {
 fn volumes_need_names_of_their_own_and_a_backend() {
     let message = refusal("[[volume]]\nname = \"disk0\"\nbackend = \"mem\"\nsize = 512\n");
     assert!(
-        message.contains(":6:8: two volumes are called `disk0`"),
+        message.contains(":6:8: two volumes have the name `disk0`"),
         "{message}"
     );
     let message = refusal("[[volume]]\nname = \"disk1\"\n");
@@ -250,10 +250,7 @@ fn volumes_need_names_of_their_own_and_a_backend() {
 
     let given = arguments(&["a,backend=mem,size=1G", "a,backend=null,size=1G"], &[]);
     let message = Config::assemble(None, given).unwrap_err().to_string();
-    assert_eq!(
-        message,
-        "two volumes are called `a`; give one of them another name"
-    );
+    assert_eq!(message, "two volumes have the name `a`; rename one of them");
 }
 
 #[test]
@@ -326,7 +323,7 @@ fn two_targets_of_one_name_are_refused_whatever_their_case() {
         "{TARGET}[[target]]\nname = \"IQN.2026-11.com.example:T\"\n"
     ));
     assert!(
-        message.contains(":8:8: two targets are called `iqn.2026-11.com.example:t`"),
+        message.contains(":8:8: two targets have the name `iqn.2026-11.com.example:t`"),
         "{message}"
     );
 }
@@ -399,7 +396,7 @@ fn a_target_cannot_have_moved_to_where_nobody_can_connect() {
         "192.0.2.7:3260,1",
     ] {
         let message = refusal(&format!("{TARGET}moved-to = \"{address}\"\n"));
-        let expected = format!(":7:12: initiators cannot be sent to `{address}`");
+        let expected = format!(":7:12: initiators cannot be redirected to `{address}`");
         assert!(message.contains(&expected), "{message}");
     }
     let message = refusal(&format!("{TARGET}moved-permanently = true\n"));
@@ -482,11 +479,11 @@ fn rules_that_contradict_each_other_are_refused() {
         (rule(""), "a rule needs at least one initiator"),
         (
             rule("\"iqn.2026-11.com.example:a\"") + &rule("\"iqn.2026-11.com.example:A\""),
-            "is named by an earlier rule",
+            "an earlier rule of this target names",
         ),
         (
             rule("\"*\"") + &rule("\"*\""),
-            "`*` is named by an earlier rule",
+            "names initiator `*` already",
         ),
         (rule("\"web1\""), "`web1` is not an iSCSI name"),
     ] {
@@ -521,11 +518,11 @@ fn errors_about_accounts_never_show_a_secret() {
     for (keys, expected) in [
         (
             format!("accounts = [{account}, {account}]"),
-            "two accounts are called `alice`",
+            "two accounts have the name `alice`",
         ),
         (
             "accounts = [{ user = \"alice\" }]".into(),
-            "needs one of `secret` and `secret-file`",
+            "needs `secret` or `secret-file`, and not both",
         ),
         (
             "accounts = [{ user = \"alice\", secret = \"\" }]".into(),
@@ -539,7 +536,7 @@ fn errors_about_accounts_never_show_a_secret() {
         ),
         (
             "mutual = { user = \"t\", secret = \"correct-horse-battery\" }".into(),
-            "`mutual` does nothing without `accounts`",
+            "`mutual` has no effect without `accounts`",
         ),
         (
             format!("accounts = [{account}]\nchap-algorithms = [\"rot13\"]"),
@@ -626,7 +623,7 @@ fn open_targets_are_kept_from_other_machines_unless_asked_for() {
         let open = config(&listen);
         let message = check(&open).unwrap_err();
         assert!(
-            message.starts_with(&format!("{address} can be reached from other")),
+            message.starts_with(&format!("other machines can reach {address}")),
             "{message}"
         );
         assert!(message.contains("[listen] allow-open = true"), "{message}");

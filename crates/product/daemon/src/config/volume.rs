@@ -118,24 +118,25 @@ pub enum SettingError {
     UnknownBackend(String),
     /// A backend of a later version.
     #[error(
-        "backend `{0}` is not available in this version; it has null, mem, file, block, iscsi and nvme-tcp"
+        "backend `{0}` is not available in this version; use null, mem, file, block, iscsi or \
+         nvme-tcp"
     )]
     BackendNotBuilt(String),
     /// Not a size.
     #[error(transparent)]
     Size(#[from] SizeError),
     /// Not a supported block size.
-    #[error("`{0}` is not a block size; it is 512 or 4096")]
+    #[error("`{0}` is not a block size; use 512 or 4096")]
     BlockSize(String),
     /// Neither yes nor no.
     #[error("`{0}` is neither yes nor no")]
     Switch(String),
     /// Not a serial number.
-    #[error("`{0}` is not a serial number; it is 1 to 20 printable ASCII characters")]
+    #[error("`{0}` is not a serial number; use 1 to 20 printable ASCII characters")]
     Serial(String),
     /// Not a way to write.
     #[error(
-        "`{0}` is not a way to write; it is auto, always or never{meant}",
+        "`{0}` is not a value of inline-writes; use auto, always or never{meant}",
         meant = suggest::did_you_mean(.0, &["auto", "always", "never"])
     )]
     InlineWrites(String),
@@ -147,7 +148,7 @@ pub enum SettingError {
     Uuid(String),
     /// Not a volume name.
     #[error(
-        "`{0}` is not a volume name; it is 1 to 64 letters, digits, `.`, `_` or `-`, \
+        "`{0}` is not a volume name; use 1 to 64 letters, digits, `.`, `_` or `-`, \
          the first a letter or digit"
     )]
     Name(String),
@@ -315,7 +316,7 @@ pub enum VolumeArgumentError {
     #[error("`{0}` is given twice")]
     Repeated(&'static str),
     /// Two commas with nothing between them, or one at the end.
-    #[error("a key is missing after the comma")]
+    #[error("a key is missing after the comma; add it, or remove the comma")]
     NoKey,
     /// A value that its key does not take.
     #[error(transparent)]

@@ -9,8 +9,8 @@ use longshore_iscsi::chap::Secret;
 pub enum Warning {
     /// A secret that can be found by trying.
     #[error(
-        "the secret of account `{user}` is shorter than {} bytes and can be found by trying \
-         (RFC 7143 §9.2.1); use a longer random one",
+        "the secret of account `{user}` is shorter than {} bytes and can be guessed (RFC 7143 \
+         §9.2.1); use a longer random one",
         Secret::LENGTH_RECOMMENDED_MIN
     )]
     ShortSecret {
@@ -25,35 +25,41 @@ pub enum Warning {
     },
     /// A password that every user can read.
     #[error(
-        "the password in the URL of volume `{volume}` can be seen by every user of this machine, in the \
-         list of processes; put it into a file of mode 0600 and name that with secret-file, or \
-         write the volume into the file given with --config"
+        "every user of this machine can see the password in the URL of volume `{volume}` in the \
+         process list; put it in a file of mode 0600 and name the file with secret-file, or put \
+         the volume in the file given with --config"
     )]
     PasswordInArgument {
         /// The volume.
         volume: String,
     },
     /// A map that initiators may not find.
-    #[error("target {target} has a map without LUN 0; many initiators look there first")]
+    #[error(
+        "target {target} has a map without LUN 0, which many initiators query first; add LUN 0"
+    )]
     NoLunZero {
         /// The target.
         target: String,
     },
     /// A volume nobody can reach.
-    #[error("volume `{volume}` is in no map of what is served; nobody can reach it")]
+    #[error(
+        "no map contains volume `{volume}`, so no client can reach it; add it to a map, or \
+         remove it"
+    )]
     UnmappedVolume {
         /// The volume.
         volume: String,
     },
     /// Polling that is to take the place of interrupts, and is not asked for.
     #[error(
-        "prefer-busy-poll does nothing without busy-poll, which says for how long the network card is polled: add \
+        "prefer-busy-poll has no effect without busy-poll, the time for which the network card is \
+         polled: add \
          --busy-poll MICROSECONDS, or busy-poll to [engine] of the file"
     )]
     PreferenceWithoutPolling,
     /// A target everybody can write to, as asked for.
     #[error(
-        "{listener} can be reached from other machines and target {target} has no access control \
+        "other machines can reach {listener}, and target {target} has no access control \
          (allow-open is set)"
     )]
     Open {
@@ -64,8 +70,8 @@ pub enum Warning {
     },
     /// The same of a subsystem.
     #[error(
-        "{listener} can be reached from other machines and subsystem {subsystem} has no access \
-         control (allow-open is set)"
+        "other machines can reach {listener}, and subsystem {subsystem} has no access control \
+         (allow-open is set)"
     )]
     OpenSubsystem {
         /// The listener.
@@ -75,7 +81,7 @@ pub enum Warning {
     },
     /// Two namespaces that a host takes for one.
     #[error(
-        "volume `{volume}` is shown to the same hosts in subsystems {first} and {second}; Linux hosts \
+        "subsystems {first} and {second} show volume `{volume}` to the same hosts; Linux hosts \
          refuse the second one, because it has the identifiers of the first"
     )]
     VolumeInTwoSubsystems {
@@ -88,8 +94,8 @@ pub enum Warning {
     },
     /// Access control of one protocol that the other goes round.
     #[error(
-        "[[{guarded}]] tables say who may use volumes, but there is no [[{open}]] table: over {protocol} \
-         everybody who can connect may use them all"
+        "[[{guarded}]] tables restrict access to volumes, but there is no [[{open}]] table: over \
+         {protocol}, every client that can connect may use all volumes"
     )]
     OpenBeside {
         /// `target` or `subsystem`, with rules.
@@ -101,7 +107,7 @@ pub enum Warning {
     },
     /// Tables of a protocol nobody can speak.
     #[error(
-        "there are [[{table}]] tables, but nothing listens for {protocol}: add {option} ADDR:PORT, or \
+        "there are [[{table}]] tables, but no listener for {protocol}: add {option} ADDR:PORT, or \
          [listen] {key} to the file"
     )]
     NotListening {

@@ -231,7 +231,7 @@ impl<W: Write> Writer<W> {
             if lost > 0 {
                 let _ = writeln!(
                     self.output,
-                    "longshore: {lost} log lines were dropped, nobody read them"
+                    "longshore: dropped {lost} log lines: nothing read standard error in time"
                 );
             }
         }
@@ -306,7 +306,7 @@ mod tests {
         queue.flush(FLUSH_STALL);
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n"), "{text}");
-        assert!(text.contains("log lines were dropped"), "{text}");
+        assert!(text.contains("log lines: nothing read standard error"), "{text}");
     }
 
     /// So that no period ends while a test runs, however slow the machine is.

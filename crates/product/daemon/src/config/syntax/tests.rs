@@ -143,11 +143,11 @@ fn an_unknown_name_brings_the_one_that_was_meant() {
         ),
         (
             "[engine]\nlogin-timeout = 5\n",
-            "x.toml:2:1: unknown key `login-timeout`; it belongs into [limits]",
+            "x.toml:2:1: unknown key `login-timeout`; it belongs in [limits]",
         ),
         (
             "allow-open = true\n",
-            "x.toml:1:1: unknown key `allow-open`; it belongs into [listen]",
+            "x.toml:1:1: unknown key `allow-open`; it belongs in [listen]",
         ),
         (
             "[[volumes]]\nname = \"a\"\n",
@@ -210,7 +210,7 @@ fn other_mistakes_are_named_where_they_are() {
     says(&[
         (
             "[[volume]]\nname: \"a\"\n",
-            "x.toml:2:7: a key and its value are joined by `=`: key = value",
+            "x.toml:2:7: an `=` is missing; write key = value",
         ),
         (
             "[[volume]]\nname =\n",

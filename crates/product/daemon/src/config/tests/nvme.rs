@@ -104,7 +104,7 @@ fn listeners_that_make_no_sense_are_shown_where_they_stand() {
         ),
         (
             "nvme = [\"127.0.0.1,advertise=nas.example.com\"]",
-            "tells addresses and no names",
+            "reports addresses, not names",
         ),
         (
             "nvme = [{ address = \"127.0.0.1\", tag = 1 }]",
@@ -141,7 +141,7 @@ fn discovery_can_be_moved_and_turned_off_and_the_command_line_wins() {
     assert_eq!(moved.by_name()[0].address.port(), 9);
     let message = discovery("", &["none", "127.0.0.1:9"]).unwrap_err();
     assert!(
-        message.to_string().contains("contradict each other"),
+        message.to_string().contains("contradicts an address"),
         "{message}"
     );
 }
@@ -194,7 +194,7 @@ fn bad_names_and_serial_numbers_say_what_is_wrong() {
         ),
         (
             format!("{SUBSYSTEM}{SUBSYSTEM}"),
-            ":8:7: two subsystems are called `nqn.2026-11.com.example:s`",
+            ":8:7: two subsystems have the name `nqn.2026-11.com.example:s`",
         ),
         (
             format!("{SUBSYSTEM}serial = \"\""),
@@ -233,7 +233,7 @@ fn maps_of_namespaces_are_checked() {
         ),
         (
             "{ nsid = 0, volume = \"disk0\" }",
-            "NSID 0 is out of range; it is 1 to 16384",
+            "NSID 0 is out of range; use 1 to 16384",
         ),
         (
             "{ nsid = 4294967295, volume = \"disk0\" }",
@@ -288,8 +288,11 @@ fn rules_for_hosts_that_contradict_each_other_are_refused() {
     let (host, star) = (format!("\"{HOST}\""), "\"*\"");
     for (rules, expected) in [
         (rule(""), "a rule needs at least one host"),
-        (rule(&host) + &rule(&host), "is named by an earlier rule"),
-        (rule(star) + &rule(star), "`*` is named by an earlier rule"),
+        (
+            rule(&host) + &rule(&host),
+            "an earlier rule of this subsystem names",
+        ),
+        (rule(star) + &rule(star), "names host `*` already"),
         (rule("\"web1\""), "`web1` is not an NVMe qualified name"),
     ] {
         let message = refusal(&format!("{SUBSYSTEM}{rules}"));
@@ -353,7 +356,7 @@ fn open_subsystems_are_kept_from_other_machines_unless_asked_for() {
         let listen = format!("[listen]\nnvme = [\"127.0.0.1:1\", \"{address}\"]\n");
         let message = check(&config(&listen)).unwrap_err();
         assert!(
-            message.starts_with(&format!("{address} can be reached from other")),
+            message.starts_with(&format!("other machines can reach {address}")),
             "{message}"
         );
         for way_out in [
@@ -407,7 +410,7 @@ fn tables_of_a_protocol_that_nothing_listens_for_are_worth_a_warning() {
     assert!(
         warnings[0]
             .to_string()
-            .contains("[[target]] tables, but nothing listens for iSCSI: add --iscsi"),
+            .contains("[[target]] tables, but no listener for iSCSI: add --iscsi"),
         "{warnings:?}"
     );
     let subsystems = config(&format!(
@@ -415,7 +418,7 @@ fn tables_of_a_protocol_that_nothing_listens_for_are_worth_a_warning() {
     ));
     let warnings = check(&subsystems).unwrap();
     assert!(
-        warnings[0].to_string().contains("nothing listens for NVMe"),
+        warnings[0].to_string().contains("no listener for NVMe"),
         "{warnings:?}"
     );
 }

@@ -65,7 +65,7 @@ fn errors_point_at_the_part_at_fault() {
     );
     assert_eq!(
         refusal("disk0,"),
-        "a key is missing after the comma\n  \
+        "a key is missing after the comma; add it, or remove the comma\n  \
          disk0,\n        \
          ^"
     );
@@ -82,10 +82,10 @@ fn each_way_to_misspell_has_its_own_message() {
         ("d,size=", "`size` needs a value"),
         ("d,size=1G,size=2G", "`size` is given twice"),
         ("d,read-only=maybe", "neither yes nor no"),
-        ("d,block-size=1024", "it is 512 or 4096"),
+        ("d,block-size=1024", "use 512 or 4096"),
         ("d,serial=123456789012345678901", "1 to 20 printable"),
         ("d,uuid=12", "is not a UUID"),
-        ("d,inline-writes=yes", "it is auto, always or never"),
+        ("d,inline-writes=yes", "use auto, always or never"),
         (
             "d,backend=rbd",
             "backend `rbd` is not available in this version",
