@@ -145,12 +145,7 @@ fn many_queues(peer: &Peer) {
 }
 
 fn transfer_paths(peer: &Peer) {
-    let send_paths = [
-        SendPath::Copy,
-        SendPath::Gather,
-        SendPath::ZeroCopy,
-        SendPath::Ring,
-    ];
+    let send_paths = [SendPath::Copy, SendPath::Gather, SendPath::ZeroCopy];
     for (index, send) in send_paths.into_iter().enumerate() {
         for receive in [ReceivePath::Buffered, ReceivePath::Direct] {
             let mut options = peer.options();

@@ -211,9 +211,6 @@ impl Queues {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, queue.has_unsent());
             descriptors.push(PollFd::from_borrowed_fd(queue.socket(), flags));
-            if let Some(notifier) = queue.notifier() {
-                descriptors.push(PollFd::from_borrowed_fd(notifier, PollFlags::IN));
-            }
         }
         let second = rustix::event::Timespec {
             tv_sec: 1,

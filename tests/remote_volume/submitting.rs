@@ -21,7 +21,6 @@ fn queue_maps_digests_and_send_paths_work_together() {
             (SendPath::Copy, DigestWish::Off),
             (SendPath::Gather, DigestWish::Require),
             (SendPath::ZeroCopy, DigestWish::Off),
-            (SendPath::Ring, DigestWish::Require),
         ] {
             let server = Restartable::start(protocol);
             let mut options = options();

@@ -22,7 +22,6 @@ const WRITES: &[Way] = &[
     ("copy", "--send copy"),
     ("gather", "--send gather"),
     ("MSG_ZEROCOPY", "--send zerocopy --zerocopy-threshold 0"),
-    ("SEND_ZC", "--send ring --zerocopy-threshold 0"),
 ];
 
 const READS: &[Way] = &[

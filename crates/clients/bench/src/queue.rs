@@ -40,11 +40,6 @@ pub trait LoadQueue: Send {
     fn counters(&self) -> QueueCounters {
         QueueCounters::default()
     }
-
-    /// What else to wait for: news of memory that the kernel lets go of.
-    fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 /// An operation that was not taken.
@@ -91,10 +86,6 @@ impl LoadQueue for AnyQueue {
 
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(Self::socket(self))
-    }
-
-    fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        Self::notifier(self)
     }
 
     fn counters(&self) -> QueueCounters {

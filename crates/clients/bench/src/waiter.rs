@@ -1,6 +1,6 @@
 //! Waiting until a socket has something.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use longshore_initiator::error::Lost;
@@ -82,7 +82,7 @@ fn poll_all<Q: LoadQueue>(queues: &[Q], timeout: Duration) -> Result<(), Lost> {
     };
     let fd = |fd, flags| PollFd::from_borrowed_fd(fd, flags);
     let result = match queues {
-        [only] if only.notifier().is_none() => {
+        [only] => {
             let Some(socket) = only.socket() else {
                 return Ok(());
             };
@@ -92,13 +92,7 @@ fn poll_all<Q: LoadQueue>(queues: &[Q], timeout: Duration) -> Result<(), Lost> {
             let sockets = queues
                 .iter()
                 .filter_map(|queue| Some(fd(queue.socket()?, watch(queue))));
-            let notifiers = queues
-                .iter()
-                .filter_map(|queue| Some(fd(queue.notifier()?, PollFlags::IN)));
-            poll(
-                &mut sockets.chain(notifiers).collect::<Vec<_>>(),
-                Some(&timeout),
-            )
+            poll(&mut sockets.collect::<Vec<_>>(), Some(&timeout))
         }
     };
     match result {
@@ -118,10 +112,9 @@ impl Several {
     fn new<Q: LoadQueue>(queues: &[Q]) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (queue, number) in queues.iter().zip(0_u64..) {
-            let sources: [Option<BorrowedFd<'_>>; 2] = [queue.socket(), queue.notifier()];
-            for source in sources.into_iter().flatten() {
+            if let Some(socket) = queue.socket() {
                 let data = epoll::EventData::new_u64(number);
-                epoll::add(&epoll, source, data, epoll::EventFlags::IN)?;
+                epoll::add(&epoll, socket, data, epoll::EventFlags::IN)?;
             }
         }
         Ok(Self {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p longshore-initiator --example queue_load -- URL [read|write] [BYTES] [DEPTH] [SECONDS] \
-//!     [copy|gather|zero-copy|ring] [buffered|direct] [discard|fill]
+//!     [copy|gather|zero-copy] [buffered|direct] [discard|fill]
 //! ```
 //!
 //! It writes, when told to, over the first GiB of the volume.
@@ -118,7 +118,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         "copy" => SendPath::Copy,
         "gather" => SendPath::Gather,
         "zero-copy" => SendPath::ZeroCopy,
-        "ring" => SendPath::Ring,
         other => return Err(format!("no way to send is called {other}").into()),
     };
     options.paths.zerocopy_fallback = false;

@@ -279,8 +279,6 @@ pub enum SendPath {
     Gather,
     /// The kernel takes data from where it is (MSG_ZEROCOPY), from [`TransferPaths::zerocopy_threshold`] on.
     ZeroCopy,
-    /// The same through io_uring (SENDMSG_ZC).
-    Ring,
 }
 
 /// How read data gets out of the socket.

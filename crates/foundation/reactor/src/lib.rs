@@ -41,7 +41,6 @@ pub mod engine;
 pub mod mail;
 pub mod memory;
 pub mod page_pipe;
-pub mod send_ring;
 pub mod socket;
 pub mod storage;
 pub mod thread_time;

@@ -232,17 +232,16 @@ struct Transfer {
 
     /// How written data is sent: copied together, gathered from its place, or without the kernel's copy
     ///
-    /// `zerocopy` is MSG_ZEROCOPY, `ring` the same through io_uring. Over loopback the kernel copies
-    /// in any case.
+    /// `zerocopy` is MSG_ZEROCOPY. Over loopback the kernel copies in any case.
     #[arg(
         long,
-        value_name = "copy|gather|zerocopy|ring",
+        value_name = "copy|gather|zerocopy",
         default_value = "gather",
         hide_possible_values = true
     )]
     send: Send,
 
-    /// With --send zerocopy or ring, copy data that is shorter than this
+    /// With --send zerocopy, copy data that is shorter than this
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     zerocopy_threshold: Option<u64>,
 
@@ -322,7 +321,6 @@ enum Send {
     Copy,
     Gather,
     ZeroCopy,
-    Ring,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -682,7 +680,6 @@ impl Transfer {
             Send::Copy => SendPath::Copy,
             Send::Gather => SendPath::Gather,
             Send::ZeroCopy => SendPath::ZeroCopy,
-            Send::Ring => SendPath::Ring,
         };
         // What was asked for is measured, also where the kernel copies nevertheless.
         paths.zerocopy_fallback = false;

@@ -103,12 +103,6 @@ impl AnyQueue {
         either!(self, queue => queue.socket())
     }
 
-    /// See [`Queue::notifier`].
-    #[must_use]
-    pub fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        either!(self, queue => queue.notifier())
-    }
-
     /// See [`Queue::ping`].
     pub fn ping(&mut self) -> bool {
         either!(self, queue => queue.ping())

@@ -24,7 +24,7 @@
 //! **Its memory belongs to the queue** from [`submit`](Queue::submit) until it comes back with the completion. So data
 //! cannot change between its digest and its sending. What is sent by reference is read by the kernel within the send
 //! call, or, by zero copy, until TCP has seen it acknowledged: an operation ends only when the peer has answered *and* the
-//! kernel has let go of every page ([`SendPath::ZeroCopy`](crate::options::SendPath), `Ring`). A command that fails
+//! kernel has let go of every page ([`SendPath::ZeroCopy`]). A command that fails
 //! early, while data that was asked for is still queued, ends at once: what is queued is sent from a copy, because the
 //! stream has to go on where it is.
 //!
@@ -255,13 +255,6 @@ impl<M: Machine> Queue<M> {
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-
-    /// A second descriptor to wait for, when one is readable: the ring of [`SendPath::Ring`], when an operation has
-    /// its answer and only the kernel has not let go of its memory.
-    #[must_use]
-    pub fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        self.zero_copy.notifier()
     }
 
     /// Asks the peer whether it is there; [`pongs`](Self::pongs) counts the answers. Returns whether the protocol can do

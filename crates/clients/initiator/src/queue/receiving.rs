@@ -241,11 +241,9 @@ impl<M: Machine> Queue<M> {
             return;
         }
         let table = &mut self.table;
-        let copied =
-            self.zero_copy
-                .take_notifications(&self.socket, table.answered() > 0, |number| {
-                    table.unpin(number, completions);
-                });
+        let copied = self.zero_copy.take_notifications(&self.socket, |number| {
+            table.unpin(number, completions);
+        });
         self.counters.zero_copy_copied += copied;
     }
 }

@@ -161,15 +161,13 @@ impl<M: Machine> Queue<M> {
         let sent = self.zero_copy.send(&self.socket, bytes, more, number);
         match sent {
             Ok(sent) => {
-                if sent.pinned {
-                    self.table.pin(number);
-                }
+                self.table.pin(number);
                 self.counters.zero_copy_sends += 1;
-                self.counters.bytes_by_reference += sent.bytes as u64;
-                Ok(if sent.bytes < length {
-                    Step::Part(sent.bytes)
+                self.counters.bytes_by_reference += sent as u64;
+                Ok(if sent < length {
+                    Step::Part(sent)
                 } else {
-                    Step::All(sent.bytes)
+                    Step::All(sent)
                 })
             }
             // A limit on locked memory or on notifications: by copying it goes on.

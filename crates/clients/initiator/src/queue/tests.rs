@@ -66,18 +66,6 @@ fn pair(slots: u16, paths: &TransferPaths) -> (Queue<Fake>, Peer) {
     Peer::pair(slots, paths).unwrap()
 }
 
-/// As [`pair`], unless there are no rings here.
-fn pair_if_there(slots: u16, paths: &TransferPaths) -> Option<(Queue<Fake>, Peer)> {
-    match Peer::pair(slots, paths) {
-        Ok(pair) => Some(pair),
-        Err(error) if paths.send == SendPath::Ring => {
-            eprintln!("SKIPPED: no ring for sends: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
 /// Sends and receives until so many operations have ended.
 fn run(queue: &mut Queue<Fake>, count: usize) -> Vec<Completion> {
     let mut completions = Vec::new();
@@ -246,9 +234,7 @@ fn memory_that_is_too_short_is_given_back() {
 
 /// Writes of all sizes, by one path; the peer asks for the data in parts.
 fn written_data_arrives_whole(paths: &TransferPaths) {
-    let Some((mut queue, mut peer)) = pair_if_there(8, paths) else {
-        return;
-    };
+    let (mut queue, mut peer) = pair(8, paths);
     let sizes = [512, ALONG_MAX, 4096, LARGE, LARGE, 512, 1 << 20, 8192];
     for (tag, size) in sizes.into_iter().enumerate() {
         let data = pattern(size, tag);
@@ -314,18 +300,8 @@ fn written_data_arrives_whole_by_zero_copy() {
 }
 
 #[test]
-fn written_data_arrives_whole_by_a_ring() {
-    written_data_arrives_whole(&paths(SendPath::Ring));
-}
-
-#[test]
 fn written_data_arrives_whole_through_a_small_socket() {
-    for send in [
-        SendPath::Copy,
-        SendPath::Gather,
-        SendPath::ZeroCopy,
-        SendPath::Ring,
-    ] {
+    for send in [SendPath::Copy, SendPath::Gather, SendPath::ZeroCopy] {
         let small = TransferPaths {
             socket_send_bytes: Some(4096),
             ..paths(send)
@@ -359,10 +335,9 @@ fn write_one_by_one(queue: &mut Queue<Fake>, mut peer: Peer, count: usize) {
     thread.join().unwrap();
 }
 
-fn a_kernel_that_copies_is_asked_no_more(send: SendPath) {
-    let Some((mut queue, peer)) = pair_if_there(1, &paths(send)) else {
-        return;
-    };
+#[test]
+fn a_kernel_that_copies_is_asked_no_more() {
+    let (mut queue, peer) = pair(1, &paths(SendPath::ZeroCopy));
     write_one_by_one(&mut queue, peer, 200);
     let counters = *queue.counters();
     // Over loopback all are copied.
@@ -374,16 +349,6 @@ fn a_kernel_that_copies_is_asked_no_more(send: SendPath) {
         (64..100).contains(&counters.zero_copy_sends),
         "{counters:?}"
     );
-}
-
-#[test]
-fn a_kernel_that_copies_is_asked_no_more_by_the_socket() {
-    a_kernel_that_copies_is_asked_no_more(SendPath::ZeroCopy);
-}
-
-#[test]
-fn a_kernel_that_copies_is_asked_no_more_by_the_ring() {
-    a_kernel_that_copies_is_asked_no_more(SendPath::Ring);
 }
 
 #[test]
@@ -400,49 +365,43 @@ fn measurements_keep_asking_for_zero_copy() {
 #[test]
 fn beyond_the_limits_of_zero_copy_data_is_sent_plainly() {
     const COUNT: u16 = 1000;
-    for send in [SendPath::ZeroCopy, SendPath::Ring] {
-        let Some((mut queue, mut peer)) = pair_if_there(COUNT, &paths(send)) else {
-            continue;
-        };
-        let shared = Arc::new(buffer(&[8; 4096]).into_buffer().unwrap());
-        for tag in 0..COUNT {
-            let data = Data::shared(shared.clone());
-            queue.submit(write(4096), data, tag.into()).unwrap();
-        }
-        queue.send().unwrap();
-        for _ in 0..COUNT {
-            let slot = peer.take().0.slot;
-            peer.send(b'r', slot, 0, 4096);
-        }
-        // All requests are taken in before any data leaves, and no notification is read meanwhile.
-        let end = Instant::now() + Duration::from_secs(10);
-        while queue.transmit.releases_due() < usize::from(COUNT) {
-            queue.receive(&mut Vec::new()).unwrap();
-            assert!(Instant::now() < end);
-        }
-        let thread = thread::spawn(move || {
-            for _ in 0..COUNT {
-                let (message, data) = peer.take();
-                assert!(data.iter().all(|byte| *byte == 8));
-                peer.end(message.slot);
-            }
-            peer
-        });
-        while queue.send() == Ok(Sent::WouldBlock) {
-            assert!(Instant::now() < end);
-        }
-        let completions = run(&mut queue, COUNT.into());
-        assert!(completions.iter().all(|c| c.result == Ok(Done::Done)));
-        let counters = queue.counters();
-        assert_eq!(
-            counters.zero_copy_sends + counters.zero_copy_refused,
-            COUNT.into(),
-            "{send:?} {counters:?}"
-        );
-        // The ring's limit is ours. That of the socket is net.core.optmem_max, which may be large.
-        assert!(send != SendPath::Ring || counters.zero_copy_refused > 0);
-        thread.join().unwrap();
+    let (mut queue, mut peer) = pair(COUNT, &paths(SendPath::ZeroCopy));
+    let shared = Arc::new(buffer(&[8; 4096]).into_buffer().unwrap());
+    for tag in 0..COUNT {
+        let data = Data::shared(shared.clone());
+        queue.submit(write(4096), data, tag.into()).unwrap();
     }
+    queue.send().unwrap();
+    for _ in 0..COUNT {
+        let slot = peer.take().0.slot;
+        peer.send(b'r', slot, 0, 4096);
+    }
+    // All requests are taken in before any data leaves, and no notification is read meanwhile.
+    let end = Instant::now() + Duration::from_secs(10);
+    while queue.transmit.releases_due() < usize::from(COUNT) {
+        queue.receive(&mut Vec::new()).unwrap();
+        assert!(Instant::now() < end);
+    }
+    let thread = thread::spawn(move || {
+        for _ in 0..COUNT {
+            let (message, data) = peer.take();
+            assert!(data.iter().all(|byte| *byte == 8));
+            peer.end(message.slot);
+        }
+        peer
+    });
+    while queue.send() == Ok(Sent::WouldBlock) {
+        assert!(Instant::now() < end);
+    }
+    let completions = run(&mut queue, COUNT.into());
+    assert!(completions.iter().all(|c| c.result == Ok(Done::Done)));
+    let counters = queue.counters();
+    assert_eq!(
+        counters.zero_copy_sends + counters.zero_copy_refused,
+        COUNT.into(),
+        "{counters:?}"
+    );
+    thread.join().unwrap();
 }
 
 /// Paths by whose sockets a [`FAILED_EARLY`] write does not go at once.
@@ -470,10 +429,8 @@ fn fail_early(queue: &mut Queue<Fake>, peer: &mut Peer) -> Vec<u8> {
 
 #[test]
 fn a_write_that_fails_early_ends_while_its_data_is_still_being_sent() {
-    for send in [SendPath::Gather, SendPath::ZeroCopy, SendPath::Ring] {
-        let Some((mut queue, mut peer)) = pair_if_there(2, &small_socket(send)) else {
-            continue;
-        };
+    for send in [SendPath::Gather, SendPath::ZeroCopy] {
+        let (mut queue, mut peer) = pair(2, &small_socket(send));
         let expected = fail_early(&mut queue, &mut peer);
         // The pages of the first parts are held until the peer reads; so it reads while we wait.
         let reader = thread::spawn(move || {
@@ -505,10 +462,8 @@ fn a_write_that_fails_early_ends_while_its_data_is_still_being_sent() {
 fn a_large_write_leaves_in_the_parts_that_the_caller_gives_it() {
     const SIZE: u32 = 4 << 20;
     const MOST: usize = 100_000;
-    for send in [SendPath::Gather, SendPath::ZeroCopy, SendPath::Ring] {
-        let Some((mut queue, mut peer)) = pair_if_there(2, &paths(send)) else {
-            continue;
-        };
+    for send in [SendPath::Gather, SendPath::ZeroCopy] {
+        let (mut queue, mut peer) = pair(2, &paths(send));
         let expected = pattern(SIZE as usize, 9);
         let data = buffer(&expected);
         queue.submit(write(SIZE as usize), data, 1).unwrap();
@@ -556,33 +511,29 @@ fn what_was_not_answered_comes_back_with_a_note_whether_it_was_sent() {
 
 #[test]
 fn a_queue_that_is_given_up_under_zero_copy_gives_its_memory_back() {
-    for send in [SendPath::ZeroCopy, SendPath::Ring] {
-        for drop_it in [false, true] {
-            let Some((mut queue, mut peer)) = pair_if_there(2, &paths(send)) else {
-                continue;
-            };
-            const SIZE: u32 = 8 << 20;
-            let expected = pattern(SIZE as usize, 1);
-            queue
-                .submit(write(SIZE as usize), buffer(&expected), 1)
-                .unwrap();
-            queue.send().unwrap();
-            let slot = peer.take().0.slot;
-            peer.send(b'r', slot, 0, SIZE);
-            while !queue.has_unsent() {
-                queue.receive(&mut Vec::new()).unwrap();
-            }
-            assert_eq!(queue.send(), Ok(Sent::WouldBlock));
-            assert!(queue.table.pinned() > 0, "{send:?}");
-            let start = Instant::now();
-            if drop_it {
-                drop(queue);
-            } else {
-                let unfinished = queue.abandon();
-                assert!(unfinished[0].data.bytes() == expected);
-            }
-            assert!(start.elapsed() < Duration::from_millis(900), "{send:?}");
+    const SIZE: u32 = 8 << 20;
+    for drop_it in [false, true] {
+        let (mut queue, mut peer) = pair(2, &paths(SendPath::ZeroCopy));
+        let expected = pattern(SIZE as usize, 1);
+        queue
+            .submit(write(SIZE as usize), buffer(&expected), 1)
+            .unwrap();
+        queue.send().unwrap();
+        let slot = peer.take().0.slot;
+        peer.send(b'r', slot, 0, SIZE);
+        while !queue.has_unsent() {
+            queue.receive(&mut Vec::new()).unwrap();
         }
+        assert_eq!(queue.send(), Ok(Sent::WouldBlock));
+        assert!(queue.table.pinned() > 0);
+        let start = Instant::now();
+        if drop_it {
+            drop(queue);
+        } else {
+            let unfinished = queue.abandon();
+            assert!(unfinished[0].data.bytes() == expected);
+        }
+        assert!(start.elapsed() < Duration::from_millis(900));
     }
 }
 
@@ -661,9 +612,7 @@ fn an_early_answer_without_memory_for_a_copy_ends_the_connection() {
 
 #[test]
 fn memory_that_the_kernel_lets_go_of_late_is_free_then() {
-    let Some((mut queue, mut peer)) = pair_if_there(1, &paths(SendPath::ZeroCopy)) else {
-        return;
-    };
+    let (mut queue, mut peer) = pair(1, &paths(SendPath::ZeroCopy));
     let data: Arc<Buffer> = Arc::new(Buffer::allocate(LARGE));
     let shared = Data::Shared {
         buffer: data.clone(),

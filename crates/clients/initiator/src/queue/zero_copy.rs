@@ -5,11 +5,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::send_ring::SendRing;
 use longshore_reactor::{socket, zero_copy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -19,13 +18,6 @@ use crate::options::{SendPath, TransferPaths};
 
 /// After so many sends, all of which the kernel has copied, it is asked no more.
 const COPIED_IN_VAIN: u64 = 64;
-
-/// Sends of a ring whose pages the kernel may hold at a time.
-const RING_ENTRIES: u32 = 256;
-
-/// An operation that has its answer waits so long, at most, for the ring within a receive call: the peer has
-/// acknowledged all of the data, so that it is a matter of microseconds.
-const RING_WAIT: Duration = Duration::from_millis(2);
 
 /// Who gives a connection up waits so long, at most, for the kernel to let go of memory. Usually it does at once.
 const DISCONNECT_WAIT: Duration = Duration::from_millis(20);
@@ -39,7 +31,8 @@ const REMAINS_PAUSE: Duration = Duration::from_millis(20);
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct ZeroCopy {
-    how: How,
+    /// `None`: the socket sends nothing this way.
+    pins: Option<Pins>,
     threshold: usize,
     /// Switched off after copies in vain.
     active: bool,
@@ -48,17 +41,9 @@ pub(super) struct ZeroCopy {
     copied: u64,
 }
 
-#[derive(Debug)]
-enum How {
-    Off,
-    Socket(SocketPins),
-    Ring(Box<SendRing>),
-}
-
-/// Sends of MSG_ZEROCOPY whose pages the kernel holds. It numbers them from 0 on, and tells of them by number, not
-/// always in order.
+/// Sends whose pages the kernel holds. It numbers them from 0 on, and reports them by number, not always in order.
 #[derive(Debug, Default)]
-struct SocketPins {
+struct Pins {
     /// The number of the first in the list.
     first: u32,
     sends: VecDeque<Pin>,
@@ -71,31 +56,18 @@ struct Pin {
     done: bool,
 }
 
-/// What a send took.
-pub(super) struct ZeroCopySent {
-    pub(super) bytes: usize,
-    /// The kernel holds their pages until it says otherwise.
-    pub(super) pinned: bool,
-}
-
 impl ZeroCopy {
     pub(super) fn start(socket: &OwnedFd, paths: &TransferPaths) -> io::Result<Self> {
-        let how = match paths.send {
-            SendPath::Copy | SendPath::Gather => How::Off,
+        let pins = match paths.send {
+            SendPath::Copy | SendPath::Gather => None,
             SendPath::ZeroCopy => {
-                zero_copy::enable(socket).map_err(|error| unavailable("MSG_ZEROCOPY", error))?;
-                How::Socket(SocketPins::default())
-            }
-            SendPath::Ring => {
-                let ring = SendRing::new(RING_ENTRIES);
-                How::Ring(Box::new(
-                    ring.map_err(|error| unavailable("io_uring", error))?,
-                ))
+                zero_copy::enable(socket).map_err(unavailable)?;
+                Some(Pins::default())
             }
         };
         Ok(Self {
-            active: !matches!(how, How::Off),
-            how,
+            active: pins.is_some(),
+            pins,
             threshold: paths.zerocopy_threshold.max(1),
             fallback: paths.zerocopy_fallback,
             notified: 0,
@@ -109,68 +81,38 @@ impl ZeroCopy {
         self.active && length >= self.threshold
     }
 
-    /// Sends data of the operation with this number.
+    /// Sends data of the operation with this number, whose pages the kernel holds until it reports the send. Returns
+    /// how many bytes the socket took.
     pub(super) fn send(
         &mut self,
         socket: &OwnedFd,
         bytes: &[u8],
         more: bool,
         number: u32,
-    ) -> io::Result<ZeroCopySent> {
-        match &mut self.how {
-            How::Off => unreachable!("nothing suits"),
-            How::Socket(pins) => {
-                let bytes = zero_copy::send(socket, bytes, more)?;
-                pins.sends.push_back(Pin {
-                    number,
-                    done: false,
-                });
-                Ok(ZeroCopySent {
-                    bytes,
-                    pinned: true,
-                })
-            }
-            How::Ring(ring) => {
-                let sent = ring.send(socket, bytes, more, number)?;
-                Ok(ZeroCopySent {
-                    bytes: sent.bytes,
-                    pinned: sent.held,
-                })
-            }
-        }
+    ) -> io::Result<usize> {
+        let pins = self.pins.as_mut().expect("nothing suits without pins");
+        let sent = zero_copy::send(socket, bytes, more)?;
+        pins.sends.push_back(Pin {
+            number,
+            done: false,
+        });
+        Ok(sent)
     }
 
-    /// Tells `unpin` of each send whose pages the kernel has let go of. `urgent`: somebody waits for just that. Returns
-    /// how many of the sends were copied.
+    /// Calls `unpin` for each send whose pages the kernel has let go of. Returns how many of the sends were copied.
     pub(super) fn take_notifications(
         &mut self,
         socket: &OwnedFd,
-        urgent: bool,
         mut unpin: impl FnMut(u32),
     ) -> u64 {
-        let (mut notified, mut copied) = (0, 0);
-        let mut count = |was_copied: bool, sends: u64| {
-            notified += sends;
-            copied += if was_copied { sends } else { 0 };
+        let Some(pins) = &mut self.pins else {
+            return 0;
         };
-        match &mut self.how {
-            How::Off => {}
-            How::Socket(pins) => {
-                while let Ok(Some(told)) = zero_copy::next_notification(socket) {
-                    let sends = pins.unpin(told.first, told.last, &mut unpin);
-                    count(told.copied, sends);
-                }
-            }
-            How::Ring(ring) => {
-                let mut seen = |number, was_copied| {
-                    unpin(number);
-                    count(was_copied, 1);
-                };
-                let found = ring.notifications(&mut seen);
-                if urgent && found == 0 && ring.wait(RING_WAIT).is_ok() {
-                    ring.notifications(&mut seen);
-                }
-            }
+        let (mut notified, mut copied) = (0, 0);
+        while let Ok(Some(told)) = zero_copy::next_notification(socket) {
+            let sends = pins.unpin(told.first, told.last, &mut unpin);
+            notified += sends;
+            copied += if told.copied { sends } else { 0 };
         }
         self.notified += notified;
         self.copied += copied;
@@ -187,13 +129,6 @@ impl ZeroCopy {
         copied
     }
 
-    pub(super) fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        match &self.how {
-            How::Ring(ring) => Some(ring.as_fd()),
-            How::Off | How::Socket(_) => None,
-        }
-    }
-
     /// Discards unsent data of the socket, and waits until the kernel holds no memory. Memory that it
     /// still holds after a moment is left behind, and operations go on with copies: other connections do
     /// not wait for this one. Only while the system has no memory for copies, the wait goes on.
@@ -202,7 +137,7 @@ impl ZeroCopy {
         let _ = socket::disconnect(socket);
         let mut give_up = Instant::now() + DISCONNECT_WAIT;
         loop {
-            self.take_notifications(socket, false, |number| table.unpin_quietly(number));
+            self.take_notifications(socket, |number| table.unpin_quietly(number));
             if table.pinned() == 0 {
                 return;
             }
@@ -212,16 +147,16 @@ impl ZeroCopy {
                 }
                 give_up = Instant::now() + DISCONNECT_WAIT;
             }
-            self.wait_a_little(socket);
+            wait_a_little(socket);
         }
     }
 
     /// Has a thread keep memory of so many sends until the kernel lets go of it.
     pub(super) fn leave_behind(&mut self, socket: &OwnedFd, memory: Vec<Data>, sends: usize) {
-        let how = std::mem::replace(&mut self.how, How::Off);
+        let pins = self.pins.take();
         self.active = false;
         let remains = Remains {
-            zero_copy: Self { how, ..*self },
+            zero_copy: Self { pins, ..*self },
             memory: ManuallyDrop::new(memory),
             sends,
         };
@@ -234,24 +169,18 @@ impl ZeroCopy {
             tracing::warn!(%error, sends, "cannot wait for memory that was being sent; it is lost");
         }
     }
+}
 
-    fn wait_a_little(&mut self, socket: &OwnedFd) {
-        const STEP: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 5_000_000,
-        };
-        match &mut self.how {
-            // A time-out is no surprise: the caller looks, and comes again.
-            How::Ring(ring) => drop(ring.wait(Duration::from_millis(5))),
-            // POLLERR comes unasked.
-            How::Off | How::Socket(_) => {
-                let fds = &mut [PollFd::new(socket, PollFlags::empty())];
-                if poll(fds, Some(&STEP)).is_err() || !fds[0].revents().is_empty() {
-                    // A hang-up is reported without end; do not spin on it.
-                    thread::sleep(Duration::from_micros(200));
-                }
-            }
-        }
+fn wait_a_little(socket: &OwnedFd) {
+    const STEP: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 5_000_000,
+    };
+    // POLLERR comes unasked.
+    let fds = &mut [PollFd::new(socket, PollFlags::empty())];
+    if poll(fds, Some(&STEP)).is_err() || !fds[0].revents().is_empty() {
+        // A hang-up is reported without end; do not spin on it.
+        thread::sleep(Duration::from_micros(200));
     }
 }
 
@@ -277,21 +206,21 @@ impl Remains {
             thread::sleep(REMAINS_PAUSE);
             let sends = &mut self.sends;
             let unpin = |_| *sends = sends.saturating_sub(1);
-            self.zero_copy.take_notifications(socket, false, unpin);
+            self.zero_copy.take_notifications(socket, unpin);
         }
         drop(ManuallyDrop::into_inner(self.memory));
     }
 }
 
 #[cold]
-fn unavailable(what: &str, error: io::Error) -> io::Error {
+fn unavailable(error: io::Error) -> io::Error {
     let text = format!(
-        "zero-copy sends by {what} are not available here: {error}; choose another way to send"
+        "zero-copy sends by MSG_ZEROCOPY are not available here: {error}; choose another way to send"
     );
     io::Error::new(error.kind(), text)
 }
 
-impl SocketPins {
+impl Pins {
     /// The kernel has let go of the sends with these numbers. Returns how many they were.
     fn unpin(&mut self, first: u32, last: u32, unpin: &mut impl FnMut(u32)) -> u64 {
         let mut sends = 0;

@@ -26,9 +26,6 @@ const ENGINE: EngineConfig = EngineConfig {
     registered_bytes_max: 0,
 };
 
-/// Two tokens a lane: its socket and its notifier.
-const TOKENS_PER_LANE: usize = 2;
-
 pub(super) struct Driver {
     id: usize,
     shared: Arc<Shared>,
@@ -229,15 +226,12 @@ impl Driver {
     fn watch(&mut self, address: LaneAddress) {
         let is_polled = self.shared.paths[address.path].is_poll_lane(address.lane);
         if !is_polled {
-            let tokens = self.tokens(address);
+            let token = self.lane_token(address);
             let engine = &mut self.engine;
-            let watched = self.shared.lane(address).with_queue(&self.shared, |queue| {
-                engine.register(queue.socket(), tokens[0])?;
-                match queue.notifier() {
-                    Some(notifier) => engine.register(notifier, tokens[1]),
-                    None => Ok(()),
-                }
-            });
+            let watched = self
+                .shared
+                .lane(address)
+                .with_queue(&self.shared, |queue| engine.register(queue.socket(), token));
             if let Some(Err(error)) = watched {
                 self.shared
                     .lane(address)
@@ -249,13 +243,10 @@ impl Driver {
 
     /// A lane's link is over: what it has goes elsewhere, or is in doubt.
     fn take_down(&mut self, address: LaneAddress) {
-        let tokens = self.tokens(address);
+        let token = self.lane_token(address);
         let engine = &mut self.engine;
         self.shared.lane(address).with_queue(&self.shared, |queue| {
-            engine.deregister(queue.socket(), tokens[0]);
-            if let Some(notifier) = queue.notifier() {
-                engine.deregister(notifier, tokens[1]);
-            }
+            engine.deregister(queue.socket(), token);
         });
         self.ready.retain(|ready| *ready != address);
         let taken = self.shared.lane(address).take_down(&self.shared);
@@ -396,11 +387,11 @@ impl Driver {
 
     // ---- tokens ----
 
-    fn tokens(&self, address: LaneAddress) -> [SocketToken; 2] {
+    fn lane_token(&self, address: LaneAddress) -> SocketToken {
         let lanes = self.shared.paths[address.path].lanes.len();
         let generation = self.shared.paths[address.path].management().generation;
-        let first = (address.path * lanes + address.lane) * TOKENS_PER_LANE;
-        [first, first + 1].map(|slot| token(slot, generation))
+        let slot = u32::try_from(address.path * lanes + address.lane);
+        SocketToken::new(slot.expect("few paths of few lanes"), low_half(generation))
     }
 
     /// Whose event that is; `None`: of somebody who is gone.
@@ -411,11 +402,10 @@ impl Driver {
         if control < self.shared.paths.len() {
             return Some(TokenOwner::Control(control));
         }
-        let lane = slot / TOKENS_PER_LANE;
-        let path = lane / lanes;
+        let path = slot / lanes;
         (path < self.shared.paths.len()).then_some(TokenOwner::Lane(LaneAddress {
             path,
-            lane: lane % lanes,
+            lane: slot % lanes,
         }))
     }
 }
@@ -424,11 +414,6 @@ impl Driver {
 enum TokenOwner {
     Lane(LaneAddress),
     Control(usize),
-}
-
-fn token(slot: usize, generation: u64) -> SocketToken {
-    let slot = u32::try_from(slot).expect("few paths of few lanes");
-    SocketToken::new(slot, low_half(generation))
 }
 
 /// Controls have the last slots.

@@ -64,8 +64,6 @@ pub(super) trait LinkQueue: Send {
     /// Closes the connection with a reset. What was not answered is given back.
     fn abandon(self: Box<Self>) -> Vec<Unfinished>;
     fn socket(&self) -> BorrowedFd<'_>;
-    /// A second descriptor to wait for, when one is readable.
-    fn notifier(&self) -> Option<BorrowedFd<'_>>;
 }
 
 /// Why a queue did not take an operation, with its memory.

@@ -136,10 +136,6 @@ impl LinkQueue for AnyQueue {
     fn socket(&self) -> BorrowedFd<'_> {
         Self::socket(self)
     }
-
-    fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        Self::notifier(self)
-    }
 }
 
 impl LinkControl for Control {

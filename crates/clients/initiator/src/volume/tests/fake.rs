@@ -613,10 +613,6 @@ impl LinkQueue for FakeQueue {
     fn socket(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
     }
-
-    fn notifier(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 struct FakeControl {
