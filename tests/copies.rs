@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::thread;
 use std::time::Duration;
 
 use longshore_nvme::host::commands::Blocks;
-use longshore_reactor::{PagePipe, zero_copy};
+use longshore_reactor::PagePipe;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{self, Host, HostOptions};
 use longshore_tests::pdu::opcode;
@@ -39,14 +38,7 @@ fn builder(scratch: &Scratch, engine: &str) -> ServerBuilder {
         .iscsi()
         .nvme()
         .reports_to(scratch);
-    let options = [
-        "--engine",
-        engine,
-        "--splice",
-        "always",
-        "--zero-copy",
-        "always",
-    ];
+    let options = ["--engine", engine, "--splice", "always"];
     options.into_iter().fold(builder, ServerBuilder::argument)
 }
 
@@ -73,18 +65,6 @@ fn assert_spliced(server: &Server, scratch: &Scratch) {
     }
     let total = total(server, scratch);
     assert!(total["spliced_bytes"].as_u64() > Some(0), "{total}");
-}
-
-/// Buffers were sent by MSG_ZEROCOPY, unless the kernel cannot.
-fn assert_zero_copy(server: &Server, scratch: &Scratch) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    if let Err(error) = zero_copy::enable(&socket) {
-        skip(format!("no MSG_ZEROCOPY here: {error}"));
-        return;
-    }
-    let total = total(server, scratch);
-    assert!(total["zero_copy_sends"].as_u64() > Some(0), "{total}");
 }
 
 fn blocks(bytes: usize) -> u32 {
@@ -155,9 +135,8 @@ fn both_protocols_read_what_the_file_holds() {
                 assert!(answer.expect_success().data == wanted, "{offset}");
             }
         }
-        // What a digest covers goes by zero copy, the rest as pages.
+        // What a digest covers goes out of buffers, the rest as pages.
         assert_spliced(&server, &scratch);
-        assert_zero_copy(&server, &scratch);
     }
 }
 

@@ -1,10 +1,9 @@
 //! What the server says of itself: counts match what peers did, and the times of stages add up.
 
-use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use longshore_nvme::host::commands;
-use longshore_reactor::{PagePipe, zero_copy};
+use longshore_reactor::PagePipe;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::report;
@@ -616,9 +615,7 @@ fn hold(row: &Row, engine: &str) {
         None => assert!(all("/total/sends") >= OPERATIONS, "{name}"),
     }
     assert_eq!(each("/total/attempt_calls"), row.attempts, "{name}");
-    for path in ["page_calls", "notification_calls"] {
-        assert_eq!(each(&format!("/total/{path}")), 0, "{name}: {path}");
-    }
+    assert_eq!(each("/total/page_calls"), 0, "{name}");
     assert_eq!(each("/total/storage_submitted"), row.submitted, "{name}");
     let helpers = each("/shards/0/engine/helper_operations");
     let expected = if engine == "epoll" { row.submitted } else { 0 };
@@ -690,65 +687,6 @@ fn reads_by_reference_cost_what_the_table_says() {
     }
 }
 
-#[test]
-fn calls_that_ask_what_became_of_zero_copy_sends_are_counted() {
-    const OPERATIONS: u64 = 20;
-    const BYTES: u32 = 64 << 10;
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    if let Err(error) = zero_copy::enable(&socket) {
-        return skip(format!("no MSG_ZEROCOPY here: {error}"));
-    }
-    for engine in ENGINES {
-        for zero_copy in ["always", "off"] {
-            let arguments = ["--zero-copy", zero_copy, "--splice", "off", "--spin", "off"];
-            let watched = Watched::start_with(FILE, engine, &arguments);
-            let mut initiator =
-                Initiator::ready(watched.server.portal(0), &Login::default()).unwrap();
-            let read = cdb::read_16(0, BYTES / 512);
-            let before = watched.report();
-            for _ in 0..OPERATIONS {
-                let answer = initiator.command(0, &read, Data::In(BYTES)).unwrap();
-                assert!(answer.is_good());
-            }
-            let name = format!("{engine}, zero-copy {zero_copy}");
-            let deadline = Instant::now() + REPORT_LIMIT;
-            // Of the last send the kernel may tell a little later.
-            loop {
-                let now = watched.report();
-                let total = |path: &str| number(&now, &format!("/total/{path}"));
-                if total("zero_copy_told") == total("zero_copy_sends") {
-                    break;
-                }
-                assert!(Instant::now() < deadline, "{name}: {now:#}");
-            }
-            // The last call, which finds nothing, comes after that.
-            watched.server.process().wait_until_at_rest();
-            let after = watched.report();
-            let count = |path: &str| growth(&before, &after, &format!("/total/{path}"));
-            let calls = count("notification_calls");
-            let sends = count("zero_copy_sends");
-            if zero_copy == "off" {
-                assert_eq!((sends, calls), (0, 0), "{name}");
-            } else {
-                assert!(sends > 0, "{name}: {after}");
-                // Of each read two calls: one that is told and one that finds no more. The kernel may tell of two at once, or
-                // late.
-                let expected = OPERATIONS..=4 * OPERATIONS;
-                assert!(expected.contains(&calls), "{name}: {calls} of {sends}");
-            }
-            // Time is the subject: for a while no further call comes.
-            std::thread::sleep(Duration::from_millis(200));
-            let later = watched.report();
-            assert_eq!(
-                growth(&after, &later, "/total/notification_calls"),
-                0,
-                "{name}"
-            );
-        }
-    }
-}
-
 /// Whether pages can be taken out of the page cache: cachestat(2) came with Linux 6.5, and sandboxes may refuse it.
 fn takes_pages(scratch: &Scratch) -> bool {
     let path = scratch.join("pages");
@@ -799,12 +737,7 @@ fn calls_that_set_options_are_counted() {
         let of = |report: &Value| {
             let total = |path: &str| number(report, &format!("/total/{path}"));
             let calls = ["receives", "receives_empty", "sends", "sends_blocked"].map(total);
-            let others = [
-                "attempt_calls",
-                "option_calls",
-                "page_calls",
-                "notification_calls",
-            ];
+            let others = ["attempt_calls", "option_calls", "page_calls"];
             let engine = ["system_calls", "helper_operations"]
                 .map(|path| number(report, &format!("/shards/0/engine/{path}")));
             let sum = calls.iter().sum::<u64>()

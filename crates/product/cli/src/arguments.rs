@@ -191,15 +191,6 @@ pub struct Serve {
           hide_short_help = true, hide_long_help = true)]
     send: Option<SendUnit>,
 
-    /// Whether large responses are sent by reference (MSG_ZEROCOPY) [default: auto]
-    #[arg(
-        long,
-        value_name = "auto|off|always",
-        hide_short_help = true,
-        hide_long_help = true
-    )]
-    zero_copy: Option<ByReference>,
-
     /// Whether large reads are sent by reference from the page cache; auto: of read-only volumes [default: auto]
     #[arg(
         long,
@@ -361,7 +352,6 @@ impl Serve {
                 nagle_cycles: self.nagle_cycles,
                 send: self.send,
             },
-            zero_copy: self.zero_copy,
             splice: self.splice,
             registered: self.registered,
             reactor: ReactorSettings {

@@ -43,7 +43,6 @@ pub fn server_config(
             .unwrap_or_default(),
         transmit: config.engine.transmit,
         copies: server::Copies {
-            zero_copy: by_reference(config.engine.zero_copy),
             splice: by_reference(config.engine.splice),
             registered: config.engine.registered == RegisteredBuffers::Auto,
         },

@@ -9,7 +9,6 @@ use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
 use crate::budget::{READ_ROOM, SHARE_MIN};
-use crate::copies::zero_copy::{self, Remains, ZeroCopy};
 use crate::core::Core;
 use crate::message::ConnectionAddress;
 use crate::observe::stages::{Followed, Unsent};
@@ -54,8 +53,6 @@ pub(crate) struct Channel {
     pub transmit: Transmit,
     /// Payload that the transmit queue refers to, by [`PayloadId`].
     pub sending: Slab<Held>,
-    /// Buffers that the kernel sends from where they are.
-    zero_copy: ZeroCopy,
     pub timer: Option<(TimerId, u64)>,
     /// It is in the shard's list of connections to be received from.
     pub is_listed: bool,
@@ -113,7 +110,6 @@ impl Channel {
             link,
             transmit: Transmit::new(),
             sending: Slab::new(),
-            zero_copy: ZeroCopy::default(),
             timer: None,
             is_listed: false,
             is_dirty: false,
@@ -287,8 +283,7 @@ impl Channel {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 counters.receives_empty += 1;
                 self.readable = false;
-                // The end of the stream would have shown: what came was another error condition, such as
-                // a notification of a zero-copy send.
+                // The end of the stream would have shown: what came was another error condition.
                 self.hang_up = false;
                 Received::Nothing
             }
@@ -345,12 +340,6 @@ impl Channel {
         }
     }
 
-    /// Whether something waits for the peer to take it: in the queue, or where the kernel sends it from.
-    #[inline]
-    pub(crate) fn is_to_be_taken(&self) -> bool {
-        !self.transmit.is_empty() || self.zero_copy.holds_any()
-    }
-
     /// Bytes of what was sent that the peer has acknowledged, if the kernel tells.
     pub(crate) fn acknowledged_bytes(&self) -> Option<u64> {
         let unacknowledged = socket::unacknowledged_bytes(self.link.socket()?).ok()?;
@@ -372,7 +361,7 @@ impl Channel {
     /// Sends once.
     pub(crate) fn send(&mut self, core: &mut Core) -> Sent {
         if !self.sending.is_empty()
-            && let Some(sent) = self.send_by_reference(core)
+            && let Some(sent) = self.send_pages(core)
         {
             return sent;
         }
@@ -399,11 +388,8 @@ impl Channel {
                 Segment::Buffer { id, start, length } => {
                     let number = usize::try_from(id.0).expect("we numbered it");
                     match &self.sending[number] {
-                        Held::Buffer(buffer) if !self.zero_copy.suits(length) => {
-                            &buffer[start..start + length]
-                        }
-                        Held::Buffer(_) | Held::Pages(_) => break,
-                        Held::Sent(_) => unreachable!("all of it has been sent"),
+                        Held::Buffer(buffer) => &buffer[start..start + length],
+                        Held::Pages(_) => break,
                     }
                 }
             };
@@ -476,40 +462,23 @@ impl Channel {
             .answer(followed, &mut self.unsent, position, now);
     }
 
-    /// Sends what is first in the queue, if it goes by reference.
-    fn send_by_reference(&mut self, core: &mut Core) -> Option<Sent> {
-        let Segment::Buffer { id, start, length } = self.transmit.segments().next()? else {
+    /// Sends what is first in the queue, if it is pages.
+    fn send_pages(&mut self, core: &mut Core) -> Option<Sent> {
+        let Segment::Buffer { id, length, .. } = self.transmit.segments().next()? else {
             return None;
         };
         let number = usize::try_from(id.0).expect("we numbered it");
         let more = self.more_follows(length);
-        self.policy.sent(more);
-        let sent = match &mut self.sending[number] {
-            Held::Pages(_) if length == 0 => Ok(0),
-            Held::Pages(pages) => self.link.send_pages(pages, length, more),
-            Held::Buffer(buffer) if self.zero_copy.suits(length) => {
-                let socket = self.link.socket()?;
-                let bytes = &buffer[start..start + length];
-                let sent = longshore_reactor::zero_copy::send(socket, bytes, more);
-                match &sent {
-                    Ok(sent) => {
-                        core.counters.zero_copy_sends += 1;
-                        core.counters.zero_copy_bytes += *sent as u64;
-                        self.zero_copy.sent(number);
-                    }
-                    Err(error) if zero_copy::lacks_memory(error) => {
-                        core.counters.zero_copy_refused += 1;
-                        self.zero_copy.found_no_memory();
-                        return None;
-                    }
-                    Err(_) => {}
-                }
-                sent
-            }
-            Held::Buffer(_) => return None,
-            Held::Sent(_) => unreachable!("all of it has been sent"),
+        let Held::Pages(pages) = &mut self.sending[number] else {
+            return None;
         };
-        if let (Ok(sent), Held::Pages(_)) = (&sent, &self.sending[number]) {
+        self.policy.sent(more);
+        let sent = if length == 0 {
+            Ok(0)
+        } else {
+            self.link.send_pages(pages, length, more)
+        };
+        if let Ok(sent) = &sent {
             core.counters.spliced_bytes += *sent as u64;
         }
         // The kernel takes no more than one of its lists of pages holds, room or not: there is none only when it takes
@@ -518,45 +487,12 @@ impl Channel {
         Some(self.note_sent(core, sent, length))
     }
 
-    /// Takes back buffers that the kernel holds no more.
-    #[inline]
-    pub(crate) fn settle(&mut self, core: &mut Core) {
-        if self.zero_copy.holds_any() {
-            self.settle_pins(core);
-        }
-    }
-
-    #[cold]
-    fn settle_pins(&mut self, core: &mut Core) {
-        let Some(socket) = self.link.socket() else {
-            return;
-        };
-        let mut free = Vec::new();
-        let told = self.zero_copy.settle(socket, &mut free);
-        core.counters.zero_copy_told += told.sends;
-        core.counters.zero_copy_copied += told.copied;
-        core.counters.notification_calls += told.calls;
-        for number in free {
-            // The rest of a buffer that is not all sent is still needed.
-            if let Held::Sent(_) = self.sending[number]
-                && let Held::Sent(buffer) = self.sending.remove(number)
-            {
-                self.held_bytes -= buffer.capacity();
-                core.pool.put(buffer);
-            }
-        }
-    }
-
     /// Keeps the data of a task that the transmit queue refers to by the number `sent`, or gives back what it does
     /// not refer to.
     #[inline]
     pub(crate) fn keep(&mut self, core: &mut Core, data_in: DataIn, sent: Option<usize>) {
         let held = match (data_in, sent) {
             (DataIn::Buffer(buffer), Some(_)) => {
-                if buffer.len() >= zero_copy::LENGTH_MIN {
-                    let policy = core.shared.copies.zero_copy;
-                    self.zero_copy.decide(policy, self.link.socket());
-                }
                 self.held_bytes += buffer.capacity();
                 Held::Buffer(buffer)
             }
@@ -595,18 +531,9 @@ impl Channel {
     fn release(&mut self, core: &mut Core, released: &mut Vec<PayloadId>) {
         for id in released.drain(..) {
             let number = usize::try_from(id.0).expect("we numbered it");
-            let is_held = self.zero_copy.holds_any() && self.zero_copy.holds(number);
             match self.sending.remove(number) {
                 Held::Pages(pages) => core.pipes.put(pages),
-                Held::Buffer(buffer) if is_held => {
-                    // Nothing was inserted in between: it gets the same number.
-                    let same = self.sending.insert(Held::Sent(buffer));
-                    debug_assert_eq!(same, number);
-                }
-                Held::Buffer(buffer) | Held::Sent(buffer) => {
-                    if buffer.len() >= zero_copy::LENGTH_MIN {
-                        self.zero_copy.copied_one();
-                    }
+                Held::Buffer(buffer) => {
                     self.held_bytes -= buffer.capacity();
                     core.pool.put(buffer);
                 }
@@ -643,7 +570,7 @@ impl Channel {
     fn pages(&self) -> impl Iterator<Item = &PagePipe> {
         self.sending.iter().filter_map(|(_, held)| match held {
             Held::Pages(pages) => Some(pages),
-            Held::Buffer(_) | Held::Sent(_) => None,
+            Held::Buffer(_) => None,
         })
     }
 
@@ -653,26 +580,11 @@ impl Channel {
         self.transmit.release_all(&mut Vec::new());
         core.transmit_part.note(self.noted_memory, 0);
         self.noted_memory = 0;
-        self.settle(core);
         self.held_bytes = 0;
-        let mut pinned = Vec::new();
-        for (number, held) in std::mem::take(&mut self.sending) {
+        for (_, held) in std::mem::take(&mut self.sending) {
             match held {
                 Held::Pages(pages) => core.pipes.put(pages),
-                Held::Buffer(buffer) | Held::Sent(buffer) => {
-                    if self.zero_copy.holds_any() && self.zero_copy.holds(number) {
-                        pinned.push(buffer);
-                    } else {
-                        core.pool.put(buffer);
-                    }
-                }
-            }
-        }
-        if let (false, Some(socket)) = (pinned.is_empty(), self.link.socket()) {
-            let zero_copy = std::mem::take(&mut self.zero_copy);
-            match Remains::new(zero_copy, socket, pinned, core.now_ms) {
-                Ok(remains) => core.remains.push(remains),
-                Err(buffers) => zero_copy::leak(buffers),
+                Held::Buffer(buffer) => core.pool.put(buffer),
             }
         }
     }
@@ -685,8 +597,6 @@ pub(crate) enum Held {
     Buffer(Buffer),
     /// In pages of the page cache; what was sent of them is gone.
     Pages(PagePipe),
-    /// In memory, all sent, and the kernel still sends from there.
-    Sent(Buffer),
 }
 
 /// What came of an attempt to receive.

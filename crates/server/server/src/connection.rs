@@ -544,7 +544,6 @@ impl<P: Protocol> Driven for Connection<P> {
     }
 
     fn receive_turn(&mut self, core: &mut Core) -> Fate {
-        self.channel.settle(core);
         for _ in 0..RECEIVES_PER_TURN {
             if !self.wants_turn() || !core.fairness.may_receive() {
                 break;

@@ -14,7 +14,6 @@ use longshore_wire::transmit::PayloadId;
 use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::budget::{self, Part};
 use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
-use crate::copies::zero_copy::Remains;
 use crate::exports::{Exports, Unit};
 use crate::fairness::Fairness;
 use crate::iscsi::sessions::Sessions;
@@ -37,10 +36,6 @@ use crate::spin::WaitingState;
 
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
-
-/// While connections that are over hold more than this part of all memory, peers get no time to take what
-/// was sent to them.
-const REMAINS_PART: usize = 16;
 
 /// What all shards share.
 pub(crate) struct Shared {
@@ -164,8 +159,6 @@ pub(crate) struct Core {
     pub platform: Box<dyn Platform>,
     pub pool: BufferPool,
     pub pipes: PagePipes,
-    /// What connections that are over have left to the kernel.
-    pub remains: Vec<Remains>,
     pub requests: Requests,
     /// Where bytes from sockets land whose place is not known yet. Empty between turns.
     pub receive_buffer: Box<[u8]>,
@@ -227,7 +220,6 @@ impl Core {
             platform,
             pool,
             pipes: PagePipes::default(),
-            remains: Vec::new(),
             requests: Requests::new(move || post.send(Message::RequestsWoken)),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             now_ms: 0,
@@ -283,26 +275,6 @@ impl Core {
             let now = self.clock();
             self.stages.reach(followed, stage, now);
         }
-    }
-
-    /// Takes back buffers of connections that are over, as far as the kernel has let go of them. Those
-    /// that are waited for must not keep memory from connections that live.
-    pub(crate) fn take_back_remains(&mut self) {
-        let (now_ms, pool) = (self.now_ms, &mut self.pool);
-        let held: usize = self.remains.iter().map(Remains::held_bytes).sum();
-        let memory = usize::try_from(self.shared.limits.memory).unwrap_or(usize::MAX);
-        let is_short =
-            !self.memory_line.is_empty() || held > memory / REMAINS_PART / self.shared.posts.len();
-        self.remains.retain_mut(|remains| {
-            if is_short {
-                remains.hurry(now_ms);
-            }
-            let Some(buffers) = remains.look(now_ms) else {
-                return true;
-            };
-            buffers.into_iter().for_each(|buffer| pool.put(buffer));
-            false
-        });
     }
 
     /// Gives memory back, if there is any.

@@ -443,7 +443,7 @@ pub(crate) fn kept_bytes_max(budget: &MemoryBudget, shards: usize) -> usize {
 }
 
 /// Memory that a shard may have registered with io_uring: of payload, and of what may be locked, it shares a quarter with
-/// the others. Rings and sends by reference need some of the latter, too.
+/// the others. Rings need some of the latter, too.
 fn registered_bytes_max(shared: &Shared, shards: usize) -> usize {
     if !shared.copies.registered {
         return 0;

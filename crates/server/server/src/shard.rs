@@ -56,8 +56,6 @@ pub(crate) enum Timer {
     DrainQuiet,
     /// All sessions have had their time to end.
     Drain,
-    /// What connections have left to the kernel is looked after.
-    Remains,
     /// A connection that has not come to rest stays on this shard.
     Leave,
     /// Volumes have had their time to end what they do of their own accord.
@@ -66,9 +64,6 @@ pub(crate) enum Timer {
 
 /// How long tasks without memory wait before they look again.
 const MEMORY_RETRY: Duration = Duration::from_millis(5);
-
-/// How often is looked for what connections have left to the kernel, while there is something.
-const REMAINS_LOOK: Duration = Duration::from_millis(20);
 
 /// What comes after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +140,6 @@ pub(crate) struct Shard {
     failures_seen: usize,
     /// Listeners pause until [`Timer::Accept`].
     accept_timer: bool,
-    remains_timer: bool,
 }
 
 impl std::fmt::Debug for Shard {
@@ -194,7 +188,6 @@ impl Shard {
             ask_again_ms: 0,
             failures_seen: 0,
             accept_timer: false,
-            remains_timer: false,
         }
     }
 
@@ -723,7 +716,6 @@ impl Shard {
                 Timer::DrainQuiet => self.close_quiet(),
                 Timer::Drain => self.end_connections(),
                 Timer::Quiesce => self.end_quiesce(),
-                Timer::Remains => self.look_after_remains(),
                 // The end of the turn looks whether it is late.
                 Timer::Leave => {}
             }
@@ -870,21 +862,6 @@ impl Shard {
         self.leave_slot(slot, channel.timer.map(|(timer, _)| timer));
         if is_load {
             self.core.shared.connections[self.core.shard].fetch_sub(1, Ordering::Relaxed);
-        }
-        self.await_remains();
-    }
-
-    /// Takes back what the kernel has let go of since its connection ended.
-    fn look_after_remains(&mut self) {
-        self.remains_timer = false;
-        self.core.take_back_remains();
-        self.await_remains();
-    }
-
-    fn await_remains(&mut self) {
-        if !self.core.remains.is_empty() && !self.remains_timer {
-            self.remains_timer = true;
-            self.timers.insert(self.now + REMAINS_LOOK, Timer::Remains);
         }
     }
 }

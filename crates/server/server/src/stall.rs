@@ -162,9 +162,9 @@ impl<P: Protocol> Connection<P> {
     /// A turn ends.
     #[inline]
     pub(crate) fn look_at_progress(&mut self, now_ms: u64) {
-        let takes = self.channel.is_to_be_taken();
+        let takes = !self.channel.transmit.is_empty();
         // What waits to be sent may be what asks for the data.
-        let gives = self.writing > 0 && self.channel.transmit.is_empty();
+        let gives = self.writing > 0 && !takes;
         let sent = self.channel.counts.sent_bytes;
         self.stall.expect(takes, gives, sent, now_ms);
     }
@@ -193,11 +193,10 @@ impl<P: Protocol> Connection<P> {
         if !self.awaits_data() {
             self.stall.given(now_ms);
         }
-        self.channel.settle(core);
         if self.channel.may_send() && self.send(core) == Fate::Over {
             return;
         }
-        if !self.channel.is_to_be_taken() {
+        if self.channel.transmit.is_empty() {
             self.stall.taken(now_ms);
         }
         self.stall.stood_still_until(core.stood_still_until_ms);

@@ -195,7 +195,6 @@ on_both_engines! {
             for peer in &peers {
                 let (ours, from) = socket::accept(&listener).unwrap();
                 assert_eq!(from, peer.local_addr().unwrap());
-                assert_eq!(socket::peer_address(&ours).unwrap(), from);
                 assert_eq!(receive(&ours, &mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
             }
             assert_eq!(socket::accept(&listener).unwrap_err().kind(), ErrorKind::WouldBlock);

@@ -23,6 +23,11 @@ fn arguments_that_make_no_sense_are_usage_errors() {
         &["unexpected argument '--colour'"],
     );
     refused(
+        Run::serve_memory(&["--zero-copy", "off"]),
+        2,
+        &["unexpected argument '--zero-copy'"],
+    );
+    refused(
         Run::serve(&["--volume", "disk0,backend=fil"]),
         2,
         &[

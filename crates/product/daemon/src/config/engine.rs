@@ -41,8 +41,6 @@ pub struct EngineConfig {
     pub cores: Option<CoreList>,
     /// When responses are sent.
     pub transmit: TransmitConfig,
-    /// MSG_ZEROCOPY for large responses.
-    pub zero_copy: ByReference,
     /// Read data straight out of the page cache.
     pub splice: ByReference,
     /// Buffers of direct volumes are registered with io_uring.

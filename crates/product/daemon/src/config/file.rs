@@ -317,8 +317,6 @@ pub struct EngineTable {
     #[serde(default, deserialize_with = "transmit::word")]
     send: Option<SendUnit>,
     /// `auto`, `off` or `always`.
-    pub zero_copy: Option<ByReference>,
-    /// `auto`, `off` or `always`.
     pub splice: Option<ByReference>,
     /// `auto` or `off`.
     pub registered: Option<RegisteredBuffers>,

@@ -90,8 +90,6 @@ pub struct Arguments {
     pub cores: Option<CoreList>,
     /// `--transmit`, `--send` and `--nagle-…`
     pub transmit: TransmitKeys,
-    /// `--zero-copy`
-    pub zero_copy: Option<ByReference>,
     /// `--splice`
     pub splice: Option<ByReference>,
     /// `--registered`
@@ -213,7 +211,6 @@ impl Config {
 
         replace(&mut config.engine.kind, arguments.engine);
         config.engine.transmit = config.transmit.settle(file)?;
-        replace(&mut config.engine.zero_copy, arguments.zero_copy);
         replace(&mut config.engine.splice, arguments.splice);
         replace(&mut config.engine.registered, arguments.registered);
         config.engine.reactor.replace(&arguments.reactor);
@@ -312,7 +309,6 @@ impl Config {
         self.allow_open = document.listen.allow_open;
         self.engine.cores = document.engine.cores.clone();
         replace(&mut self.engine.kind, document.engine.kind);
-        replace(&mut self.engine.zero_copy, document.engine.zero_copy);
         replace(&mut self.engine.splice, document.engine.splice);
         replace(&mut self.engine.registered, document.engine.registered);
         self.engine.sample = document.engine.sample;

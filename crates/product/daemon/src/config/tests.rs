@@ -170,6 +170,15 @@ fn nothing_to_serve_is_refused() {
 }
 
 #[test]
+fn a_key_that_was_removed_is_an_unknown_one() {
+    let message = refusal("[engine]\nzero-copy = \"off\"\n");
+    assert!(
+        message.contains(":6:1: unknown key `zero-copy`; known are kind, "),
+        "{message}"
+    );
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_place() {
     let message = refusal("[listen]\niscsi = [\"127.0.0.1:3260\"]\nallow-opem = true\n");
     assert!(

@@ -306,7 +306,10 @@ mod tests {
         queue.flush(FLUSH_STALL);
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n"), "{text}");
-        assert!(text.contains("log lines: nothing read standard error"), "{text}");
+        assert!(
+            text.contains("log lines: nothing read standard error"),
+            "{text}"
+        );
     }
 
     /// So that no period ends while a test runs, however slow the machine is.

@@ -1,14 +1,9 @@
 //! How payload comes to be sent without a copy, and when that pays.
 //!
-//! | payload | how | when |
-//! |---|---|---|
-//! | read of a file or device, in the page cache | its pages, by way of a pipe | [`pages`] |
-//! | read into a buffer, or out of memory | the buffer, by MSG_ZEROCOPY | [`zero_copy`] |
-//!
-//! Everything else is copied by the kernel once, out of the buffer that it was read into.
+//! Reads of files and devices that are in the page cache send its pages, by way of a pipe ([`pages`]). Everything else
+//! is copied by the kernel once, out of the buffer that it was read into.
 
 pub(crate) mod pages;
-pub(crate) mod zero_copy;
 
 /// Whether something that saves copies is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +20,6 @@ pub enum ByReference {
 /// What the kernel need not copy, nor look up each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies {
-    /// Buffers, by MSG_ZEROCOPY.
-    pub zero_copy: ByReference,
     /// Pages of the page cache, by splice(2).
     pub splice: ByReference,
     /// Buffers that are read into from O_DIRECT files, or written from, are registered with io_uring.

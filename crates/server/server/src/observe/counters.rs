@@ -66,8 +66,6 @@ counters! {
     page_calls,
     /// Times that TCP_NODELAY was set, or taken back.
     option_calls,
-    /// System calls that asked what has become of zero-copy sends.
-    notification_calls,
     /// Bytes of write data copied from the receive buffer to where they belong.
     copied_data_out_bytes,
     /// Bytes of read data copied from a buffer into the transmit queue.
@@ -78,16 +76,6 @@ counters! {
     bounced_bytes,
     /// Bytes of read data sent as pages of the page cache.
     spliced_bytes,
-    /// Sends that asked the kernel to take memory rather than copy it (MSG_ZEROCOPY).
-    zero_copy_sends,
-    /// Their bytes.
-    zero_copy_bytes,
-    /// Those of them that are over.
-    zero_copy_told,
-    /// Those of them whose bytes the kernel has copied nevertheless.
-    zero_copy_copied,
-    /// Sends of that kind that were refused for want of memory, and made again the ordinary way.
-    zero_copy_refused,
     /// Bytes of write data received straight to where they belong.
     placed_bytes,
     /// Messages from other threads.

@@ -12,7 +12,7 @@ use crate::spin::WaitingState;
 use crate::transmit_policy::TransmitStatistics;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a server has done since it started.
 #[derive(Clone, Debug, Serialize)]
@@ -69,8 +69,8 @@ pub struct Derived {
     pub operations_per_receive: f64,
     /// Responses that left with one send.
     pub operations_per_send: f64,
-    /// System calls for an operation: receives, sends, options of sockets, notifications, calls of the engine and of
-    /// helper threads, attempts at files and the taking of pages.
+    /// System calls for an operation: receives, sends, options of sockets, calls of the engine and of helper threads,
+    /// attempts at files and the taking of pages.
     pub system_calls_per_operation: f64,
     /// Bytes copied by the server itself for an operation.
     pub copied_bytes_per_operation: f64,
@@ -293,9 +293,11 @@ impl Derived {
     #[must_use]
     pub fn of(counters: &Counters, engine: &EngineStatistics) -> Self {
         let operations = counters.operations();
-        let socket_calls =
-            counters.receives + counters.receives_empty + counters.sends + counters.sends_blocked;
-        let socket_calls = socket_calls + counters.option_calls + counters.notification_calls;
+        let socket_calls = counters.receives
+            + counters.receives_empty
+            + counters.sends
+            + counters.sends_blocked
+            + counters.option_calls;
         let file_calls = counters.attempt_calls + counters.page_calls;
         let other_calls = file_calls + engine.system_calls + engine.helper_operations;
         let copied = counters.copied_data_out_bytes

@@ -2,21 +2,20 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use longshore_reactor::{EngineChoice, PagePipe, zero_copy};
+use longshore_reactor::{EngineChoice, PagePipe};
 use longshore_server::config::{ByReference, Copies};
 use longshore_tests::initiator::{Data, Initiator, cdb};
 use longshore_tests::pdu::opcode;
 use longshore_tests::scratch::Scratch;
 use longshore_volume::{BackendName, Volume, VolumeSpec};
 
-use crate::scene::{CHECK_CONDITION, ENGINES, LIMIT, Scene, config};
+use crate::scene::{CHECK_CONDITION, ENGINES, Scene, config};
 
 const LENGTH: usize = 4 << 20;
 
@@ -45,7 +44,6 @@ fn scene(volume: Arc<dyn Volume>, engine: EngineChoice, copies: Copies) -> Scene
 fn splicing(splice: ByReference) -> Copies {
     Copies {
         splice,
-        zero_copy: ByReference::Off,
         ..Copies::default()
     }
 }
@@ -74,17 +72,6 @@ fn assert_spliced(scene: &Scene, path: &Path) {
     }
     let total = scene.stopper().statistics().total;
     assert!(total.spliced_bytes > 0, "{total:?}");
-}
-
-/// Whether the kernel takes MSG_ZEROCOPY.
-fn takes_zero_copy() -> bool {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let enabled = zero_copy::enable(&socket);
-    if enabled.is_err() {
-        eprintln!("SKIPPED: no MSG_ZEROCOPY here: {enabled:?}");
-    }
-    enabled.is_ok()
 }
 
 #[test]
@@ -212,65 +199,4 @@ fn reads_beside_a_writer_give_old_bytes_or_new_ones() {
         newest = oldest_here;
     }
     writing.join().unwrap();
-}
-
-#[test]
-fn buffers_that_the_kernel_sends_from_come_back_and_are_right() {
-    let takes_zero_copy = takes_zero_copy();
-    for engine in ENGINES {
-        let scratch = Scratch::new("zero-copy");
-        let (volume, _) = file_volume(&scratch, false);
-        let copies = Copies {
-            zero_copy: ByReference::Always,
-            splice: ByReference::Off,
-            ..Copies::default()
-        };
-        let scene = scene(volume, engine, copies);
-        let mut host = scene.host(1);
-        let expected = pattern();
-        for round in 0..40 {
-            let offset = round * 512;
-            let data = read(&mut host, offset, 1 << 20);
-            assert!(data == expected[offset..offset + (1 << 20)], "{round}");
-        }
-        // A connection that ends with much on its way leaves nothing behind.
-        for _ in 0..8 {
-            let pdu = host.command_pdu(0, &cdb::read_16(0, 2048), Data::In(1 << 20));
-            host.send(&pdu).unwrap();
-        }
-        thread::sleep(Duration::from_millis(20));
-        drop(host);
-        let mut host = scene.host(2);
-        for round in 0..10 {
-            assert!(
-                read(&mut host, 0, 1 << 20) == expected[..1 << 20],
-                "{round}"
-            );
-        }
-        let end = Instant::now() + LIMIT;
-        loop {
-            host.ping().unwrap();
-            let total = scene.stopper().statistics().total;
-            if !takes_zero_copy {
-                break;
-            }
-            assert!(total.zero_copy_sends > 0, "{total:?}");
-            // Over loopback the kernel copies, and says so.
-            if total.zero_copy_told > 30 && total.zero_copy_copied > 0 {
-                break;
-            }
-            assert!(Instant::now() < end, "{total:?}");
-        }
-    }
-}
-
-#[test]
-fn auto_asks_nothing_of_the_kernel_on_loopback() {
-    let scratch = Scratch::new("zero-copy");
-    let (volume, _) = file_volume(&scratch, false);
-    let scene = scene(volume, EngineChoice::Auto, Copies::default());
-    let mut host = scene.host(1);
-    read(&mut host, 0, 1 << 20);
-    let total = scene.stopper().statistics().total;
-    assert_eq!((total.zero_copy_sends, total.spliced_bytes), (0, 0));
 }
