@@ -48,7 +48,7 @@ pub(crate) fn connect(
             address,
             source: Arc::new(source),
         },
-        None => unresolved(io::Error::other("it has none")),
+        None => unresolved(io::Error::other("the name has no address")),
     })
 }
 

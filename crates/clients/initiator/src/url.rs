@@ -166,7 +166,7 @@ pub enum UrlError {
         known: &'static str,
     },
     /// A query parameter with a wrong value.
-    #[error("{name}={value:?}: use one of {choices}")]
+    #[error("{name}={value:?}: use {choices}")]
     Value {
         /// The parameter.
         name: &'static str,
@@ -468,7 +468,7 @@ impl Common<'_> {
             Err(UrlError::Value {
                 name,
                 value: self.value.to_owned(),
-                choices: "none and crc32c",
+                choices: "none or crc32c",
             })
         }
     }

@@ -254,8 +254,8 @@ pub enum CopyError {
     },
     /// The comparison found a difference.
     #[error(
-        "the copy differs from its source at byte {offset}; copy again; if it differs again, look \
-         for the cause"
+        "the copy differs from its source at byte {offset}; copy again, and look for the \
+         cause if it differs again"
     )]
     Differs {
         /// First byte that differs.

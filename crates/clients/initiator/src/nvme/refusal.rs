@@ -72,7 +72,7 @@ fn advice(status: Status) -> &'static str {
             "this host may not use the subsystem: add its host NQN there, or give one that is allowed"
         }
         Status::CONNECT_CONTROLLER_BUSY => "the controller is busy: try again later",
-        Status::CONNECT_RESTART_DISCOVERY => "the subsystem has moved: run discovery again",
+        Status::CONNECT_RESTART_DISCOVERY => "the subsystem may have moved: run discovery again",
         Status::CONNECT_INCOMPATIBLE_FORMAT => "the controller speaks another version of Connect",
         Status::KEEP_ALIVE_TIMEOUT_INVALID => "request another keep-alive time",
         Status::INVALID_QUEUE_SIZE => "request less depth",

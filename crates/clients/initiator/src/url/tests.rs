@@ -115,7 +115,7 @@ fn mistakes_are_told_with_the_form_that_is_right() {
             "iscsi://host/iqn.2026-11.com.example:a",
             "iscsi://[USER[%PASSWORD]@]HOST[:PORT]/IQN/LUN",
         ),
-        ("iscsi://host/iqn.2026-11.com.example:a/0/1", "a / too many"),
+        ("iscsi://host/iqn.2026-11.com.example:a/0/1", "one / too many"),
         (
             "iscsi:///iqn.2026-11.com.example:a/0",
             "the host is missing",
@@ -145,7 +145,7 @@ fn mistakes_are_told_with_the_form_that_is_right() {
         ),
         (
             "iscsi://host/iqn.2026-11.com.example:a/0?data_digest=md5",
-            "none and crc32c",
+            "none or crc32c",
         ),
         ("nvme+tcp://host/nqn.2026-11.com.example:a/0", "from 1"),
         (
@@ -154,11 +154,11 @@ fn mistakes_are_told_with_the_form_that_is_right() {
         ),
         (
             "nvme+tcp://host/nqn.2026-11.com.example:a/1?hostnqn=x",
-            "there are portal",
+            "use portal",
         ),
         (
             "nvme+tcp://host/nqn.2026-11.com.example:a/1?data_digest=none&data_digest=none",
-            "stands twice",
+            "given twice",
         ),
         (
             "nvme+tcp://user@host/nqn.2026-11.com.example:a/1",
