@@ -59,13 +59,13 @@ pub fn log(statistics: &Statistics) {
 
 fn shard_line(shard: &ShardStatistics) -> String {
     if !shard.answered {
-        return format!("shard {}: no answer", shard.shard);
+        return format!("event loop {}: no response", shard.shard);
     }
     let (counters, derived, times) = (&shard.counters, &shard.derived, &shard.times);
     let percent = |part: u64| part.saturating_mul(100) / times.elapsed_ns.max(1);
     format!(
-        "shard {}: {} operations, {:.1} a turn, {:.1} a receive, {:.1} a send, {:.2} system calls \
-         and {:.0} copied bytes each; {} % working, {} % polling, {} % asleep",
+        "event loop {}: {} operations; {:.1} per turn, {:.1} per receive, {:.1} per send; {:.2} system \
+         calls and {:.0} copied bytes per operation; {} % working, {} % polling, {} % asleep",
         shard.shard,
         counters.operations(),
         derived.operations_per_turn,

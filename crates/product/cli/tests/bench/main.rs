@@ -276,7 +276,7 @@ fn what_cannot_be_measured_is_refused_with_advice() {
     let error = desk.bench("ftp://a/b", "").refused(2);
     assert!(error.contains("iscsi://"), "{error}");
     for (url, words, advice) in [
-        (&url, "--server-pid 4194305", "is it running"),
+        (&url, "--server-pid 4194305", "check that it is running"),
         (&url, "--span 16m", "--span reaches beyond the end"),
         (&url, "--bs 1m --span 4k", "smaller than one operation"),
         (&url, "--verify --data discard", "--data discard"),

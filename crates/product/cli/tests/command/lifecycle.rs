@@ -158,7 +158,7 @@ fn a_second_signal_ends_it_at_once() {
     let _session = Initiator::log_in(run.addresses()[0], &Login::default()).unwrap();
     run.signal("TERM");
     run.wait_for("the first signal to be seen", |run| {
-        run.stderr().contains("SIGTERM: finishing")
+        run.stderr().contains("SIGTERM: completing")
     });
     run.signal("TERM");
     assert_eq!(run.end().code(), Some(143), "{}", run.stderr());

@@ -363,5 +363,5 @@ fn a_state_directory_that_cannot_be_used_is_named() {
 #[test]
 fn a_core_this_process_may_not_use_is_named() {
     let run = Run::serve_memory(&["--cores", "0,1023"]);
-    refused(run, 1, &["core 1023", "this process may use"]);
+    refused(run, 1, &["may not use core 1023", "choose from"]);
 }

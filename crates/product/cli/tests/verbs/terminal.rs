@@ -125,7 +125,7 @@ fn an_interruption_is_told_of_on_a_line_of_its_own() {
         let line = &shown[line_start..];
         assert!(!line.starts_with("copying"), "{shown:?}");
     }
-    assert!(begins_a_line(&shown, "stopping when"), "{shown:?}");
+    assert!(begins_a_line(&shown, "stopping after"), "{shown:?}");
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn bad_names_and_serial_numbers_say_what_is_wrong() {
         ),
         (
             "[[subsystem]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"\n".to_owned(),
-            ":6:7: nqn.2014-08.org.nvmexpress.discovery is the name of discovery",
+            ":6:7: nqn.2014-08.org.nvmexpress.discovery is the name of the discovery subsystem",
         ),
         (
             format!("{SUBSYSTEM}{SUBSYSTEM}"),
@@ -202,7 +202,7 @@ fn bad_names_and_serial_numbers_say_what_is_wrong() {
         ),
         (
             format!("{SUBSYSTEM}serial = \"a serial number beyond 20\""),
-            "it is 1 to 20 printable ASCII characters",
+            "use 1 to 20 printable ASCII characters",
         ),
         (
             "[[subsystem]]\nname = \"nqn.2026-11.com.example:s\"\n".to_owned(),

@@ -102,11 +102,11 @@ fn each_way_to_misspell_has_its_own_message() {
         ("d,url=iscsi://h/iqn.2026-11.x:y/16384", "0 to 16383"),
         (
             "d,queues=0",
-            "`0` is not a number of connections; it is 1 to 64",
+            "`0` is not a number of connections; use 1 to 64",
         ),
         (
             "d,depth=5000",
-            "`5000` is not a number of commands; it is 1 to 4096",
+            "`5000` is not a number of commands; use 1 to 4096",
         ),
         ("d,give-up=soon", "`soon` is not a duration"),
         ("d,initiator-name=me", "`me` is not an iSCSI name"),
