@@ -115,7 +115,10 @@ fn mistakes_are_told_with_the_form_that_is_right() {
             "iscsi://host/iqn.2026-11.com.example:a",
             "iscsi://[USER[%PASSWORD]@]HOST[:PORT]/IQN/LUN",
         ),
-        ("iscsi://host/iqn.2026-11.com.example:a/0/1", "one / too many"),
+        (
+            "iscsi://host/iqn.2026-11.com.example:a/0/1",
+            "one / too many",
+        ),
         (
             "iscsi:///iqn.2026-11.com.example:a/0",
             "the host is missing",
