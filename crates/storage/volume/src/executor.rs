@@ -311,7 +311,8 @@ impl<T> Executor<T> {
         match self.tasks.get_mut(place) {
             None => {}
             Some(Task::Background(future)) => {
-                if future.as_mut().poll(context).is_ready() {
+                let polled = future.as_mut().poll(context);
+                if polled.is_ready() {
                     self.tasks.remove(place);
                 }
             }

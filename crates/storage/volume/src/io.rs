@@ -122,13 +122,17 @@ impl Io {
 
     /// An operation that another thread carries out: what it completes, and the future of that.
     pub async fn delegate(&self) -> (Delegated, Submitted) {
+        let submitted = self.ask_for_delegation();
+        let granted = Granted(&submitted).await;
+        (granted, submitted)
+    }
+
+    fn ask_for_delegation(&self) -> Submitted {
         let mut state = self.0.borrow_mut();
         let tag = state.enter();
         state.outgoing.push(Outgoing::Delegate(tag));
         drop(state);
-        let submitted = self.submitted(tag);
-        let granted = Granted(&submitted).await;
-        (granted, submitted)
+        self.submitted(tag)
     }
 
     /// Has `call` run when the present turn of the event loop is over, before it sleeps.

@@ -72,8 +72,8 @@ impl CopyOnWrite {
         match offset.0.checked_add(length) {
             Some(end)
                 if end <= geometry.block_count * block
-                    && offset.0 % block == 0
-                    && length % block == 0 =>
+                    && offset.0.is_multiple_of(block)
+                    && length.is_multiple_of(block) =>
             {
                 Ok(())
             }

@@ -223,7 +223,7 @@ proptest! {
         short in prop::option::of(512_usize..9000),
         punches in any::<bool>(),
     ) {
-        let place = Scratch::in_memory().filter(|_| !direct).unwrap_or_else(Scratch::new);
+        let place = Scratch::in_memory().filter(|_| !direct).unwrap_or_default();
         let block_size = if large || direct { 4096 } else { 512 };
         let size = MODEL_BLOCKS * u64::from(block_size);
         let spec = VolumeSpec { direct, ..file_spec(&place, size, block_size) };

@@ -15,6 +15,12 @@ use crate::{BackendName, Durability, ExtentState, Volume, VolumeSpec};
 /// A directory that goes with the test.
 pub struct Scratch(PathBuf);
 
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Scratch {
     pub fn new() -> Scratch {
         Scratch::below(&std::env::temp_dir())
