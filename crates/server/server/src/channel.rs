@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use longshore_reactor::{Buffer, PagePipe, TimerId, socket};
@@ -13,7 +14,7 @@ use crate::core::Core;
 use crate::message::ConnectionAddress;
 use crate::observe::stages::{Followed, Unsent};
 use crate::observe::{ConnectionCounts, Counters};
-use crate::placement::residence::Residence;
+use crate::placement::migration::Migration;
 use crate::platform::Link;
 use crate::task::DataIn;
 use crate::transmit_policy::config::TransmitConfig;
@@ -34,21 +35,12 @@ const SOME_SEGMENTS: usize = 64;
 /// Shared zeros that zero segments point at.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
-/// Whether the connection goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It does.
-    Open,
-    /// It is over; tear it down.
-    Over,
-}
-
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// Where it is now.
     pub address: ConnectionAddress,
-    pub residence: Residence,
+    pub migration: Migration,
     pub link: Box<dyn Link>,
     pub transmit: Transmit,
     /// Payload that the transmit queue refers to, by [`PayloadId`].
@@ -106,7 +98,7 @@ impl Channel {
         let policy = PolicyState::new(transmit);
         let mut channel = Self {
             address,
-            residence: Residence::new(address),
+            migration: Migration::new(address),
             link,
             transmit: Transmit::new(),
             sending: Slab::new(),
@@ -150,7 +142,7 @@ impl Channel {
     /// takes input now.
     pub(crate) fn wants_turn(&self, wanted: bool) -> bool {
         self.readable
-            && !self.residence.leaving
+            && !self.migration.leaving
             && (self.discarded.is_some() || wanted && !self.closing)
             && self.transmit.pending_bytes() < STOP_RECEIVING_BYTES
             && self.transmit.arena_used() < 2 * self.transmit.arena_kept()
@@ -300,18 +292,18 @@ impl Channel {
     }
 
     /// Receives what nobody wants, until the peer closes its end.
-    pub(crate) fn discard(&mut self, receive_buffer: &mut [u8]) -> Fate {
+    pub(crate) fn discard(&mut self, receive_buffer: &mut [u8]) -> ControlFlow<()> {
         let discarded = self.discarded.unwrap_or(0);
         match self.link.receive(&mut [IoSliceMut::new(receive_buffer)]) {
             Ok(n) if n > 0 && discarded + n <= DISCARDED_BYTES_MAX => {
                 self.discarded = Some(discarded + n);
-                Fate::Open
+                ControlFlow::Continue(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.readable = false;
-                Fate::Open
+                ControlFlow::Continue(())
             }
-            _ => Fate::Over,
+            _ => ControlFlow::Break(()),
         }
     }
 
@@ -506,25 +498,25 @@ impl Channel {
     }
 
     /// Goes on with closing after everything that could be sent was sent.
-    pub(crate) fn continue_closing(&mut self, now_ms: u64) -> Fate {
+    pub(crate) fn continue_closing(&mut self, now_ms: u64) -> ControlFlow<()> {
         if !self.closing {
-            return Fate::Open;
+            return ControlFlow::Continue(());
         }
         // A peer that reads nothing must not keep its connection, and the memory of what it was to
         // read, for ever.
         let close_by_ms = *self.close_by_ms.get_or_insert(now_ms + CLOSE_TIMEOUT_MS);
         if now_ms >= close_by_ms {
-            return Fate::Over;
+            return ControlFlow::Break(());
         }
         if !self.transmit.is_empty() || self.discarded.is_some() {
-            return Fate::Open;
+            return ControlFlow::Continue(());
         }
         if !self.explains || !self.link.finish_sending().unwrap_or(false) {
-            return Fate::Over;
+            return ControlFlow::Break(());
         }
         self.discarded = Some(0);
         self.readable = true;
-        Fate::Open
+        ControlFlow::Continue(())
     }
 
     /// Gives back payload that has left.
@@ -551,8 +543,8 @@ impl Channel {
         core.transmit_part.note(self.noted_memory, 0);
         self.noted_memory = 0;
         (self.is_listed, self.is_dirty, self.may_go_idle) = (false, false, false);
-        self.residence.moves += 1;
-        self.residence.moved_ms = Some(core.now_ms);
+        self.migration.moves += 1;
+        self.migration.moved_ms = Some(core.now_ms);
     }
 
     /// Comes to another shard. What it may do is found out by trying: events were reported elsewhere.
@@ -562,7 +554,7 @@ impl Channel {
         }
         self.note_memory(core);
         self.address = address;
-        self.residence.leaving = false;
+        self.migration.leaving = false;
         (self.readable, self.writable) = (true, true);
     }
 

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io::IoSliceMut;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use longshore_block::media::CommandEvent;
@@ -15,11 +16,11 @@ use longshore_volume::Ended;
 use longshore_wire::transmit::Transmit;
 
 use crate::abort::AbortOrder;
+use crate::activity::Activity;
 use crate::budget::SHARE_MIN;
-use crate::channel::{Channel, Fate, Received, Sent};
+use crate::channel::{Channel, Received, Sent};
 use crate::config::Limits;
 use crate::core::Core;
-use crate::life::Life;
 use crate::message::{ConnectionAddress, Note, TaskAddress};
 use crate::observe::{ConnectionStatistics, ProtocolKind};
 use crate::request::{InFlight, Orphan, Owner};
@@ -184,9 +185,9 @@ pub(crate) trait Driven: Debug + Send {
     /// Whether that task waits here.
     fn has_task(&self, task: TaskAddress) -> bool;
     /// Receives and acts, for one turn.
-    fn receive_turn(&mut self, core: &mut Core) -> Fate;
+    fn receive_turn(&mut self, core: &mut Core) -> ControlFlow<()>;
     /// Sends as much as the socket takes, and lets deferred tasks use the room.
-    fn flush(&mut self, core: &mut Core) -> Fate;
+    fn flush(&mut self, core: &mut Core) -> ControlFlow<()>;
     /// Tries the medium again for a task that waited for the gate or for memory.
     fn retry(&mut self, core: &mut Core, task: TaskAddress);
     /// A storage request of a task ended.
@@ -262,7 +263,7 @@ impl<P: Protocol> Connection<P> {
         self.tasks.park(task);
     }
 
-    fn receive(&mut self, core: &mut Core) -> Fate {
+    fn receive(&mut self, core: &mut Core) -> ControlFlow<()> {
         if self.channel.discards() {
             return self.channel.discard(&mut core.receive_buffer);
         }
@@ -315,15 +316,15 @@ impl<P: Protocol> Connection<P> {
                 (self.channel.receive(buffers, room, counters), 0)
             }
         };
-        let fate = match received {
+        let flow = match received {
             Received::End => {
                 // Perhaps one direction only: the answers that are ready are its due.
                 while self.channel.may_send() {
-                    if self.send(core) == Fate::Over {
+                    if self.send(core).is_break() {
                         break;
                     }
                 }
-                Fate::Over
+                ControlFlow::Break(())
             }
             Received::Bytes(n) => {
                 core.fairness.received(n);
@@ -337,14 +338,14 @@ impl<P: Protocol> Connection<P> {
                     core.stages.received(now);
                 }
                 P::process(self, core, &receive_buffer[..n - placed]);
-                Fate::Open
+                ControlFlow::Continue(())
             }
-            Received::Nothing => Fate::Open,
-            Received::Failed => Fate::Over,
+            Received::Nothing => ControlFlow::Continue(()),
+            Received::Failed => ControlFlow::Break(()),
         };
         core.receive_buffer = receive_buffer;
         self.channel.note_memory(core);
-        fate
+        flow
     }
 
     /// Tells the machine of payload that went straight to its place.
@@ -364,15 +365,15 @@ impl<P: Protocol> Connection<P> {
             .payload_received(&bytes[start..start + placed], now_ms);
     }
 
-    pub(crate) fn send(&mut self, core: &mut Core) -> Fate {
+    pub(crate) fn send(&mut self, core: &mut Core) -> ControlFlow<()> {
         match self.channel.send(core) {
             Sent::Some => {
                 self.stall.taken(core.now_ms);
                 self.protocol.sent(core.now_ms);
-                Fate::Open
+                ControlFlow::Continue(())
             }
-            Sent::Nothing => Fate::Open,
-            Sent::Failed => Fate::Over,
+            Sent::Nothing => ControlFlow::Continue(()),
+            Sent::Failed => ControlFlow::Break(()),
         }
     }
 
@@ -421,7 +422,7 @@ impl<P: Protocol> Connection<P> {
         core: &mut Core,
         task: &mut Task<P::Work>,
         orders: Vec<Arc<AbortOrder>>,
-        life: Option<&Arc<Life>>,
+        activity: Option<&Arc<Activity>>,
     ) {
         let TaskState::Storage { request } = task.state else {
             return;
@@ -432,7 +433,7 @@ impl<P: Protocol> Connection<P> {
         in_flight.owner = Owner::Orphan(Orphan {
             connection: self.channel.address,
             orders,
-            life: life.cloned(),
+            activity: activity.cloned(),
             exclusive: task
                 .unit
                 .filter(|_| exclusive)
@@ -528,7 +529,7 @@ impl<P: Protocol> Driven for Connection<P> {
             peer: self.channel.peer,
             protocol: P::KIND,
             established: self.is_established(),
-            moves: self.channel.residence.moves,
+            moves: self.channel.migration.moves,
             counts: self.channel.counts,
             transmit: self.channel.policy.take_statistics(),
             pending_bytes: self.channel.transmit.pending_bytes(),
@@ -543,26 +544,26 @@ impl<P: Protocol> Driven for Connection<P> {
         self.tasks.is_current(task)
     }
 
-    fn receive_turn(&mut self, core: &mut Core) -> Fate {
+    fn receive_turn(&mut self, core: &mut Core) -> ControlFlow<()> {
         for _ in 0..RECEIVES_PER_TURN {
             if !self.wants_turn() || !core.fairness.may_receive() {
                 break;
             }
-            if self.receive(core) == Fate::Over {
-                return Fate::Over;
+            if self.receive(core).is_break() {
+                return ControlFlow::Break(());
             }
         }
-        Fate::Open
+        ControlFlow::Continue(())
     }
 
-    fn flush(&mut self, core: &mut Core) -> Fate {
+    fn flush(&mut self, core: &mut Core) -> ControlFlow<()> {
         loop {
             while self.channel.may_send() && core.fairness.may_send() {
-                if self.send(core) == Fate::Over {
-                    return Fate::Over;
+                if self.send(core).is_break() {
+                    return ControlFlow::Break(());
                 }
             }
-            if !core.fairness.may_send() || self.channel.residence.leaving {
+            if !core.fairness.may_send() || self.channel.migration.leaving {
                 // The rest, and what waits for room, is for the next turn.
                 break;
             }

@@ -25,8 +25,8 @@ use crate::nvme::hosts::Hosts;
 use crate::observe::collect::Board;
 use crate::observe::stages::{Followed, Stage, Stages};
 use crate::observe::{Counters, ProtocolKind};
+use crate::placement::addresses::ConnectionAddresses;
 use crate::placement::load::Load;
-use crate::placement::whereabouts::Whereabouts;
 use crate::platform::{Link, Platform};
 use crate::refusals::Refusals;
 use crate::request::{BufferHome, InFlight, Owner, Requests};
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub reactor: ReactorConfig,
     pub posts: Vec<Post>,
     /// Where connections are that have moved.
-    pub whereabouts: Whereabouts,
+    pub addresses: ConnectionAddresses,
     /// How busy each shard is.
     pub loads: Vec<Load>,
     /// Connections of each shard that count as load.
@@ -126,13 +126,13 @@ impl Shared {
 
     /// Sends to every shard; each connection gets it once.
     pub(crate) fn broadcast(&self, message: impl FnMut() -> Message) {
-        self.whereabouts.broadcast(&self.posts, message);
+        self.addresses.broadcast(&self.posts, message);
     }
 
     /// Closes the connection of that name, wherever it is.
     pub(crate) fn close(&self, name: ConnectionAddress) {
         let message = Message::CloseConnection(name);
-        self.whereabouts.send(&self.posts, name, message);
+        self.addresses.send(&self.posts, name, message);
     }
 
     /// Whether connections move.

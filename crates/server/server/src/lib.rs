@@ -10,18 +10,18 @@
 #![forbid(unsafe_code)]
 
 mod abort;
+mod activity;
 mod budget;
 mod channel;
 pub mod config;
 mod connection;
 mod copies;
 mod core;
-mod direct;
 mod exports;
 mod fairness;
+mod fast_path;
 mod gate;
 mod iscsi;
-mod life;
 mod listeners;
 mod mail;
 mod medium;

@@ -24,7 +24,7 @@ use crate::gate::Passage;
 use crate::message::TaskAddress;
 use crate::observe::stages::{Direction, Stage};
 use crate::request::{BufferHome, InFlight, Owner};
-use crate::task::{DataIn, MediumWish, Task, TaskState};
+use crate::task::{DataIn, MediaRequest, Task, TaskState};
 
 /// Data for the peer up to this length is copied behind its header rather than sent by reference.
 pub(crate) const COPY_BYTES_MAX: usize = 1024;
@@ -38,7 +38,7 @@ pub(crate) enum Medium {
 }
 
 /// How far a read for the peer came on the short ways.
-enum ShortWay {
+enum InlineRead {
     /// The data are in the transmit queue, behind room for their header.
     Inline,
     /// They are so many zeros.
@@ -58,12 +58,12 @@ impl<P: Protocol> Connection<P> {
             // It ended meanwhile; whatever it was woken for is somebody else's now.
             return;
         };
-        let wish = match task.state {
-            TaskState::Medium(wish) => wish,
+        let wanted = match task.state {
+            TaskState::Medium(wanted) => wanted,
             TaskState::Memory { .. } => return P::retry_memory(self, core, task),
             _ => return self.tasks.park(task),
         };
-        match self.pass_gate(core, &mut task, wish) {
+        match self.pass_gate(core, &mut task, wanted) {
             Medium::Now(result) => {
                 core.note_stage(task.followed, Stage::Done);
                 P::run(self, core, task, CommandEvent::Media(result));
@@ -77,15 +77,15 @@ impl<P: Protocol> Connection<P> {
         &mut self,
         core: &mut Core,
         task: &mut Task<P::Work>,
-        wish: MediumWish,
+        wanted: MediaRequest,
     ) -> Medium {
-        let unit = core.shared.unit(wish.unit);
+        let unit = core.shared.unit(wanted.unit);
         unit.statistics
-            .count(core.shard, wish.operation, wish.place);
+            .count(core.shard, wanted.operation, wanted.place);
         if !task.followed.is() {
-            return self.pass_gate(core, task, wish);
+            return self.pass_gate(core, task, wanted);
         }
-        self.followed_medium(core, task, wish)
+        self.followed_medium(core, task, wanted)
     }
 
     /// The same for an operation that is followed.
@@ -94,9 +94,9 @@ impl<P: Protocol> Connection<P> {
         &mut self,
         core: &mut Core,
         task: &mut Task<P::Work>,
-        wish: MediumWish,
+        wanted: MediaRequest,
     ) -> Medium {
-        let (direction, bytes) = match (wish.operation, wish.place) {
+        let (direction, bytes) = match (wanted.operation, wanted.place) {
             (MediaOperation::Read { .. }, Place::DataIn { length }) => (Direction::Read, length),
             (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
                 (Direction::Write, length)
@@ -105,8 +105,8 @@ impl<P: Protocol> Connection<P> {
         };
         let now = core.clock();
         let stages = &mut core.stages;
-        stages.queue(task.followed, wish.unit, direction, bytes as u64, now);
-        let medium = self.pass_gate(core, task, wish);
+        stages.queue(task.followed, wanted.unit, direction, bytes as u64, now);
+        let medium = self.pass_gate(core, task, wanted);
         if let Medium::Now(_) = medium {
             core.note_stage(task.followed, Stage::Done);
         }
@@ -114,37 +114,42 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Does an operation on the medium if nothing keeps it from there.
-    fn pass_gate(&mut self, core: &mut Core, task: &mut Task<P::Work>, wish: MediumWish) -> Medium {
+    fn pass_gate(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        wanted: MediaRequest,
+    ) -> Medium {
         let shared = Arc::clone(&core.shared);
-        let unit = shared.unit(wish.unit);
-        if let MediaOperation::LockRange { .. } = wish.operation {
+        let unit = shared.unit(wanted.unit);
+        if let MediaOperation::LockRange { .. } = wanted.operation {
             task.exclusive = true;
             return match unit.gate.enter_exclusive(task.address) {
                 Passage::Open => Medium::Now(Ok(MediaOutcome::Done)),
                 Passage::Wait => {
-                    task.state = TaskState::Medium(wish);
+                    task.state = TaskState::Medium(wanted);
                     Medium::Parked
                 }
             };
         }
-        let holds_gate = task.exclusive && task.unit == Some(wish.unit);
-        if !is_gated(wish.operation) || holds_gate {
-            return self.ungated(core, task, unit, wish, false);
+        let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
+        if !is_gated(wanted.operation) || holds_gate {
+            return self.ungated(core, task, unit, wanted, false);
         }
         let passage = unit
             .gate
             .enter(core.shard, task.address, |waiting| shared.retry(waiting));
         if passage == Passage::Wait {
-            task.state = TaskState::Medium(wish);
+            task.state = TaskState::Medium(wanted);
             return Medium::Parked;
         }
-        let medium = self.ungated(core, task, unit, wish, true);
+        let medium = self.ungated(core, task, unit, wanted, true);
         // A write in flight leaves the gate when its request ends.
         if !matches!(
             (&medium, &task.state),
             (Medium::Parked, TaskState::Storage { .. })
         ) {
-            core.leave_gate(wish.unit);
+            core.leave_gate(wanted.unit);
         }
         medium
     }
@@ -155,15 +160,15 @@ impl<P: Protocol> Connection<P> {
         core: &mut Core,
         task: &mut Task<P::Work>,
         unit: &Unit,
-        wish: MediumWish,
+        wanted: MediaRequest,
         counted: bool,
     ) -> Medium {
         if task.followed.is() {
             let now = core.clock();
             core.stages.submit(task.followed, now);
         }
-        let operation = volume_operation(wish.operation, unit.block_shift);
-        let (home, range) = match (wish.operation, wish.place) {
+        let operation = volume_operation(wanted.operation, unit.block_shift);
+        let (home, range) = match (wanted.operation, wanted.place) {
             (MediaOperation::Read { .. }, Place::DataIn { length }) => {
                 (BufferHome::DataIn, 0..length)
             }
@@ -178,20 +183,20 @@ impl<P: Protocol> Connection<P> {
                 return Medium::Now(Ok(MediaOutcome::Done));
             }
             if !asleep {
-                match self.short_way(core, task.address.slot, unit, operation, range.len()) {
-                    ShortWay::Inline => {
+                match self.inline_read(core, task.address.slot, unit, operation, range.len()) {
+                    InlineRead::Inline => {
                         task.data_in = DataIn::Inline;
                         return Medium::Now(Ok(MediaOutcome::Done));
                     }
-                    ShortWay::Zeros(length) => {
+                    InlineRead::Zeros(length) => {
                         task.data_in = DataIn::Zeros(length);
                         return Medium::Now(Ok(MediaOutcome::Done));
                     }
-                    ShortWay::Failed(error) => {
+                    InlineRead::Failed(error) => {
                         return Medium::Now(media_result(unit, Err(error)));
                     }
-                    ShortWay::WouldSleep => asleep = true,
-                    ShortWay::NeedsBuffer => {}
+                    InlineRead::WouldSleep => asleep = true,
+                    InlineRead::NeedsBuffer => {}
                 }
             }
             if task.reading == 0 {
@@ -209,7 +214,7 @@ impl<P: Protocol> Connection<P> {
             let taken = taken.or_else(|| self.take_as_newcomer(core, range.len()));
             let Some(buffer) = taken else {
                 core.stages.wait_again(task.followed);
-                task.state = TaskState::Medium(wish);
+                task.state = TaskState::Medium(wanted);
                 let has_claim = self.has_claim(core, range.len());
                 self.wait_for_memory(core, task.address, has_claim);
                 return Medium::Parked;
@@ -238,7 +243,7 @@ impl<P: Protocol> Connection<P> {
                 };
                 let in_flight = InFlight {
                     owner: Owner::Task(task.address),
-                    unit: wish.unit,
+                    unit: wanted.unit,
                     home,
                     counted,
                 };
@@ -261,7 +266,7 @@ impl<P: Protocol> Connection<P> {
         };
         let result = media_result(unit, result);
         if result.is_err() {
-            core.shared.tell_of_failure(wish.unit);
+            core.shared.tell_of_failure(wanted.unit);
         }
         Medium::Now(result)
     }
@@ -285,27 +290,27 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// The ways of a read that need no buffer.
-    fn short_way(
+    fn inline_read(
         &mut self,
         core: &mut Core,
         slot: u32,
         unit: &Unit,
         operation: Operation,
         length: usize,
-    ) -> ShortWay {
+    ) -> InlineRead {
         let (Operation::Read { offset }, Ok(wire_length)) = (operation, u32::try_from(length))
         else {
-            return ShortWay::NeedsBuffer;
+            return InlineRead::NeedsBuffer;
         };
         let zeros = unit.volume.known_zeros(offset, length as u64);
         if zeros && length > COPY_BYTES_MAX {
             core.counters.storage_zeros += 1;
-            return ShortWay::Zeros(wire_length);
+            return InlineRead::Zeros(wire_length);
         }
         let transmit = &mut self.channel.transmit;
         let place = self.protocol.begin_inline_read(slot, wire_length, transmit);
         let Some(place) = place else {
-            return ShortWay::NeedsBuffer;
+            return InlineRead::NeedsBuffer;
         };
         let attempt = if place.len() != length {
             // The peer expects less than whole blocks.
@@ -318,17 +323,17 @@ impl<P: Protocol> Connection<P> {
         };
         if let Some(Attempt::Done(Ok(()))) = attempt {
             core.counters.attempt_done(unit.attempt_cost, length);
-            return ShortWay::Inline;
+            return InlineRead::Inline;
         }
         self.protocol
             .rollback_inline_read(slot, &mut self.channel.transmit);
         match attempt {
-            Some(Attempt::Done(Err(error))) => ShortWay::Failed(error),
+            Some(Attempt::Done(Err(error))) => InlineRead::Failed(error),
             Some(Attempt::WouldSleep) => {
                 core.counters.attempt_declined(unit.attempt_cost);
-                ShortWay::WouldSleep
+                InlineRead::WouldSleep
             }
-            Some(Attempt::Done(Ok(()))) | None => ShortWay::NeedsBuffer,
+            Some(Attempt::Done(Ok(()))) | None => InlineRead::NeedsBuffer,
         }
     }
 

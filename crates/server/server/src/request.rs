@@ -3,14 +3,14 @@
 //! A request owns its buffer until storage has answered, whatever becomes of the task that wanted
 //! it. If the task is aborted or its connection closed, the request goes on as an orphan. An orphan
 //! keeps alive what must not end before the medium is quiet: the abort orders that wait for it and the
-//! life of its session or queue.
+//! activity of its session or queue.
 
 use std::sync::Arc;
 
 use longshore_volume::Executor;
 
 use crate::abort::AbortOrder;
-use crate::life::Life;
+use crate::activity::Activity;
 use crate::message::{ConnectionAddress, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
 
@@ -63,7 +63,7 @@ pub(crate) struct Orphan {
     pub connection: ConnectionAddress,
     pub orders: Vec<Arc<AbortOrder>>,
     #[expect(dead_code, reason = "held, not read: its end is what counts")]
-    pub life: Option<Arc<Life>>,
+    pub activity: Option<Arc<Activity>>,
     /// The aborted task had the gate of this unit to itself.
     pub exclusive: Option<(usize, TaskAddress)>,
 }

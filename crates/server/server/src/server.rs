@@ -27,8 +27,8 @@ use crate::nvme::exports::{NvmeExports, NvmePort};
 use crate::nvme::hosts::Hosts;
 use crate::observe::Statistics;
 use crate::observe::collect::{self, Board};
+use crate::placement::addresses::ConnectionAddresses;
 use crate::placement::load::Load;
-use crate::placement::whereabouts::Whereabouts;
 use crate::placement::{interrupts, options};
 use crate::reservation_store::ReservationStore;
 use crate::shard::Shard;
@@ -247,7 +247,7 @@ impl Server {
         let mut failure = None;
         for report in reports {
             match report {
-                // Memory for rings may do for some reactors only: then the others' fate is told.
+                // Memory for rings may do for some reactors only: then the report of the others counts.
                 Ok((kind, refusal)) if refusal.is_some() || outcome.is_none() => {
                     outcome = Some((kind, refusal));
                 }
@@ -609,7 +609,7 @@ pub(crate) fn share(
         copies: config.copies,
         reactor: config.reactor,
         posts,
-        whereabouts: Whereabouts::default(),
+        addresses: ConnectionAddresses::default(),
         loads: (0..shards).map(|_| Load::default()).collect(),
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),

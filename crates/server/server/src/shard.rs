@@ -27,7 +27,6 @@ use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
 use longshore_volume::Ended;
 
 use crate::budget;
-use crate::channel::Fate;
 use crate::connection::Driven;
 use crate::core::{Core, log_flush};
 use crate::listeners::Listeners;
@@ -35,13 +34,14 @@ use crate::mail::Inbox;
 use crate::message::{ConnectionAddress, Message};
 use crate::observe::collect::ShardReport;
 use crate::observe::published::Published;
+use crate::placement::arrived::ArrivedConnections;
 use crate::placement::balance::{Balance, Plan};
-use crate::placement::guests::Guests;
 use crate::placement::spread::Spread;
 use crate::request::{InFlight, Owner};
 use crate::spin::Waiting;
 use crate::stall::{asking_interval_ms, standstill_ms};
 use moves::Leaving;
+use std::ops::ControlFlow;
 
 /// What a timer is for.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ pub(crate) struct Shard {
     waiting: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
     unfinished: VecDeque<u32>,
-    guests: Guests,
+    arrived: ArrivedConnections,
     balance: Balance,
     spread: Spread,
     /// What is to go to another shard.
@@ -158,7 +158,7 @@ impl Shard {
         started: Instant,
     ) -> Self {
         core.attach_volumes();
-        let guests = Guests::new(core.shard);
+        let arrived = ArrivedConnections::new(core.shard);
         let spread = Spread::new(core.shared.reactor.spread);
         Self {
             core,
@@ -174,7 +174,7 @@ impl Shard {
             quiet: Vec::new(),
             waiting: Vec::new(),
             unfinished: VecDeque::new(),
-            guests,
+            arrived,
             balance: Balance::new(0),
             spread,
             plan: None,
@@ -427,7 +427,7 @@ impl Shard {
             }
             Message::Relocate { peer, to } => self.relocate(peer, to),
             Message::CloseConnection(name) => {
-                if let Some(address) = self.guests.find(name)
+                if let Some(address) = self.arrived.find(name)
                     && self.connection(address.slot, address.generation).is_some()
                 {
                     tracing::debug!("closing a connection whose session or controller has ended");
@@ -435,7 +435,7 @@ impl Shard {
                 }
             }
             Message::Note(name, note) => {
-                if let Some(address) = self.guests.find(name) {
+                if let Some(address) = self.arrived.find(name) {
                     self.with(address, |connection, core| connection.take_note(core, note));
                     // It may take input now that it did not before.
                     self.list_if_open(address);
@@ -540,11 +540,11 @@ impl Shard {
             let turn = self.core.counters.turns;
             self.core.fairness.begin_receiving(slot, turn);
             match connection.receive_turn(&mut self.core) {
-                Fate::Open => {
+                ControlFlow::Continue(()) => {
                     self.mark_dirty(slot);
                     self.list(slot);
                 }
-                Fate::Over => self.close(slot),
+                ControlFlow::Break(()) => self.close(slot),
             }
         }
         self.listing.clear();
@@ -572,12 +572,12 @@ impl Shard {
             let turn = self.core.counters.turns;
             self.core.fairness.begin_receiving(slot, turn);
             match connection.receive_turn(&mut self.core) {
-                Fate::Open => {
+                ControlFlow::Continue(()) => {
                     connection.cut_if_stalled(&mut self.core, for_room);
                     self.mark_dirty(slot);
                     self.list(slot);
                 }
-                Fate::Over => self.close(slot),
+                ControlFlow::Break(()) => self.close(slot),
             }
         }
     }
@@ -603,7 +603,7 @@ impl Shard {
             connection.channel_mut().is_dirty = false;
             self.core.fairness.begin_sending();
             match connection.flush(&mut self.core) {
-                Fate::Open => {
+                ControlFlow::Continue(()) => {
                     if !self.core.fairness.may_send() {
                         self.unfinished.push_back(slot);
                     }
@@ -611,7 +611,7 @@ impl Shard {
                     self.list(slot);
                     self.expect_idle(slot);
                 }
-                Fate::Over => self.close(slot),
+                ControlFlow::Break(()) => self.close(slot),
             }
         }
     }
@@ -856,8 +856,8 @@ impl Shard {
         let is_load = connection.is_load();
         connection.tear_down(&mut self.core);
         let channel = connection.channel();
-        if self.guests.leave(channel.residence.name) || channel.residence.moves > 0 {
-            self.core.shared.whereabouts.forget(channel.residence.name);
+        if self.arrived.leave(channel.migration.name) || channel.migration.moves > 0 {
+            self.core.shared.addresses.forget(channel.migration.name);
         }
         self.leave_slot(slot, channel.timer.map(|(timer, _)| timer));
         if is_load {

@@ -25,7 +25,6 @@
 
 use std::time::Duration;
 
-use crate::channel::Fate;
 use crate::connection::{Connection, Protocol};
 use crate::core::Core;
 use crate::task::TaskState;
@@ -193,7 +192,7 @@ impl<P: Protocol> Connection<P> {
         if !self.awaits_data() {
             self.stall.given(now_ms);
         }
-        if self.channel.may_send() && self.send(core) == Fate::Over {
+        if self.channel.may_send() && self.send(core).is_break() {
             return;
         }
         if self.channel.transmit.is_empty() {

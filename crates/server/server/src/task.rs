@@ -40,7 +40,7 @@ pub(crate) enum TaskState {
     /// A request to a volume; ended with it.
     Storage { request: RequestId },
     /// Another try at the medium; ended by [`crate::message::Message::Retry`].
-    Medium(MediumWish),
+    Medium(MediaRequest),
     /// Stored reservations or aborts on other shards; ended by a message.
     Elsewhere,
 }
@@ -62,7 +62,7 @@ impl TaskState {
 
 /// An operation that a command wants done on a medium.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MediumWish {
+pub(crate) struct MediaRequest {
     /// Index of the unit whose medium it is.
     pub unit: usize,
     pub operation: MediaOperation,

@@ -26,7 +26,7 @@ use crate::stamp::{CELL, SECTOR};
 
 /// How an operation is going to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Ending {
     Good,
     /// After so many bytes.
     Short(usize),
@@ -43,7 +43,7 @@ struct Operation {
     kind: FileOperationKind,
     /// The description it came on, by address.
     description: usize,
-    fate: Fate,
+    ending: Ending,
     /// What a sync covers.
     covers: BTreeSet<u64>,
     result: io::Result<u64>,
@@ -189,10 +189,10 @@ impl Disk {
 
     fn take_effect(&mut self, operation: &mut Operation, random: &mut Random) {
         operation.effective = true;
-        let most = match operation.fate {
-            Fate::Good | Fate::SyncFails => usize::MAX,
-            Fate::Short(bytes) => bytes,
-            Fate::Error(errno) => {
+        let most = match operation.ending {
+            Ending::Good | Ending::SyncFails => usize::MAX,
+            Ending::Short(bytes) => bytes,
+            Ending::Error(errno) => {
                 operation.result = Err(errno.into());
                 return;
             }
@@ -244,7 +244,7 @@ impl Disk {
     }
 
     fn sync(&mut self, operation: &mut Operation, random: &mut Random) {
-        let fails = operation.fate == Fate::SyncFails;
+        let fails = operation.ending == Ending::SyncFails;
         let lost = random.pick(&[1000, 5000, 10_000]);
         for sector in std::mem::take(&mut operation.covers) {
             if fails && random.chance(lost) {
@@ -272,7 +272,7 @@ impl Disk {
             description.told = self.sync_errors;
             operation.result = Err(Errno::IO.into());
         }
-        let interrupted = matches!(operation.fate, Fate::Error(Errno::INTR));
+        let interrupted = matches!(operation.ending, Ending::Error(Errno::INTR));
         self.suspect |= syncs && operation.result.is_err() && !interrupted;
     }
 
@@ -295,7 +295,7 @@ impl Disk {
 }
 
 impl Environment {
-    fn fate(&mut self, kind: &FileOperationKind) -> Fate {
+    fn ending(&mut self, kind: &FileOperationKind) -> Ending {
         let Self {
             profile, random, ..
         } = self;
@@ -305,10 +305,10 @@ impl Environment {
             _ => false,
         };
         if unsupported {
-            return Fate::Error(Errno::OPNOTSUPP);
+            return Ending::Error(Errno::OPNOTSUPP);
         }
         if random.chance(profile.interrupted) {
-            return Fate::Error(Errno::INTR);
+            return Ending::Error(Errno::INTR);
         }
         let length = match kind {
             FileOperationKind::Read { start, end, .. }
@@ -327,23 +327,23 @@ impl Environment {
             FileOperationKind::DataSync | FileOperationKind::Write { dsync: true, .. }
         );
         if syncs && random.chance(profile.sync_fails) {
-            return Fate::SyncFails;
+            return Ending::SyncFails;
         }
         if changes && random.chance(profile.no_space) {
-            return Fate::Error(Errno::NOSPC);
+            return Ending::Error(Errno::NOSPC);
         }
         if !matches!(kind, FileOperationKind::DataSync) && random.chance(profile.io_error) {
-            return Fate::Error(Errno::IO);
+            return Ending::Error(Errno::IO);
         }
         if length > CELL && random.chance(profile.short_transfer) {
-            return Fate::Short(CELL * (1 + random.index(length / CELL)));
+            return Ending::Short(CELL * (1 + random.index(length / CELL)));
         }
-        Fate::Good
+        Ending::Good
     }
 
     /// Takes in an operation of a shard.
     pub fn submit(&mut self, shard: usize, disk: usize, operation: FileOperation) {
-        let fate = self.fate(&operation.kind);
+        let ending = self.ending(&operation.kind);
         let stalls = self.random.chance(self.profile.stall);
         let stall = if stalls { self.profile.stall_time } else { 0 };
         let until_effect = self.random.between(MICROSECOND, self.profile.disk_delay);
@@ -354,10 +354,10 @@ impl Environment {
         let disk_ref = &mut disks[disk];
         disk_ref.write_some_back(random);
         let description = disk_ref.note_description(&operation);
-        let shows = match fate {
-            Fate::Error(errno) => !matches!(errno, Errno::INTR | Errno::OPNOTSUPP),
-            Fate::SyncFails => true,
-            Fate::Good | Fate::Short(_) => false,
+        let shows = match ending {
+            Ending::Error(errno) => !matches!(errno, Errno::INTR | Errno::OPNOTSUPP),
+            Ending::SyncFails => true,
+            Ending::Good | Ending::Short(_) => false,
         };
         disk_ref.errors += u64::from(shows);
         let covers = match operation.kind {
@@ -371,12 +371,12 @@ impl Environment {
             tag: operation.tag,
             kind: operation.kind,
             description,
-            fate,
+            ending,
             covers,
             result: Ok(0),
             effective: false,
         };
-        let line = format!("disk {disk}: {number} {} {fate:?}", describe(&entry.kind));
+        let line = format!("disk {disk}: {number} {} {ending:?}", describe(&entry.kind));
         disk_ref.operations.insert(number, entry);
         self.trace(format_args!("{line}"));
         let operation = number;

@@ -8,7 +8,7 @@
 //! | half of KATO has passed, or as much silence as is allowed | Keep Alive, a look at CSTS, and at ANA while the path is closed | |
 //! | no answer in time, CSTS.CFS | | the attachment is lost |
 //!
-//! [`Control::drive`] never waits: commands have errands, and their answers are dealt with when they come.
+//! [`Control::drive`] never waits: commands have purposes, and their answers are dealt with when they come.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ const EVENTS_PER_SECOND_MAX: u32 = 100;
 
 /// What a command of the admin queue is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Errand {
+enum Purpose {
     /// It stays until something happens.
     Event,
     KeepAlive,
@@ -55,7 +55,7 @@ enum Errand {
 #[derive(Clone, Copy, Debug)]
 struct Underway {
     ticket: Ticket,
-    errand: Errand,
+    purpose: Purpose,
     until: Option<Instant>,
 }
 
@@ -135,7 +135,7 @@ impl Control {
 
     fn request_event(&mut self) -> Result<(), Error> {
         let request = commands::async_event_request();
-        self.begin(Errand::Event, &request, None)
+        self.begin(Purpose::Event, &request, None)
             .map_err(|lost| self.lost("Asynchronous Event Request", lost))
     }
 
@@ -221,15 +221,15 @@ impl Control {
             return Ok(());
         };
         self.next_beat = Some(now + beat);
-        if self.is_underway(Errand::KeepAlive) || self.is_underway(Errand::Status) {
+        if self.is_underway(Purpose::KeepAlive) || self.is_underway(Purpose::Status) {
             return Ok(());
         }
         let until = Some(now + self.patience());
         if self.keeps_alive {
-            self.begin(Errand::KeepAlive, &commands::keep_alive(), until)?;
+            self.begin(Purpose::KeepAlive, &commands::keep_alive(), until)?;
         }
         let status = commands::property_get(Property::CSTS);
-        self.begin(Errand::Status, &status, until)?;
+        self.begin(Purpose::Status, &status, until)?;
         // A path that was closed may open without a word.
         if self.access().is_usable() {
             return Ok(());
@@ -249,32 +249,34 @@ impl Control {
             .max(Duration::from_millis(100))
     }
 
-    fn is_underway(&self, errand: Errand) -> bool {
-        self.underway.iter().any(|command| command.errand == errand)
+    fn is_underway(&self, purpose: Purpose) -> bool {
+        self.underway
+            .iter()
+            .any(|command| command.purpose == purpose)
     }
 
     fn begin(
         &mut self,
-        errand: Errand,
+        purpose: Purpose,
         command: &Command,
         until: Option<Instant>,
     ) -> Result<(), Lost> {
         let ticket = self.admin.link.start(command, &[])?;
         self.underway.push(Underway {
             ticket,
-            errand,
+            purpose,
             until,
         });
         Ok(())
     }
 
-    /// Sends a command for an errand, unless one is on its way.
-    fn send_for(&mut self, errand: Errand, command: &Command, now: Instant) -> Result<(), Lost> {
-        if self.is_underway(errand) && errand != Errand::Acknowledge {
+    /// Sends a command for a purpose, unless one is on its way.
+    fn send_for(&mut self, purpose: Purpose, command: &Command, now: Instant) -> Result<(), Lost> {
+        if self.is_underway(purpose) && purpose != Purpose::Acknowledge {
             return Ok(());
         }
         let until = Some(now + self.patience());
-        self.begin(errand, command, until)
+        self.begin(purpose, command, until)
     }
 
     fn take_answers(&mut self, now: Instant) -> Result<(), Lost> {
@@ -285,31 +287,31 @@ impl Control {
                 .position(|command| command.ticket == ticket);
             // Answers nobody waits for any more are those of questions that ended with an error.
             let Some(known) = known else { continue };
-            let errand = self.underway.swap_remove(known).errand;
-            self.take_answer(errand, &answer, now)?;
+            let purpose = self.underway.swap_remove(known).purpose;
+            self.take_answer(purpose, &answer, now)?;
         }
         Ok(())
     }
 
-    fn take_answer(&mut self, errand: Errand, answer: &Answer, now: Instant) -> Result<(), Lost> {
+    fn take_answer(&mut self, purpose: Purpose, answer: &Answer, now: Instant) -> Result<(), Lost> {
         let failed = !answer.status.is_success();
         if failed {
-            debug!("{errand:?} of {}: {}", self.admin.portal(), answer.status);
+            debug!("{purpose:?} of {}: {}", self.admin.portal(), answer.status);
         }
-        match errand {
+        match purpose {
             // A controller that takes fewer requests than it says, or none, is left in peace.
-            Errand::Event if failed => {}
-            Errand::Event => self.take_event(AsyncEvent::decode(answer.result), now)?,
-            Errand::KeepAlive if failed => {
+            Purpose::Event if failed => {}
+            Purpose::Event => self.take_event(AsyncEvent::decode(answer.result), now)?,
+            Purpose::KeepAlive if failed => {
                 let reason = format!("Keep Alive failed: {}", answer.status);
                 return Err(CloseCause::Peer(reason).into());
             }
-            Errand::Status => check_status(ControllerStatus(answer.result), failed)?,
-            Errand::KeepAlive | Errand::Acknowledge => {}
-            Errand::ChangedNamespaces => self.take_changed(answer, failed, now)?,
-            Errand::Namespace => self.take_namespace(answer, failed, now)?,
-            Errand::Ana if failed => {}
-            Errand::Ana => {
+            Purpose::Status => check_status(ControllerStatus(answer.result), failed)?,
+            Purpose::KeepAlive | Purpose::Acknowledge => {}
+            Purpose::ChangedNamespaces => self.take_changed(answer, failed, now)?,
+            Purpose::Namespace => self.take_namespace(answer, failed, now)?,
+            Purpose::Ana if failed => {}
+            Purpose::Ana => {
                 let group = self.facts.namespace.ana_group;
                 if let Some(state) = ana_state(&answer.data, group) {
                     self.set_access(state);
@@ -321,13 +323,13 @@ impl Control {
 
     fn take_event(&mut self, event: AsyncEvent, now: Instant) -> Result<(), Lost> {
         self.events.count(now)?;
-        self.begin(Errand::Event, &commands::async_event_request(), None)?;
+        self.begin(Purpose::Event, &commands::async_event_request(), None)?;
         let all = NamespaceId::BROADCAST;
         match event.kind {
             AsyncEventKind::Namespaces => {
                 let length = CHANGED_NAMESPACES_BYTES;
                 let log = commands::get_log_page(lid::CHANGED_NAMESPACES, all, 0, length);
-                self.send_for(Errand::ChangedNamespaces, &log, now)
+                self.send_for(Purpose::ChangedNamespaces, &log, now)
             }
             AsyncEventKind::Ana => self.ask_for_access(now),
             AsyncEventKind::Discovery => {
@@ -343,7 +345,7 @@ impl Control {
                     return Ok(());
                 }
                 let log = commands::get_log_page(event.log_page, all, 0, HEALTH_BYTES);
-                self.send_for(Errand::Acknowledge, &log, now)
+                self.send_for(Purpose::Acknowledge, &log, now)
             }
         }
     }
@@ -361,7 +363,7 @@ impl Control {
             0,
             ana_log_bytes(groups, most),
         );
-        self.send_for(Errand::Ana, &log, now)
+        self.send_for(Purpose::Ana, &log, now)
     }
 
     fn take_changed(&mut self, answer: &Answer, failed: bool, now: Instant) -> Result<(), Lost> {
@@ -374,7 +376,7 @@ impl Control {
         }
         if any || changed.contains(&ours) {
             let identify = commands::identify(cns::NAMESPACE, ours);
-            self.send_for(Errand::Namespace, &identify, now)?;
+            self.send_for(Purpose::Namespace, &identify, now)?;
         }
         Ok(())
     }

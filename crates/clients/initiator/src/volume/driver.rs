@@ -291,13 +291,13 @@ impl Driver {
                     path,
                     control,
                     generation,
-                    fate,
+                    behaviour,
                 } => {
                     if let Some(socket) = control.socket() {
                         self.engine
                             .deregister(socket, control_token(path, generation));
                     }
-                    self.dismiss(path, generation, control, fate);
+                    self.dismiss(path, generation, control, behaviour);
                 }
             }
         }
@@ -326,7 +326,7 @@ impl Driver {
         path: usize,
         generation: u64,
         control: Box<dyn LinkControl>,
-        fate: ControlFate,
+        behaviour: ControlFate,
     ) {
         let shared = self.shared.clone();
         // Where there is no thread it comes back.
@@ -336,7 +336,7 @@ impl Driver {
             let Some(mut control) = lock(&its_place).take() else {
                 return;
             };
-            match fate {
+            match behaviour {
                 ControlFate::Ends => {
                     let confirmed = control.end();
                     shared.post(
@@ -370,7 +370,7 @@ impl Driver {
             Err(error) => {
                 tracing::error!(%error, "cannot start a thread for the control connection");
                 let control = lock(&place).take();
-                if let (ControlFate::Identifies, Some(control)) = (fate, control) {
+                if let (ControlFate::Identifies, Some(control)) = (behaviour, control) {
                     self.shared.post(
                         0,
                         Mail::Identified {

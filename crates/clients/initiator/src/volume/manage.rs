@@ -51,7 +51,7 @@ pub(super) enum ControlWatch {
         path: usize,
         control: Box<dyn LinkControl>,
         generation: u64,
-        fate: ControlFate,
+        behaviour: ControlFate,
     },
 }
 
@@ -171,7 +171,7 @@ impl Manager {
             } => {
                 self.identified(path, generation, control, info, now);
             }
-            Mail::LookAround => {}
+            Mail::Recheck => {}
         }
     }
 
@@ -409,7 +409,7 @@ impl Manager {
             path,
             control: link.control,
             generation: 0,
-            fate: ControlFate::Ends,
+            behaviour: ControlFate::Ends,
         });
     }
 
@@ -450,7 +450,7 @@ impl Manager {
                 path,
                 control,
                 generation,
-                fate: ControlFate::Ends,
+                behaviour: ControlFate::Ends,
             });
         }
         // First nothing new goes there, then what is there goes elsewhere.
@@ -598,7 +598,7 @@ impl Manager {
             path,
             control,
             generation,
-            fate: ControlFate::Identifies,
+            behaviour: ControlFate::Identifies,
         });
     }
 
@@ -619,7 +619,7 @@ impl Manager {
                 path,
                 control,
                 generation,
-                fate: ControlFate::Ends,
+                behaviour: ControlFate::Ends,
             });
             // Its successor may have had news meanwhile.
             if again {

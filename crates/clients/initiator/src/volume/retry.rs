@@ -93,7 +93,7 @@ impl Shared {
             due_ms: now_ms + millis(delay),
             request,
         });
-        self.post(0, Mail::LookAround);
+        self.post(0, Mail::Recheck);
         None
     }
 

@@ -139,7 +139,7 @@ pub(super) enum Mail {
         info: Result<Box<VolumeInfo>, String>,
     },
     /// Something is waiting in another place: deferred completions, retries, the wish to close.
-    LookAround,
+    Recheck,
 }
 
 /// A lock, whatever became of a thread that had it.
@@ -266,7 +266,7 @@ impl Shared {
     pub(super) fn hurry(&self, within: Duration) {
         self.hurry_ms
             .fetch_min(millis(within).max(1), Ordering::Relaxed);
-        self.post(0, Mail::LookAround);
+        self.post(0, Mail::Recheck);
     }
 
     /// How often the first driver looks for operations without an answer: finer than what it looks for, and rare
@@ -442,7 +442,7 @@ impl Shared {
         if self.outstanding.fetch_sub(1, Ordering::AcqRel) == 1
             && self.is_closing.load(Ordering::Acquire)
         {
-            self.post(0, Mail::LookAround);
+            self.post(0, Mail::Recheck);
         }
     }
 
@@ -456,7 +456,7 @@ impl Shared {
         }
         lock(&self.deferred).push((request, result));
         drop(parked);
-        self.post(0, Mail::LookAround);
+        self.post(0, Mail::Recheck);
     }
 
     /// Sends what a cork has held back.
@@ -583,7 +583,7 @@ impl Shared {
         }
         self.is_closing.store(true, Ordering::SeqCst);
         drop(closing);
-        self.post(0, Mail::LookAround);
+        self.post(0, Mail::Recheck);
     }
 
     /// All has been finished that could be: no more links are wanted.

@@ -15,15 +15,20 @@ use super::{Iscsi, ScsiWork};
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages::held_payload;
 use crate::core::Core;
-use crate::direct::Begun;
+use crate::fast_path::TaskStart;
 use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::task::{self, DataIn, MediumWish, TaskState};
+use crate::task::{self, DataIn, MediaRequest, TaskState};
 
 type Task = task::Task<ScsiWork>;
 
 impl Connection<Iscsi> {
     /// A command whose turn it is.
-    pub(crate) fn start_command(&mut self, core: &mut Core, arrived: &ScsiCommand, begun: Begun) {
+    pub(crate) fn start_command(
+        &mut self,
+        core: &mut Core,
+        arrived: &ScsiCommand,
+        begun: TaskStart,
+    ) {
         let session = self.protocol.session.as_ref();
         let lun = session.and_then(|session| session.find_lun(Lun(arrived.lun.0)));
         let cdb = arrived.cdb.as_bytes();
@@ -169,12 +174,12 @@ impl Connection<Iscsi> {
                     place,
                 } => match self.unit_index(&task, unit) {
                     Some(unit) => {
-                        let wish = MediumWish {
+                        let wanted = MediaRequest {
                             unit,
                             operation,
                             place,
                         };
-                        self.medium(core, &mut task, wish)
+                        self.medium(core, &mut task, wanted)
                     }
                     None => Medium::Now(Err(MediaError::Io)),
                 },

@@ -1,8 +1,8 @@
 //! iSCSI connections: the login, and what the iSCSI machine says happened.
 
-mod direct;
 mod directory;
 mod execute;
+mod fast_path;
 mod session;
 pub(crate) mod sessions;
 mod task_management;
@@ -30,7 +30,7 @@ use crate::abort::AbortOrder;
 use crate::channel::Channel;
 use crate::connection::{Connection, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
-use crate::direct::Directly;
+use crate::fast_path::FastPath;
 use crate::message::{Note, TaskAddress};
 use crate::observe::ProtocolKind;
 use crate::share::Holder;
@@ -286,7 +286,7 @@ impl Protocol for Iscsi {
         if let Some(session) = connection.protocol.session.take() {
             session.end(&core.shared.exports);
             let sessions = &core.shared.sessions;
-            sessions.leave(session.ticket.tsih, connection.channel.residence.name);
+            sessions.leave(session.ticket.tsih, connection.channel.migration.name);
         } else {
             core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         }
@@ -342,7 +342,7 @@ impl Connection<Iscsi> {
         let mut established = None;
         let mut directory = ConnectionDirectory {
             shared: &shared,
-            connection: self.channel.residence.name,
+            connection: self.channel.migration.name,
             post: &shared.posts[core.shard],
             reached,
             portal,
@@ -368,9 +368,9 @@ impl Connection<Iscsi> {
                 }
                 Event::Command(command) => {
                     self.channel.request_read(&mut core.counters);
-                    match self.run_directly(core, &shared, &command, &mut input) {
-                        Directly::Done => {}
-                        Directly::Task(begun) => self.start_command(core, &command, begun),
+                    match self.run_fast(core, &shared, &command, &mut input) {
+                        FastPath::Done => {}
+                        FastPath::Task(begun) => self.start_command(core, &command, begun),
                     }
                     self.respond(core);
                 }
@@ -398,7 +398,7 @@ impl Connection<Iscsi> {
         if let Some(unused) = established {
             shared
                 .sessions
-                .leave(unused.ticket.tsih, self.channel.residence.name);
+                .leave(unused.ticket.tsih, self.channel.migration.name);
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A login that names the initiator, ISID, target and portal group of a living session reinstates it (RFC 7143
 //! §6.3.5): the old connection is closed. The new session's commands wait until nothing of the old one
-//! can act any more; each session owns a [`Life`] for that.
+//! can act any more; each session owns an [`Activity`] for that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use longshore_iscsi::pdu::{ConnectionId, Isid, Tsih};
 use longshore_iscsi::session_parameters::OperationalParameters;
 
-use crate::life::Life;
+use crate::activity::Activity;
 use crate::mail::Post;
 use crate::message::ConnectionAddress;
 
@@ -48,7 +48,7 @@ pub(crate) struct SessionClaim {
 #[derive(Debug)]
 pub(crate) struct SessionTicket {
     pub tsih: Tsih,
-    pub life: Arc<Life>,
+    pub activity: Arc<Activity>,
     /// The connection that it takes the place of, which is to be closed.
     pub replaced: Option<ConnectionAddress>,
     /// Commands must wait for [`Note::PredecessorsEnded`](crate::message::Note::PredecessorsEnded).
@@ -73,9 +73,9 @@ struct Entry {
     parameters: OperationalParameters,
     /// By its name.
     connection: ConnectionAddress,
-    /// Its life, and those of the sessions it followed that had not ended: one that was itself held
+    /// Its activity, and those of the sessions it followed that had not ended: one that was itself held
     /// back when it was taken over ends before the one it waited for.
-    lives: Vec<Weak<Life>>,
+    activities: Vec<Weak<Activity>>,
     open: bool,
 }
 
@@ -155,23 +155,27 @@ impl Sessions {
         } else {
             named_tsih
         };
-        let life = Arc::<Life>::default();
+        let activity = Arc::<Activity>::default();
         let replaced = table.sessions.remove(&key);
-        let earlier: Vec<Arc<Life>> = replaced
+        let earlier: Vec<Arc<Activity>> = replaced
             .iter()
-            .flat_map(|entry| entry.lives.iter().filter_map(Weak::upgrade))
+            .flat_map(|entry| entry.activities.iter().filter_map(Weak::upgrade))
             .collect();
         let must_wait = !earlier.is_empty();
         if must_wait {
-            Life::hold(&earlier, post, connection);
+            Activity::hold(&earlier, post, connection);
         }
-        let lives = earlier.iter().chain([&life]).map(Arc::downgrade).collect();
+        let activities = earlier
+            .iter()
+            .chain([&activity])
+            .map(Arc::downgrade)
+            .collect();
         let entry = Entry {
             tsih,
             connection_id,
             parameters,
             connection,
-            lives,
+            activities,
             open: true,
         };
         if let Some(replaced) = &replaced {
@@ -185,7 +189,7 @@ impl Sessions {
         drop(earlier);
         Ok(SessionTicket {
             tsih,
-            life,
+            activity,
             replaced: replaced.filter(|it| it.open).map(|it| it.connection),
             must_wait,
         })
@@ -231,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Entries whose life has ended serve nobody any more. They are looked for when the table has
+    /// Entries whose activity has ended serve nobody any more. They are looked for when the table has
     /// doubled since the last time, so that it follows the number of sessions that act and a login
     /// pays for few entries on average.
     fn forget_ended_when_many(&mut self) {
@@ -244,7 +248,11 @@ impl Table {
     fn forget_ended(&mut self) {
         let by_tsih = &mut self.by_tsih;
         self.sessions.retain(|_, entry| {
-            let keep = entry.open || entry.lives.iter().any(|life| life.strong_count() > 0);
+            let keep = entry.open
+                || entry
+                    .activities
+                    .iter()
+                    .any(|activity| activity.strong_count() > 0);
             if !keep {
                 by_tsih.remove(&entry.tsih);
             }
@@ -304,7 +312,7 @@ mod tests {
         let (post, mut inbox) = mail();
         let sessions = Sessions::new(8);
         let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
-        let in_flight = old.life.clone();
+        let in_flight = old.activity.clone();
         let new = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
         assert!(new.must_wait);
         assert_eq!(new.replaced, Some(connection(1)));
@@ -321,7 +329,7 @@ mod tests {
         let (post, mut inbox) = mail();
         let sessions = Sessions::new(8);
         let first = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
-        let in_flight = first.life.clone();
+        let in_flight = first.activity.clone();
         drop(first);
         let second = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
         let third = enter(&sessions, "iqn.a", Tsih(0), 3, &post).unwrap();
@@ -346,7 +354,7 @@ mod tests {
         let (post, mut inbox) = mail();
         let sessions = Sessions::new(8);
         let old = enter(&sessions, "iqn.a", Tsih(0), 1, &post).unwrap();
-        let in_flight = old.life.clone();
+        let in_flight = old.activity.clone();
         sessions.leave(old.tsih, connection(1));
         drop(old);
         let new = enter(&sessions, "iqn.a", Tsih(0), 2, &post).unwrap();
@@ -405,12 +413,12 @@ mod tests {
         let (post, _inbox) = mail();
         let sessions = Sessions::new(usize::MAX);
         let all = u32::try_from(TSIHS).unwrap();
-        let mut lives = Vec::new();
+        let mut activities = Vec::new();
         for number in 0..all {
             let initiator = format!("iqn.{number}");
             let ticket = enter(&sessions, &initiator, Tsih(0), number, &post).unwrap();
             sessions.leave(ticket.tsih, connection(number));
-            lives.push(ticket.life);
+            activities.push(ticket.activity);
         }
         let refused = enter(&sessions, "iqn.more", Tsih(0), all, &post).unwrap_err();
         assert_eq!(refused, SessionRefusal::OutOfResources);

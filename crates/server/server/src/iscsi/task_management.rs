@@ -252,8 +252,8 @@ impl Connection<Iscsi> {
         }
         let orders = order.cloned().into_iter().collect();
         let session = self.protocol.session.as_ref();
-        let life = session.map(|session| &session.ticket.life);
-        self.orphan(core, &mut task, orders, life);
+        let activity = session.map(|session| &session.ticket.activity);
+        self.orphan(core, &mut task, orders, activity);
         core.stages.drop(std::mem::take(&mut task.followed));
         self.let_go(core, task);
     }

@@ -16,9 +16,9 @@ use longshore_nvme::status::Status;
 use super::exports::PortEnvironment;
 use super::{IoQueue, Kind, Nvme, Queue, Task};
 use crate::abort::AbortReply;
+use crate::activity::{Activity, AtEnd};
 use crate::connection::Connection;
 use crate::core::{Core, Shared};
-use crate::life::{EndOfLife, Life};
 use crate::mail::Post;
 use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
 use crate::share::Holder;
@@ -94,7 +94,7 @@ impl Connection<Nvme> {
                 self.tasks.park(task);
                 let note = Note::AbortCommand { command, reply };
                 let message = Message::Note(name, note);
-                shared.whereabouts.send(&shared.posts, name, message);
+                shared.addresses.send(&shared.posts, name, message);
             }
             AdminOutcome::CloseQueues { queues } => {
                 close_queues(&shared, &queues);
@@ -147,7 +147,7 @@ impl Connection<Nvme> {
     /// An I/O queue takes no more commands.
     pub(super) fn leave(&self, core: &Core, queue: &IoQueue) {
         let host = queue.controller.host_identifier();
-        core.shared.hosts.leave(host, &queue.life);
+        core.shared.hosts.leave(host, &queue.activity);
         self.log_closed(&queue.controller, queue.id);
     }
 
@@ -163,7 +163,7 @@ impl Connection<Nvme> {
     fn connect(&mut self, core: &mut Core, task: Task, entry: &SubmissionEntry) {
         let shared = Arc::clone(&core.shared);
         let environment = self.environment(&shared);
-        let handle = self.channel.residence.name.to_handle();
+        let handle = self.channel.migration.name.to_handle();
         let data = task.data_out.as_deref().unwrap_or_default();
         if shared.closing.load(Ordering::Relaxed) {
             return self.finish_status(core, task, Status::CONNECT_CONTROLLER_BUSY);
@@ -229,19 +229,19 @@ impl Connection<Nvme> {
             return;
         }
         let admin_queue = ConnectionAddress::from_handle(controller.admin_queue());
-        let life = Life::with_end(EndOfQueue {
+        let activity = Activity::with_end(EndOfQueue {
             controller: Arc::clone(controller),
             id: association.queue_id,
             admin_queue,
             post: core.shared.posts[admin_queue.shard as usize].clone(),
         });
         let hosts = &core.shared.hosts;
-        self.protocol.held = hosts.enter(controller, &life, core.post(), self.channel.address);
+        self.protocol.held = hosts.enter(controller, &activity, core.post(), self.channel.address);
         self.protocol.queue = Queue::Io(Box::new(IoQueue {
             controller: Arc::clone(controller),
             id: association.queue_id,
             namespaces: controller.namespaces(),
-            life,
+            activity,
             fusing: Fusing::default(),
         }));
     }
@@ -362,7 +362,7 @@ struct EndOfQueue {
     post: Post,
 }
 
-impl EndOfLife for EndOfQueue {}
+impl AtEnd for EndOfQueue {}
 
 impl Drop for EndOfQueue {
     fn drop(&mut self) {

@@ -16,10 +16,10 @@ use crate::abort::AbortOrder;
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages::held_payload;
 use crate::core::Core;
-use crate::direct::Begun;
+use crate::fast_path::TaskStart;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{Message, Note};
-use crate::task::{DataIn, MediumWish, TaskState};
+use crate::task::{DataIn, MediaRequest, TaskState};
 
 /// Parameter Error Location when no field is to blame.
 const NO_LOCATION: u16 = 0xffff;
@@ -30,7 +30,7 @@ impl Connection<Nvme> {
         &mut self,
         core: &mut Core,
         arrived: &ArrivedCommand,
-        begun: Begun,
+        begun: TaskStart,
     ) {
         core.counters.operations_nvme += 1;
         self.channel.counts.operations += 1;
@@ -88,7 +88,7 @@ impl Connection<Nvme> {
         core: &mut Core,
         arrived: &ArrivedCommand,
         command: Command,
-        begun: Begun,
+        begun: TaskStart,
     ) {
         let unit = self.unit_of(command.namespace());
         let transfer = command.transfer();
@@ -247,12 +247,12 @@ impl Connection<Nvme> {
             }
             let medium = match self.unit_of(Some(namespace)) {
                 Some(unit) => {
-                    let wish = MediumWish {
+                    let wanted = MediaRequest {
                         unit,
                         operation,
                         place,
                     };
-                    self.medium(core, &mut task, wish)
+                    self.medium(core, &mut task, wanted)
                 }
                 None => Medium::Now(Err(MediaError::Io)),
             };

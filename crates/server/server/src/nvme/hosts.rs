@@ -1,7 +1,7 @@
 //! Hosts whose connections are gone while their last writes are not.
 //!
 //! A host that lost its connection connects anew and submits again what was not answered. A write of
-//! its old queue may still be on its way to the medium then. So each I/O queue has a [`Life`], and a new
+//! its old queue may still be on its way to the medium then. So each I/O queue has an [`Activity`], and a new
 //! queue's commands wait for the lives of queues of that host that have closed, or whose controller is no
 //! longer enabled, which means that they are about to. Other open queues are no concern: a host may have
 //! several controllers at a time.
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use longshore_nvme::controller::Controller;
 
-use crate::life::Life;
+use crate::activity::Activity;
 use crate::mail::Post;
 use crate::message::ConnectionAddress;
 
@@ -34,7 +34,7 @@ struct Table {
 /// What is remembered of an I/O queue.
 #[derive(Debug)]
 struct QueueLife {
-    life: Weak<Life>,
+    activity: Weak<Activity>,
     controller: Weak<Controller>,
     closed: bool,
 }
@@ -56,7 +56,7 @@ impl Hosts {
     pub(crate) fn enter(
         &self,
         controller: &Arc<Controller>,
-        life: &Arc<Life>,
+        activity: &Arc<Activity>,
         post: &Post,
         connection: ConnectionAddress,
     ) -> bool {
@@ -65,28 +65,30 @@ impl Hosts {
             .queues
             .entry(*controller.host_identifier())
             .or_default();
-        queues.retain(|queue| queue.life.strong_count() > 0);
-        let earlier: Vec<Arc<Life>> = queues
+        queues.retain(|queue| queue.activity.strong_count() > 0);
+        let earlier: Vec<Arc<Activity>> = queues
             .iter()
             .filter(|queue| queue.is_over(controller))
-            .filter_map(|queue| queue.life.upgrade())
+            .filter_map(|queue| queue.activity.upgrade())
             .collect();
         queues.push(QueueLife {
-            life: Arc::downgrade(life),
+            activity: Arc::downgrade(activity),
             controller: Arc::downgrade(controller),
             closed: false,
         });
         table.forget_ended_when_many();
         drop(table);
-        Life::hold(&earlier, post, connection);
+        Activity::hold(&earlier, post, connection);
         !earlier.is_empty()
     }
 
-    /// A queue has closed. Its life goes on in what storage still does for it.
-    pub(crate) fn leave(&self, host: &HostIdentifier, life: &Arc<Life>) {
+    /// A queue has closed. Its activity goes on in what storage still does for it.
+    pub(crate) fn leave(&self, host: &HostIdentifier, activity: &Arc<Activity>) {
         let mut table = self.lock();
         let queues = table.queues.get_mut(host).into_iter().flatten();
-        for queue in queues.filter(|queue| std::ptr::eq(queue.life.as_ptr(), Arc::as_ptr(life))) {
+        for queue in
+            queues.filter(|queue| std::ptr::eq(queue.activity.as_ptr(), Arc::as_ptr(activity)))
+        {
             queue.closed = true;
         }
     }
@@ -100,7 +102,7 @@ impl Table {
     fn forget_ended_when_many(&mut self) {
         if self.queues.len() >= self.forget_at.max(FORGET_AT_LEAST) {
             self.queues.retain(|_, queues| {
-                queues.retain(|queue| queue.life.strong_count() > 0);
+                queues.retain(|queue| queue.activity.strong_count() > 0);
                 !queues.is_empty()
             });
             self.forget_at = 2 * self.queues.len();

@@ -5,9 +5,9 @@
 //! (`execute`). Queues of a controller share nothing on the way of a read or write.
 
 pub(crate) mod admin;
-mod direct;
 mod execute;
 pub(crate) mod exports;
+mod fast_path;
 mod fused;
 pub(crate) mod hosts;
 
@@ -26,11 +26,11 @@ use longshore_wire::transmit::Transmit;
 
 use self::fused::Half;
 use crate::abort::AbortOrder;
+use crate::activity::Activity;
 use crate::channel::Channel;
 use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
-use crate::direct::Directly;
-use crate::life::Life;
+use crate::fast_path::FastPath;
 use crate::message::Note;
 use crate::observe::ProtocolKind;
 use crate::task;
@@ -70,7 +70,7 @@ struct IoQueue {
     id: u16,
     namespaces: Arc<[AttachedNamespace]>,
     /// With it, the controller learns that nothing of the queue can act any more.
-    life: Arc<Life>,
+    activity: Arc<Activity>,
     /// Finds the pairs of fused commands, by their slots.
     fusing: Fusing<u32>,
 }
@@ -382,12 +382,12 @@ impl Connection<Nvme> {
                 Event::NeedMore => break,
                 Event::Command(arrived) => {
                     self.channel.request_read(&mut core.counters);
-                    match self.run_directly(core, &shared, &arrived, &mut input) {
-                        Directly::Done => {
+                    match self.run_fast(core, &shared, &arrived, &mut input) {
+                        FastPath::Done => {
                             self.respond(core);
                             continue;
                         }
-                        Directly::Task(begun) => self.start_command(core, &arrived, begun),
+                        FastPath::Task(begun) => self.start_command(core, &arrived, begun),
                     }
                     self.respond(core);
                     if self.channel.is_closing() {
@@ -428,11 +428,11 @@ impl Connection<Nvme> {
             };
             let aborted = task.work.aborted.take();
             let orders = aborted.map_or_else(Vec::new, |aborted| aborted.orders);
-            let life = match &self.protocol.queue {
-                Queue::Io(queue) => Some(&queue.life),
+            let activity = match &self.protocol.queue {
+                Queue::Io(queue) => Some(&queue.activity),
                 Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
             };
-            self.orphan(core, &mut task, orders, life);
+            self.orphan(core, &mut task, orders, activity);
             core.stages.drop(std::mem::take(&mut task.followed));
             self.let_go(core, task);
         }

@@ -7,7 +7,7 @@
 //! sleeps has nothing to give away, so nothing of this needs a timer.
 
 use super::load::{Load, WINDOW_MS};
-use super::residence::Residence;
+use super::migration::Migration;
 
 /// A shard that works less keeps what it has: there is nothing to win.
 const BUSY_LEAST: u64 = 300;
@@ -40,10 +40,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// How well a connection suits the plan; `None`: not at all.
-    pub(crate) fn suits(&self, residence: &Residence, now_ms: u64) -> Option<u64> {
-        let share = self.share_of(residence.weight);
+    pub(crate) fn suits(&self, migration: &Migration, now_ms: u64) -> Option<u64> {
+        let share = self.share_of(migration.weight);
         let fits = share >= WEIGHT_LEAST && share <= self.wanted + self.wanted / 2;
-        (fits && !residence.moved_within(now_ms, REST_MS)).then_some(share)
+        (fits && !migration.moved_within(now_ms, REST_MS)).then_some(share)
     }
 
     /// A connection of that weight has gone. `None`: that was enough.
@@ -169,19 +169,19 @@ mod tests {
     use super::*;
     use crate::message::ConnectionAddress;
 
-    fn weighing(weight: u64) -> Residence {
-        let mut residence = Residence::new(ConnectionAddress {
+    fn weighing(weight: u64) -> Migration {
+        let mut migration = Migration::new(ConnectionAddress {
             shard: 0,
             slot: 0,
             generation: 0,
         });
-        residence.weigh(0, weight);
-        residence
+        migration.weigh(0, weight);
+        migration
     }
 
     /// What leaves a shard whose connections have these weights.
     fn moved(weights: &[u64], own: u64, other: u64) -> Vec<u64> {
-        let mut left: Vec<Residence> = weights.iter().map(|w| weighing(*w)).collect();
+        let mut left: Vec<Migration> = weights.iter().map(|w| weighing(*w)).collect();
         let total = weights.iter().sum();
         let mut plan = Some(Balance::plan(1, own - other, own, total, 0));
         let mut moved = Vec::new();
@@ -272,10 +272,10 @@ mod tests {
     #[test]
     fn a_connection_that_has_just_moved_stays() {
         let plan = Balance::plan(1, 1000, 1000, 100, 10_000);
-        let mut residence = weighing(50);
-        assert_eq!(plan.suits(&residence, 10_000), Some(500_000));
-        residence.moved_ms = Some(9_000);
-        assert_eq!(plan.suits(&residence, 10_000), None);
+        let mut migration = weighing(50);
+        assert_eq!(plan.suits(&migration, 10_000), Some(500_000));
+        migration.moved_ms = Some(9_000);
+        assert_eq!(plan.suits(&migration, 10_000), None);
     }
 
     #[test]

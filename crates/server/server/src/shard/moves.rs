@@ -128,8 +128,8 @@ impl Shard {
             let channel = connection.channel_mut();
             let counts = &channel.counts;
             let bytes = counts.received_bytes + counts.sent_bytes;
-            channel.residence.weigh(counts.operations, bytes);
-            total += channel.residence.weight;
+            channel.migration.weigh(counts.operations, bytes);
+            total += channel.migration.weight;
         }
         total
     }
@@ -173,8 +173,8 @@ impl Shard {
         let suited = self.slots.iter().filter_map(|entry| {
             let connection = entry.connection.as_deref()?;
             let channel = connection.channel();
-            let suits = plan.suits(&channel.residence, now_ms)?;
-            let weight = channel.residence.weight;
+            let suits = plan.suits(&channel.migration, now_ms)?;
+            let weight = channel.migration.weight;
             connection
                 .may_move()
                 .then_some((suits, weight, channel.address))
@@ -205,7 +205,7 @@ impl Shard {
         if !connection.may_move() {
             return false;
         }
-        connection.channel_mut().residence.leaving = true;
+        connection.channel_mut().migration.leaving = true;
         self.leaving = Some(Leaving {
             address,
             to,
@@ -243,9 +243,9 @@ impl Shard {
         self.core.counters.moves_given_up += 1;
         let now_ms = self.core.now_ms;
         if let Some(connection) = self.connection(address.slot, address.generation) {
-            let residence = &mut connection.channel_mut().residence;
-            residence.leaving = false;
-            residence.moved_ms = Some(now_ms);
+            let migration = &mut connection.channel_mut().migration;
+            migration.leaving = false;
+            migration.moved_ms = Some(now_ms);
             // Tasks that waited may begin, and input be taken, in the turn that follows.
             self.list(address.slot);
             self.unfinished.push_back(address.slot);
@@ -266,7 +266,7 @@ impl Shard {
             return Departure::NotYet;
         }
         let shared = std::sync::Arc::clone(&self.core.shared);
-        let mut order = shared.whereabouts.begin_move();
+        let mut order = shared.addresses.begin_move();
         if !self.inbox.is_empty() {
             // The next turn reads it.
             return Departure::NotYet;
@@ -278,7 +278,7 @@ impl Shard {
         let channel = connection.channel_mut();
         channel.link.forget(&mut *self.core.platform, token);
         let timer = channel.timer.take();
-        let name = channel.residence.name;
+        let name = channel.migration.name;
         connection.depart(&mut self.core);
         let to = u32::try_from(leaving.to).expect("fewer shards than cores");
         order.note(name, to);
@@ -287,7 +287,7 @@ impl Shard {
         let sent = shared.posts[leaving.to].hand_over(Message::Moved(connection));
         drop(order);
         self.leave_slot(slot, timer.map(|(timer, _)| timer));
-        self.guests.leave(name);
+        self.arrived.leave(name);
         self.core.counters.moved_out += 1;
         if let Err(Message::Moved(connection)) = sent {
             // That shard has failed, and the server is about to end: it ends here.
@@ -308,9 +308,9 @@ impl Shard {
         let channel = connection.channel_mut();
         let token = SocketToken::new(slot, address.generation);
         let watched = channel.link.watch(&mut *self.core.platform, token);
-        let (peer, name) = (channel.peer, channel.residence.name);
+        let (peer, name) = (channel.peer, channel.migration.name);
         if name != address {
-            self.guests.enter(name, address);
+            self.arrived.enter(name, address);
         }
         self.slots[slot as usize].connection = Some(connection);
         self.share_memory();

@@ -6,7 +6,7 @@ use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Connect, Property};
 use longshore_nvme::nqn::Nqn;
 use longshore_wire::field;
 
-use super::queue::Errand;
+use super::queue::CommandRole;
 use super::{Host, SUBSYSTEM, State};
 use crate::checker::Violation;
 use crate::environment::MILLISECOND;
@@ -55,18 +55,18 @@ impl Host {
         if let Some(queue) = self.queue(place) {
             queue.predecessors = predecessors;
             queue.flow_control = !connect.disable_flow_control;
-            queue.submit(Errand::Connect, &connect.command(), &connect.data());
+            queue.submit(CommandRole::Connect, &connect.command(), &connect.data());
         }
         self.spoke_at = scene.now();
     }
 
     /// Sends a command without data on the admin queue.
-    pub(super) fn ask(&mut self, errand: Errand, command: &Command) {
+    pub(super) fn ask(&mut self, role: CommandRole, command: &Command) {
         if let Some(admin) = &mut self.admin
             && admin.room() > 0
-            && (errand == Errand::AsyncEvent || !admin.is_about(errand))
+            && (role == CommandRole::AsyncEvent || !admin.is_about(role))
         {
-            admin.submit(errand, command, &[]);
+            admin.submit(role, command, &[]);
         }
     }
 
@@ -74,19 +74,22 @@ impl Host {
     pub(super) fn proceed(
         &mut self,
         place: usize,
-        errand: Errand,
+        role: CommandRole,
         result: u64,
         data: &[u8],
         scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
         let now = scene.now();
         let low = |value: u64| u16::try_from(value & 0xffff).expect("masked");
-        match errand {
-            Errand::Connect if place == 0 => {
+        match role {
+            CommandRole::Connect if place == 0 => {
                 self.controller = low(result);
-                self.ask(Errand::Capabilities, &commands::property_get(Property::CAP));
+                self.ask(
+                    CommandRole::Capabilities,
+                    &commands::property_get(Property::CAP),
+                );
             }
-            Errand::Connect => {
+            CommandRole::Connect => {
                 let limit = self.in_capsule;
                 let in_capsule = self.random.pick(&[0, 600, 4096, 8192, u64::from(limit)]);
                 let in_capsule = u32::try_from(in_capsule)
@@ -102,29 +105,32 @@ impl Host {
                     self.next_command = now;
                 }
             }
-            Errand::Capabilities => {
+            CommandRole::Capabilities => {
                 self.entries_max = low(result).saturating_add(1);
                 self.configure(ENABLED);
             }
-            Errand::Configure | Errand::Status if !self.is_changing() => {
-                if errand == Errand::Status && result & 1 == 1 {
-                    self.ask(Errand::Identify, &commands::identify(1, NamespaceId::NONE));
+            CommandRole::Configure | CommandRole::Status if !self.is_changing() => {
+                if role == CommandRole::Status && result & 1 == 1 {
+                    self.ask(
+                        CommandRole::Identify,
+                        &commands::identify(1, NamespaceId::NONE),
+                    );
                 } else {
-                    self.ask(Errand::Status, &commands::property_get(Property::CSTS));
+                    self.ask(CommandRole::Status, &commands::property_get(Property::CSTS));
                 }
             }
-            Errand::Status => self.changed(result, scene)?,
-            Errand::Identify => {
+            CommandRole::Status => self.changed(result, scene)?,
+            CommandRole::Identify => {
                 let identified: [u8; 4096] = data.try_into().expect("as long as asked for");
                 // IOCCSZ, in units of 16 bytes.
                 self.in_capsule = (field::le32(&identified, 1792) * 16).saturating_sub(64);
                 let count = self.queues_wanted - 1;
                 self.ask(
-                    Errand::NumberOfQueues,
+                    CommandRole::NumberOfQueues,
                     &commands::set_features(NUMBER_OF_QUEUES, count << 16 | count),
                 );
             }
-            Errand::NumberOfQueues => {
+            CommandRole::NumberOfQueues => {
                 let wanted = u16::try_from(self.queues_wanted).expect("small");
                 self.queues_granted = wanted.min(low(result).saturating_add(1));
                 self.state = State::Opening { since: now };
@@ -136,7 +142,7 @@ impl Host {
 
     pub(super) fn configure(&mut self, value: u64) {
         let command = commands::property_set(Property::CC, value);
-        self.ask(Errand::Configure, &command);
+        self.ask(CommandRole::Configure, &command);
     }
 
     /// CSTS while the controller is reset or shut down.
@@ -192,7 +198,7 @@ impl Host {
         let speaks = matches!(self.state, State::Opening { .. } | State::Up);
         if speaks && now >= self.spoke_at + interval {
             self.spoke_at = now;
-            self.ask(Errand::KeepAlive, &commands::keep_alive());
+            self.ask(CommandRole::KeepAlive, &commands::keep_alive());
         }
     }
 

@@ -5,7 +5,7 @@ use longshore_nvme::host::commands;
 use longshore_nvme::host::{Outcome, Transfer};
 use longshore_nvme::status::Status;
 
-use super::queue::Errand;
+use super::queue::CommandRole;
 use super::reservation::Plan;
 use super::{Host, Job};
 use crate::checker::Violation;
@@ -34,9 +34,9 @@ impl Host {
         let events = self
             .admin
             .as_ref()
-            .map_or(2, |q| q.count(Errand::AsyncEvent));
+            .map_or(2, |q| q.count(CommandRole::AsyncEvent));
         if events < 2 {
-            self.ask(Errand::AsyncEvent, &commands::async_event_request());
+            self.ask(CommandRole::AsyncEvent, &commands::async_event_request());
         }
         if scene.quiet || now < self.next_command {
             return Ok(());
@@ -73,7 +73,7 @@ impl Host {
             && let Some(queue) = self.io.iter_mut().find(|queue| queue.room() > 0)
             && let Some((command, data)) = plan.next(scene)
         {
-            queue.submit(Errand::Reservation, &command, &data);
+            queue.submit(CommandRole::Reservation, &command, &data);
         }
     }
 
@@ -134,7 +134,7 @@ impl Host {
         let parts = task.parts.iter().enumerate();
         let ids = parts
             .map(|(part, (command, data))| {
-                queue.submit(Errand::Job { serial, part }, command, data)
+                queue.submit(CommandRole::Job { serial, part }, command, data)
             })
             .collect();
         let job = Job {
@@ -275,7 +275,7 @@ impl Host {
         let id = self.random.pick(&waiting);
         let command = commands::abort(job.queue, id);
         scene.trace(format_args!("host {}: abort #{serial}", self.index));
-        self.ask(Errand::Abort(serial), &command);
+        self.ask(CommandRole::Abort(serial), &command);
     }
 
     pub(super) fn abort_answered(

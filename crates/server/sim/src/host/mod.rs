@@ -30,7 +30,7 @@ use longshore_nvme::host::commands::{self, Property};
 use longshore_nvme::pdu::Digests;
 use longshore_nvme::status::Status;
 
-use self::queue::{Errand, Happening, Queue};
+use self::queue::{CommandRole, Happening, Queue};
 use self::reservation::Plan;
 use crate::checker::Violation;
 use crate::checker::history::Started;
@@ -256,7 +256,7 @@ impl Host {
             }
             State::Resetting { .. } | State::Leaving { .. } if now >= self.look_at => {
                 self.look_at = now + 200 * MICROSECOND;
-                self.ask(Errand::Status, &commands::property_get(Property::CSTS));
+                self.ask(CommandRole::Status, &commands::property_get(Property::CSTS));
             }
             State::Up => self.work(scene)?,
             _ => {}
@@ -378,56 +378,56 @@ impl Host {
         happening: Happening,
         scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
-        let (errand, outcome, data, whole) = match happening {
+        let (role, outcome, data, whole) = match happening {
             Happening::Ready => {
                 self.connect(place, scene);
                 return Ok(());
             }
             Happening::Done {
-                errand,
+                role,
                 outcome,
                 data,
                 whole,
-            } => (errand, outcome, data, whole),
+            } => (role, outcome, data, whole),
         };
         let status = outcome.status;
-        match errand {
-            Errand::Job { serial, part } => {
+        match role {
+            CommandRole::Job { serial, part } => {
                 self.predecessors_over(place, scene);
                 if status.is_success() && !whole {
                     return Err(self.protocol("missing data".to_owned()));
                 }
                 self.job_part_done(serial, part, &outcome, data, scene)
             }
-            Errand::Reservation => {
+            CommandRole::Reservation => {
                 self.predecessors_over(place, scene);
                 self.reservation_answered(status, scene)
             }
-            Errand::Abort(serial) => self.abort_answered(serial, &outcome, scene),
-            Errand::AsyncEvent => {
+            CommandRole::Abort(serial) => self.abort_answered(serial, &outcome, scene),
+            CommandRole::AsyncEvent => {
                 if status.is_success() && self.state == State::Up {
                     // Type, information and log page.
                     self.ask(
-                        Errand::LogPage,
+                        CommandRole::LogPage,
                         &commands::get_log_page(RESERVATION_LOG_PAGE, NamespaceId::NONE, 0, 64),
                     );
                 }
                 Ok(())
             }
             _ if !status.is_success() => {
-                if errand == Errand::Connect && scene.closing {
+                if role == CommandRole::Connect && scene.closing {
                     return Ok(());
                 }
-                if errand == Errand::Connect && status.code() == Status::COMMAND_INTERRUPTED {
+                if role == CommandRole::Connect && status.code() == Status::COMMAND_INTERRUPTED {
                     self.lost(scene, "no memory for its Connect", true);
                     return Ok(());
                 }
                 Err(Violation::Login {
                     party: self.index,
-                    problem: format!("{errand:?}: {status}, {:x}", outcome.result),
+                    problem: format!("{role:?}: {status}, {:x}", outcome.result),
                 })
             }
-            _ => self.proceed(place, errand, outcome.result, &data, scene),
+            _ => self.proceed(place, role, outcome.result, &data, scene),
         }
     }
 

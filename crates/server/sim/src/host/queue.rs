@@ -12,7 +12,7 @@ use crate::environment::Shared;
 
 /// What a command under way is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Errand {
+pub(super) enum CommandRole {
     Connect,
     /// Property Get of CAP, the first thing done with a controller.
     Capabilities,
@@ -43,7 +43,7 @@ pub(super) enum Happening {
     Ready,
     /// A command has ended.
     Done {
-        errand: Errand,
+        role: CommandRole,
         outcome: Outcome,
         data: Vec<u8>,
         /// All data that were asked for have come.
@@ -53,7 +53,7 @@ pub(super) enum Happening {
 
 #[derive(Debug)]
 struct Exchange {
-    errand: Errand,
+    role: CommandRole,
     data_out: Vec<u8>,
     data_in: Vec<u8>,
 }
@@ -109,18 +109,23 @@ impl Queue {
         self.machine.set_in_capsule_data_bytes(bytes);
     }
 
-    /// Whether a command for that errand is under way.
-    pub(super) fn is_about(&self, errand: Errand) -> bool {
-        self.count(errand) > 0
+    /// Whether a command for that role is under way.
+    pub(super) fn is_about(&self, role: CommandRole) -> bool {
+        self.count(role) > 0
     }
 
-    pub(super) fn count(&self, errand: Errand) -> usize {
+    pub(super) fn count(&self, role: CommandRole) -> usize {
         let exchanges = self.exchanges.values();
-        exchanges.filter(|e| e.errand == errand).count()
+        exchanges.filter(|e| e.role == role).count()
     }
 
     /// Sends a command, for which there is [room](Self::room).
-    pub(super) fn submit(&mut self, errand: Errand, command: &Command, data: &[u8]) -> CommandId {
+    pub(super) fn submit(
+        &mut self,
+        role: CommandRole,
+        command: &Command,
+        data: &[u8],
+    ) -> CommandId {
         let slot = self
             .machine
             .submit(command, WriteData::Bytes(data), &mut self.transmit)
@@ -130,7 +135,7 @@ impl Queue {
             Transfer::None | Transfer::ToController(_) => Vec::new(),
         };
         let exchange = Exchange {
-            errand,
+            role,
             data_out: data.to_vec(),
             data_in,
         };
@@ -176,7 +181,7 @@ impl Queue {
                     }
                     let whole = exchange.data_in.len() == outcome.data_in_length as usize;
                     happenings.push(Happening::Done {
-                        errand: exchange.errand,
+                        role: exchange.role,
                         outcome,
                         data: exchange.data_in,
                         whole,

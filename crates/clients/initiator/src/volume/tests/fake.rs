@@ -1,5 +1,5 @@
 //! A server in this process, behind the traits of links: its portals go up and down, and each operation meets
-//! the fate that a test has in mind for it.
+//! the behaviour that a test has in mind for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ pub(super) const BLOCK: u32 = 512;
 
 /// What becomes of one operation that reaches the server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum Behaviour {
     /// Executed and answered.
     Answer,
     /// Executed and answered some time later, by [`Fake::release`].
@@ -37,8 +37,8 @@ pub(super) enum Fate {
     CutAndLate,
 }
 
-/// Decides on the fate of an operation: of which portal, and what.
-pub(super) type Oracle = Box<dyn FnMut(usize, &Operation) -> Fate + Send>;
+/// Decides on the behaviour of an operation: of which portal, and what.
+pub(super) type Oracle = Box<dyn FnMut(usize, &Operation) -> Behaviour + Send>;
 
 /// The server. Clones are the same.
 #[derive(Clone)]
@@ -126,7 +126,7 @@ impl Fake {
                 };
                 portals
             ],
-            oracle: Box::new(|_, _| Fate::Answer),
+            oracle: Box::new(|_, _| Behaviour::Answer),
             reinstates: true,
             confirms_end: false,
             room: 32,
@@ -146,14 +146,17 @@ impl Fake {
         self.0.0.lock().unwrap()
     }
 
-    pub(super) fn foretell(&self, oracle: impl FnMut(usize, &Operation) -> Fate + Send + 'static) {
+    pub(super) fn foretell(
+        &self,
+        oracle: impl FnMut(usize, &Operation) -> Behaviour + Send + 'static,
+    ) {
         self.world().oracle = Box::new(oracle);
     }
 
-    /// The next operations meet these fates, those after them are answered.
-    pub(super) fn fates(&self, fates: impl IntoIterator<Item = Fate>) {
-        let mut fates: VecDeque<_> = fates.into_iter().collect();
-        self.foretell(move |_, _| fates.pop_front().unwrap_or(Fate::Answer));
+    /// The next operations meet these behaviours, those after them are answered.
+    pub(super) fn behaviours(&self, behaviours: impl IntoIterator<Item = Behaviour>) {
+        let mut behaviours: VecDeque<_> = behaviours.into_iter().collect();
+        self.foretell(move |_, _| behaviours.pop_front().unwrap_or(Behaviour::Answer));
     }
 
     pub(super) fn dialer(&self) -> Box<dyn Dialer> {
@@ -258,15 +261,15 @@ impl World {
     fn arrive(&mut self, link: usize, queue: usize, command: Command) {
         let portal = self.links[link].portal;
         match (self.oracle)(portal, &command.operation) {
-            Fate::Answer => self.execute_and_answer(link, queue, command),
-            Fate::Hold => self.links[link].queues[queue].held.push(command),
-            Fate::Fail(failure) => self.answer(link, queue, command.tag, Err(failure)),
-            Fate::CutBefore => self.cut(portal),
-            Fate::CutAfter => {
+            Behaviour::Answer => self.execute_and_answer(link, queue, command),
+            Behaviour::Hold => self.links[link].queues[queue].held.push(command),
+            Behaviour::Fail(failure) => self.answer(link, queue, command.tag, Err(failure)),
+            Behaviour::CutBefore => self.cut(portal),
+            Behaviour::CutAfter => {
                 drop(self.execute(portal, &command));
                 self.cut(portal);
             }
-            Fate::CutAndLate => {
+            Behaviour::CutAndLate => {
                 self.cut(portal);
                 self.late.push((portal, command, Instant::now()));
             }

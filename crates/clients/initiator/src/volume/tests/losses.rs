@@ -1,7 +1,7 @@
 //! Connections that are cut, silent or slow.
 
 use super::super::shared::LaneAddress;
-use super::fake::Fate;
+use super::fake::Behaviour;
 use super::*;
 use crate::error::Sense;
 
@@ -21,17 +21,17 @@ const BUSY: Failure = Failure::Scsi {
 
 #[test]
 fn operations_lost_with_a_connection_are_done_on_the_next() {
-    for fate in [Fate::CutBefore, Fate::CutAfter] {
+    for behaviour in [Behaviour::CutBefore, Behaviour::CutAfter] {
         let fake = Fake::new(1);
         let volume = open(&fake);
-        fake.fates([fate.clone()]);
-        assert_eq!(run(&volume, write(3, 1), 7), Ok(()), "{fate:?}");
+        fake.behaviours([behaviour.clone()]);
+        assert_eq!(run(&volume, write(3, 1), 7), Ok(()), "{behaviour:?}");
         assert_eq!(fake.word(3), 7);
-        fake.fates([fate.clone()]);
+        fake.behaviours([behaviour.clone()]);
         let read = submit(&volume, read(3, 1), 0);
         assert_eq!(read.result(), Ok(()));
         assert_eq!(read.words(), [7]);
-        fake.fates([fate.clone()]);
+        fake.behaviours([behaviour.clone()]);
         assert_eq!(run(&volume, Operation::Flush, 0), Ok(()));
         let counters = volume.state().counters;
         assert_eq!((counters.reconnects, counters.resubmissions), (3, 3));
@@ -45,7 +45,7 @@ fn what_was_not_sent_is_no_resubmission() {
     let volume = open(&fake);
     // The first cuts the connection while the second has not been sent.
     fake.world().send_limit = 1;
-    fake.fates([Fate::CutBefore]);
+    fake.behaviours([Behaviour::CutBefore]);
     let collector = Collector::new();
     let cork = crate::volume::Cork::new();
     for tag in 0..2 {
@@ -62,10 +62,10 @@ fn what_was_not_sent_is_no_resubmission() {
 
 #[test]
 fn compare_and_write_that_may_have_been_done_has_an_unknown_outcome() {
-    for (fate, executed) in [(Fate::CutBefore, 0), (Fate::CutAfter, 1)] {
+    for (behaviour, executed) in [(Behaviour::CutBefore, 0), (Behaviour::CutAfter, 1)] {
         let fake = Fake::new(1);
         let volume = open(&fake);
-        fake.fates([fate]);
+        fake.behaviours([behaviour]);
         let result = run(&volume, compare_and_write(0, 1), 0);
         assert!(
             matches!(result, Err(Failure::OutcomeUnknown(_))),
@@ -87,8 +87,8 @@ fn an_operation_that_takes_the_connection_down_each_time_fails_in_the_end() {
     let fake = Fake::new(1);
     let volume = open(&fake);
     fake.foretell(|_, operation| match operation {
-        Operation::Write { .. } => Fate::CutBefore,
-        _ => Fate::Answer,
+        Operation::Write { .. } => Behaviour::CutBefore,
+        _ => Behaviour::Answer,
     });
     let result = run(&volume, write(0, 1), 1);
     assert!(
@@ -106,7 +106,7 @@ fn an_operation_without_an_answer_in_time_costs_the_connection_and_is_done_on_th
     let mut settings = settings();
     settings.timeouts.request = Duration::from_millis(60);
     let volume = open_with(&fake, settings);
-    fake.fates([Fate::Hold]);
+    fake.behaviours([Behaviour::Hold]);
     let begun = Instant::now();
     assert_eq!(run(&volume, write(0, 1), 5), Ok(()));
     assert!(
@@ -147,14 +147,14 @@ fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
 fn a_busy_peer_is_asked_again_until_it_does_it() {
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.fates([
-        Fate::Fail(UNIT_ATTENTION),
-        Fate::Fail(BUSY),
-        Fate::Fail(BUSY),
+    fake.behaviours([
+        Behaviour::Fail(UNIT_ATTENTION),
+        Behaviour::Fail(BUSY),
+        Behaviour::Fail(BUSY),
     ]);
     assert_eq!(run(&volume, write(1, 1), 4), Ok(()));
     assert_eq!(volume.state().counters.retries, 3);
-    fake.fates([Fate::Fail(UNIT_ATTENTION), Fate::Fail(BUSY)]);
+    fake.behaviours([Behaviour::Fail(UNIT_ATTENTION), Behaviour::Fail(BUSY)]);
     assert_eq!(
         run(&volume, compare_and_write(1, 1), 4),
         Ok(()),
@@ -169,9 +169,9 @@ fn a_peer_that_is_busy_for_too_long_is_believed() {
     let mut settings = settings();
     settings.volume.retry_for = Duration::from_millis(50);
     let volume = open_with(&fake, settings);
-    fake.foretell(|_, _| Fate::Fail(BUSY));
+    fake.foretell(|_, _| Behaviour::Fail(BUSY));
     assert_eq!(run(&volume, write(1, 1), 4), Err(BUSY));
-    fake.foretell(|_, _| Fate::Fail(UNIT_ATTENTION));
+    fake.foretell(|_, _| Behaviour::Fail(UNIT_ATTENTION));
     assert_eq!(run(&volume, write(1, 1), 4), Err(UNIT_ATTENTION));
     volume.close();
 }
@@ -185,7 +185,7 @@ fn failures_that_repeating_does_not_help_are_reported_at_once() {
         Failure::OutOfRange,
         Failure::NoSpace,
     ] {
-        fake.fates([Fate::Fail(failure.clone())]);
+        fake.behaviours([Behaviour::Fail(failure.clone())]);
         assert_eq!(run(&volume, write(1, 1), 4), Err(failure));
     }
     assert_eq!(volume.state().counters.retries, 0);
@@ -227,7 +227,7 @@ fn without_a_path_for_too_long_everything_fails_and_later_works_again() {
 fn who_hurries_waits_for_no_server_and_no_silent_one() {
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.fates([Fate::Hold]);
+    fake.behaviours([Behaviour::Hold]);
     fake.world().answers_pings = false;
     let held = submit(&volume, write(0, 1), 1);
     fake.world().portals[0].up = false;
@@ -265,7 +265,7 @@ fn a_restarted_server_that_has_another_volume_is_refused_until_it_has_the_right_
 fn closing_finishes_what_is_under_way_and_refuses_what_comes() {
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.fates([Fate::Hold]);
+    fake.behaviours([Behaviour::Hold]);
     let held = submit(&volume, write(0, 1), 1);
     let other = volume.clone();
     let closer = std::thread::spawn(move || other.close());
@@ -291,7 +291,7 @@ fn closing_gives_up_what_is_not_answered() {
     let mut settings = settings();
     settings.volume.close_wait = Duration::from_millis(30);
     let volume = open_with(&fake, settings);
-    fake.fates([Fate::Hold, Fate::Hold, Fate::Hold]);
+    fake.behaviours([Behaviour::Hold, Behaviour::Hold, Behaviour::Hold]);
     let held = [
         submit(&volume, write(0, 1), 1),
         submit(&volume, read(0, 1), 2),
@@ -413,7 +413,7 @@ fn a_completer_that_panics_ends_the_volume_and_everything_under_way() {
         settings.volume.drivers = drivers;
         settings.queues = QueueMaps::plain(2);
         let volume = open_with(&fake, settings);
-        fake.fates([Fate::Hold, Fate::Hold]);
+        fake.behaviours([Behaviour::Hold, Behaviour::Hold]);
         let held = [
             submit(&volume, read(0, 1), 1),
             submit(&volume, compare_and_write(0, 1), 2),

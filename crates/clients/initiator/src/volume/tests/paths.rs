@@ -1,6 +1,6 @@
 //! Several paths: failover, failback, access states, and old writes that must not come after new ones.
 
-use super::fake::Fate;
+use super::fake::Behaviour;
 use super::*;
 use crate::info::{AccessState, Notice};
 use crate::volume::{PathCondition, PathPolicy};
@@ -32,7 +32,7 @@ fn portals(fake: &Fake) -> Vec<usize> {
 fn operations_in_flight_go_over_to_another_path_at_once_and_come_back_with_the_first() {
     let fake = Fake::new(2);
     let volume = open_paths(&fake, settings());
-    fake.fates([Fate::Hold, Fate::Hold]);
+    fake.behaviours([Behaviour::Hold, Behaviour::Hold]);
     let held = [
         submit(&volume, read(0, 1), 0),
         submit(&volume, write(1, 1), 9),
@@ -112,8 +112,8 @@ fn an_operation_that_a_path_cannot_do_goes_to_another() {
         }),
     };
     fake.foretell(move |portal, _| match portal {
-        0 => Fate::Fail(inaccessible.clone()),
-        _ => Fate::Answer,
+        0 => Behaviour::Fail(inaccessible.clone()),
+        _ => Behaviour::Answer,
     });
     assert_eq!(run(&volume, write(0, 1), 1), Ok(()));
     assert_eq!(portals(&fake), [1]);
@@ -124,7 +124,7 @@ fn an_operation_that_a_path_cannot_do_goes_to_another() {
             false
         }
     });
-    fake.foretell(|_, _| Fate::Answer);
+    fake.foretell(|_, _| Behaviour::Answer);
     until("it is tried again after a while", || {
         volume.state().paths[0].in_use
     });
@@ -156,12 +156,12 @@ fn equally_good_paths_share_the_work_when_asked_to() {
     let mut settings = settings();
     settings.volume.policy = PathPolicy::Spread;
     let volume = open_paths(&fake, settings);
-    fake.foretell(|_, _| Fate::Hold);
+    fake.foretell(|_, _| Behaviour::Hold);
     let collector = Collector::new();
     for tag in 0..60 {
         volume.submit(read(0, 1), data_for(&read(0, 1), 0), collector.clone(), tag);
     }
-    fake.foretell(|_, _| Fate::Answer);
+    fake.foretell(|_, _| Behaviour::Answer);
     until("all have completed", || {
         fake.release();
         collector.count() == 60
@@ -181,12 +181,14 @@ fn equally_good_paths_share_the_work_when_asked_to() {
 fn stale_write(fake: &Fake, volume: &RemoteVolume) -> Arc<Collector> {
     let mut is_cut = false;
     fake.foretell(move |portal, operation| match (portal, operation) {
-        (0, Operation::Write { .. }) if !std::mem::replace(&mut is_cut, true) => Fate::CutAndLate,
-        _ => Fate::Answer,
+        (0, Operation::Write { .. }) if !std::mem::replace(&mut is_cut, true) => {
+            Behaviour::CutAndLate
+        }
+        _ => Behaviour::Answer,
     });
     let stale = submit(volume, write(0, 1), 1);
     until("the path is lost", || volume.state().counters.losses == 1);
-    fake.foretell(|_, _| Fate::Answer);
+    fake.foretell(|_, _| Behaviour::Answer);
     stale
 }
 
@@ -350,7 +352,7 @@ fn a_volume_that_turns_into_another_is_left() {
 fn a_peer_that_asks_us_to_leave_gets_what_is_under_way_done_first() {
     let fake = Fake::new(2);
     let volume = open_paths(&fake, settings());
-    fake.fates([Fate::Hold]);
+    fake.behaviours([Behaviour::Hold]);
     let held = submit(&volume, compare_and_write(0, 1), 0);
     fake.tell_by_queue(0, Notice::LogoutAsked);
     until("new operations go elsewhere", || {

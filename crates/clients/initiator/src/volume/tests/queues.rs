@@ -1,6 +1,6 @@
 //! Lanes, pieces, poll queues, futures.
 
-use super::fake::Fate;
+use super::fake::Behaviour;
 use super::*;
 use crate::volume::{Cork, Run, block_on};
 use longshore_block::media::ExtentState;
@@ -9,7 +9,7 @@ use longshore_block::media::ExtentState;
 fn an_idle_queue_is_sent_on_by_the_thread_that_submits_and_nobody_wakes_up_for_it() {
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.foretell(|_, _| Fate::Hold);
+    fake.foretell(|_, _| Behaviour::Hold);
     let before = volume.state().counters;
     let held = submit(&volume, read(0, 1), 0);
     assert_eq!(fake.held(), 1, "it is there when submit returns");
@@ -58,7 +58,7 @@ fn what_completers_submit_is_sent_together() {
     }
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.foretell(|_, _| Fate::Hold);
+    fake.foretell(|_, _| Behaviour::Hold);
     let collector = Collector::new();
     let again = Arc::new(Again(volume.clone(), collector.clone()));
     let cork = Cork::new();
@@ -66,7 +66,7 @@ fn what_completers_submit_is_sent_together() {
         volume.submit(read(0, 1), data_for(&read(0, 1), 0), again.clone(), tag);
     }
     drop(cork);
-    fake.foretell(|_, _| Fate::Answer);
+    fake.foretell(|_, _| Behaviour::Answer);
     let sends = fake.world().sends;
     fake.release();
     collector.results(8);
@@ -82,7 +82,7 @@ fn more_than_a_queue_takes_waits_its_turn() {
     let fake = Fake::new(1);
     fake.world().room = 4;
     let volume = open(&fake);
-    fake.foretell(|_, _| Fate::Hold);
+    fake.foretell(|_, _| Behaviour::Hold);
     let collector = Collector::new();
     for tag in 0..100 {
         volume.submit(
@@ -94,7 +94,7 @@ fn more_than_a_queue_takes_waits_its_turn() {
     }
     assert_eq!(fake.held(), 4);
     assert_eq!(volume.state().outstanding, 100);
-    fake.foretell(|_, _| Fate::Answer);
+    fake.foretell(|_, _| Behaviour::Answer);
     fake.release();
     collector.results(100);
     assert!((0..100).all(|block| fake.word(block) == block));
@@ -199,7 +199,7 @@ fn large_operations_go_in_pieces_over_the_same_memory() {
 fn a_piece_that_is_lost_is_repeated_and_the_others_are_not() {
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.fates([Fate::Answer, Fate::CutAfter]);
+    fake.behaviours([Behaviour::Answer, Behaviour::CutAfter]);
     let words: Vec<u64> = (1..=40).collect();
     let (result, _) = block_on(volume.write(0, buffer(&words), false));
     assert_eq!(result, Ok(()));
@@ -297,7 +297,7 @@ fn submit_with(volume: &RemoteVolume, operation: Operation, data: Data) -> Arc<C
 fn a_future_that_is_dropped_leaves_its_operation_to_finish() {
     let fake = Fake::new(1);
     let volume = open(&fake);
-    fake.fates([Fate::Hold]);
+    fake.behaviours([Behaviour::Hold]);
     drop(volume.write(0, buffer(&[3]), false));
     fake.release();
     until("it has finished", || volume.state().outstanding == 0);
@@ -319,8 +319,8 @@ fn reads_and_writes_have_queues_of_their_own() {
     settings.queues = maps;
     let volume = open_with(&fake, settings);
     fake.foretell(|_, operation| match operation {
-        Operation::Write { .. } => Fate::Hold,
-        _ => Fate::Answer,
+        Operation::Write { .. } => Behaviour::Hold,
+        _ => Behaviour::Answer,
     });
     let held = submit(&volume, write(0, 1), 1);
     assert_eq!(
@@ -375,7 +375,7 @@ fn futures_of_poll_queues_poll_themselves() {
         let (_, read) = block_on(volume.read(0, Buffer::allocate(512)));
         assert_eq!(words(&read), [word]);
     }
-    fake.fates([Fate::CutAfter]);
+    fake.behaviours([Behaviour::CutAfter]);
     assert_eq!(
         block_on(volume.flush()),
         Ok(()),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
-use super::fake::Fate;
+use super::fake::Behaviour;
 use super::*;
 use crate::volume::{Cork, PathPolicy};
 
@@ -30,7 +30,7 @@ struct Plan {
     send_limit: usize,
     steps: Vec<Step>,
     /// Drawn from in turn, for each operation that arrives.
-    fates: Vec<u8>,
+    behaviours: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,7 +83,12 @@ fn plan() -> impl Strategy<Value = Plan> {
         prop::collection::vec(any::<u8>(), 1..40),
     )
         .prop_map(
-            |((portals, queues, drivers, spread, reinstates), (room, send_limit), steps, fates)| {
+            |(
+                (portals, queues, drivers, spread, reinstates),
+                (room, send_limit),
+                steps,
+                behaviours,
+            )| {
                 Plan {
                     portals,
                     queues,
@@ -93,20 +98,20 @@ fn plan() -> impl Strategy<Value = Plan> {
                     room,
                     send_limit,
                     steps,
-                    fates,
+                    behaviours,
                 }
             },
         )
 }
 
-fn fate(byte: u8) -> Fate {
+fn behaviour(byte: u8) -> Behaviour {
     match byte {
-        0..160 => Fate::Answer,
-        160..200 => Fate::Hold,
-        200..210 => Fate::CutBefore,
-        210..220 => Fate::CutAfter,
-        220..230 => Fate::CutAndLate,
-        _ => Fate::Fail(Failure::Scsi {
+        0..160 => Behaviour::Answer,
+        160..200 => Behaviour::Hold,
+        200..210 => Behaviour::CutBefore,
+        210..220 => Behaviour::CutAfter,
+        220..230 => Behaviour::CutAndLate,
+        _ => Behaviour::Fail(Failure::Scsi {
             status: 0x08,
             sense: None,
         }),
@@ -155,7 +160,7 @@ impl Completer for Model {
                 block.busy = false;
                 match result {
                     Ok(_) => block.acknowledged = block.submitted,
-                    // Its expectation may be wrong after a write of unknown fate.
+                    // Its expectation may be wrong after a write with an unknown result.
                     Err(
                         Failure::OutcomeUnknown(_)
                         | Failure::Miscompare { .. }
@@ -236,15 +241,15 @@ fn play(plan: Plan) {
         settings.volume.policy = PathPolicy::Spread;
     }
     let volume = open_with(&fake, settings);
-    let mut fates = plan.fates.clone().into_iter().cycle();
+    let mut behaviours = plan.behaviours.clone().into_iter().cycle();
     // One queue with a write that always cuts would have no end: each byte counts once.
-    let mut left = plan.fates.len() * 3;
+    let mut left = plan.behaviours.len() * 3;
     fake.foretell(move |_, _| {
         left = left.saturating_sub(1);
         if left == 0 {
-            return Fate::Answer;
+            return Behaviour::Answer;
         }
-        fates.next().map_or(Fate::Answer, fate)
+        behaviours.next().map_or(Behaviour::Answer, behaviour)
     });
     let model = Arc::new(Model {
         blocks: Mutex::new(vec![Block::default(); BLOCKS as usize]),

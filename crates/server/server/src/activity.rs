@@ -3,7 +3,7 @@
 //! A write of a session or queue that ended may still be on its way to the medium. If the same
 //! initiator or host came back and wrote anew, that write could land on top of a newer one and silently
 //! bring back old data.
-//! So a [`Life`] is held by whoever sends commands and by every storage operation that outlives it,
+//! So an [`Activity`] is held by whoever sends commands and by every storage operation that outlives it,
 //! and a successor's commands wait until the last reference is gone.
 
 use std::sync::{Arc, Mutex};
@@ -13,19 +13,19 @@ use crate::message::{ConnectionAddress, Message, Note};
 
 /// Lives as long as anything of its owner can still act. See the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Life {
+pub(crate) struct Activity {
     /// Who waits for its end.
-    successors: Mutex<Vec<Arc<Hold>>>,
+    successors: Mutex<Vec<Arc<Successor>>>,
     /// What ends with it: held, not read.
-    _end: Option<Box<dyn Send + Sync + EndOfLife>>,
+    _end: Option<Box<dyn Send + Sync + AtEnd>>,
 }
 
-/// Something whose drop is to happen at the end of a life.
-pub(crate) trait EndOfLife: std::fmt::Debug {}
+/// Something whose drop is to happen at the end of an activity.
+pub(crate) trait AtEnd: std::fmt::Debug {}
 
-impl Life {
-    /// A life at whose end, after its successors were told, `end` is dropped.
-    pub(crate) fn with_end(end: impl EndOfLife + Send + Sync + 'static) -> Arc<Self> {
+impl Activity {
+    /// An activity at whose end, after its successors were told, `end` is dropped.
+    pub(crate) fn with_end(end: impl AtEnd + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             successors: Mutex::default(),
             _end: Some(Box::new(end)),
@@ -38,12 +38,13 @@ impl Life {
         if earlier.is_empty() {
             return;
         }
-        let hold = Arc::new(Hold {
+        let hold = Arc::new(Successor {
             post: post.clone(),
             connection,
         });
-        for life in earlier {
-            life.successors
+        for activity in earlier {
+            activity
+                .successors
                 .lock()
                 .expect("nothing panics under this lock")
                 .push(Arc::clone(&hold));
@@ -51,14 +52,14 @@ impl Life {
     }
 }
 
-/// Lives as long as any life that a connection waits for refers to it.
+/// Lives as long as any activity that a connection waits for refers to it.
 #[derive(Debug)]
-struct Hold {
+struct Successor {
     post: Post,
     connection: ConnectionAddress,
 }
 
-impl Drop for Hold {
+impl Drop for Successor {
     fn drop(&mut self) {
         self.post
             .send(Message::Note(self.connection, Note::PredecessorsEnded));
@@ -81,16 +82,16 @@ mod tests {
     #[derive(Debug)]
     struct Ends(#[expect(dead_code, reason = "counted")] Arc<()>);
 
-    impl EndOfLife for Ends {}
+    impl AtEnd for Ends {}
 
     #[test]
     fn a_successor_is_told_when_the_last_of_all_lives_before_it_has_ended() {
         let (post, mut inbox) = post_box(Waker::new().expect("an eventfd"));
         let witness = Arc::new(());
-        let one = Life::with_end(Ends(Arc::clone(&witness)));
-        let other = Arc::<Life>::default();
+        let one = Activity::with_end(Ends(Arc::clone(&witness)));
+        let other = Arc::<Activity>::default();
         let write = Arc::clone(&one);
-        Life::hold(&[Arc::clone(&one), Arc::clone(&other)], &post, CONNECTION);
+        Activity::hold(&[Arc::clone(&one), Arc::clone(&other)], &post, CONNECTION);
         drop((one, other));
         assert!(inbox.is_empty());
         assert_eq!(Arc::strong_count(&witness), 2);
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn nobody_is_told_when_there_is_nothing_to_wait_for() {
         let (post, inbox) = post_box(Waker::new().expect("an eventfd"));
-        Life::hold(&[], &post, CONNECTION);
+        Activity::hold(&[], &post, CONNECTION);
         assert!(inbox.is_empty());
     }
 }

@@ -9,37 +9,37 @@ use longshore_scsi::status::Status;
 use super::Iscsi;
 use crate::connection::{Connection, Protocol};
 use crate::core::{Core, Shared};
-use crate::direct::{DirectRead, DirectWrite, Directly, Way, write_directly};
+use crate::fast_path::{FastPath, FastRead, FastWrite, Way, fast_write};
 
 impl Connection<Iscsi> {
     /// Carries out a READ or WRITE whose turn it is and which has to wait for nothing. `input` begins
     /// with its immediate data.
     #[inline]
-    pub(super) fn run_directly(
+    pub(super) fn run_fast(
         &mut self,
         core: &mut Core,
         shared: &Shared,
         arrived: &ScsiCommand,
         input: &mut &[u8],
-    ) -> Directly {
+    ) -> FastPath {
         // One direction only, and no order among tasks to heed (SAM-5 §8.6).
         if arrived.read == arrived.write
             || self.protocol.ordered > 0
             || arrived.attribute == TaskAttribute::Ordered
         {
-            return Directly::NO;
+            return FastPath::NO;
         }
         let Some(session) = &self.protocol.session else {
-            return Directly::NO;
+            return FastPath::NO;
         };
         let lun = session.find_lun(Lun(arrived.lun.0));
         let Some(entry) = lun.and_then(|lun| session.luns.get(lun)) else {
-            return Directly::NO;
+            return FastPath::NO;
         };
         let unit = entry.unit;
         let logical_unit = &shared.unit(unit).logical_unit;
         let Some(plain) = plain::plain(logical_unit, &entry.nexus, arrived.cdb.as_bytes()) else {
-            return Directly::NO;
+            return FastPath::NO;
         };
         // The transfer is the one the initiator has in mind; of reads, no more are started when many
         // wait to be sent.
@@ -47,7 +47,7 @@ impl Connection<Iscsi> {
             || plain.writes && plain.length != arrived.expected_data_transfer_length
             || !plain.writes && self.is_backed_up(core)
         {
-            return Directly::NO;
+            return FastPath::NO;
         }
         let way = Way {
             unit,
@@ -69,16 +69,16 @@ impl Connection<Iscsi> {
         way: Way,
         plain: Plain,
         task: TaskId,
-    ) -> Directly {
-        match self.read_directly(core, shared, way, task.0, plain.length) {
-            DirectRead::Done => {}
-            DirectRead::Zeros => self.complete_plain(task, plain, Payload::Zeros(plain.length)),
-            DirectRead::Failed(error) => self.fail_plain(core, way, plain, task, error),
-            DirectRead::Task { sleeps } => return way.task(sleeps),
+    ) -> FastPath {
+        match self.fast_read(core, shared, way, task.0, plain.length) {
+            FastRead::Done => {}
+            FastRead::Zeros => self.complete_plain(task, plain, Payload::Zeros(plain.length)),
+            FastRead::Failed(error) => self.fail_plain(core, way, plain, task, error),
+            FastRead::Task { sleeps } => return way.task(sleeps),
         }
         core.counters.operations_iscsi += 1;
-        self.answered_directly(core, way);
-        Directly::Done
+        self.answered_fast(core, way);
+        FastPath::Done
     }
 
     #[inline]
@@ -89,14 +89,14 @@ impl Connection<Iscsi> {
         plain: Plain,
         task: TaskId,
         input: &mut &[u8],
-    ) -> Directly {
+    ) -> FastPath {
         let Some(bytes) = self.protocol.machine.whole_immediate(task, input) else {
             return way.task(false);
         };
-        let failed = match write_directly(core, way, plain.fua, bytes) {
-            DirectWrite::Done => None,
-            DirectWrite::Failed(error) => Some(error),
-            DirectWrite::Task { sleeps } => return way.task(sleeps),
+        let failed = match fast_write(core, way, plain.fua, bytes) {
+            FastWrite::Done => None,
+            FastWrite::Failed(error) => Some(error),
+            FastWrite::Task { sleeps } => return way.task(sleeps),
         };
         self.protocol.machine.take_immediate(input);
         match failed {
@@ -104,8 +104,8 @@ impl Connection<Iscsi> {
             None => self.complete_plain(task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;
-        self.answered_directly(core, way);
-        Directly::Done
+        self.answered_fast(core, way);
+        FastPath::Done
     }
 
     #[inline]

@@ -20,25 +20,25 @@ use crate::observe::stages::{Direction, Followed, Stage};
 
 /// Whether a command went the direct way.
 #[derive(Debug)]
-pub(crate) enum Directly {
+pub(crate) enum FastPath {
     /// It has been answered.
     Done,
     /// It becomes a task.
-    Task(Begun),
+    Task(TaskStart),
 }
 
 /// What is known already of a command that becomes a task.
 #[derive(Debug, Default)]
-pub(crate) struct Begun {
+pub(crate) struct TaskStart {
     /// Its volume was tried, and would have to sleep.
     pub sleeps: bool,
     /// Whether its stages are noted, if that has been decided.
     pub followed: Option<Followed>,
 }
 
-impl Directly {
+impl FastPath {
     /// Nothing is known of it.
-    pub(crate) const NO: Self = Self::Task(Begun {
+    pub(crate) const NO: Self = Self::Task(TaskStart {
         sleeps: false,
         followed: None,
     });
@@ -55,8 +55,8 @@ pub(crate) struct Way {
 
 impl Way {
     /// It becomes a task all the same.
-    pub(crate) const fn task(self, sleeps: bool) -> Directly {
-        Directly::Task(Begun {
+    pub(crate) const fn task(self, sleeps: bool) -> FastPath {
+        FastPath::Task(TaskStart {
             sleeps,
             followed: Some(self.followed),
         })
@@ -64,7 +64,7 @@ impl Way {
 }
 
 /// What became of a read.
-pub(crate) enum DirectRead {
+pub(crate) enum FastRead {
     /// It has been answered, with the data.
     Done,
     /// The data are all zeros.
@@ -79,7 +79,7 @@ pub(crate) enum DirectRead {
 }
 
 /// What became of a write.
-pub(crate) enum DirectWrite {
+pub(crate) enum FastWrite {
     /// It is written.
     Done,
     /// The medium failed.
@@ -94,38 +94,36 @@ pub(crate) enum DirectWrite {
 impl<P: Protocol> Connection<P> {
     /// Reads for the command of that number.
     #[inline]
-    pub(crate) fn read_directly(
+    pub(crate) fn fast_read(
         &mut self,
         core: &mut Core,
         shared: &Shared,
         way: Way,
         slot: u32,
         length: u32,
-    ) -> DirectRead {
+    ) -> FastRead {
         let began = began(core, way);
         let unit = shared.unit(way.unit);
         let (offset, length) = (ByteOffset(way.lba.0 << unit.block_shift), length as usize);
         if unit.splices && length >= pages::LENGTH_MIN {
-            return DirectRead::Task { sleeps: false };
+            return FastRead::Task { sleeps: false };
         }
         let zeros = unit.volume.known_zeros(offset, length as u64);
         let outcome = if zeros && length > COPY_BYTES_MAX {
             core.counters.storage_zeros += 1;
-            DirectRead::Zeros
+            FastRead::Zeros
         } else {
             match self.fill(unit, slot, offset, length, zeros) {
                 Ok(()) => {
                     core.counters.attempt_done(unit.attempt_cost, length);
-                    DirectRead::Done
+                    FastRead::Done
                 }
-                Err(Some(Attempt::Done(Err(error)))) => {
-                    DirectRead::Failed(failure(core, way, error))
-                }
+                Err(Some(Attempt::Done(Err(error)))) => FastRead::Failed(failure(core, way, error)),
                 Err(Some(_)) => {
                     core.counters.attempt_declined(unit.attempt_cost);
-                    return DirectRead::Task { sleeps: true };
+                    return FastRead::Task { sleeps: true };
                 }
-                Err(None) => return DirectRead::Task { sleeps: false },
+                Err(None) => return FastRead::Task { sleeps: false },
             }
         };
         // What becomes a task counts then.
@@ -182,7 +180,7 @@ impl<P: Protocol> Connection<P> {
 
     /// A command on the direct way has its answer.
     #[inline]
-    pub(crate) fn answered_directly(&mut self, core: &mut Core, way: Way) {
+    pub(crate) fn answered_fast(&mut self, core: &mut Core, way: Way) {
         self.channel.counts.operations += 1;
         if way.followed.is() {
             self.channel.follow_response(core, way.followed);
@@ -192,17 +190,17 @@ impl<P: Protocol> Connection<P> {
 
 /// Writes bytes that lie in the receive buffer.
 #[inline]
-pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> DirectWrite {
+pub(crate) fn fast_write(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> FastWrite {
     let unit = core.shared.unit(way.unit);
     if unit.attempt_cost == AttemptCost::SystemCall {
         // It may write a part and decline. What is then written again must not have left the gate.
-        return DirectWrite::Task { sleeps: false };
+        return FastWrite::Task { sleeps: false };
     }
     let began = began(core, way);
     if !unit.gate.try_enter(core.shard) {
         unit.gate
             .visited_in_vain(|holder| core.shared.retry(holder));
-        return DirectWrite::Task { sleeps: false };
+        return FastWrite::Task { sleeps: false };
     }
     let offset = ByteOffset(way.lba.0 << unit.block_shift);
     let durability = if fua {
@@ -216,12 +214,12 @@ pub(crate) fn write_directly(core: &mut Core, way: Way, fua: bool, bytes: &[u8])
     let outcome = match attempt {
         Attempt::Done(Ok(())) => {
             core.counters.attempt_done(cost, bytes.len());
-            DirectWrite::Done
+            FastWrite::Done
         }
-        Attempt::Done(Err(error)) => DirectWrite::Failed(failure(core, way, error)),
+        Attempt::Done(Err(error)) => FastWrite::Failed(failure(core, way, error)),
         Attempt::WouldSleep => {
             core.counters.attempt_declined(cost);
-            return DirectWrite::Task { sleeps: true };
+            return FastWrite::Task { sleeps: true };
         }
     };
     // What becomes a task counts then.

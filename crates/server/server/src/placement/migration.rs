@@ -7,7 +7,7 @@ const BYTES_PER_OPERATION: u64 = 16 << 10;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Residence {
+pub(crate) struct Migration {
     /// How sessions, controllers and other connections call it: the address it had first.
     pub name: ConnectionAddress,
     /// It is about to go to another shard: takes no input, and lets no waiting task begin.
@@ -22,7 +22,7 @@ pub(crate) struct Residence {
     pub weight: u64,
 }
 
-impl Residence {
+impl Migration {
     /// That of a new connection.
     pub(crate) const fn new(address: ConnectionAddress) -> Self {
         Self {
@@ -55,26 +55,26 @@ mod tests {
 
     #[test]
     fn the_weight_is_what_was_done_since_the_last_look() {
-        let mut residence = Residence::new(ConnectionAddress {
+        let mut migration = Migration::new(ConnectionAddress {
             shard: 0,
             slot: 0,
             generation: 0,
         });
-        residence.weigh(1000, 512_000);
-        residence.weigh(1001, 512_100);
-        assert_eq!(residence.weight, BYTES_PER_OPERATION + 100);
+        migration.weigh(1000, 512_000);
+        migration.weigh(1001, 512_100);
+        assert_eq!(migration.weight, BYTES_PER_OPERATION + 100);
     }
 
     #[test]
     fn a_connection_that_moved_rests() {
-        let mut residence = Residence::new(ConnectionAddress {
+        let mut migration = Migration::new(ConnectionAddress {
             shard: 0,
             slot: 0,
             generation: 0,
         });
-        assert!(!residence.moved_within(5, 100));
-        residence.moved_ms = Some(10);
-        assert!(residence.moved_within(109, 100));
-        assert!(!residence.moved_within(110, 100));
+        assert!(!migration.moved_within(5, 100));
+        migration.moved_ms = Some(10);
+        assert!(migration.moved_within(109, 100));
+        assert!(!migration.moved_within(110, 100));
     }
 }

@@ -8,33 +8,33 @@ use longshore_nvme::status::Status;
 use super::{Nvme, Queue};
 use crate::connection::{Connection, Protocol};
 use crate::core::{Core, Shared};
-use crate::direct::{DirectRead, DirectWrite, Directly, Way, write_directly};
+use crate::fast_path::{FastPath, FastRead, FastWrite, Way, fast_write};
 
 impl Connection<Nvme> {
     /// Carries out a Read or Write that has to wait for nothing. `input` begins with its in-capsule
     /// data.
     #[inline]
-    pub(super) fn run_directly(
+    pub(super) fn run_fast(
         &mut self,
         core: &mut Core,
         shared: &Shared,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
-    ) -> Directly {
+    ) -> FastPath {
         let Queue::Io(queue) = &self.protocol.queue else {
-            return Directly::NO;
+            return FastPath::NO;
         };
         // A half of a fused command that waits has to learn of its neighbour.
         if !queue.controller.is_enabled() || !queue.fusing.is_idle() {
-            return Directly::NO;
+            return FastPath::NO;
         }
         let namespaces = &queue.namespaces;
         let Some(plain) = plain::plain(namespaces, &arrived.entry, arrived.data.length()) else {
-            return Directly::NO;
+            return FastPath::NO;
         };
         let unit = namespaces[plain.namespace].index;
         if !plain.writes && self.is_backed_up(core) {
-            return Directly::NO;
+            return FastPath::NO;
         }
         let way = Way {
             unit,
@@ -56,17 +56,17 @@ impl Connection<Nvme> {
         way: Way,
         plain: Plain,
         arrived: &ArrivedCommand,
-    ) -> Directly {
+    ) -> FastPath {
         let slot = arrived.slot;
-        match self.read_directly(core, shared, way, slot.0, plain.length) {
-            DirectRead::Done => {}
-            DirectRead::Zeros => self.complete_plain(slot, Payload::Zeros(plain.length)),
-            DirectRead::Failed(error) => self.fail_plain(way, plain, arrived, error),
-            DirectRead::Task { sleeps } => return way.task(sleeps),
+        match self.fast_read(core, shared, way, slot.0, plain.length) {
+            FastRead::Done => {}
+            FastRead::Zeros => self.complete_plain(slot, Payload::Zeros(plain.length)),
+            FastRead::Failed(error) => self.fail_plain(way, plain, arrived, error),
+            FastRead::Task { sleeps } => return way.task(sleeps),
         }
         core.counters.operations_nvme += 1;
-        self.answered_directly(core, way);
-        Directly::Done
+        self.answered_fast(core, way);
+        FastPath::Done
     }
 
     #[inline]
@@ -77,15 +77,15 @@ impl Connection<Nvme> {
         plain: Plain,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
-    ) -> Directly {
+    ) -> FastPath {
         let slot = arrived.slot;
         let Some(bytes) = self.protocol.machine.whole_in_capsule(slot, input) else {
             return way.task(false);
         };
-        let failed = match write_directly(core, way, plain.fua, bytes) {
-            DirectWrite::Done => None,
-            DirectWrite::Failed(error) => Some(error),
-            DirectWrite::Task { sleeps } => return way.task(sleeps),
+        let failed = match fast_write(core, way, plain.fua, bytes) {
+            FastWrite::Done => None,
+            FastWrite::Failed(error) => Some(error),
+            FastWrite::Task { sleeps } => return way.task(sleeps),
         };
         self.protocol.machine.take_in_capsule(slot, input);
         match failed {
@@ -93,8 +93,8 @@ impl Connection<Nvme> {
             None => self.complete_plain(slot, Payload::None),
         }
         core.counters.operations_nvme += 1;
-        self.answered_directly(core, way);
-        Directly::Done
+        self.answered_fast(core, way);
+        FastPath::Done
     }
 
     #[inline]

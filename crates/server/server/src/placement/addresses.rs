@@ -8,9 +8,9 @@ use crate::message::{ConnectionAddress, Message};
 
 /// The shards of connections that are not where their name says.
 #[derive(Debug, Default)]
-pub(crate) struct Whereabouts(Mutex<HashMap<ConnectionAddress, u32>>);
+pub(crate) struct ConnectionAddresses(Mutex<HashMap<ConnectionAddress, u32>>);
 
-impl Whereabouts {
+impl ConnectionAddresses {
     /// Sends to the connection of that name, wherever it is.
     pub(crate) fn send(&self, posts: &[Post], name: ConnectionAddress, message: Message) {
         let shards = self.lock();
@@ -41,7 +41,7 @@ impl Whereabouts {
     }
 }
 
-/// While it lives, nobody broadcasts, writes to connections of other shards, or moves any.
+/// While it activities, nobody broadcasts, writes to connections of other shards, or moves any.
 #[derive(Debug)]
 pub(crate) struct Move<'a>(MutexGuard<'a, HashMap<ConnectionAddress, u32>>);
 
@@ -71,21 +71,21 @@ mod tests {
         let (one, mut first) = post_box(Waker::new().expect("an eventfd"));
         let (two, mut second) = post_box(Waker::new().expect("an eventfd"));
         let posts = [one, two];
-        let whereabouts = Whereabouts::default();
-        whereabouts.send(&posts, NAME, Message::CloseConnection(NAME));
+        let addresses = ConnectionAddresses::default();
+        addresses.send(&posts, NAME, Message::CloseConnection(NAME));
         assert!(matches!(
             first.receive(),
             Some(Message::CloseConnection(NAME))
         ));
-        whereabouts.begin_move().note(NAME, 1);
-        whereabouts.send(&posts, NAME, Message::CloseConnection(NAME));
+        addresses.begin_move().note(NAME, 1);
+        addresses.send(&posts, NAME, Message::CloseConnection(NAME));
         assert!(first.receive().is_none());
         assert!(matches!(
             second.receive(),
             Some(Message::CloseConnection(NAME))
         ));
-        whereabouts.forget(NAME);
-        whereabouts.send(&posts, NAME, Message::Note(NAME, Note::ControllerEvents));
+        addresses.forget(NAME);
+        addresses.send(&posts, NAME, Message::Note(NAME, Note::ControllerEvents));
         assert!(first.receive().is_some());
     }
 
@@ -97,14 +97,14 @@ mod tests {
             let (one, mut first) = post_box(Waker::new().expect("an eventfd"));
             let (two, mut second) = post_box(Waker::new().expect("an eventfd"));
             let posts = [one, two];
-            let whereabouts = Whereabouts::default();
+            let addresses = ConnectionAddresses::default();
             let mut reached = 0;
             std::thread::scope(|scope| {
-                scope.spawn(|| whereabouts.broadcast(&posts, || Message::MakeRoom));
+                scope.spawn(|| addresses.broadcast(&posts, || Message::MakeRoom));
                 // The old shard, which has the connection.
                 loop {
                     reached += std::iter::from_fn(|| first.receive()).count();
-                    let mut order = whereabouts.begin_move();
+                    let mut order = addresses.begin_move();
                     if first.is_empty() {
                         order.note(NAME, 1);
                         // It stands for the connection.
