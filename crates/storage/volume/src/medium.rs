@@ -472,8 +472,7 @@ impl Medium {
         let written = self
             .write_all(offset, &mut done, Some(&lane), request, io)
             .await;
-        lane.give_back();
-        match written {
+        let result = match written {
             Ok(()) => self.brought_to_medium(),
             Err(WriteFailure::System(error)) if is_no_space(&error) => {
                 self.probe(offset, done, request, io).await
@@ -486,7 +485,11 @@ impl Medium {
                 Err(self.error("write", io::ErrorKind::WriteZero.into()))
             }
             Err(WriteFailure::OutOfMemory) => Err(VolumeError::OutOfMemory),
-        }
+        };
+        // After poisoning: the kernel has reported the failure on this description, so the next sync
+        // there succeeds.
+        lane.give_back();
+        result
     }
 
     /// Writes everything behind the first `done` bytes, and counts on. Durable with a lane.
@@ -579,8 +582,9 @@ impl Medium {
                 Ok(_) => break,
                 Err(error) if is_interruption(&error) => {}
                 Err(error) => {
-                    lane.give_back();
                     self.poison("fdatasync", &error);
+                    // After poisoning: the next sync on this description succeeds.
+                    lane.give_back();
                     return Err(self.error("fdatasync", error));
                 }
             }
