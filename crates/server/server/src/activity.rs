@@ -38,7 +38,7 @@ impl Activity {
         if earlier.is_empty() {
             return;
         }
-        let hold = Arc::new(Successor {
+        let successor = Arc::new(Successor {
             post: post.clone(),
             connection,
         });
@@ -47,7 +47,7 @@ impl Activity {
                 .successors
                 .lock()
                 .expect("nothing panics under this lock")
-                .push(Arc::clone(&hold));
+                .push(Arc::clone(&successor));
         }
     }
 }

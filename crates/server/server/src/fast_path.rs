@@ -1,9 +1,9 @@
-//! The direct way of a read or write that its volume carries out at once.
+//! The fast path: reads and writes that their volume carries out at once.
 //!
 //! Nearly all commands under load are such. They need nothing of what makes a [`crate::task::Task`]:
 //! no state to wait in, no memory of their own, nothing that another command could refer to. They
 //! begin and end while their header lies in the receive buffer; data are written from there, too.
-//! Each protocol decides which commands may go this way (`iscsi/direct.rs`, `nvme/direct.rs`); all
+//! Each protocol decides which commands take it (`iscsi/fast_path.rs`, `nvme/fast_path.rs`); all
 //! others become tasks, and so does a command whose volume would have to sleep.
 
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::exports::Unit;
 use crate::medium::{COPY_BYTES_MAX, media_result};
 use crate::observe::stages::{Direction, Followed, Stage};
 
-/// Whether a command went the direct way.
+/// Whether a command took the fast path.
 #[derive(Debug)]
 pub(crate) enum FastPath {
     /// It has been answered.
@@ -44,7 +44,7 @@ impl FastPath {
     });
 }
 
-/// A command on the direct way: where it goes, and whether its stages are noted.
+/// A command on the fast path: where it goes, and whether its stages are noted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     /// Index of the unit.
@@ -178,7 +178,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// A command on the direct way has its answer.
+    /// A command on the fast path has its answer.
     #[inline]
     pub(crate) fn answered_fast(&mut self, core: &mut Core, way: Way) {
         self.channel.counts.operations += 1;

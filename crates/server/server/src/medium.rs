@@ -37,7 +37,7 @@ pub(crate) enum Medium {
     Parked,
 }
 
-/// How far a read for the peer came on the short ways.
+/// How far a read that needs no buffer came.
 enum InlineRead {
     /// The data are in the transmit queue, behind room for their header.
     Inline,

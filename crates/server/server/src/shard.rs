@@ -254,8 +254,13 @@ impl Shard {
         let is_flushing = self.phase == Phase::Flushing;
         self.end_connections();
         if !is_flushing {
-            // The others flush without this one.
-            shared.shards_busy.fetch_sub(1, Ordering::AcqRel);
+            // The others flush without this one, unless it was the last.
+            if shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+                for unit in &shared.exports.units {
+                    let reason = "the event loop that was to flush has failed";
+                    unit.statistics.last_flush_failed(reason.to_owned());
+                }
+            }
         }
         shared.broadcast(|| Message::ShutdownNow);
     }
@@ -814,9 +819,10 @@ impl Shard {
             }
             Owner::Quiesce => {
                 if let Err(error) = ended.result {
-                    let volume = &self.core.shared.unit(in_flight.unit).volume;
-                    let volume = &volume.identity().name;
-                    tracing::error!(volume, %error, "background work did not end");
+                    let unit = self.core.shared.unit(in_flight.unit);
+                    let volume = &unit.volume.identity().name;
+                    tracing::error!(volume, %error, "background work failed");
+                    unit.statistics.last_flush_failed(error.to_string());
                 }
             }
             owner @ (Owner::Controller(_) | Owner::Shutdown) => {

@@ -13,7 +13,7 @@ use longshore_reactor::{
 use super::cork::Cork;
 use super::lane::Outcome;
 use super::link::LinkControl;
-use super::manage::{ControlFate, ControlWatch, Manager};
+use super::manage::{AfterControl, ControlWatch, Manager};
 use super::path::Phase;
 use super::shared::{LaneAddress, Mail, Shared, lock};
 use crate::error::Lost;
@@ -291,13 +291,13 @@ impl Driver {
                     path,
                     control,
                     generation,
-                    behaviour,
+                    then,
                 } => {
                     if let Some(socket) = control.socket() {
                         self.engine
                             .deregister(socket, control_token(path, generation));
                     }
-                    self.dismiss(path, generation, control, behaviour);
+                    self.dismiss(path, generation, control, then);
                 }
             }
         }
@@ -326,7 +326,7 @@ impl Driver {
         path: usize,
         generation: u64,
         control: Box<dyn LinkControl>,
-        behaviour: ControlFate,
+        then: AfterControl,
     ) {
         let shared = self.shared.clone();
         // Where there is no thread it comes back.
@@ -336,8 +336,8 @@ impl Driver {
             let Some(mut control) = lock(&its_place).take() else {
                 return;
             };
-            match behaviour {
-                ControlFate::Ends => {
+            match then {
+                AfterControl::Ends => {
                     let confirmed = control.end();
                     shared.post(
                         0,
@@ -348,7 +348,7 @@ impl Driver {
                         },
                     );
                 }
-                ControlFate::Identifies => {
+                AfterControl::Identifies => {
                     let info = control.identify();
                     shared.post(
                         0,
@@ -370,7 +370,7 @@ impl Driver {
             Err(error) => {
                 tracing::error!(%error, "cannot start a thread for the control connection");
                 let control = lock(&place).take();
-                if let (ControlFate::Identifies, Some(control)) = (behaviour, control) {
+                if let (AfterControl::Identifies, Some(control)) = (then, control) {
                     self.shared.post(
                         0,
                         Mail::Identified {

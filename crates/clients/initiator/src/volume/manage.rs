@@ -51,13 +51,13 @@ pub(super) enum ControlWatch {
         path: usize,
         control: Box<dyn LinkControl>,
         generation: u64,
-        behaviour: ControlFate,
+        then: AfterControl,
     },
 }
 
 /// What becomes of a control that is watched no more.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ControlFate {
+pub(super) enum AfterControl {
     /// It ends, in a thread of its own; that may prove that its link executes nothing any more.
     Ends,
     /// It identifies the volume and comes back.
@@ -409,7 +409,7 @@ impl Manager {
             path,
             control: link.control,
             generation: 0,
-            behaviour: ControlFate::Ends,
+            then: AfterControl::Ends,
         });
     }
 
@@ -450,7 +450,7 @@ impl Manager {
                 path,
                 control,
                 generation,
-                behaviour: ControlFate::Ends,
+                then: AfterControl::Ends,
             });
         }
         // First nothing new goes there, then what is there goes elsewhere.
@@ -598,7 +598,7 @@ impl Manager {
             path,
             control,
             generation,
-            behaviour: ControlFate::Identifies,
+            then: AfterControl::Identifies,
         });
     }
 
@@ -619,7 +619,7 @@ impl Manager {
                 path,
                 control,
                 generation,
-                behaviour: ControlFate::Ends,
+                then: AfterControl::Ends,
             });
             // Its successor may have had news meanwhile.
             if again {

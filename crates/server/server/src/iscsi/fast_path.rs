@@ -1,4 +1,4 @@
-//! SCSI commands on the direct way (see [`crate::direct`]).
+//! SCSI commands on the fast path (see [`crate::fast_path`]).
 
 use longshore_block::media::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};

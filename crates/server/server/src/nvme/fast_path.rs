@@ -1,4 +1,4 @@
-//! Commands of I/O queues on the direct way (see [`crate::direct`]).
+//! Commands of I/O queues on the fast path (see [`crate::fast_path`]).
 
 use longshore_block::media::MediaError;
 use longshore_nvme::io::plain::{self, Plain};

@@ -2,7 +2,7 @@
 //!
 //! A host that lost its connection connects anew and submits again what was not answered. A write of
 //! its old queue may still be on its way to the medium then. So each I/O queue has an [`Activity`], and a new
-//! queue's commands wait for the lives of queues of that host that have closed, or whose controller is no
+//! queue's commands wait for the activities of queues of that host that have closed, or whose controller is no
 //! longer enabled, which means that they are about to. Other open queues are no concern: a host may have
 //! several controllers at a time.
 
@@ -15,7 +15,7 @@ use crate::activity::Activity;
 use crate::mail::Post;
 use crate::message::ConnectionAddress;
 
-/// Hosts are looked through for ended lives when there are so many.
+/// Hosts are looked through for ended activities when there are so many.
 const FORGET_AT_LEAST: usize = 64;
 
 /// HOSTID.
@@ -27,19 +27,19 @@ pub(crate) struct Hosts(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    queues: HashMap<HostIdentifier, Vec<QueueLife>>,
+    queues: HashMap<HostIdentifier, Vec<QueueActivity>>,
     forget_at: usize,
 }
 
 /// What is remembered of an I/O queue.
 #[derive(Debug)]
-struct QueueLife {
+struct QueueActivity {
     activity: Weak<Activity>,
     controller: Weak<Controller>,
     closed: bool,
 }
 
-impl QueueLife {
+impl QueueActivity {
     /// Whether a new queue of that controller takes its place.
     fn is_over(&self, controller: &Arc<Controller>) -> bool {
         self.closed
@@ -71,7 +71,7 @@ impl Hosts {
             .filter(|queue| queue.is_over(controller))
             .filter_map(|queue| queue.activity.upgrade())
             .collect();
-        queues.push(QueueLife {
+        queues.push(QueueActivity {
             activity: Arc::downgrade(activity),
             controller: Arc::downgrade(controller),
             closed: false,

@@ -41,7 +41,7 @@ impl ConnectionAddresses {
     }
 }
 
-/// While it activities, nobody broadcasts, writes to connections of other shards, or moves any.
+/// While it exists, nobody broadcasts, writes to connections of other shards, or moves any.
 #[derive(Debug)]
 pub(crate) struct Move<'a>(MutexGuard<'a, HashMap<ConnectionAddress, u32>>);
 

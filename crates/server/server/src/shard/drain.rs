@@ -93,9 +93,19 @@ impl Shard {
     /// Volumes have had their time to end what they do of their own accord.
     pub(super) fn end_quiesce(&mut self) {
         if self.phase == Phase::Quiescing {
-            tracing::error!(
-                "a volume does not end its background work; it is flushed all the same"
-            );
+            let shared = Arc::clone(&self.core.shared);
+            for in_flight in self.core.requests.owners() {
+                if let Owner::Quiesce = in_flight.owner {
+                    let unit = shared.unit(in_flight.unit);
+                    let volume = &unit.volume.identity().name;
+                    tracing::error!(
+                        volume,
+                        "background work does not end; flushing all the same"
+                    );
+                    let reason = "background work did not end before the flush";
+                    unit.statistics.last_flush_failed(reason.to_owned());
+                }
+            }
             self.begin_flush();
         }
     }
