@@ -33,7 +33,7 @@ fn a_target_that_is_not_there_is_told_with_those_that_are() {
     assert!(
         error
             .to_string()
-            .contains("there is iqn.2026-11.local.longshore:default")
+            .contains("use one of iqn.2026-11.local.longshore:default")
     );
 }
 

@@ -170,7 +170,7 @@ fn a_subsystem_that_is_not_there_is_answered_by_those_that_are() {
         text.contains("there is no subsystem nqn.2026-11.local:other"),
         "{text}"
     );
-    assert!(text.contains(&format!("there is {SUBSYSTEM}")), "{text}");
+    assert!(text.contains(&format!("use one of {SUBSYSTEM}")), "{text}");
 }
 
 #[test]

@@ -161,13 +161,13 @@ impl<T> Executor<T> {
     }
 
     /// Lets a volume begin what it does of its own accord on this event loop; see
-    /// [`Volume::attach`](crate::Volume::attach).
+    /// [`Volume::attach`].
     pub fn attach(&mut self, volume: &Arc<dyn Volume>, storage: &mut dyn Storage) {
         Arc::clone(volume).attach(&self.io);
         self.proceed(storage);
     }
 
-    /// Has a volume stop that; see [`Volume::quiesce`](crate::Volume::quiesce).
+    /// Has a volume stop that; see [`Volume::quiesce`].
     pub fn quiesce(
         &mut self,
         volume: &Arc<dyn Volume>,
@@ -178,7 +178,7 @@ impl<T> Executor<T> {
         self.run(execution, owner, storage)
     }
 
-    /// Lets a volume work of its own accord again; see [`Volume::resume`](crate::Volume::resume).
+    /// Lets a volume work of its own accord again; see [`Volume::resume`].
     pub fn resume(&mut self, volume: &Arc<dyn Volume>, storage: &mut dyn Storage) {
         Arc::clone(volume).resume(&self.io);
         self.proceed(storage);
