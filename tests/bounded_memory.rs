@@ -69,6 +69,7 @@ fn load(server: &Server) {
 
 /// The line about payload memory, and the bytes in it.
 fn payload_memory(server: &Server) -> (String, u64) {
+    server.wait_for_log("payload memory");
     let log = server.log();
     let line = log.lines().find(|line| line.contains("payload memory"));
     let line = line.unwrap_or_else(|| panic!("no line in {log}"));
