@@ -248,6 +248,7 @@ fn a_user_who_may_lock_little_memory_is_served_from_what_is_not_registered() {
         registered > 0 && registered < LARGE * 2 / 3,
         "{registered} of {operations}"
     );
+    direct.server.wait_for_log("RLIMIT_MEMLOCK");
     let log = direct.server.log();
     let about: Vec<_> = log
         .lines()
