@@ -297,7 +297,7 @@ impl LoadQueue for LocalQueue {
             let engine = &mut event_loop.engine;
             event_loop.executor.start(&volume, request, number, engine)
         });
-        if let Ok(Started::Ended(number, ended)) = started {
+        if let Ok(Some((number, ended))) = started.map(Started::ended) {
             self.end(number, ended);
         }
         // There is an event loop, so this cannot fail.

@@ -51,7 +51,7 @@ impl Backend for Remote {
         Ok(())
     }
 
-    /// The server is left alone; what has to be on this machine is its secret.
+    /// Checks the URL and the secret file. Does not contact the server.
     fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
         let options = spec.options::<RemoteSpec>();
         let Some(options) = options.filter(|options| options.url.is_some()) else {

@@ -67,7 +67,7 @@ pub enum RemoteError {
         /// Bytes found.
         length: usize,
     },
-    /// A secret for nobody, or a second one.
+    /// The URL names no user for the secret, or has a password already.
     #[error(
         "volume {name}: secret-file goes with a URL that names a user and no password: \
          url=iscsi://USER@HOST/IQN/LUN"

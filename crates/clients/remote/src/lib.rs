@@ -282,7 +282,7 @@ impl RemoteBackend {
         }
     }
 
-    /// What was to be brought to the medium is there, as far as the peer says.
+    /// The peer has confirmed that written data is on its medium.
     fn synced(&self) -> Result<(), VolumeError> {
         if self.is_poisoned() {
             // Another sync failed meanwhile: what this one promised is in doubt with it.

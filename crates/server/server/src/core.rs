@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipes};
-use longshore_volume::{
-    AttemptCost, Ended, Operation, Outcome, Request, Started, VolumeError, WriteCache,
-};
+use longshore_volume::{AttemptCost, Ended, Operation, Outcome, Request, VolumeError, WriteCache};
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
@@ -379,13 +377,9 @@ impl Core {
             counted: false,
         };
         let request = Request::new(Operation::Flush);
-        match self
-            .requests
-            .start(volume, request, in_flight, &mut *self.platform)
-        {
-            Started::Ended(in_flight, ended) => Some((in_flight, ended)),
-            Started::Waits(_) => None,
-        }
+        let platform = &mut *self.platform;
+        let started = self.requests.start(volume, request, in_flight, platform);
+        started.ended()
     }
 
     /// Volumes begin what they do of their own accord on this shard.
@@ -405,13 +399,8 @@ impl Core {
             counted: false,
         };
         let volume = &shared.unit(unit).volume;
-        match self
-            .requests
-            .quiesce(volume, in_flight, &mut *self.platform)
-        {
-            Started::Ended(in_flight, ended) => Some((in_flight, ended)),
-            Started::Waits(_) => None,
-        }
+        let platform = &mut *self.platform;
+        self.requests.quiesce(volume, in_flight, platform).ended()
     }
 
     /// Whether requests are under way, apart from those that end background work.

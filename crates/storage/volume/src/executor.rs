@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use longshore_reactor::storage::{FileCompletion, Storage};
@@ -41,6 +41,16 @@ pub enum Started<T> {
     Ended(T, Ended),
     /// It waits. Its end comes out of [`Executor::next_ended`].
     Waits(RequestId),
+}
+
+impl<T> Started<T> {
+    /// Its end, if it is over.
+    pub fn ended(self) -> Option<(T, Ended)> {
+        match self {
+            Self::Ended(owner, ended) => Some((owner, ended)),
+            Self::Waits(_) => None,
+        }
+    }
 }
 
 /// See the module documentation. `T` is what the owner of a request wants to have back with it.
@@ -86,17 +96,22 @@ struct Ready {
 
 impl Ready {
     fn push(&self, place: usize) {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.push_back(place);
-        drop(places);
+        self.lock().push_back(place);
         if !self.is_running.load(Ordering::SeqCst) {
             (self.notify)();
         }
     }
 
     fn pop(&self) -> Option<usize> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.pop_front()
+        self.lock().pop_front()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<usize>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -282,11 +297,15 @@ impl<T> Executor<T> {
 
     /// Goes on until everything waits for storage or for another thread.
     pub fn proceed(&mut self, storage: &mut dyn Storage) {
-        self.ready.is_running.store(true, Ordering::SeqCst);
-        self.drain(storage);
-        self.ready.is_running.store(false, Ordering::SeqCst);
-        // What was woken before the store notified nobody.
-        self.drain(storage);
+        loop {
+            self.ready.is_running.store(true, Ordering::SeqCst);
+            self.drain(storage);
+            self.ready.is_running.store(false, Ordering::SeqCst);
+            // What was woken between these two notified nobody.
+            if self.ready.is_empty() {
+                return;
+            }
+        }
     }
 
     fn drain(&mut self, storage: &mut dyn Storage) {

@@ -16,7 +16,6 @@ use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{
     Delegated, FileCompletion, FileHandle, FileOperation, FileOperationKind, Storage, StorageTag,
 };
-use rustix::io::Errno;
 use slab::Slab;
 
 /// Something that a volume does of its own accord.
@@ -342,10 +341,4 @@ impl Future for Granted<'_> {
             }
         }
     }
-}
-
-/// The error of an operation that nobody carries out any more.
-#[must_use]
-pub fn cancelled() -> io::Error {
-    Errno::CANCELED.into()
 }

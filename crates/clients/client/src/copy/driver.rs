@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineError, Event, Waker};
-use longshore_volume::{
-    Ended, Executor, Operation, Outcome, Request, Started, Volume, VolumeError,
-};
+use longshore_volume::{Ended, Executor, Operation, Outcome, Request, Volume, VolumeError};
 
 /// A request that is over.
 #[derive(Debug)]
@@ -29,10 +27,7 @@ pub(super) struct Driver {
     events: Vec<Event>,
     /// The owner of a request is its place.
     executor: Executor<usize>,
-    /// Places that have a request.
-    taken: Vec<bool>,
     finished: VecDeque<Finished>,
-    in_flight: usize,
     /// When the last request ended, or the first one began.
     moved: Instant,
 }
@@ -61,9 +56,7 @@ impl Driver {
             engine: Engine::new(choice, config, waker)?,
             events: Vec::new(),
             executor: Executor::default(),
-            taken: vec![false; places],
             finished: VecDeque::with_capacity(places),
-            in_flight: 0,
             moved: Instant::now(),
         })
     }
@@ -76,21 +69,20 @@ impl Driver {
         operation: Operation,
         payload: Option<(Buffer, std::ops::Range<usize>)>,
     ) {
-        let taken = std::mem::replace(&mut self.taken[place], true);
+        let taken = self.executor.owners().any(|owner| *owner == place);
         assert!(!taken, "a place has one request at a time");
         let mut request = Request::new(operation);
         if let Some((buffer, range)) = payload {
             request.buffer = Some(buffer);
             (request.start, request.end) = (range.start, range.end);
         }
-        if self.in_flight == 0 {
+        if self.executor.is_empty() {
             self.moved = Instant::now();
         }
-        self.in_flight += 1;
         let started = self
             .executor
             .start(volume, request, place, &mut self.engine);
-        if let Started::Ended(place, ended) = started {
+        if let Some((place, ended)) = started.ended() {
             self.finish(place, ended);
         }
         self.take_ended();
@@ -103,8 +95,6 @@ impl Driver {
     }
 
     fn finish(&mut self, place: usize, ended: Ended) {
-        self.taken[place] = false;
-        self.in_flight -= 1;
         self.moved = Instant::now();
         self.finished.push_back(Finished {
             place,
@@ -120,12 +110,12 @@ impl Driver {
 
     /// Requests that are not over.
     pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
+        self.executor.len()
     }
 
     /// How long requests have been under way without one of them ending.
     pub(super) fn waiting(&self, now: Instant) -> Duration {
-        match self.in_flight {
+        match self.in_flight() {
             0 => Duration::ZERO,
             _ => now.saturating_duration_since(self.moved),
         }
