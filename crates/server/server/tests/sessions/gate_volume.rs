@@ -19,8 +19,13 @@ pub struct GateVolume {
     writes_closed: AtomicBool,
     reads_closed: AtomicBool,
     is_broken: AtomicBool,
+    is_restless: AtomicBool,
     waiting: AtomicUsize,
     flushed: AtomicUsize,
+    /// Event loops on which it works of its own accord.
+    at_work: AtomicUsize,
+    /// The same when a flush ended last.
+    at_work_then: AtomicUsize,
 }
 
 impl GateVolume {
@@ -31,8 +36,11 @@ impl GateVolume {
             writes_closed: AtomicBool::new(false),
             reads_closed: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
+            is_restless: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             flushed: AtomicUsize::new(0),
+            at_work: AtomicUsize::new(0),
+            at_work_then: AtomicUsize::new(usize::MAX),
         })
     }
 
@@ -52,6 +60,21 @@ impl GateVolume {
     /// From now on operations panic, on the thread of whoever asks for them.
     pub fn break_down(&self) {
         self.is_broken.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on it does not end what it does of its own accord.
+    pub fn never_rest(&self) {
+        self.is_restless.store(true, Ordering::SeqCst);
+    }
+
+    /// Event loops on which it works of its own accord.
+    pub fn at_work(&self) -> usize {
+        self.at_work.load(Ordering::SeqCst)
+    }
+
+    /// The same when a flush ended last.
+    pub fn at_work_then(&self) -> usize {
+        self.at_work_then.load(Ordering::SeqCst)
     }
 
     /// Operations in flight.
@@ -83,6 +106,7 @@ impl GateVolume {
         };
         if let Operation::Flush = request.operation {
             self.flushed.fetch_add(1, Ordering::SeqCst);
+            self.at_work_then.store(self.at_work(), Ordering::SeqCst);
         }
         match attempt {
             Attempt::Done(result) => result.map(|()| Outcome::Done),
@@ -132,6 +156,25 @@ impl Volume for GateVolume {
             Ended {
                 result,
                 buffer: request.buffer,
+            }
+        })
+    }
+
+    fn attach(self: Arc<Self>, _io: &Io) {
+        self.at_work.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn quiesce(self: Arc<Self>, io: Io) -> Execution {
+        Execution::running(async move {
+            if self.is_restless.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            let call = io.call(self.file.clone(), FileOperationKind::DataSync);
+            call.await.unwrap();
+            self.at_work.fetch_sub(1, Ordering::SeqCst);
+            Ended {
+                result: Ok(Outcome::Done),
+                buffer: None,
             }
         })
     }

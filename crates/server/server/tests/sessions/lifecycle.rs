@@ -65,6 +65,35 @@ fn shutdown_asks_for_logout_finishes_commands_and_flushes() {
 }
 
 #[test]
+fn volumes_end_their_background_work_before_the_last_flush() {
+    for engine in ENGINES {
+        let gate = GateVolume::new(mem("disk", 512));
+        let scene = Scene::with(vec![gate.clone()], engine);
+        eventually("all event loops", || gate.at_work() == 3);
+        scene.stopper().shut_down();
+        scene.wait();
+        assert_eq!(gate.flushed(), 1);
+        assert_eq!(gate.at_work_then(), 0);
+    }
+}
+
+#[test]
+fn a_volume_that_does_not_rest_is_flushed_all_the_same_and_counts_as_failed() {
+    let gate = GateVolume::new(mem("disk", 512));
+    gate.never_rest();
+    let scene = Scene::with(vec![gate.clone()], EngineChoice::Epoll);
+    let stopper = scene.stopper().clone();
+    stopper.shut_down();
+    scene.wait();
+    assert_eq!(gate.flushed(), 1);
+    let [(volume, reason)] = &stopper.failed_volumes()[..] else {
+        panic!("one volume");
+    };
+    assert_eq!(volume, "disk");
+    assert!(reason.contains("background work did not end"), "{reason}");
+}
+
+#[test]
 fn a_panic_of_any_reactor_ends_the_server() {
     for engine in ENGINES {
         for broken in 0..3 {
