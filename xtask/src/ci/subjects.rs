@@ -27,6 +27,9 @@ pub fn check() -> Result<()> {
         ])
         .arg(format!("--since={SINCE}"));
     let output = git.output().context("git log")?;
+    if !output.status.success() {
+        bail!("git log: {}", String::from_utf8_lossy(&output.stderr));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     let wrong: Vec<_> = text.lines().filter(|line| !is_well_formed(line)).collect();
     if !wrong.is_empty() {
