@@ -5,6 +5,7 @@
 mod arguments;
 mod bench;
 mod ci;
+mod circles;
 mod command;
 mod conformance;
 mod counts;
@@ -42,6 +43,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
                 [--part N|all] [--only STEP,STEP…]; everything, and for longer: --all
   build         what the suites share: --tests, --release
   format        the layout of the sources
+  circles       files of a crate that use each other in a circle [--only CRATE]
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
   dependencies  licences and sources of the packages used
@@ -100,6 +102,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("ci") => ci::run(arguments),
         Some("build") => ci::source::build(arguments),
         Some("format") => ci::source::format(arguments),
+        Some("circles") => circles::run(arguments),
         Some("lints") => ci::source::lints(arguments),
         Some("documentation") => ci::source::documentation(arguments),
         Some("dependencies") => dependencies::run(arguments),
