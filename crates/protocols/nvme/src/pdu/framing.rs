@@ -14,8 +14,8 @@
 use longshore_wire::Crc32c;
 
 use super::capsule::CapsuleCmd;
+use super::fatal_error::{FatalError, FatalErrorStatus};
 use super::header::{CommonHeader, DIGEST_LENGTH, Layout, PduType};
-use super::terminate::{FatalError, FatalErrorStatus};
 
 /// The longest header and its digest.
 const STAGED_MAX: usize = 128 + DIGEST_LENGTH;

@@ -9,10 +9,13 @@ use std::fmt;
 
 use longshore_wire::field::{le32, set_le32};
 
-use super::terminate::FatalError;
+use super::fatal_error::FatalError;
 
 /// Bytes of a digest.
 pub(crate) const DIGEST_LENGTH: usize = 4;
+
+/// Bytes of the longest H2CTermReq or C2HTermReq: a header, and the one in error.
+pub(super) const TERM_REQ_LENGTH_MAX: u32 = 152;
 
 /// PDU-type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -243,8 +246,7 @@ impl CommonHeader {
                 self.data_layout(data_digest, alignment, header_end)
             }
             PduType::H2C_TERM_REQ | PduType::C2H_TERM_REQ
-                if self.plen > header_end
-                    && self.plen <= super::terminate::TermReq::PDU_LENGTH_MAX =>
+                if self.plen > header_end && self.plen <= TERM_REQ_LENGTH_MAX =>
             {
                 Ok(Layout {
                     padding: 0,

@@ -9,6 +9,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `fatal_error.rs` | FES and FEI: why a connection ends |
 //! | `header.rs` | PDU types, flags, the common header and where its data lies |
 //! | `initialize.rs` | ICReq, ICResp |
 //! | `terminate.rs` | H2CTermReq, C2HTermReq |
@@ -24,6 +25,7 @@
 mod capsule;
 mod data;
 pub(crate) mod encoder;
+mod fatal_error;
 pub(crate) mod framing;
 mod header;
 mod initialize;
@@ -33,6 +35,7 @@ mod tests;
 
 pub use capsule::{CapsuleCmd, CapsuleResp};
 pub use data::{C2hData, H2cData, R2t, TransferTag};
+pub use fatal_error::{FatalError, FatalErrorStatus};
 pub use header::{CommonHeader, Flags, Layout, PduType};
 pub use initialize::{Digests, IcReq, IcResp};
-pub use terminate::{FatalError, FatalErrorStatus, TermReq, Terminator};
+pub use terminate::{TermReq, Terminator};
