@@ -2,7 +2,7 @@
 
 use longshore_wire::transmit::{Transmit, WriteData};
 
-use super::{CloseReason, CommandSlot, Connection, Event, NotSent, Phase, R2tRequest, Slot};
+use super::state::{CloseReason, CommandSlot, Connection, Event, NotSent, Phase, R2tRequest, Slot};
 use crate::command::Fuse;
 use crate::host::{Command, Transfer};
 use crate::pdu::encoder::push_term_req;
@@ -107,11 +107,6 @@ impl Connection {
         };
     }
 
-    pub(super) fn release(&mut self, slot: CommandSlot) {
-        self.slots[usize::from(slot.0)].live = false;
-        self.free.push(slot.0);
-    }
-
     /// Answers an R2T; `data` are the bytes it asks for. Nothing is sent for a command that has ended
     /// meanwhile, for an R2T that was answered before, or on a connection that is not
     /// [ready](Self::is_ready).
@@ -154,14 +149,6 @@ impl Connection {
         if !matches!(self.phase, Phase::Closed(_)) {
             send_term_req(error, &[], transmit);
             self.close_by_host();
-        }
-    }
-
-    /// Closes the connection for a reason of the driver's, unless it is closed already.
-    #[cold]
-    pub(super) fn close_by_host(&mut self) {
-        if !matches!(self.phase, Phase::Closed(_)) {
-            self.close(CloseReason::Host);
         }
     }
 

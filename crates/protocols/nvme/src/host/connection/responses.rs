@@ -1,8 +1,8 @@
 //! What a host receives.
 
-use super::{
-    CloseReason, CommandSlot, Connection, Event, Outcome, PayloadWanted, Phase, R2tRequest,
-    Receiving,
+use super::state::{
+    CloseReason, CommandSlot, Connection, Event, Incoming, Outcome, PayloadWanted, Phase,
+    R2tRequest, Receiving,
 };
 use crate::host::Transfer;
 use crate::pdu::framing::TrailerStep;
@@ -11,16 +11,6 @@ use crate::pdu::{
     TermReq,
 };
 use crate::status::Status;
-
-/// Data of a command under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
-    slot: CommandSlot,
-    /// Where its next byte belongs.
-    offset: u32,
-    /// The command ends with it.
-    success: bool,
-}
 
 type Step<'a> = Result<Option<Event<'a>>, FatalError>;
 
@@ -263,11 +253,5 @@ impl Connection {
         } else {
             Event::NeedMore
         }
-    }
-}
-
-impl Incoming {
-    fn advance(&mut self, bytes: &[u8]) {
-        self.offset += u32::try_from(bytes.len()).expect("data of a PDU is bounded by its length");
     }
 }

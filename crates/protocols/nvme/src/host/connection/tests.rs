@@ -8,15 +8,17 @@ use longshore_block::media::Lba;
 use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use super::*;
-use crate::command::{NamespaceId, SubmissionEntry};
+use crate::command::{CommandId, NamespaceId, SubmissionEntry};
 use crate::completion::CompletionEntry;
 use crate::host::Command;
 use crate::host::commands::{self, Blocks};
-use crate::pdu::encoder::push_term_req;
-use crate::pdu::framing::TrailerStep;
+use crate::pdu::encoder::{Encoder, push_term_req};
+use crate::pdu::framing::{Framing, Receiver, TrailerStep};
 use crate::pdu::{
-    C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, IcReq, PduType, R2t, TermReq, Terminator,
+    C2hData, CapsuleCmd, CapsuleResp, Digests, FatalError, FatalErrorStatus, IcReq, IcResp,
+    PduType, R2t, TermReq, Terminator, TransferTag,
 };
+use crate::status::Status;
 use longshore_wire::transmit::Chunk;
 
 const BOTH: Digests = Digests {
