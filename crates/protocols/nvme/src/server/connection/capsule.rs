@@ -2,8 +2,7 @@
 
 use longshore_wire::transmit::Transmit;
 
-use super::h2c_data::{Incoming, Source};
-use super::{Connection, Event, Phase, Receiving};
+use super::state::{Connection, Event, Incoming, Phase, Receiving, Source};
 use crate::command::{CommandId, DataPointerKind, SubmissionEntry};
 use crate::opcode::{self, Direction, Opcode};
 use crate::pdu::{CapsuleCmd, CommonHeader, FatalError, FatalErrorStatus};

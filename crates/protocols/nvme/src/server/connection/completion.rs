@@ -5,21 +5,13 @@
 
 use longshore_wire::transmit::Transmit;
 
-use super::{Connection, Phase};
+use super::state::{Connection, InlineRead, Phase};
 use crate::command::CommandId;
 use crate::completion::CompletionEntry;
 use crate::pdu::{C2hData, CapsuleResp};
 use crate::server::command::{CommandSlot, Completion, Payload};
 use crate::status::Status;
 use longshore_wire::transmit::{Chunk, OpenPdu};
-
-/// A read that the driver fills into the transmit queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InlineRead {
-    slot: CommandSlot,
-    pdu: OpenPdu,
-    length: u32,
-}
 
 impl Connection {
     /// Place in the transmit queue for the data of a small read, which the driver fills at once and in

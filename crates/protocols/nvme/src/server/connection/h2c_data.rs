@@ -12,42 +12,11 @@
 
 use longshore_wire::transmit::Transmit;
 
-use super::{Connection, Event, Phase, Ready, Receiving};
+use super::state::{Connection, Event, Incoming, Phase, Ready, Receiving, Source};
 use crate::pdu::framing::TrailerStep;
-use crate::pdu::{CommonHeader, FatalError, FatalErrorStatus, H2cData, R2t, TransferTag};
+use crate::pdu::{CommonHeader, FatalError, FatalErrorStatus, H2cData, R2t};
 use crate::server::command::{CommandSlot, PayloadWanted};
-use crate::server::commands::{Command, OutstandingR2t};
-
-/// Data of a command under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
-    pub(super) slot: CommandSlot,
-    pub(super) source: Source,
-    /// Bytes before those of the command: SGLs may begin within the in-capsule data.
-    pub(super) lead: u32,
-    /// Where the next byte belongs.
-    pub(super) offset: u32,
-    /// Where the command's data in this PDU end.
-    pub(super) end: u32,
-}
-
-/// What announced the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    Capsule,
-    R2t(TransferTag),
-}
-
-impl Incoming {
-    /// How many of the bytes from `offset` on are wanted.
-    #[inline]
-    fn wanted(&self, command: &Command) -> u32 {
-        if self.lead > 0 {
-            return 0;
-        }
-        command.limit().min(self.end).saturating_sub(self.offset)
-    }
-}
+use crate::server::commands::OutstandingR2t;
 
 impl Connection {
     /// The driver's answer to a command with data for the controller: it takes `wanted` bytes of them, 0

@@ -8,19 +8,8 @@
 
 use longshore_wire::transmit::Transmit;
 
-use super::{CloseReason, Connection, Event, Phase, Receiving};
-use crate::pdu::encoder::push_term_req;
-use crate::pdu::{FatalError, TermReq, Terminator};
-
-/// See the module documentation. Times are milliseconds of the driver's clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timers {
-    started_ms: u64,
-    last_heard_ms: u64,
-    closed_ms: u64,
-    /// Memory has been given back, and nothing has come since.
-    idle: bool,
-}
+use super::state::{CloseReason, Connection, Phase};
+use crate::pdu::FatalError;
 
 /// What is due next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,51 +19,7 @@ enum Due {
     TerminateTimeout,
 }
 
-impl Timers {
-    pub(super) const fn new(now_ms: u64) -> Self {
-        Self {
-            started_ms: now_ms,
-            last_heard_ms: now_ms,
-            closed_ms: now_ms,
-            idle: false,
-        }
-    }
-
-    /// Bytes have come in, or left.
-    #[inline]
-    pub(super) const fn heard(&mut self, now_ms: u64) {
-        self.last_heard_ms = now_ms;
-        self.idle = false;
-    }
-}
-
 impl Connection {
-    /// Ends the connection because of the PDU received last: the host is told, and all further input is
-    /// ignored.
-    #[cold]
-    pub(super) fn terminate(
-        &mut self,
-        error: FatalError,
-        transmit: &mut Transmit,
-    ) -> Event<'static> {
-        let request = TermReq {
-            by: Terminator::Controller,
-            error,
-        };
-        push_term_req(request, self.framing.header_bytes(), transmit);
-        self.close(CloseReason::Terminated(error))
-    }
-
-    /// Ends the connection: all further input is ignored.
-    #[cold]
-    pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
-        self.phase = Phase::Closed(reason);
-        self.timers.closed_ms = self.timers.last_heard_ms;
-        self.receiving = Receiving::Header;
-        self.ready.clear();
-        Event::Close(reason)
-    }
-
     /// Ends the connection for a reason of the driver's: a C2HTermReq is queued, unless the connection has
     /// ended before. Send it, then close.
     pub fn fatal(&mut self, error: FatalError, transmit: &mut Transmit, now_ms: u64) {

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use longshore_wire::transmit::{PayloadId, Segment};
 
 use super::*;
-use crate::command::{NamespaceId, SubmissionEntry};
+use crate::command::{CommandId, NamespaceId, SubmissionEntry};
 use crate::completion::CompletionEntry;
 use crate::opcode::{self, Opcode, io};
-use crate::pdu::framing::TrailerStep;
+use crate::pdu::encoder::Encoder;
+use crate::pdu::framing::{Framing, Receiver, TrailerStep};
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, H2cData, R2t, TransferTag};
-use crate::server::command::{Completion, DataTransfer, Payload};
+use crate::server::command::{ArrivedCommand, Completion, DataTransfer, Payload};
 use crate::sgl::SglDescriptor;
 use crate::status::Status;
 use longshore_wire::transmit::Chunk;
