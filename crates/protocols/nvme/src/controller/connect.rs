@@ -8,19 +8,19 @@
 //! Controllers are dynamic: Connect of an admin queue makes one and says its CNTLID, Connect of an
 //! I/O queue names it. Both ends of an association must stay who they were.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use longshore_wire::field::{bytes, le16};
 
-use super::async_events::AsyncEvents;
-use super::features::Features;
-use super::keep_alive::{Activity, KeepAlive};
-use super::log_page::ErrorLog;
-use super::properties::Properties;
-use super::subsystem::{Limits, NamespaceConfig, Subsystem, Subsystems};
-use super::{AttachedNamespace, Controller, Environment, NamespaceGrant, QueueHandle, State};
+use super::access::NamespaceGrant;
+use super::admin_command::QueueHandle;
+use super::environment::Environment;
+use super::limits::Limits;
+use super::namespace::AttachedNamespace;
+use super::state::{Activity, Controller, State};
+use super::subsystem::NamespaceConfig;
+use super::subsystems::{Member, Subsystems};
 use crate::command::SubmissionEntry;
 use crate::nqn::{NQN_FIELD_LENGTH, Nqn};
 use crate::reservation::{HostRegistrant, NotificationLog};
@@ -175,12 +175,12 @@ impl Subsystems {
         now_ms: u64,
     ) -> Result<Association, Refusal> {
         let connect = Connect::decode(entry, data)?;
-        let subsystem = self
+        let member = self
             .find(&connect.subsystem)
-            .filter(|subsystem| subsystem.is_discovery || !environment.is_discovery_only())
+            .filter(|member| member.subsystem.is_discovery || !environment.is_discovery_only())
             .ok_or(Refusal::invalid(Parameter::SubsystemNqn))?;
         // SQSIZE counts from 0, and a queue of one entry could never hold a command.
-        if !(2..=subsystem.limits.queue_entries_max).contains(&connect.entries) {
+        if !(2..=member.subsystem.limits.queue_entries_max).contains(&connect.entries) {
             return Err(Refusal::invalid(Parameter::QueueSize));
         }
         // Reservations know hosts by it, so "none" is no one.
@@ -188,9 +188,9 @@ impl Subsystems {
             return Err(Refusal::invalid(Parameter::HostIdentifier));
         }
         if connect.queue_id == 0 {
-            self.connect_admin(subsystem, &connect, queue, now_ms)
+            self.connect_admin(member, &connect, queue, now_ms)
         } else {
-            connect_io(subsystem, &connect, queue)
+            connect_io(member, &connect, queue)
         }
     }
 }
@@ -198,7 +198,7 @@ impl Subsystems {
 impl Subsystems {
     fn connect_admin(
         &self,
-        subsystem: &Arc<Subsystem>,
+        member: &Member,
         connect: &Connect,
         queue: QueueHandle,
         now_ms: u64,
@@ -206,6 +206,7 @@ impl Subsystems {
         if connect.controller_id != CONTROLLER_DYNAMIC {
             return Err(Refusal::invalid(Parameter::ControllerId));
         }
+        let subsystem = &member.subsystem;
         let visible = subsystem.visible(&connect.host).ok_or(Refusal {
             status: Status::CONNECT_INVALID_HOST.do_not_retry(),
             result: Parameter::HostNqn.location(),
@@ -216,7 +217,7 @@ impl Subsystems {
         }
         // Others may leave: the host should come back.
         let busy = Refusal::of(Status::CONNECT_CONTROLLER_BUSY);
-        let id = subsystem.take_id().ok_or(busy)?;
+        let id = member.controllers.take_id().ok_or(busy)?;
         let io_queues_max = subsystem.io_queues_max();
         let reservations = NotificationLog::new();
         reservations.set_waker(self.waker(queue));
@@ -224,6 +225,7 @@ impl Subsystems {
         let controller = Arc::new(Controller {
             id,
             subsystem: Arc::clone(subsystem),
+            registry: Arc::clone(&member.controllers),
             host_nqn: connect.host.clone(),
             host_identifier: connect.host_identifier,
             admin_queue: queue,
@@ -234,7 +236,7 @@ impl Subsystems {
             reservations,
             state: Mutex::new(State::new(subsystem, connect.keep_alive_ms, now_ms)),
         });
-        subsystem.insert(&controller);
+        member.controllers.insert(id, &controller);
         Ok(connect.association(controller))
     }
 }
@@ -263,34 +265,19 @@ fn attach(
     }
 }
 
-impl State {
-    fn new(subsystem: &Subsystem, keep_alive_ms: u32, now_ms: u64) -> Self {
-        let (is_discovery, limits) = (subsystem.is_discovery, &subsystem.limits);
-        let io_queues_max = subsystem.io_queues_max();
-        let idle_ms = is_discovery.then_some(limits.discovery_idle_ms);
-        Self {
-            properties: Properties::new(is_discovery, limits),
-            keep_alive: KeepAlive::new(keep_alive_ms, idle_ms, now_ms),
-            events: AsyncEvents::new(limits.async_events_max, is_discovery),
-            changed_namespaces: BTreeSet::new(),
-            features: Features::new(io_queues_max, now_ms),
-            errors: ErrorLog::default(),
-            io_queues: vec![None; usize::from(io_queues_max)],
-            closed: false,
-        }
-    }
-}
-
 fn connect_io(
-    subsystem: &Subsystem,
+    member: &Member,
     connect: &Connect,
     queue: QueueHandle,
 ) -> Result<Association, Refusal> {
-    if subsystem.is_discovery {
+    if member.subsystem.is_discovery {
         return Err(Refusal::invalid(Parameter::QueueId));
     }
     let unknown = Refusal::invalid(Parameter::ControllerId);
-    let controller = subsystem.controller(connect.controller_id).ok_or(unknown)?;
+    let controller = member
+        .controllers
+        .controller(connect.controller_id)
+        .ok_or(unknown)?;
     if controller.host_nqn != connect.host {
         return Err(Refusal::invalid(Parameter::HostNqn));
     }

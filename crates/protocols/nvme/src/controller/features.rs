@@ -22,8 +22,9 @@
 
 use std::sync::atomic::Ordering;
 
+use super::admin_command::{AdminOutcome, DONE, Request, done};
 use super::failure::Failure;
-use super::{AdminOutcome, Controller, DONE, Request, State, async_events, done};
+use super::state::{Controller, Features, State, Timestamp, configurable, supported_notices};
 use crate::command::{NamespaceId, SubmissionEntry};
 use crate::reservation::NotificationMask;
 use crate::status::Status;
@@ -134,79 +135,6 @@ const FID_AT: u16 = 40;
 const SELECT_AT: u16 = 41;
 const DWORD_11_AT: u16 = 44;
 
-/// Values that hosts set.
-#[derive(Debug)]
-pub(super) struct Features {
-    io_queues_max: u16,
-    /// I/O queues the host may connect.
-    io_queues: u16,
-    /// Over and under temperature thresholds in kelvins.
-    temperature: [u16; 2],
-    /// TLER: errors are reported when the storage behind us gives up, however much time a host allows
-    /// for that.
-    recovery_limit: u16,
-    /// Disable Normal.
-    atomicity_disabled: bool,
-    timestamp: Timestamp,
-    advanced_retry: bool,
-}
-
-/// Over temperature: never. Under temperature: never.
-const TEMPERATURE_DEFAULT: [u16; 2] = [0xffff, 0];
-
-/// A clock that the host sets, in milliseconds since 1970.
-#[derive(Clone, Copy, Debug)]
-struct Timestamp {
-    value_ms: u64,
-    /// When it was so.
-    at_ms: u64,
-    by_host: bool,
-}
-
-impl Timestamp {
-    const MASK: u64 = 0xffff_ffff_ffff;
-
-    const fn reset(now_ms: u64) -> Self {
-        Self {
-            value_ms: 0,
-            at_ms: now_ms,
-            by_host: false,
-        }
-    }
-
-    /// The Timestamp data structure: 48 bits of milliseconds, Synch 0, and its origin in bits 3:1.
-    fn encode(self, now_ms: u64) -> [u8; 8] {
-        let elapsed = now_ms.saturating_sub(self.at_ms);
-        let value = self.value_ms.wrapping_add(elapsed) & Self::MASK;
-        let origin = u64::from(self.by_host) << 1;
-        (value | origin << 48).to_le_bytes()
-    }
-}
-
-impl Features {
-    pub(super) fn new(io_queues_max: u16, now_ms: u64) -> Self {
-        Self {
-            io_queues_max,
-            io_queues: io_queues_max,
-            temperature: TEMPERATURE_DEFAULT,
-            recovery_limit: 0,
-            atomicity_disabled: false,
-            timestamp: Timestamp::reset(now_ms),
-            advanced_retry: false,
-        }
-    }
-
-    /// After a controller reset.
-    pub(super) fn reset(&mut self, now_ms: u64) {
-        *self = Self::new(self.io_queues_max, now_ms);
-    }
-
-    /// I/O queues the host may connect.
-    pub(super) const fn io_queues(&self) -> u16 {
-        self.io_queues
-    }
-}
-
 /// Result of Number of Queues: as many of both kinds, less one.
 fn queues_result(queues: u16) -> u64 {
     let queues = u64::from(queues.saturating_sub(1));
@@ -242,13 +170,6 @@ impl Controller {
         }
     }
 
-    /// Whether a namespace of this controller can lose completed writes.
-    pub(super) fn has_volatile_cache(&self) -> bool {
-        self.namespaces
-            .iter()
-            .any(|ns| ns.namespace.parameters().volatile_cache)
-    }
-
     pub(super) fn get_features(
         &self,
         state: &State,
@@ -282,7 +203,7 @@ impl Controller {
             FeatureId::NUMBER_OF_QUEUES => queues_result(features.io_queues),
             FeatureId::WRITE_ATOMICITY_NORMAL => u64::from(features.atomicity_disabled),
             FeatureId::ASYNC_EVENT_CONFIGURATION => u64::from(match select {
-                Select::Default => async_events::supported_notices(self.is_discovery()),
+                Select::Default => supported_notices(self.is_discovery()),
                 Select::Current | Select::Supported => state.events.configuration(),
             }),
             FeatureId::KEEP_ALIVE_TIMER => match select {
@@ -365,7 +286,7 @@ impl Controller {
             }
             FeatureId::ASYNC_EVENT_CONFIGURATION => {
                 // What we never send may be asked for: hosts ask for all they know.
-                let supported = async_events::configurable(self.is_discovery());
+                let supported = configurable(self.is_discovery());
                 state.events.configure(value & supported);
             }
             FeatureId::KEEP_ALIVE_TIMER => {

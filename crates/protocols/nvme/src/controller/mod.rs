@@ -9,8 +9,8 @@
 //! ```
 //!
 //! - [`access`]: which hosts see what; [`namespace`]: what all controllers share of a volume;
-//! - `subsystem`: the registry of subsystems and controllers; `connect`: the Connect command;
-//! - `properties`: CAP, VS, CC, CSTS and what setting them does;
+//! - `state`: what a controller knows, in parts; `subsystem`, `registry`, `subsystems`: where it is known;
+//! - `connect`: the Connect command; `properties`: CAP, VS, CC, CSTS and what setting them does;
 //! - `identify`, `log_page`, `features`, `async_events`, `keep_alive`: the admin commands;
 //! - [`discovery`]: entries of the discovery log page.
 //!
@@ -20,19 +20,14 @@
 //! Locks: a controller has one, taken by admin commands, events and timers. What I/O queues ask of a
 //! controller is answered by atomics.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 
-use crate::command::{CommandId, NamespaceId, SubmissionEntry};
-use crate::io::limits;
-use crate::nqn::Nqn;
+use crate::command::{CommandId, SubmissionEntry};
 use crate::opcode::{self, Direction, admin, fabrics};
-use crate::reservation::NotificationLog;
 use crate::status::Status;
 
 pub mod access;
+mod admin_command;
 mod async_events;
 mod claims;
 mod connect;
@@ -42,226 +37,40 @@ mod failure;
 mod features;
 mod identify;
 mod keep_alive;
+mod limits;
 mod log_page;
+mod log_page_id;
 pub mod namespace;
 mod properties;
+mod registry;
+mod state;
 mod subsystem;
+mod subsystems;
 mod transfer;
 
 #[cfg(test)]
 mod tests;
 
 pub use access::{HostAccess, HostRule, NamespaceGrant};
-pub use async_events::AsyncCompletion;
+pub use admin_command::{AdminOutcome, QueueHandle};
 pub use claims::Claims;
 pub use connect::{Association, CONNECT_DATA_LENGTH, Refusal};
 pub use discovery::{DiscoveryEntry, SubsystemType};
 pub use environment::{Environment, Health, Statistics};
 pub use keep_alive::Deadline;
+pub use limits::Limits;
 pub use log_page::ErrorRecord;
 pub use namespace::{AttachedNamespace, Namespace, NamespaceParameters};
-pub use subsystem::{Limits, NamespaceConfig, Notify, SubsystemConfig, Subsystems};
+pub use state::{AsyncCompletion, Controller};
+pub use subsystem::{NamespaceConfig, SubsystemConfig};
+pub use subsystems::{Notify, Subsystems};
 pub use transfer::AdminTransfer;
 
-use async_events::{AsyncEvents, Event};
+use admin_command::{DONE, Request, done};
 use failure::Failure;
-use features::Features;
-use keep_alive::{Activity, KeepAlive};
-use log_page::ErrorLog;
-use properties::Properties;
-use subsystem::Subsystem;
-
-/// The driver's name for a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct QueueHandle(pub u128);
-
-/// What the driver does after an admin command. Whatever it is, [`Controller::poll_events`] may have
-/// something afterwards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AdminOutcome {
-    /// Completes the command; data for the host has been appended.
-    Complete {
-        /// How it ended.
-        status: Status,
-        /// Dwords 0 and 1 of the completion.
-        result: u64,
-    },
-    /// An Asynchronous Event Request is outstanding until [`Controller::poll_events`] names it.
-    AsyncEvent,
-    /// Looks for a command and aborts it if it has not begun; completes with result 0 if it was
-    /// aborted, and 1 if not.
-    Abort {
-        /// Connection of the queue.
-        queue: QueueHandle,
-        /// SQID.
-        queue_id: u16,
-        /// CID.
-        command: CommandId,
-    },
-    /// A controller reset, or a shutdown that has nothing to write back: completes the command with
-    /// success, and closes the connections.
-    CloseQueues {
-        /// I/O queues.
-        queues: Vec<QueueHandle>,
-    },
-    /// A shutdown while volatile caches may hold data: completes the command with success, closes the
-    /// connections, flushes the volumes of [`Controller::namespaces`] (nothing that was not completed
-    /// by now needs to be in it) and then calls [`Controller::shutdown_finished`], for which the host
-    /// waits.
-    ShutDown {
-        /// I/O queues.
-        queues: Vec<QueueHandle>,
-    },
-    /// Of an I/O queue: completes with success, then closes this connection.
-    Disconnect,
-}
-
-/// A controller: made by Connect of an admin queue, gone with it.
-pub struct Controller {
-    id: u16,
-    subsystem: Arc<Subsystem>,
-    host_nqn: Nqn,
-    host_identifier: [u8; 16],
-    admin_queue: QueueHandle,
-    namespaces: Arc<[AttachedNamespace]>,
-    /// CC.EN and CSTS.RDY, and neither shut down nor failed.
-    enabled: AtomicBool,
-    /// ACRE of Host Behavior Support.
-    advanced_retry: AtomicBool,
-    /// One for each possible queue.
-    activity: Box<[Activity]>,
-    /// Notifications that the host has not read.
-    reservations: Arc<NotificationLog>,
-    state: Mutex<State>,
-}
-
-/// What the lock of a controller protects.
-#[derive(Debug)]
-struct State {
-    properties: Properties,
-    keep_alive: KeepAlive,
-    events: AsyncEvents,
-    /// Of the changed namespace list log page.
-    changed_namespaces: BTreeSet<NamespaceId>,
-    features: Features,
-    errors: ErrorLog,
-    /// I/O queues by their identifiers less one.
-    io_queues: Vec<Option<QueueHandle>>,
-    /// The admin queue is gone.
-    closed: bool,
-}
-
-impl State {
-    fn open_io_queues(&self) -> Vec<QueueHandle> {
-        self.io_queues.iter().flatten().copied().collect()
-    }
-}
-
-/// An admin command in progress.
-struct Request<'a> {
-    entry: &'a SubmissionEntry,
-    data: &'a [u8],
-    out: &'a mut Vec<u8>,
-    environment: &'a dyn Environment,
-    now_ms: u64,
-}
-
-impl Request<'_> {
-    /// Data of the host, all of it.
-    fn data<const N: usize>(&self) -> Result<&[u8; N], Failure> {
-        self.data
-            .first_chunk()
-            .ok_or_else(|| Failure::of(Status::DATA_SGL_LENGTH_INVALID))
-    }
-}
-
-/// ANAGRPID of all namespaces.
-const ANA_GROUP: u32 = 1;
-
-/// Success without a result.
-const DONE: AdminOutcome = AdminOutcome::Complete {
-    status: Status::SUCCESS,
-    result: 0,
-};
-
-const fn done(result: u64) -> AdminOutcome {
-    AdminOutcome::Complete {
-        status: Status::SUCCESS,
-        result,
-    }
-}
+use state::{Event, State};
 
 impl Controller {
-    /// CNTLID.
-    #[must_use]
-    pub const fn id(&self) -> u16 {
-        self.id
-    }
-
-    /// HOSTNQN.
-    #[must_use]
-    pub const fn host_nqn(&self) -> &Nqn {
-        &self.host_nqn
-    }
-
-    /// HOSTID.
-    #[must_use]
-    pub const fn host_identifier(&self) -> &[u8; 16] {
-        &self.host_identifier
-    }
-
-    /// The subsystem it is part of.
-    #[must_use]
-    pub fn subsystem_nqn(&self) -> &Nqn {
-        &self.subsystem.nqn
-    }
-
-    /// Whether it is one of discovery: no namespaces, no I/O queues.
-    #[must_use]
-    pub fn is_discovery(&self) -> bool {
-        self.subsystem.is_discovery
-    }
-
-    /// Connection of its admin queue.
-    #[must_use]
-    pub const fn admin_queue(&self) -> QueueHandle {
-        self.admin_queue
-    }
-
-    /// What its host sees, in the order of identifiers.
-    #[must_use]
-    pub fn namespaces(&self) -> Arc<[AttachedNamespace]> {
-        Arc::clone(&self.namespaces)
-    }
-
-    /// Whether commands of I/O queues are taken; they are COMMAND SEQUENCE ERROR otherwise.
-    #[inline]
-    #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        self.enabled.load(Ordering::Acquire)
-    }
-
-    /// Whether the host understands retry delays (CRD of a status).
-    #[inline]
-    #[must_use]
-    pub fn has_advanced_retry(&self) -> bool {
-        self.advanced_retry.load(Ordering::Relaxed)
-    }
-
-    /// A command arrived on a queue: the host is alive (CTRATT.TBKAS).
-    #[inline]
-    pub fn note_activity(&self, queue_id: u16) {
-        if let Some(activity) = self.activity.get(usize::from(queue_id)) {
-            activity.note();
-        }
-    }
-
-    /// Connections of its I/O queues.
-    #[must_use]
-    pub fn io_queues(&self) -> Vec<QueueHandle> {
-        self.lock().open_io_queues()
-    }
-
     /// A command of the admin queue, except Connect. `data` is what came with it, `out` is where data
     /// for the host is appended: exactly as much as [`AdminTransfer::of`] says if the command
     /// succeeds, nothing if it fails.
@@ -423,53 +232,7 @@ impl Controller {
         let queues = state.open_io_queues();
         drop(state);
         self.enabled.store(false, Ordering::Release);
-        self.subsystem.forget(self);
+        self.registry.forget(self.id, self);
         queues
-    }
-
-    /// NN: identifiers above it are invalid.
-    fn namespaces_max(&self) -> u32 {
-        let highest = self.namespaces.last().map_or(0, |ns| ns.id.0);
-        highest.max(limits::NAMESPACES_MAX)
-    }
-
-    /// The namespace that a command is about.
-    fn named(&self, id: NamespaceId) -> Result<&AttachedNamespace, Failure> {
-        let inactive = (1..=self.namespaces_max()).contains(&id.0);
-        self.attached(id).ok_or(if inactive {
-            Failure::field(Failure::NAMESPACE_AT)
-        } else {
-            Failure::INVALID_NAMESPACE
-        })
-    }
-
-    fn attached(&self, id: NamespaceId) -> Option<&AttachedNamespace> {
-        let position = self.namespaces.binary_search_by_key(&id, |ns| ns.id).ok()?;
-        self.namespaces.get(position)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        self.subsystem.forget(self);
-        // Commands of I/O queues keep the controller, so none of them is left behind.
-        for attached in &*self.namespaces {
-            let reservations = &attached.namespace.parameters().reservations;
-            attached.host.leave(reservations);
-        }
-    }
-}
-
-impl fmt::Debug for Controller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controller")
-            .field("id", &self.id)
-            .field("subsystem", &self.subsystem.nqn)
-            .field("host", &self.host_nqn)
-            .finish_non_exhaustive()
     }
 }

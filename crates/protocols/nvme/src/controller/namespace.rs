@@ -10,6 +10,9 @@ use crate::command::NamespaceId;
 use crate::io::Attached;
 use crate::reservation::HostRegistrant;
 
+/// ANAGRPID of all namespaces.
+pub(super) const ANA_GROUP: u32 = 1;
+
 /// What a namespace is and can do. Fixed, but for the number of blocks.
 #[derive(Clone, Debug)]
 pub struct NamespaceParameters {

@@ -2,10 +2,9 @@
 
 use super::Page;
 use crate::controller::discovery::put_ascii;
-use crate::controller::keep_alive::GRANULARITY_MS;
 use crate::controller::log_page::ERROR_ENTRIES;
-use crate::controller::properties::VERSION;
-use crate::controller::{ANA_GROUP, Controller, async_events};
+use crate::controller::namespace::ANA_GROUP;
+use crate::controller::state::{Controller, GRANULARITY_MS, VERSION, supported_notices};
 use crate::io::limits;
 
 /// CNTRLTYPE.
@@ -62,11 +61,7 @@ impl Controller {
         let limits = &self.subsystem.limits;
         // MDTS.
         page[77] = limits.transfer_exponent();
-        put_u32(
-            page,
-            92,
-            async_events::supported_notices(self.is_discovery()),
-        );
+        put_u32(page, 92, supported_notices(self.is_discovery()));
         put_u32(page, 96, HOST_IDENTIFIER_128 | TRAFFIC_BASED_KEEP_ALIVE);
         page[259] = limits.async_events_max.max(1) - 1;
         page[261] = LOG_PAGE_OFFSET | LOG_PAGES_LISTED;

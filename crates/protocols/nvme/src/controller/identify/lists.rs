@@ -43,7 +43,7 @@ impl Controller {
         // What a host does not see has no controllers for it.
         let seen = namespace.is_none_or(|id| self.attached(id).is_some());
         let others = if seen {
-            self.subsystem.controllers()
+            self.registry.controllers()
         } else {
             Vec::new()
         };
@@ -72,7 +72,7 @@ impl Controller {
         const NVM: u8 = 1 << 0;
         let known = controller == THIS_CONTROLLER
             || controller == self.id()
-            || self.subsystem.controller(controller).is_some();
+            || self.registry.controller(controller).is_some();
         if !known {
             return Err(Failure::field(CONTROLLER_AT));
         }

@@ -9,8 +9,9 @@ mod controller;
 mod lists;
 mod namespace;
 
+use super::admin_command::{AdminOutcome, DONE, Request};
 use super::failure::Failure;
-use super::{AdminOutcome, Controller, DONE, Request};
+use super::state::Controller;
 use crate::command::{NamespaceId, SubmissionEntry};
 
 /// Bytes of every data structure of Identify.

@@ -4,8 +4,9 @@
 use super::Page;
 use crate::command::NamespaceId;
 use crate::controller::failure::Failure;
+use crate::controller::namespace::ANA_GROUP;
 use crate::controller::namespace::{AttachedNamespace, Namespace};
-use crate::controller::{ANA_GROUP, Controller};
+use crate::controller::state::Controller;
 use crate::io::limits;
 
 /// NMIC: several controllers, of several hosts, may share it.

@@ -1,9 +1,9 @@
 //! Log pages that go with asynchronous events: changed namespaces and asymmetric access (NVMe base
 //! 2.0 §5.16.1.5, §5.16.1.13).
 
-use super::Controller;
 use crate::command::NamespaceId;
-use crate::controller::{ANA_GROUP, State};
+use crate::controller::namespace::ANA_GROUP;
+use crate::controller::state::{Controller, State};
 
 impl State {
     /// Changed Namespace List: up to 1024 identifiers; if there are more, FFFFFFFFh alone.

@@ -5,9 +5,9 @@
 //! 0 GENCTR (8)   8 NUMREC (8)   16 RECFMT (2)   1024 entries
 //! ```
 
-use super::Controller;
 use crate::controller::Environment;
 use crate::controller::discovery::{DiscoveryEntry, SubsystemType};
+use crate::controller::state::Controller;
 
 impl Controller {
     pub(super) fn discovery_log(&self, environment: &dyn Environment) -> Vec<u8> {

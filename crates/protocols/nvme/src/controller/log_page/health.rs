@@ -9,10 +9,12 @@
 //! ```
 
 use crate::command::NamespaceId;
+use crate::controller::admin_command::Request;
+use crate::controller::environment::Environment;
 use crate::controller::environment::{Health, Statistics};
 use crate::controller::failure::Failure;
 use crate::controller::namespace::AttachedNamespace;
-use crate::controller::{Controller, Environment, Request, State};
+use crate::controller::state::{Controller, State};
 
 const PAGE_BYTES: usize = 512;
 

@@ -27,22 +27,16 @@ mod supported;
 pub use error::ErrorRecord;
 pub(super) use error::{ENTRIES as ERROR_ENTRIES, ErrorLog};
 
+use super::admin_command::{AdminOutcome, DONE, Request};
 use super::failure::Failure;
-use super::{AdminOutcome, Controller, DONE, Request, State};
+use super::log_page_id::{
+    LOG_ANA, LOG_CHANGED_NAMESPACES, LOG_COMMAND_EFFECTS, LOG_DISCOVERY, LOG_ERROR,
+    LOG_FEATURE_EFFECTS, LOG_FIRMWARE, LOG_HEALTH, LOG_MANAGEMENT_EFFECTS, LOG_RESERVATION,
+    LOG_SUPPORTED,
+};
+use super::state::{Controller, State};
 use crate::command::SubmissionEntry;
 use crate::status::Status;
-
-pub(super) const LOG_SUPPORTED: u8 = 0x00;
-pub(super) const LOG_ERROR: u8 = 0x01;
-pub(super) const LOG_HEALTH: u8 = 0x02;
-pub(super) const LOG_FIRMWARE: u8 = 0x03;
-pub(super) const LOG_CHANGED_NAMESPACES: u8 = 0x04;
-pub(super) const LOG_COMMAND_EFFECTS: u8 = 0x05;
-pub(super) const LOG_ANA: u8 = 0x0c;
-pub(super) const LOG_FEATURE_EFFECTS: u8 = 0x12;
-pub(super) const LOG_MANAGEMENT_EFFECTS: u8 = 0x13;
-pub(super) const LOG_DISCOVERY: u8 = 0x70;
-pub(super) const LOG_RESERVATION: u8 = 0x80;
 
 /// Bytes of the entry at which LID, NUMD and the offset are.
 const LOG_PAGE_AT: u16 = 40;

@@ -1,10 +1,10 @@
 //! Log pages about what is supported: log pages, commands and features (NVMe base 2.0 §5.16.1.1,
 //! §5.16.1.6, §5.16.1.18), and the firmware.
 
-use super::Controller;
 use crate::controller::discovery::put_ascii;
 use crate::controller::failure::Failure;
 use crate::controller::features::FeatureId;
+use crate::controller::state::Controller;
 use crate::opcode::{Opcode, admin, io};
 
 /// Bytes of pages with one dword for each of 256 numbers.

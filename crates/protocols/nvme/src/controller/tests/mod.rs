@@ -18,11 +18,11 @@ use uuid::Uuid;
 
 use super::access::{HostAccess, HostRule, NamespaceGrant};
 use super::*;
-use crate::command::SubmissionEntry;
+use crate::command::{NamespaceId, SubmissionEntry};
 use crate::host::commands::{
     self, ANY_CONTROLLER, Command, Connect, Property, Transfer, property_get, property_set,
 };
-use crate::nqn::DISCOVERY_NQN;
+use crate::nqn::{DISCOVERY_NQN, Nqn};
 use crate::sgl::SglDescriptor;
 
 const ADMIN_QUEUE: QueueHandle = QueueHandle(1000);

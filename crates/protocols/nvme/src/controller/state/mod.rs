@@ -1,0 +1,219 @@
+//! What a controller knows, and what its lock protects. Admin commands and events, in the files above, change it.
+
+mod async_events;
+mod features;
+mod keep_alive;
+mod properties;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use async_events::AsyncCompletion;
+pub(super) use async_events::{AsyncEvents, Event, configurable, supported_notices};
+pub(super) use features::{Features, Timestamp};
+pub(super) use keep_alive::{Activity, GRANULARITY_MS, KeepAlive};
+pub(super) use properties::{ATTRIBUTES_AT, CC, Change, OFFSET_AT, Properties, VERSION, refused};
+
+use super::admin_command::QueueHandle;
+use super::failure::Failure;
+use super::log_page::ErrorLog;
+use super::namespace::AttachedNamespace;
+use super::registry::Registry;
+use super::subsystem::Subsystem;
+use crate::command::NamespaceId;
+use crate::io::limits;
+use crate::nqn::Nqn;
+use crate::reservation::NotificationLog;
+
+/// A controller: made by Connect of an admin queue, gone with it.
+pub struct Controller {
+    pub(super) id: u16,
+    pub(super) subsystem: Arc<Subsystem>,
+    /// Where it is known, as long as it is there.
+    pub(super) registry: Arc<Registry<Self>>,
+    pub(super) host_nqn: Nqn,
+    pub(super) host_identifier: [u8; 16],
+    pub(super) admin_queue: QueueHandle,
+    pub(super) namespaces: Arc<[AttachedNamespace]>,
+    /// CC.EN and CSTS.RDY, and neither shut down nor failed.
+    pub(super) enabled: AtomicBool,
+    /// ACRE of Host Behavior Support.
+    pub(super) advanced_retry: AtomicBool,
+    /// One for each possible queue.
+    pub(super) activity: Box<[Activity]>,
+    /// Notifications that the host has not read.
+    pub(super) reservations: Arc<NotificationLog>,
+    pub(super) state: Mutex<State>,
+}
+
+/// What the lock of a controller protects.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) properties: Properties,
+    pub(super) keep_alive: KeepAlive,
+    pub(super) events: AsyncEvents,
+    /// Of the changed namespace list log page.
+    pub(super) changed_namespaces: BTreeSet<NamespaceId>,
+    pub(super) features: Features,
+    pub(super) errors: ErrorLog,
+    /// I/O queues by their identifiers less one.
+    pub(super) io_queues: Vec<Option<QueueHandle>>,
+    /// The admin queue is gone.
+    pub(super) closed: bool,
+}
+
+impl State {
+    pub(super) fn open_io_queues(&self) -> Vec<QueueHandle> {
+        self.io_queues.iter().flatten().copied().collect()
+    }
+
+    pub(super) fn new(subsystem: &Subsystem, keep_alive_ms: u32, now_ms: u64) -> Self {
+        let (is_discovery, limits) = (subsystem.is_discovery, &subsystem.limits);
+        let io_queues_max = subsystem.io_queues_max();
+        let idle_ms = is_discovery.then_some(limits.discovery_idle_ms);
+        Self {
+            properties: Properties::new(is_discovery, limits),
+            keep_alive: KeepAlive::new(keep_alive_ms, idle_ms, now_ms),
+            events: AsyncEvents::new(limits.async_events_max, is_discovery),
+            changed_namespaces: BTreeSet::new(),
+            features: Features::new(io_queues_max, now_ms),
+            errors: ErrorLog::default(),
+            io_queues: vec![None; usize::from(io_queues_max)],
+            closed: false,
+        }
+    }
+
+    /// Ends what waits for the I/O queues, if they are gone.
+    pub(super) fn settle(&mut self) {
+        if self.io_queues.iter().all(Option::is_none) {
+            self.properties.queues_closed();
+        }
+    }
+}
+
+impl Controller {
+    /// CNTLID.
+    #[must_use]
+    pub const fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// HOSTNQN.
+    #[must_use]
+    pub const fn host_nqn(&self) -> &Nqn {
+        &self.host_nqn
+    }
+
+    /// HOSTID.
+    #[must_use]
+    pub const fn host_identifier(&self) -> &[u8; 16] {
+        &self.host_identifier
+    }
+
+    /// The subsystem it is part of.
+    #[must_use]
+    pub fn subsystem_nqn(&self) -> &Nqn {
+        &self.subsystem.nqn
+    }
+
+    /// Whether it is one of discovery: no namespaces, no I/O queues.
+    #[must_use]
+    pub fn is_discovery(&self) -> bool {
+        self.subsystem.is_discovery
+    }
+
+    /// Connection of its admin queue.
+    #[must_use]
+    pub const fn admin_queue(&self) -> QueueHandle {
+        self.admin_queue
+    }
+
+    /// What its host sees, in the order of identifiers.
+    #[must_use]
+    pub fn namespaces(&self) -> Arc<[AttachedNamespace]> {
+        Arc::clone(&self.namespaces)
+    }
+
+    /// Whether commands of I/O queues are taken; they are COMMAND SEQUENCE ERROR otherwise.
+    #[inline]
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Acquire)
+    }
+
+    /// Whether the host understands retry delays (CRD of a status).
+    #[inline]
+    #[must_use]
+    pub fn has_advanced_retry(&self) -> bool {
+        self.advanced_retry.load(Ordering::Relaxed)
+    }
+
+    /// A command arrived on a queue: the host is alive (CTRATT.TBKAS).
+    #[inline]
+    pub fn note_activity(&self, queue_id: u16) {
+        if let Some(activity) = self.activity.get(usize::from(queue_id)) {
+            activity.note();
+        }
+    }
+
+    /// Connections of its I/O queues.
+    #[must_use]
+    pub fn io_queues(&self) -> Vec<QueueHandle> {
+        self.lock().open_io_queues()
+    }
+
+    /// Whether a namespace of this controller can lose completed writes.
+    pub(super) fn has_volatile_cache(&self) -> bool {
+        self.namespaces
+            .iter()
+            .any(|ns| ns.namespace.parameters().volatile_cache)
+    }
+
+    /// NN: identifiers above it are invalid.
+    pub(super) fn namespaces_max(&self) -> u32 {
+        let highest = self.namespaces.last().map_or(0, |ns| ns.id.0);
+        highest.max(limits::NAMESPACES_MAX)
+    }
+
+    /// The namespace that a command is about.
+    pub(super) fn named(&self, id: NamespaceId) -> Result<&AttachedNamespace, Failure> {
+        let inactive = (1..=self.namespaces_max()).contains(&id.0);
+        self.attached(id).ok_or(if inactive {
+            Failure::field(Failure::NAMESPACE_AT)
+        } else {
+            Failure::INVALID_NAMESPACE
+        })
+    }
+
+    pub(super) fn attached(&self, id: NamespaceId) -> Option<&AttachedNamespace> {
+        let position = self.namespaces.binary_search_by_key(&id, |ns| ns.id).ok()?;
+        self.namespaces.get(position)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.registry.forget(self.id, self);
+        // Commands of I/O queues keep the controller, so none of them is left behind.
+        for attached in &*self.namespaces {
+            let reservations = &attached.namespace.parameters().reservations;
+            attached.host.leave(reservations);
+        }
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("id", &self.id)
+            .field("subsystem", &self.subsystem.nqn)
+            .field("host", &self.host_nqn)
+            .finish_non_exhaustive()
+    }
+}
