@@ -1,8 +1,17 @@
 //! Who has sent which key.
 
-use super::{NegotiationError, Role};
+use super::error::NegotiationError;
 use crate::keys::{Key, KeySet, Phase, Senders};
 use crate::text::NOT_UNDERSTOOD;
+
+/// Which end of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It opened the connection.
+    Initiator,
+    /// It serves.
+    Target,
+}
 
 /// Which keys have gone which way, so that none goes twice or at the wrong time.
 #[derive(Clone, Debug)]

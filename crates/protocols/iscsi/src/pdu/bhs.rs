@@ -18,8 +18,6 @@ use std::fmt;
 
 use longshore_wire::field;
 
-use super::fields::InitiatorTaskTag;
-
 /// Length of a [`Bhs`].
 pub const BHS_LENGTH: usize = 48;
 
@@ -84,13 +82,6 @@ impl Bhs {
     #[inline]
     pub fn set_data_segment_length(&mut self, length: u32) {
         field::set_be24(&mut self.0, 5, length);
-    }
-
-    /// The tag that is at the same place in every PDU that has one.
-    #[inline]
-    #[must_use]
-    pub fn initiator_task_tag(&self) -> InitiatorTaskTag {
-        InitiatorTaskTag(field::be32(&self.0, 16))
     }
 
     /// Whether any bit of `mask` is set in the byte at `at`.

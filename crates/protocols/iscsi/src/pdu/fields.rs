@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use longshore_wire::serial_number;
+use longshore_wire::{field, serial_number};
 
 use super::bhs::{Bhs, Field};
 
@@ -204,5 +204,14 @@ impl Field for CommandWindow {
     fn put(self, bhs: &mut Bhs, at: usize) {
         self.exp_cmd_sn.put(bhs, at);
         self.max_cmd_sn.put(bhs, at + 4);
+    }
+}
+
+impl Bhs {
+    /// The tag that is at the same place in every PDU that has one.
+    #[inline]
+    #[must_use]
+    pub fn initiator_task_tag(&self) -> InitiatorTaskTag {
+        InitiatorTaskTag(field::be32(&self.0, 16))
     }
 }
