@@ -9,7 +9,7 @@
 //!     └─────────────────────────────────────────► ResponseSent ───┘
 //! ```
 
-use super::{LoginError, Offer};
+use super::error::LoginError;
 use crate::chap::{self, Challenge, ChapAccount, ChapAlgorithm};
 use crate::keys::{Key, SecurityKeys};
 use crate::negotiation::Ledger;
@@ -17,6 +17,15 @@ use crate::text::{self, NONE, TextWriter};
 
 /// The one authentication method there is besides None.
 const CHAP: &str = "CHAP";
+
+/// Which authentication methods are offered.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// None, after CHAP where both are offered.
+    pub none: bool,
+    /// CHAP, with what is to be proved.
+    pub chap: Option<ChapCredentials>,
+}
 
 /// With what an initiator proves who it is, and whether the target has to.
 #[derive(Clone, Debug)]

@@ -11,35 +11,24 @@
 //! request of the operational stage. The connection closes on every error.
 
 mod authentication;
+mod error;
 #[cfg(test)]
 mod tests;
 
-use thiserror::Error;
+pub use self::authentication::{ChapCredentials, Offer};
+pub use self::error::LoginError;
 
-pub use self::authentication::ChapCredentials;
 use self::authentication::Exchange;
-use crate::chap::BinaryValueError;
+use self::error::REQUESTS_MAX;
 use crate::keys::{self, Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase, SecurityKeys};
 use crate::name::IscsiName;
-use crate::negotiation::{Ledger, Negotiation, NegotiationError, Preferences, Role};
+use crate::negotiation::{Ledger, Negotiation, Preferences, Role};
 use crate::pdu::{
     CmdSn, ConnectionId, InitiatorTaskTag, Isid, LoginRequest, LoginResponse, LoginStatus, Stage,
     StatSn, Tsih,
 };
 use crate::session_parameters::{PortalGroupTag, SessionParameters, SessionType};
-use crate::text::{self, NOT_UNDERSTOOD, TextAssembly, TextError, TextSegments, TextWriter};
-
-/// Requests after which a target that never finishes is given up.
-const REQUESTS_MAX: u32 = 256;
-
-/// Which authentication methods are offered.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// None, after CHAP where both are offered.
-    pub none: bool,
-    /// CHAP, with what is to be proved.
-    pub chap: Option<ChapCredentials>,
-}
+use crate::text::{self, NOT_UNDERSTOOD, TextAssembly, TextSegments, TextWriter};
 
 /// What an initiator wants of a login.
 #[derive(Clone, Debug)]
@@ -116,70 +105,6 @@ pub enum LoginStep {
     },
     /// The session is there.
     Finished(Box<SessionParameters>),
-}
-
-/// Why a login has failed. The connection is to be closed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LoginError {
-    /// The target refuses, or sends us elsewhere.
-    #[error("refused: {status}")]
-    Refused {
-        /// Why.
-        status: LoginStatus,
-        /// Where to instead: the TargetAddresses of a redirection.
-        addresses: Vec<String>,
-    },
-    /// A response does not belong to our request.
-    #[error("the response's {0} is wrong")]
-    WrongHeader(&'static str),
-    /// The target made a transition we did not ask for or that does not exist.
-    #[error("the target may not go to stage {0:?} now")]
-    WrongTransition(Stage),
-    /// T and C are both set.
-    #[error("a response whose text goes on cannot end the stage")]
-    TransitWithContinue,
-    /// Text came in answer to a request that was not complete.
-    #[error("the target answers before our text is complete")]
-    EarlyText,
-    /// A data segment longer than we take in a login.
-    #[error("a data segment of {0} bytes is too long for a login")]
-    DataSegmentTooLong(usize),
-    /// The target never finishes.
-    #[error("the login took more than {REQUESTS_MAX} requests")]
-    TooManyRequests,
-    /// The text is malformed.
-    #[error(transparent)]
-    Text(#[from] TextError),
-    /// A key breaks the rules, or no agreement is possible.
-    #[error(transparent)]
-    Negotiation(#[from] NegotiationError),
-    /// TargetPortalGroupTag is no number of 16 bits.
-    #[error("the portal group tag is malformed")]
-    MalformedPortalGroupTag,
-    /// The final response has no TSIH.
-    #[error("the target gave no session handle")]
-    MissingTsih,
-    /// The target chose a method we did not offer, or none.
-    #[error("no authentication method suits both sides")]
-    NoCommonAuthMethod,
-    /// A key of the exchange is missing, malformed or not due.
-    #[error("a key of the authentication exchange came out of order")]
-    AuthenticationOutOfOrder,
-    /// The target ended the stage before the exchange was over.
-    #[error("the target ended authentication early")]
-    AuthenticationUnfinished,
-    /// CHAP_C or CHAP_R is no binary value.
-    #[error("malformed CHAP value: {0}")]
-    MalformedChapValue(BinaryValueError),
-    /// The target did not prove that it is what it should be.
-    #[error("the target could not be authenticated")]
-    TargetNotAuthenticated,
-    /// The same secret is configured for both directions (§9.2.1).
-    #[error("the same CHAP secret is used in both directions")]
-    ChapSecretShared,
-    /// The target's challenge is ours (§9.2.1).
-    #[error("the CHAP challenge was reflected")]
-    ChapChallengeReflected,
 }
 
 /// A login in progress at the initiator.

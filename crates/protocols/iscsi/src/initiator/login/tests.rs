@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::chap::{ChapAlgorithm, Secret};
-use crate::negotiation::DigestPolicy;
+use crate::negotiation::{DigestPolicy, NegotiationError};
 use crate::server;
 use crate::server::directory::fixture::{INITIATOR, TARGET, TestDirectory, account, chap, name};
 use crate::server::directory::{Authentication, LoginRefusal, PortalAddress};

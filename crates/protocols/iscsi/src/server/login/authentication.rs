@@ -14,7 +14,7 @@
 
 use subtle::ConstantTimeEq;
 
-use super::LoginError;
+use super::error::LoginError;
 use crate::chap::{self, Challenge, ChapAlgorithm, Secret};
 use crate::keys::{Key, SecurityKeys};
 use crate::negotiation::Ledger;

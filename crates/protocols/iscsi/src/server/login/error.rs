@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-use super::REQUESTS_MAX;
 use crate::chap::BinaryValueError;
 use crate::keys::Key;
 use crate::name::NameError;
@@ -10,6 +9,10 @@ use crate::negotiation::NegotiationError;
 use crate::pdu::{LoginStatus, Stage};
 use crate::server::directory::LoginRefusal;
 use crate::text::TextError;
+
+/// Login Requests after which an initiator is given up. A login takes two to five; one that cuts 64 KiB
+/// of text into segments of 512 bytes takes 128.
+pub const REQUESTS_MAX: u32 = 256;
 
 /// Why a login is refused. [`LoginError::status`] is what the initiator is told.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

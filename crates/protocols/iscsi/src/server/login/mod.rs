@@ -31,7 +31,7 @@ mod tests;
 
 use self::authentication::Exchange;
 pub use self::claims::Claims;
-pub use self::error::LoginError;
+pub use self::error::{LoginError, REQUESTS_MAX};
 use super::directory::{Directory, LoginConfig, LoginRefusal, SessionIdentity, SessionRequest};
 use crate::keys::{Key, MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT, Phase, SecurityKeys};
 use crate::name::IscsiName;
@@ -48,10 +48,6 @@ const DATA_SEGMENT_MAX: usize = MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT as usize;
 
 /// The one version of the protocol.
 const VERSION: u8 = 0;
-
-/// Login Requests after which an initiator is given up. A login takes two to five; one that cuts 64 KiB
-/// of text into segments of 512 bytes takes 128.
-pub const REQUESTS_MAX: u32 = 256;
 
 /// What the connection is to do with a Login Request.
 #[derive(Debug)]
