@@ -2,10 +2,8 @@
 
 use std::ops::Range;
 
-use super::{
-    Command, CommandId, Connection, Logout, NotSent, OTHER_REQUEST, Phase, R2tRequest, Slot,
-    TextExchange, Transfer,
-};
+use super::event::{Command, CommandId, NotSent, R2tRequest, Transfer};
+use super::state::{Connection, Logout, OTHER_REQUEST, Phase, Slot, TextExchange};
 use crate::pdu::{
     self, AdditionalHeaders, Bhs, CmdSn, DataOut, DataSn, Function, InitiatorTaskTag, LogoutReason,
     LogoutRequest, Lun, NopOut, TargetTransferTag, TextRequest,
@@ -257,15 +255,6 @@ impl Connection {
     /// Forgets a command that has been aborted: no response will come for it.
     pub fn forget(&mut self, command: CommandId) {
         self.free_slot(command);
-    }
-
-    #[inline]
-    pub(super) fn free_slot(&mut self, command: CommandId) {
-        let slot = &mut self.slots[usize::from(command.0)];
-        if slot.live {
-            slot.live = false;
-            self.free.push(command.0);
-        }
     }
 
     /// Sends an immediate ping. `data`, no longer than the target's MaxRecvDataSegmentLength, comes back.

@@ -1,31 +1,18 @@
 //! What an initiator receives in full feature phase.
 
-use super::{
-    CloseReason, CommandId, Connection, Event, Outcome, PayloadWanted, Phase, R2tRequest,
-    Receiving, Residual, Slot, TEXT_ANSWER_MAX, TextExchange, Transfer,
-};
+use super::event::{CloseReason, Event, Outcome, PayloadWanted, R2tRequest, Residual, Transfer};
+use super::state::{Connection, Incoming, Phase, Receiving, Slot, TEXT_ANSWER_MAX, TextExchange};
 use crate::framing::TrailerStep;
+use crate::initiator::login::LoginStep;
 use crate::keys::Key;
 use crate::negotiation::declared_segment_length;
 use crate::pdu::{
     AsyncEvent, AsyncMessage, BHS_LENGTH, Bhs, CommandWindow, DataIn, InitiatorTaskTag,
-    LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, R2t, Reject, RejectReason, ScsiResponse,
-    ServiceResponse, StatSn, TaskManagementResponse, TextResponse,
+    LoginResponse, LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, R2t, Reject, RejectReason,
+    ScsiResponse, ServiceResponse, StatSn, TaskManagementResponse, TextResponse,
 };
 use crate::text;
 use longshore_wire::transmit::Transmit;
-
-/// A Data-In under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
-    command: CommandId,
-    /// Tells it from a later command in this slot: the driver may forget a command whose data is coming.
-    tag: InitiatorTaskTag,
-    /// Where its next byte belongs.
-    offset: u32,
-    /// The status it brings, with the residual.
-    status: Option<(u8, Residual)>,
-}
 
 impl Connection {
     /// Checks a Data-In against its command.
@@ -71,6 +58,36 @@ impl Connection {
             offset: data_in.buffer_offset,
             status,
         })
+    }
+
+    fn login_response(
+        &mut self,
+        bhs: &Bhs,
+        data: &[u8],
+        transmit: &mut Transmit,
+    ) -> Option<Event<'static>> {
+        let response = LoginResponse::decode(bhs);
+        let Phase::Login(login) = &mut self.phase else {
+            return Some(self.protocol_error("a Login Response after the login"));
+        };
+        match login.handle(&response, data) {
+            Ok(LoginStep::Send { request, data }) => {
+                self.send_login(&request, &data, transmit);
+                None
+            }
+            Ok(LoginStep::Finished(session)) => {
+                self.exp_stat_sn = response.stat_sn.next();
+                self.window = response.window;
+                self.limits = session.operational.clone();
+                let (header, data) = (self.limits.header_digest, self.limits.data_digest);
+                self.framing.set_digests(header, data);
+                self.encoder.set_digests(header, data);
+                self.session = Some(*session);
+                self.phase = Phase::FullFeature;
+                Some(Event::Established)
+            }
+            Err(error) => Some(self.close(CloseReason::Login(error))),
+        }
     }
 
     /// Takes what the input has of the Data-In under way.
@@ -424,13 +441,6 @@ impl Connection {
         }
         self.exp_stat_sn = stat_sn.next();
         Ok(())
-    }
-}
-
-impl Incoming {
-    #[inline]
-    fn advance(&mut self, bytes: &[u8]) {
-        self.offset += u32::try_from(bytes.len()).expect("a data segment is short");
     }
 }
 

@@ -4,13 +4,16 @@ mod endings;
 
 use super::*;
 use crate::encoder::Encoder;
+use crate::framing::Framing;
+use crate::initiator::login::LoginConfig;
 use crate::name::IscsiName;
 use crate::pdu::{
-    AsyncEvent, BHS_LENGTH, ConnectionId, DataIn, DataOut, Function, LogoutReason, LogoutResponse,
-    NopIn, R2t, Reject, ScsiCommand, ScsiResponse, ServiceResponse, TaskManagementResponse,
-    TextResponse, Tsih,
+    AsyncEvent, AsyncMessage, BHS_LENGTH, CmdSn, CommandWindow, ConnectionId, DataIn, DataOut,
+    DataSn, Function, InitiatorTaskTag, LogoutReason, LogoutResponse, LogoutResult, Lun, NopIn,
+    R2t, R2tSn, Reject, RejectReason, ScsiCommand, ScsiResponse, ServiceResponse, StatSn,
+    TargetTransferTag, TaskManagementResponse, TaskManagementResponseCode, TextResponse, Tsih,
 };
-use crate::session_parameters::{Digest, SessionType};
+use crate::session_parameters::{Digest, OperationalParameters, SessionParameters, SessionType};
 use longshore_wire::transmit::{PayloadId, Segment, WriteData};
 use proptest::prelude::*;
 
