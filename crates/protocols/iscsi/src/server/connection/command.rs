@@ -1,8 +1,9 @@
 //! SCSI commands: admission and order (RFC 7143 §4.2.2.1, §11.3).
 
-use super::data_out::{Incoming, Sequence};
+use super::event::{CloseReason, Event};
+use super::limits::Limits;
 use super::reject::Refusal;
-use super::{CloseReason, Connection, Event, Receiving};
+use super::state::{Connection, Incoming, Receiving, Sequence};
 use crate::pdu::{self, AdditionalHeaders, Attribute, Bhs};
 use crate::server::command::{Cdb, DataOutFailure, ScsiCommand, TaskAttribute};
 use crate::server::window::Turn;
@@ -151,7 +152,7 @@ enum Outcome {
 
 /// Whether the unsolicited data of a command is allowed (§4.2.5.2, §11.4.7.2).
 fn unsolicited_failure(
-    limits: &super::Limits,
+    limits: &Limits,
     immediate: u32,
     expected: u32,
     more_follows: bool,

@@ -4,42 +4,14 @@
 //! last PDU carries the status when that is of the kind without sense data ("phase collapse",
 //! §11.7.3); every other end is a SCSI Response.
 
-use super::Connection;
+use super::inline_read::{InlineRead, Residual};
+use super::state::Connection;
 use crate::pdu::{
     CommandWindow, DataIn, DataSn, InitiatorTaskTag, Lun, ScsiResponse, ServiceResponse, StatSn,
     TargetTransferTag,
 };
 use crate::server::command::{Completion, Payload, TaskId};
-use longshore_wire::transmit::Transmit;
-use longshore_wire::transmit::{Chunk, OpenPdu};
-
-/// A read that the driver fills into the transmit queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct InlineRead {
-    task: TaskId,
-    pdu: OpenPdu,
-    residual: Residual,
-}
-
-/// Difference between what the initiator expected and what the command moves (§11.4.5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Residual {
-    overflow: bool,
-    underflow: bool,
-    count: u32,
-}
-
-impl Residual {
-    /// `expected` is EDTL, `presented` what the SCSI layer had or wanted (SPDTL).
-    fn new(expected: u32, presented: u64) -> Self {
-        let expected = u64::from(expected);
-        Self {
-            overflow: presented > expected,
-            underflow: presented < expected,
-            count: u32::try_from(presented.abs_diff(expected)).unwrap_or(u32::MAX),
-        }
-    }
-}
+use longshore_wire::transmit::{Chunk, OpenPdu, Transmit};
 
 /// GOOD, CONDITION MET, INTERMEDIATE and INTERMEDIATE-CONDITION MET may travel with data (§11.7).
 const fn collapses(status: u8) -> bool {

@@ -11,43 +11,14 @@
 
 use std::borrow::Cow;
 
+use super::event::Event;
 use super::reject::Refusal;
-use super::{Connection, Event, Receiving};
+use super::state::{Connection, Incoming, Receiving, Sequence};
 use crate::framing::TrailerStep;
 use crate::pdu::{self, Bhs, DataSn, R2t};
 use crate::server::command::{DataOutFailure, PayloadWanted, TaskId};
 use crate::server::task::{OutstandingR2t, Task};
 use longshore_wire::transmit::Transmit;
-
-/// A data segment of write data under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
-    pub(super) task: TaskId,
-    /// Where its next byte belongs.
-    pub(super) offset: u32,
-    pub(super) sequence: Sequence,
-    /// F: the last PDU of its sequence.
-    pub(super) is_final: bool,
-}
-
-/// Which sequence of the task a PDU belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sequence {
-    Immediate,
-    Unsolicited,
-    Solicited(pdu::TargetTransferTag),
-}
-
-impl Incoming {
-    /// Where a piece of the segment goes: how many of `remaining` bytes are wanted.
-    #[inline]
-    fn wanted(&self, task: &Task, remaining: u32) -> u32 {
-        task.data_out
-            .limit()
-            .saturating_sub(self.offset)
-            .min(remaining)
-    }
-}
 
 impl Connection {
     /// The driver's answer to a write command: it takes `wanted` bytes of data, 0 included. R2Ts are

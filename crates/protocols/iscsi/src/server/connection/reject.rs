@@ -3,7 +3,7 @@
 //! A command PDU that is rejected counts as not received: its CmdSN stays expected, and later
 //! commands wait until the initiator plugs the gap (§7.3).
 
-use super::Connection;
+use super::state::{Connection, Receiving};
 use crate::pdu::{Bhs, InitiatorTaskTag, Reject, RejectReason};
 use longshore_wire::transmit::Transmit;
 
@@ -87,5 +87,13 @@ impl Connection {
         let limit = self.limits.initiator_max_recv_data_segment_length as usize;
         let header = &header[..header.len().min(limit)];
         self.encoder.push(reject.encode(), header, transmit);
+    }
+
+    /// Rejects the PDU whose header has just been taken; its data segment is discarded.
+    pub(super) fn refuse_current(&mut self, refusal: Refusal, transmit: &mut Transmit) {
+        let bhs = self.current;
+        let ahs = self.framing.ahs().to_vec();
+        self.refuse(&bhs, &ahs, refusal, transmit);
+        self.receiving = Receiving::Discarded;
     }
 }

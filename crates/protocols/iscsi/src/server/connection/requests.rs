@@ -1,10 +1,12 @@
 //! The requests that are short: Login, NOP-Out, Logout, and what numbered requests have in common.
 
+use super::event::{CloseReason, Event};
+use super::limits::Limits;
 use super::reject::Refusal;
-use super::{CloseReason, Connection, Event, Limits, Phase, Receiving};
+use super::state::{Connection, Phase, Receiving};
 use crate::pdu::{
-    Bhs, CmdSn, InitiatorTaskTag, LoginRequest, LoginStatus, LogoutReason, LogoutRequest,
-    LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, TargetTransferTag, TextRequest,
+    Bhs, CmdSn, LoginRequest, LoginStatus, LogoutReason, LogoutRequest, LogoutResponse,
+    LogoutResult, NopIn, NopOut, Opcode, TargetTransferTag, TextRequest,
 };
 use crate::server::directory::Directory;
 use crate::server::login::{LoginError, LoginOutcome, refuse};
@@ -46,14 +48,6 @@ impl Connection {
                 None
             }
         }
-    }
-
-    /// Rejects the PDU whose header has just been taken; its data segment is discarded.
-    pub(super) fn refuse_current(&mut self, refusal: Refusal, transmit: &mut Transmit) {
-        let bhs = self.current;
-        let ahs = self.framing.ahs().to_vec();
-        self.refuse(&bhs, &ahs, refusal, transmit);
-        self.receiving = Receiving::Discarded;
     }
 
     /// The header of a request other than a SCSI command that has a CmdSN.
@@ -122,26 +116,6 @@ impl Connection {
             _ => self.nop_out(bhs, data, transmit),
         }
         None
-    }
-
-    /// A numbered request is accepted. Those refused keep their number expected (§7.3).
-    pub(super) fn receive_numbered(&mut self, immediate: bool) {
-        if !immediate {
-            self.window.receive();
-        }
-    }
-
-    /// A numbered request is about to be answered.
-    pub(super) fn give_back_numbered(&mut self, immediate: bool) {
-        if !immediate {
-            self.window.give_back();
-        }
-    }
-
-    /// Whether a tag names a task of any kind.
-    #[inline]
-    pub(super) fn tag_in_use(&self, tag: InitiatorTaskTag) -> bool {
-        self.tasks.find(tag).is_some() || self.task_management.contains(tag)
     }
 
     fn login(
@@ -235,20 +209,6 @@ impl Connection {
         self.session = Some(session);
         self.phase = Phase::FullFeature;
         Event::Established
-    }
-
-    /// The initiator declared another MaxRecvDataSegmentLength in full feature phase (§13.12).
-    pub(super) fn set_initiator_max_recv_data_segment_length(&mut self, length: u32) {
-        let session = self
-            .session
-            .as_mut()
-            .expect("there is a session in full feature phase");
-        session.operational.initiator_max_recv_data_segment_length = length;
-        self.limits = Limits::new(
-            session.session_type,
-            &session.operational,
-            self.config.inline_read_max,
-        );
     }
 
     fn nop_out(&mut self, bhs: &Bhs, data: &[u8], transmit: &mut Transmit) {

@@ -1,59 +1,22 @@
 //! Task management functions: decoded and checked here, carried out by the driver (RFC 7143 §11.5,
 //! §11.6).
 
+use super::event::Event;
+use super::pending::PendingRequest;
 use super::reject::Refusal;
-use super::{Connection, Event};
+use super::state::Connection;
 use crate::pdu::{
     self, Bhs, CmdSn, Function, InitiatorTaskTag, TaskManagementResponse,
     TaskManagementResponseCode as Code,
 };
 use crate::server::command::{
-    TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
+    TaskId, TaskManagementFunction, TaskManagementId, TaskManagementRequest, TaskManagementResult,
 };
 use crate::server::window::Turn;
 use longshore_wire::transmit::Transmit;
 
 /// Requests that may wait for the driver's answer.
 const PENDING_MAX: usize = 32;
-
-/// Requests that wait for the driver's answer.
-#[derive(Debug, Default)]
-pub(super) struct Pending {
-    requests: Vec<PendingRequest>,
-    next_id: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct PendingRequest {
-    id: TaskManagementId,
-    initiator_task_tag: InitiatorTaskTag,
-    immediate: bool,
-}
-
-impl Pending {
-    fn add(&mut self, request: &pdu::TaskManagementRequest) -> TaskManagementId {
-        let id = TaskManagementId(self.next_id);
-        self.next_id = self.next_id.wrapping_add(1);
-        self.requests.push(PendingRequest {
-            id,
-            initiator_task_tag: request.initiator_task_tag,
-            immediate: request.immediate,
-        });
-        id
-    }
-
-    /// Whether a request with this tag waits.
-    pub(super) fn contains(&self, tag: InitiatorTaskTag) -> bool {
-        self.requests
-            .iter()
-            .any(|request| request.initiator_task_tag == tag)
-    }
-
-    fn take(&mut self, id: TaskManagementId) -> Option<PendingRequest> {
-        let at = self.requests.iter().position(|request| request.id == id)?;
-        Some(self.requests.swap_remove(at))
-    }
-}
 
 impl Connection {
     /// A request has come in and it is its turn.
@@ -92,7 +55,7 @@ impl Connection {
     fn decide(
         &mut self,
         request: &pdu::TaskManagementRequest,
-    ) -> Result<(TaskManagementFunction, Option<super::TaskId>), Code> {
+    ) -> Result<(TaskManagementFunction, Option<TaskId>), Code> {
         match request.function {
             Function::ABORT_TASK => {
                 let tag = request.referenced_task_tag;

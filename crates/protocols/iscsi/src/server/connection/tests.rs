@@ -10,10 +10,11 @@ use super::*;
 use crate::initiator;
 use crate::initiator::login::LoginConfig;
 use crate::pdu::{
-    self, Attribute, DataOut, DataSn, InitiatorTaskTag, Isid, Lun, R2t, Reject, RejectReason,
-    ScsiResponse, padding,
+    self, Attribute, CmdSn, DataOut, DataSn, InitiatorTaskTag, Isid, LoginStatus, Lun, R2t, Reject,
+    RejectReason, ScsiResponse, StatSn, TargetTransferTag, padding,
 };
-use crate::server::command::{Completion, Payload};
+use crate::server::TaskId;
+use crate::server::command::{Completion, Payload, ScsiCommand};
 use crate::server::directory::fixture::{INITIATOR, TARGET, TestDirectory, name};
 use longshore_wire::transmit::Segment;
 

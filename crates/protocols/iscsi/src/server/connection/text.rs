@@ -9,24 +9,13 @@
 //! There is at most one exchange on a connection (§11.10); a request without a target transfer tag
 //! starts a new one. What the text means is [`crate::server::discovery`]'s business.
 
-use super::Connection;
 use super::reject::Refusal;
-use crate::pdu::{Bhs, InitiatorTaskTag, Lun, TargetTransferTag, TextRequest, TextResponse};
+use super::state::{Connection, TextExchange};
+use crate::pdu::{Bhs, Lun, TargetTransferTag, TextRequest, TextResponse};
 use crate::server::directory::Directory;
 use crate::server::discovery::answer_text;
-use crate::text::{TextAssembly, TextSegments};
+use crate::text::TextSegments;
 use longshore_wire::transmit::Transmit;
-
-/// The text exchange of a connection.
-#[derive(Debug, Default)]
-pub(super) struct TextExchange {
-    /// Who may go on, and by which tag; `None` between exchanges.
-    open: Option<(InitiatorTaskTag, TargetTransferTag)>,
-    incoming: TextAssembly,
-    outgoing: TextSegments,
-    /// The initiator's new MaxRecvDataSegmentLength, in force when the exchange is over (§13.12).
-    initiator_max_recv_data_segment_length: Option<u32>,
-}
 
 impl Connection {
     /// A text request has come in and it is its turn.
