@@ -14,18 +14,8 @@
 //! Reservation     decided by the command itself
 //! ```
 
-use super::{ReservationClass, ReservationType};
-
-/// What a nexus is to a persistent reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
-    /// Holds the reservation (every registrant does, of an All Registrants reservation).
-    Holder,
-    /// Registered, and not the holder.
-    Registrant,
-    /// Not registered.
-    Other,
-}
+use super::ReservationClass;
+use super::table::{Relation, ReservationType};
 
 /// Whether a command conflicts with a persistent reservation.
 pub fn conflicts(kind: ReservationType, relation: Relation, class: ReservationClass) -> bool {

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use super::conflict::Relation;
 use super::participant::Participant;
 use super::state::{Reservations, State};
+use super::table::Relation;
 
 /// Why RESERVE (6) or RELEASE (6) is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

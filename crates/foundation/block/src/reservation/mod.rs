@@ -26,13 +26,13 @@ pub mod table;
 
 pub use change::{Applied, Change, PendingChange};
 pub use class::ReservationClass;
-pub use conflict::{Relation, gate_bit};
+pub use conflict::gate_bit;
 pub use legacy::LegacyRefusal;
 pub use participant::{Participant, is_same_participant, tasks_cleared_by};
 pub use state::{Locked, Reservations, Unchangeable};
 pub use store::ReservationFormatError;
 pub use store_order::{StoreOrder, StoreWait};
-pub use table::{NexusIdentity, Notice, NoticeEvent, ReservationTable, ReservationType};
+pub use table::{NexusIdentity, Notice, NoticeEvent, Relation, ReservationTable, ReservationType};
 
 #[cfg(test)]
 mod tests;

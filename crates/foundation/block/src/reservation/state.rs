@@ -1,11 +1,11 @@
 //! The reservations of one volume, behind one lock.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::conflict;
 use super::participant::{Participant, is_same_participant};
 use super::store::ReservationFormatError;
-use super::store_order::{StoreWait, Waiters};
 use super::table::{Notice, ReservationTable};
 
 /// All reservation state of a volume. Whoever exports the volume shares it.
@@ -31,6 +31,16 @@ pub(super) struct State {
     /// What is stored may differ from the table: the last attempt failed or was abandoned.
     pub(super) store_uncertain: bool,
     pub(super) waiters: Waiters,
+}
+
+/// Who waits for the end of storing.
+#[derive(Default)]
+pub(super) struct Waiters(pub(super) Vec<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for Waiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waiting", self.0.len())
+    }
 }
 
 /// Why the table cannot change now.
@@ -90,14 +100,6 @@ impl Reservations {
             return Err(Unchangeable::Storing);
         }
         Ok(locked)
-    }
-
-    /// A way to wait, for whom [`Unchangeable::Storing`] is no answer.
-    #[must_use]
-    pub fn wait_for_store(self: &Arc<Self>) -> StoreWait {
-        StoreWait {
-            reservations: Arc::clone(self),
-        }
     }
 
     /// Reservations as bytes that [`Self::restore`] takes (docs/formats/reservations.md).
@@ -197,6 +199,13 @@ impl State {
             if *member.identity() == notice.to {
                 member.notify(notice.event);
             }
+        }
+    }
+
+    pub(super) fn end_storing(&mut self) {
+        self.storing = false;
+        for waker in std::mem::take(&mut self.waiters).0 {
+            waker();
         }
     }
 }

@@ -1,6 +1,5 @@
 //! One change of what is stored at a time.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +81,16 @@ pub struct StoreWait {
     pub(super) reservations: Arc<Reservations>,
 }
 
+impl Reservations {
+    /// A way to wait, for whom [`Unchangeable::Storing`] is no answer.
+    #[must_use]
+    pub fn wait_for_store(self: &Arc<Self>) -> StoreWait {
+        StoreWait {
+            reservations: Arc::clone(self),
+        }
+    }
+}
+
 impl StoreWait {
     /// Calls `waker` when nothing is being stored any more, which may be at once. Whoever comes first
     /// changes something next, so it may have to wait again.
@@ -93,25 +102,6 @@ impl StoreWait {
         if state.storing {
             state.waiters.0.push(Box::new(waker));
         } else {
-            waker();
-        }
-    }
-}
-
-/// Who waits for the end of storing.
-#[derive(Default)]
-pub(super) struct Waiters(Vec<Box<dyn FnOnce() + Send>>);
-
-impl fmt::Debug for Waiters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} waiting", self.0.len())
-    }
-}
-
-impl State {
-    fn end_storing(&mut self) {
-        self.storing = false;
-        for waker in std::mem::take(&mut self.waiters).0 {
             waker();
         }
     }

@@ -8,8 +8,6 @@
 
 use std::fmt;
 
-use super::conflict::Relation;
-
 /// Registrations a volume takes; more are refused.
 pub const MAX_REGISTRATIONS: usize = 256;
 
@@ -160,6 +158,17 @@ pub enum NoticeEvent {
 /// There is no room for the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull;
+
+/// What a nexus is to a persistent reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// Holds the reservation (every registrant does, of an All Registrants reservation).
+    Holder,
+    /// Registered, and not the holder.
+    Registrant,
+    /// Not registered.
+    Other,
+}
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
