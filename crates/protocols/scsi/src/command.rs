@@ -16,187 +16,20 @@
 //! The driver then collects the data-out, and calls [`Command::step`] until it says
 //! [`Step::Complete`]. A command in progress is a value: dropping it aborts it.
 
-use std::fmt;
-use std::sync::Arc;
-
-use crate::cdb::Cdb;
-use crate::decode;
-use crate::lun::Lun;
 use crate::media;
 use crate::media::partial_write::PartialWrite;
-use crate::nexus::Nexus;
 use crate::parameter::Parameter;
-use crate::sense::{AdditionalSense, Sense, SenseBytes, SenseFormat};
+use crate::sense::{AdditionalSense, Sense, SenseFormat};
 use crate::status::Status;
 use crate::unit::LogicalUnit;
+
+pub use crate::completion::Completion;
+pub use crate::step::{
+    Buffers, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex, UnitSelector,
+};
+use crate::step::{Procedure, StepContext};
 use longshore_block::extent::Extent;
-pub use longshore_block::media::CommandEvent;
 use longshore_block::media::{MediaOperation, Place};
-use longshore_block::reservation::{Participant, StoreOrder};
-
-/// Which way the data of a command goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// No data.
-    None,
-    /// Data-in.
-    ToInitiator,
-    /// Data-out.
-    FromInitiator,
-}
-
-/// What a CDB asks to transfer; residual counts compare it with the transport's expectation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// Which way.
-    pub direction: Direction,
-    /// Bytes. For parameter data to the initiator this is the allocation length: how much there
-    /// really is shows only at the end, in [`Buffers::data_in`].
-    pub length: u64,
-}
-
-impl Transfer {
-    /// No data.
-    pub const NONE: Self = Self {
-        direction: Direction::None,
-        length: 0,
-    };
-}
-
-/// Memory the driver lends to a command for one step.
-#[derive(Debug)]
-pub struct Buffers<'a> {
-    /// Data-out that arrived, at most [`Transfer::length`] bytes. May be shorter if the initiator
-    /// expected to send less.
-    pub data_out: &'a [u8],
-    /// [`Command::scratch_length`] bytes whose content survives from step to step.
-    pub scratch: &'a mut [u8],
-    /// Parameter data for the initiator is appended here. Empty at the first step.
-    pub data_in: &'a mut Vec<u8>,
-}
-
-/// What a command needs next.
-#[derive(Debug)]
-pub enum Step {
-    /// Do this on a medium, then step with [`CommandEvent::Media`].
-    Media {
-        /// Whose medium.
-        unit: UnitSelector,
-        /// What to do.
-        operation: MediaOperation,
-        /// Where the blocks come from or go to.
-        place: Place,
-    },
-    /// Store these bytes (the unit's reservations) durably, then step with
-    /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
-    Persist(StoreOrder),
-    /// Abort all commands of these nexuses and NVMe hosts on this unit's volume (PREEMPT AND ABORT),
-    /// then step with [`CommandEvent::TasksAborted`].
-    AbortTasks(Vec<Arc<dyn Participant>>),
-    /// It is over.
-    Complete(Completion),
-}
-
-/// Whose medium a [`Step::Media`] is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnitSelector {
-    /// The unit the command was sent to.
-    Own,
-    /// Another one, by its place among the [`Siblings`] (EXTENDED COPY).
-    Sibling(UnitIndex),
-}
-
-/// How a command ended. Data-in is in [`Buffers::data_in`], or was read to [`Place::DataIn`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// Status.
-    pub status: Status,
-    /// Present with CHECK CONDITION.
-    pub sense: Option<Sense>,
-    /// How the sense data is to be encoded.
-    pub sense_format: SenseFormat,
-}
-
-impl Completion {
-    /// GOOD.
-    pub const GOOD: Self = Self::status(Status::GOOD);
-
-    /// A status without sense data.
-    pub const fn status(status: Status) -> Self {
-        Self {
-            status,
-            sense: None,
-            sense_format: SenseFormat::Fixed,
-        }
-    }
-
-    /// CHECK CONDITION with sense data.
-    pub const fn check_condition(sense: Sense) -> Self {
-        Self {
-            status: Status::CHECK_CONDITION,
-            sense: Some(sense),
-            sense_format: SenseFormat::Fixed,
-        }
-    }
-
-    /// Encoded sense data, if there is any.
-    pub fn sense_bytes(&self) -> Option<SenseBytes> {
-        self.sense.map(|sense| sense.to_bytes(self.sense_format))
-    }
-}
-
-impl From<Sense> for Completion {
-    fn from(sense: Sense) -> Self {
-        Self::check_condition(sense)
-    }
-}
-
-impl From<Status> for Completion {
-    fn from(status: Status) -> Self {
-        Self::status(status)
-    }
-}
-
-/// Place of a logical unit among the [`Siblings`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct UnitIndex(pub usize);
-
-/// The logical units that the nexus' initiator reaches through the same target.
-pub trait Siblings {
-    /// Their numbers, as REPORT LUNS lists them.
-    fn luns(&self) -> Vec<Lun>;
-    /// The unit a designation descriptor names (see [`LogicalUnit::is_designated_by`]).
-    fn find(&self, designator: &[u8]) -> Option<UnitIndex>;
-    /// The unit at `index`, as given by `find`.
-    fn unit(&self, index: UnitIndex) -> &Arc<LogicalUnit>;
-    /// The initiator's nexus with the unit at `index`.
-    fn nexus(&self, index: UnitIndex) -> &Arc<Nexus>;
-}
-
-/// What a multi-step command sees of the world in one step.
-pub(crate) struct StepContext<'a, 'b> {
-    /// The unit the command was sent to.
-    pub(crate) unit: &'a LogicalUnit,
-    /// Memory lent by the driver.
-    pub(crate) buffers: &'a mut Buffers<'b>,
-    /// Units the same initiator reaches.
-    pub(crate) siblings: &'a dyn Siblings,
-}
-
-/// A command of several steps after its CDB has been accepted.
-///
-/// The command's owner handles what is common to all: it completes the command with
-/// [`Sense::media_failure`] when a media operation fails (unless [`Procedure::handles_failure`]),
-/// sets the sense format, and cuts data-in at the allocation length.
-pub(crate) trait Procedure: fmt::Debug + Send {
-    /// Runs until something is needed. The first event is [`CommandEvent::Start`].
-    fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step;
-
-    /// Failed media operations are passed to `step` instead of ending the command.
-    fn handles_failure(&self) -> bool {
-        false
-    }
-}
 
 /// A command in progress. See the module documentation.
 #[derive(Debug)]
@@ -228,18 +61,6 @@ enum State {
 }
 
 impl Command {
-    /// Decodes a CDB and admits it. If it is refused, the outcome waits for the first step.
-    #[inline]
-    pub fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, cdb: &[u8]) -> Self {
-        decode::begin(unit, nexus, cdb).unwrap_or_else(Self::completed)
-    }
-
-    /// The same for a LUN without a logical unit: INQUIRY, REPORT LUNS and REQUEST SENSE are
-    /// answered, everything else fails with LOGICAL UNIT NOT SUPPORTED (SAM-5, incorrect logical unit numbers).
-    pub fn begin_without_unit(cdb: &[u8]) -> Self {
-        decode::begin_without_unit(Cdb::new(cdb)).unwrap_or_else(Self::completed)
-    }
-
     /// How much the transport says the initiator is ready to send (iSCSI: Expected Data Transfer
     /// Length of a write). To be called, if at all, before anything else.
     ///

@@ -9,7 +9,7 @@
 
 use crate::access::{Access, ReservationClass};
 use crate::cdb::Cdb;
-use crate::unit::LogicalUnitConfig;
+use crate::unit_config::LogicalUnitConfig;
 
 /// What a command does; the decoder it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

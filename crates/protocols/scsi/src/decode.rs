@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use crate::access::{Access, ReservationClass};
 use crate::cdb::Cdb;
-use crate::command::{Command, Completion, Direction, Transfer};
+use crate::command::Command;
 use crate::command_table::{self, CommandDescription, Lookup, Operation};
+use crate::completion::Completion;
 use crate::extended_copy::{self, ExtendedCopy};
 use crate::media;
 use crate::media::atomic::{self, WriteAtomic};
@@ -23,17 +24,28 @@ use crate::nexus::Nexus;
 use crate::parameter::Parameter;
 use crate::reservation::persistent_out::PersistentReserveOut;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
+use crate::step::{Direction, Transfer};
 use crate::unit::LogicalUnit;
 use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, MediaOperation};
 
+impl Command {
+    /// Decodes a CDB and admits it. If it is refused, the outcome waits for the first step.
+    #[inline]
+    pub fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, cdb: &[u8]) -> Self {
+        begin(unit, nexus, cdb).unwrap_or_else(Self::completed)
+    }
+
+    /// The same for a LUN without a logical unit: INQUIRY, REPORT LUNS and REQUEST SENSE are
+    /// answered, everything else fails with LOGICAL UNIT NOT SUPPORTED (SAM-5, incorrect logical unit numbers).
+    pub fn begin_without_unit(cdb: &[u8]) -> Self {
+        begin_without_unit(Cdb::new(cdb)).unwrap_or_else(Self::completed)
+    }
+}
+
 /// See [`Command::begin`].
-pub(crate) fn begin(
-    unit: &Arc<LogicalUnit>,
-    nexus: &Arc<Nexus>,
-    bytes: &[u8],
-) -> Result<Command, Completion> {
+fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, bytes: &[u8]) -> Result<Command, Completion> {
     let cdb = Cdb::new(bytes);
     let command = match command_table::lookup(cdb) {
         Lookup::Found(command) if command.is_supported(unit.config()) => command,
@@ -60,7 +72,7 @@ pub(crate) fn begin(
 }
 
 /// See [`Command::begin_without_unit`].
-pub(crate) fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
+fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
     let command = match command_table::lookup(cdb) {
         Lookup::Found(command) => command,
         Lookup::UnknownOperationCode | Lookup::UnknownServiceAction => {

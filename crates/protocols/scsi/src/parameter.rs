@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::cdb::Cdb;
-use crate::command::{Buffers, Completion, Siblings};
 use crate::command_table::Operation;
+use crate::completion::Completion;
 use crate::lun::Lun;
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense, SenseFormat, SenseKey};
+use crate::step::{Buffers, Siblings};
 use crate::unit::LogicalUnit;
 use crate::unit_attention::UnitAttention;
 use crate::{capacity, extended_copy, inquiry, mode, reservation, supported_commands};

@@ -11,8 +11,8 @@
 use longshore_block::media::{Lba, MediaError};
 
 use crate::cdb::Cdb;
-use crate::command::Completion;
 use crate::command_table::{self, Operation};
+use crate::completion::Completion;
 use crate::nexus::Nexus;
 use crate::sense::Sense;
 use crate::unit::LogicalUnit;

@@ -4,7 +4,7 @@
 use crate::cdb::Cdb;
 use crate::command_table::{self, CommandDescription, TABLE};
 use crate::sense::Sense;
-use crate::unit::LogicalUnitConfig;
+use crate::unit_config::LogicalUnitConfig;
 
 /// REPORTING OPTIONS.
 mod reporting {

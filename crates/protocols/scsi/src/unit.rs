@@ -21,47 +21,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_block::reservation::{self, Participant, Reservations, gate_bit};
-use uuid::Uuid;
 
 use crate::access::Access;
-use crate::command::Completion;
-use crate::extended_copy::CopyResults;
-use crate::mode::ModeState;
+use crate::completion::Completion;
+use crate::extended_copy::copies::CopyResults;
+use crate::mode_state::ModeState;
 use crate::nexus::{GATE_RESERVATION_SHIFT, Nexus, NexusPort};
 use crate::sense::Sense;
 use crate::status::Status;
 use crate::unit_attention::UnitAttention;
-
-/// What a logical unit is and can do. Fixed, but for the number of blocks.
-#[derive(Clone, Debug)]
-pub struct LogicalUnitConfig {
-    /// Source of every designator that peers see.
-    pub uuid: Uuid,
-    /// Name of the volume, for product identification and logs.
-    pub name: String,
-    /// Unit serial number, printable ASCII, at most 20 characters.
-    pub serial: String,
-    /// 512 or 4096.
-    pub block_size: u32,
-    /// At least 1.
-    pub block_count: u64,
-    /// Writes are refused with WRITE PROTECTED.
-    pub read_only: bool,
-    /// A completed write may be lost until a flush: WCE of the caching mode page.
-    pub volatile_cache: bool,
-    /// UNMAP works, in units of this many blocks; `None`: not offered.
-    pub unmap_granularity_blocks: Option<u32>,
-    /// Unmapped blocks read as zeros.
-    pub unmapped_reads_zeros: bool,
-    /// Spinning medium.
-    pub rotational: bool,
-    /// Largest transfer in one READ or WRITE; more is INVALID FIELD IN CDB.
-    pub max_transfer_blocks: u32,
-    /// The driver can store reservations durably: APTPL is offered.
-    pub persistent_reservations_store: bool,
-    /// PRODUCT REVISION LEVEL, printable ASCII, at most 4 characters.
-    pub product_revision: String,
-}
+pub use crate::unit_config::LogicalUnitConfig;
 
 /// Kinds of reset (SAM-5 §6.3, §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

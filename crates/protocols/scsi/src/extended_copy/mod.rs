@@ -17,24 +17,24 @@
 use std::sync::Arc;
 
 use crate::access::{Access, ReservationClass};
-use crate::command::{
-    CommandEvent, Completion, Procedure, Siblings, Step, StepContext, UnitSelector,
-};
+use crate::completion::Completion;
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
+use crate::step::{CommandEvent, Procedure, Siblings, Step, StepContext, UnitSelector};
 use crate::unit::LogicalUnit;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation};
 
+pub(crate) mod copies;
 mod parameters;
 mod results;
 
+use copies::{CopyKey, CopyManagerStatus, TooManyCopies};
 use parameters::MAX_PARAMETER_LIST_LENGTH;
 pub(crate) use parameters::third_party_copy_page;
 use parameters::{Cscd, Parameters, SegmentDescriptor};
-use results::{CopyKey, CopyManagerStatus, TooManyCopies};
-pub(crate) use results::{CopyResults, receive_copy_results};
+pub(crate) use results::receive_copy_results;
 
 /// Scratch memory of a copy: how much is read and written at a time. A multiple of every block size.
 pub(crate) const SCRATCH_LENGTH: usize = 256 * 1024;

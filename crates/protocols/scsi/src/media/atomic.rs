@@ -3,8 +3,9 @@
 //! The range is locked for the write, which gives atomicity towards other commands. What a crash of
 //! the host leaves of it is the backend's matter; docs/protocols/iscsi.md says so.
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::media;
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::extent::Extent;
 use longshore_block::media::MediaOperation;
 use longshore_block::media::Place;

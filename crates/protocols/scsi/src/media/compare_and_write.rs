@@ -4,8 +4,9 @@
 //! is locked from before the first read until the command ends, so that of two initiators that
 //! expect the same old data exactly one succeeds.
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::media::{self, verify};
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 use longshore_block::media::Place;

@@ -6,8 +6,9 @@
 //!     PROVISIONING STATUS (low 4 bits of a byte)
 //! ```
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::sense::Sense;
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::media::Place;
 use longshore_block::media::{
     BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,

@@ -1,8 +1,9 @@
 //! ORWRITE (16) (SBC-3): writes the bitwise OR of the medium and the data-out. The range is
 //! locked, so that bits set by two initiators at once all survive.
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::media;
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 use longshore_block::media::MediaOperation;

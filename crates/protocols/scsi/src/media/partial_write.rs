@@ -4,8 +4,9 @@
 //! The transport's expectation may end anywhere (RFC 7143 §11.4.5.1 makes the difference a residual
 //! count), and `iscsi-test-cu` 1.19 writes 512 bytes to volumes with 4096-byte blocks.
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::media;
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, Lba, MediaOperation};

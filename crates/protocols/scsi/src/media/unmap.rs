@@ -6,8 +6,9 @@
 //!  8  descriptors, 16 bytes each: LOGICAL BLOCK ADDRESS (8), NUMBER OF LOGICAL BLOCKS (4)
 //! ```
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::sense::Sense;
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::extent::Extent;
 use longshore_block::media::Place;
 use longshore_block::media::{BlockCount, Lba, MediaOperation};

@@ -1,8 +1,9 @@
 //! VERIFY and WRITE AND VERIFY (SBC-3).
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::media;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 use longshore_block::media::Place;

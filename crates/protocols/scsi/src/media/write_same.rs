@@ -10,8 +10,9 @@
 //! Deallocation is only a hint here (SBC-3 §4.7.3): the data a read returns afterwards is always
 //! the block that was sent.
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, UnitSelector};
+use crate::completion::Completion;
 use crate::media;
+use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 use longshore_block::media::Place;

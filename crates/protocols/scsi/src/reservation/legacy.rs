@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use longshore_block::reservation::{LegacyRefusal, Participant};
 
-use crate::command::Completion;
+use crate::completion::Completion;
 use crate::nexus::Nexus;
 use crate::status::Status;
 use crate::unit::LogicalUnit;

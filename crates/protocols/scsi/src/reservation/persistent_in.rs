@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE IN (SPC-4 §6.15): who is registered, and what is reserved.
 
-use crate::command::Completion;
+use crate::completion::Completion;
 use crate::sense::Sense;
 use crate::status::Status;
 use crate::unit::LogicalUnit;

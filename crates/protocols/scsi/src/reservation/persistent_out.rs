@@ -28,10 +28,11 @@ use std::sync::Arc;
 use longshore_block::reservation::{Applied, Locked, Participant, PendingChange, Unchangeable};
 use longshore_wire::{OutOfBytes, Reader};
 
-use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext};
+use crate::completion::Completion;
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
+use crate::step::{CommandEvent, Procedure, Step, StepContext};
 use crate::unit::LogicalUnit;
 
 use super::rules::{Move, Refusal, Request, ServiceAction, Situation, decide};

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use longshore_block::reservation::{Participant, Reservations, is_same_participant};
 use uuid::Uuid;
 
-use crate::command::{Buffers, Command, CommandEvent, Completion, Siblings, Step, UnitIndex};
+use crate::command::Command;
+use crate::completion::Completion;
 use crate::lun::Lun;
 use crate::nexus::{Nexus, NexusPort};
 use crate::sense::AdditionalSense;
 use crate::status::Status;
+use crate::step::{Buffers, CommandEvent, Siblings, Step, UnitIndex};
 use crate::unit::{LogicalUnit, LogicalUnitConfig};
 
 mod access;

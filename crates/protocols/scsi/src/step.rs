@@ -1,0 +1,126 @@
+//! What a command in progress and its driver say to each other, step by step, and what commands of several
+//! steps implement.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::completion::Completion;
+use crate::lun::Lun;
+use crate::nexus::Nexus;
+use crate::unit::LogicalUnit;
+pub use longshore_block::media::CommandEvent;
+use longshore_block::media::{MediaOperation, Place};
+use longshore_block::reservation::{Participant, StoreOrder};
+
+/// Which way the data of a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// No data.
+    None,
+    /// Data-in.
+    ToInitiator,
+    /// Data-out.
+    FromInitiator,
+}
+
+/// What a CDB asks to transfer; residual counts compare it with the transport's expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Which way.
+    pub direction: Direction,
+    /// Bytes. For parameter data to the initiator this is the allocation length: how much there
+    /// really is shows only at the end, in [`Buffers::data_in`].
+    pub length: u64,
+}
+
+impl Transfer {
+    /// No data.
+    pub const NONE: Self = Self {
+        direction: Direction::None,
+        length: 0,
+    };
+}
+
+/// Memory the driver lends to a command for one step.
+#[derive(Debug)]
+pub struct Buffers<'a> {
+    /// Data-out that arrived, at most [`Transfer::length`] bytes. May be shorter if the initiator
+    /// expected to send less.
+    pub data_out: &'a [u8],
+    /// [`Command::scratch_length`](crate::command::Command::scratch_length) bytes whose content survives from step to step.
+    pub scratch: &'a mut [u8],
+    /// Parameter data for the initiator is appended here. Empty at the first step.
+    pub data_in: &'a mut Vec<u8>,
+}
+
+/// What a command needs next.
+#[derive(Debug)]
+pub enum Step {
+    /// Do this on a medium, then step with [`CommandEvent::Media`].
+    Media {
+        /// Whose medium.
+        unit: UnitSelector,
+        /// What to do.
+        operation: MediaOperation,
+        /// Where the blocks come from or go to.
+        place: Place,
+    },
+    /// Store these bytes (the unit's reservations) durably, then step with
+    /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
+    Persist(StoreOrder),
+    /// Abort all commands of these nexuses and NVMe hosts on this unit's volume (PREEMPT AND ABORT),
+    /// then step with [`CommandEvent::TasksAborted`].
+    AbortTasks(Vec<Arc<dyn Participant>>),
+    /// It is over.
+    Complete(Completion),
+}
+
+/// Whose medium a [`Step::Media`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitSelector {
+    /// The unit the command was sent to.
+    Own,
+    /// Another one, by its place among the [`Siblings`] (EXTENDED COPY).
+    Sibling(UnitIndex),
+}
+
+/// Place of a logical unit among the [`Siblings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UnitIndex(pub usize);
+
+/// The logical units that the nexus' initiator reaches through the same target.
+pub trait Siblings {
+    /// Their numbers, as REPORT LUNS lists them.
+    fn luns(&self) -> Vec<Lun>;
+    /// The unit a designation descriptor names (see [`LogicalUnit::is_designated_by`]).
+    fn find(&self, designator: &[u8]) -> Option<UnitIndex>;
+    /// The unit at `index`, as given by `find`.
+    fn unit(&self, index: UnitIndex) -> &Arc<LogicalUnit>;
+    /// The initiator's nexus with the unit at `index`.
+    fn nexus(&self, index: UnitIndex) -> &Arc<Nexus>;
+}
+
+/// What a multi-step command sees of the world in one step.
+pub(crate) struct StepContext<'a, 'b> {
+    /// The unit the command was sent to.
+    pub(crate) unit: &'a LogicalUnit,
+    /// Memory lent by the driver.
+    pub(crate) buffers: &'a mut Buffers<'b>,
+    /// Units the same initiator reaches.
+    pub(crate) siblings: &'a dyn Siblings,
+}
+
+/// A command of several steps after its CDB has been accepted.
+///
+/// The command's owner handles what is common to all: it completes the command with
+/// [`Sense::media_failure`] when a media operation fails (unless [`Procedure::handles_failure`]),
+/// sets the sense format, and cuts data-in at the allocation length.
+pub(crate) trait Procedure: fmt::Debug + Send {
+    /// Runs until something is needed. The first event is [`CommandEvent::Start`].
+    fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step;
+
+    /// Failed media operations are passed to `step` instead of ending the command.
+    fn handles_failure(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,34 @@
+//! What a logical unit is and can do, before anybody uses it.
+
+use uuid::Uuid;
+
+/// What a logical unit is and can do. Fixed, but for the number of blocks.
+#[derive(Clone, Debug)]
+pub struct LogicalUnitConfig {
+    /// Source of every designator that peers see.
+    pub uuid: Uuid,
+    /// Name of the volume, for product identification and logs.
+    pub name: String,
+    /// Unit serial number, printable ASCII, at most 20 characters.
+    pub serial: String,
+    /// 512 or 4096.
+    pub block_size: u32,
+    /// At least 1.
+    pub block_count: u64,
+    /// Writes are refused with WRITE PROTECTED.
+    pub read_only: bool,
+    /// A completed write may be lost until a flush: WCE of the caching mode page.
+    pub volatile_cache: bool,
+    /// UNMAP works, in units of this many blocks; `None`: not offered.
+    pub unmap_granularity_blocks: Option<u32>,
+    /// Unmapped blocks read as zeros.
+    pub unmapped_reads_zeros: bool,
+    /// Spinning medium.
+    pub rotational: bool,
+    /// Largest transfer in one READ or WRITE; more is INVALID FIELD IN CDB.
+    pub max_transfer_blocks: u32,
+    /// The driver can store reservations durably: APTPL is offered.
+    pub persistent_reservations_store: bool,
+    /// PRODUCT REVISION LEVEL, printable ASCII, at most 4 characters.
+    pub product_revision: String,
+}
