@@ -14,8 +14,8 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba, MediaOperation, Place};
 use longshore_wire::field::{le16, le64};
 
-use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
 use crate::io::limits::{COPY_BLOCKS, COPY_RANGE_BLOCKS, COPY_RANGE_BYTES};
+use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
 use crate::status::Status;
 
 const RANGE_LENGTH: usize = 32;

@@ -11,9 +11,9 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
 use longshore_wire::field::{le32, le64};
 
-use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
 use crate::io::limits::{DATASET_RANGE_BYTES, DEALLOCATE_BLOCKS};
 use crate::io::status::media_failure;
+use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
 use crate::status::Status;
 
 const RANGE_LENGTH: usize = 16;

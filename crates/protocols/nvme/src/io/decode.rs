@@ -20,25 +20,38 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
 use crate::command::{Fuse, NamespaceId, SubmissionEntry};
-use crate::io::command::{Command, Procedure, Transfer};
+use crate::io::command::{Command, Half};
 use crate::io::compare::Compare;
 use crate::io::copy::Copy;
 use crate::io::dataset::Deallocate;
+use crate::io::fields::list_length;
 use crate::io::flush::{FlushAll, FlushFirst, Read};
-use crate::io::fused::Half;
 use crate::io::limits::{
     COMPARE_AND_WRITE_BLOCKS, COPY_RANGE_BYTES, COPY_RANGES, DATASET_RANGE_BYTES, NAMESPACES_MAX,
 };
 use crate::io::namespace::Attached;
 use crate::io::reservation;
+use crate::io::step::{Procedure, Transfer};
 use crate::io::verify::Verify;
 use crate::opcode::io;
 use crate::status::Status;
 use longshore_block::reservation::ReservationClass;
 
+impl Command {
+    /// Decodes an entry and admits it. If it is refused, the outcome waits for the first step.
+    ///
+    /// `namespaces` are those of the controller, in ascending order of NSID. `data_length` is what
+    /// the SGL describes.
+    #[inline]
+    pub fn begin<N: Attached>(namespaces: &[N], entry: &SubmissionEntry, data_length: u32) -> Self {
+        begin(namespaces, entry, data_length)
+            .unwrap_or_else(|status| Self::decided_with(status.into(), entry.fuse()))
+    }
+}
+
 /// See [`Command::begin`].
 #[inline]
-pub(crate) fn begin<N: Attached>(
+fn begin<N: Attached>(
     namespaces: &[N],
     entry: &SubmissionEntry,
     data_length: u32,
@@ -402,13 +415,4 @@ fn copy<N: Attached>(
     let transfer = Transfer::to_controller(length);
     let scratch = machine.scratch_length();
     Ok(Command::procedure(at, transfer, scratch, machine))
-}
-
-/// Bytes of parameters. The SGL may describe more: Linux sends room for 256 ranges with every Dataset
-/// Management.
-pub(crate) fn list_length(length: u32, data_length: u32) -> Result<u32, Status> {
-    if data_length < length {
-        return Err(Status::DATA_SGL_LENGTH_INVALID.do_not_retry());
-    }
-    Ok(length)
 }

@@ -12,6 +12,7 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, Lba};
 
 use crate::command::SubmissionEntry;
+use crate::status::Status;
 
 const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 const PROTECTION_ACTION: u32 = 1 << 29;
@@ -74,6 +75,15 @@ impl SubmissionEntry {
     pub(crate) fn copy_format(&self) -> u32 {
         self.dword(12) >> 8 & 0xf
     }
+}
+
+/// Bytes of parameters. The SGL may describe more: Linux sends room for 256 ranges with every Dataset
+/// Management.
+pub(crate) fn list_length(length: u32, data_length: u32) -> Result<u32, Status> {
+    if data_length < length {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.do_not_retry());
+    }
+    Ok(length)
 }
 
 #[cfg(test)]

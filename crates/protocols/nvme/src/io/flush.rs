@@ -3,7 +3,7 @@
 use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
-use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
 
 /// Flush with NSID FFFFFFFFh: one namespace after the other. The first failure ends it, so success
 /// means all of them.

@@ -26,9 +26,10 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
 use crate::command::Fuse;
-use crate::io::command::{Buffers, Command, CommandEvent, Outcome, State};
+use crate::io::command::{Command, Half, State};
 use crate::io::status::media_failure;
-use crate::opcode::{Opcode, io};
+use crate::io::step::{Buffers, CommandEvent, Outcome};
+use crate::opcode::io;
 use crate::status::Status;
 use longshore_block::chunks::{self, Chunks};
 
@@ -125,16 +126,6 @@ impl<T> Fusing<T> {
     pub fn take_first_if(&mut self, wanted: impl FnOnce(&mut T) -> bool) -> Option<T> {
         self.first.take_if(wanted)
     }
-}
-
-/// Half of a pair that was admitted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Half {
-    pub(crate) opcode: Opcode,
-    pub(crate) extent: Extent,
-    pub(crate) block_size: u32,
-    /// Write: on the medium when it completes. Compare: flush first.
-    pub(crate) fua: bool,
 }
 
 /// How a pair ended.

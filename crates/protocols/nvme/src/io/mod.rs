@@ -5,7 +5,7 @@
 //! medium that carry it out; a [`FusedPair`] is the same for Compare and Write. Neither does I/O:
 //! they name a media operation and go on with its outcome.
 //!
-//! - `command`: the machine; `decode`: from an entry to a command;
+//! - `step`: what it and its driver say to each other; `command`: the machine; `decode`: from an entry to a command;
 //! - `fields`: where the fields of an entry are; [`limits`]: what Identify says;
 //! - a file to each family of commands that need more than one step.
 //!
@@ -25,11 +25,13 @@ mod namespace;
 pub mod plain;
 mod reservation;
 mod status;
+mod step;
 mod verify;
 
 #[cfg(test)]
 mod tests;
 
-pub use command::{Buffers, Command, CommandEvent, Outcome, Step, Transfer};
+pub use command::Command;
 pub use fused::{Arrival, FusedOutcome, FusedPair, FusedStep, Fusing, Next};
 pub use namespace::Attached;
+pub use step::{Buffers, CommandEvent, Outcome, Step, Transfer};

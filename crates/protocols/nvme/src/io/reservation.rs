@@ -5,9 +5,10 @@ use std::sync::Arc;
 use longshore_block::reservation::Reservations;
 
 use crate::command::SubmissionEntry;
-use crate::io::command::{Command, CommandEvent, Outcome, Procedure, Step, StepContext, Transfer};
-use crate::io::decode::list_length;
+use crate::io::command::Command;
+use crate::io::fields::list_length;
 use crate::io::namespace::Attached;
+use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext, Transfer};
 use crate::reservation::{Report, ReservationCommand, ReservationEvent, ReservationStep};
 use crate::status::Status;
 

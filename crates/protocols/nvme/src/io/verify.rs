@@ -1,6 +1,6 @@
 //! Verify (NVM command set 1.0 §3.2.5): whether the blocks can be read.
 
-use crate::io::command::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 
