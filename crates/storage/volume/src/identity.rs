@@ -9,17 +9,18 @@
 //! do, or brings an id of its own ([`VolumeSpec::machine_id`]). Volumes that move between machines or
 //! containers should carry an explicit UUID.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use uuid::Uuid;
 
 use crate::Identity;
 use crate::machine_id::MachineId;
-use crate::open::{BackendName, OpenError, VolumeSpec};
+use crate::open::error::{OpenError, SERIAL_LENGTH_MAX};
+use crate::open::{BackendName, VolumeSpec};
 
 /// Namespace of derived volume UUIDs. Changing it changes every disk's identity.
 const NAMESPACE: Uuid = Uuid::from_u128(0x5c0d_86b4_0d0e_4f0a_9b1e_6c6f_6e67_7368);
-
-/// Longest unit serial number.
-pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
 
 /// Identity of a volume; `origin` is what its backing object is known by, if there is one: a canonical path, or
 /// the worldwide name of a volume of another server.
@@ -47,6 +48,19 @@ pub fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, Op
         uuid,
         serial,
     })
+}
+
+/// Identity of the volume over the object at `path`.
+pub(crate) fn identify_at(spec: &VolumeSpec, path: Option<&Path>) -> Result<Identity, OpenError> {
+    let canonical = match path {
+        Some(path) => Some(
+            path.canonicalize()
+                .map_err(|source| OpenError::io("resolve", path, source))?,
+        ),
+        None => None,
+    };
+    let origin = canonical.as_deref().map(|path| path.as_os_str().as_bytes());
+    identify(spec, origin)
 }
 
 fn derive_uuid(machine_id: &str, backend: BackendName, origin: Option<&[u8]>, name: &str) -> Uuid {

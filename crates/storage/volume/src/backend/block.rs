@@ -17,10 +17,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::backend::file::{direct_alignment, open_error};
+use crate::identity::identify_at;
 use crate::lock;
 use crate::medium::backing::{Backing, Kind};
 use crate::medium::{Abilities, Medium, Zeroing};
-use crate::open::{OpenError, VolumeSpec, check_size, identify};
+use crate::open::{OpenError, VolumeSpec, check_size};
 use crate::outline::Outline;
 use crate::sysfs::Queue;
 use crate::{
@@ -61,7 +62,7 @@ impl BlockVolume {
         } else {
             None
         };
-        let outline = Outline::new(identify(spec, Some(path))?, spec.block_size, size);
+        let outline = Outline::new(identify_at(spec, Some(path))?, spec.block_size, size);
         let abilities = abilities(spec, queue.as_ref(), direct_memory_alignment);
         let backing = Backing::new(path, &file, Kind::Device);
         Ok(BlockVolume {

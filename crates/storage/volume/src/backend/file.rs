@@ -20,10 +20,11 @@ use longshore_reactor::buffer::Buffer;
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
+use crate::identity::identify_at;
 use crate::lock;
 use crate::medium::backing::{Backing, Kind};
 use crate::medium::{Abilities, Medium, Zeroing};
-use crate::open::{OpenError, VolumeSpec, check_size, identify};
+use crate::open::{OpenError, VolumeSpec, check_size};
 use crate::outline::Outline;
 use crate::sysfs;
 use crate::{
@@ -223,7 +224,7 @@ fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenE
     } else {
         None
     };
-    let identity = identify(spec, Some(path))?;
+    let identity = identify_at(spec, Some(path))?;
     let outline = Outline::new(identity, spec.block_size, size);
     let abilities = Abilities {
         read_only: spec.read_only,
@@ -376,7 +377,7 @@ fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError>
     let file = open_options(spec)
         .open(path)
         .map_err(|error| open_error(spec, path, error))?;
-    let outline = Outline::new(identify(spec, Some(path))?, spec.block_size, size);
+    let outline = Outline::new(identify_at(spec, Some(path))?, spec.block_size, size);
     let abilities = Abilities {
         read_only: spec.read_only,
         syncs: false,

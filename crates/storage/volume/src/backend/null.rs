@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::open::{OpenError, VolumeSpec, identify};
+use crate::identity::identify_at;
+use crate::open::{OpenError, VolumeSpec};
 use crate::outline::Outline;
 use crate::{
     Attempt, ByteOffset, Characteristics, Durability, Execution, ExtentState, Geometry, Identity,
@@ -21,7 +22,7 @@ impl NullVolume {
     /// Needs a size.
     pub fn open(spec: &VolumeSpec) -> Result<NullVolume, OpenError> {
         let outline = Outline::new(
-            identify(spec, None)?,
+            identify_at(spec, None)?,
             spec.block_size,
             spec.required_size()?,
         );

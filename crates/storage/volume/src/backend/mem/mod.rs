@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use longshore_reactor::SharedRegion;
 
-use crate::open::{BackendName, OpenError, VolumeSpec, identify};
+use crate::identity::identify_at;
+use crate::open::{BackendName, OpenError, VolumeSpec};
 use crate::outline::{Outline, length_of};
 use crate::{
     Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Execution, ExtentState,
@@ -30,7 +31,7 @@ impl MemVolume {
     /// Needs a size. Memory is taken when it is first written.
     pub fn open(spec: &VolumeSpec) -> Result<MemVolume, OpenError> {
         let size = spec.required_size()?;
-        let outline = Outline::new(identify(spec, None)?, spec.block_size, size);
+        let outline = Outline::new(identify_at(spec, None)?, spec.block_size, size);
         let region = SharedRegion::new(size).map_err(|_| OpenError::TooLarge {
             name: spec.name.clone(),
             backend: BackendName::MEM,

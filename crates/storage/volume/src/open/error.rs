@@ -1,0 +1,327 @@
+//! Why a volume could not be opened, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::name::BackendName;
+
+/// Longest unit serial number.
+pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
+
+/// Who holds the lock that we wanted, for the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockHolder {
+    /// Nobody can say (another host, another PID namespace).
+    Unknown,
+    /// Another volume of this process.
+    ThisProcess,
+    /// The process with this id.
+    Process(u32),
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockHolder::Unknown => formatter.write_str("another process"),
+            LockHolder::ThisProcess => formatter.write_str("another volume of this server"),
+            LockHolder::Process(pid) => write!(formatter, "process {pid}"),
+        }
+    }
+}
+
+fn medium_advice(path: &Path, is_loop: bool) -> String {
+    if is_loop {
+        let path = path.display();
+        format!(
+            "attach a file to it first: losetup {path} FILE; `losetup --list` shows those in use"
+        )
+    } else {
+        "insert one, or name another device".to_owned()
+    }
+}
+
+/// Why a volume could not be opened, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No path was given.
+    #[error("volume {name}: backend={backend} needs path=…")]
+    PathMissing {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendName,
+    },
+    /// No size was given.
+    #[error("volume {name}: backend={backend} needs size=…, for example size=1G")]
+    SizeMissing {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendName,
+    },
+    /// An option was given that means nothing to this backend.
+    #[error("volume {name}: {option} means nothing to backend={backend}; leave it out")]
+    OptionMisplaced {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendName,
+        /// The option.
+        option: &'static str,
+    },
+    /// The block size is not one that we serve.
+    #[error("volume {name}: block size {found} is not served; use 512 or 4096")]
+    BlockSize {
+        /// Volume.
+        name: String,
+        /// The block size asked for.
+        found: u32,
+    },
+    /// The size is zero.
+    #[error("{subject} is empty; give a size=… of at least one block")]
+    SizeZero {
+        /// Volume or path.
+        subject: String,
+    },
+    /// The size is not a whole number of blocks.
+    #[error(
+        "{subject}: size {size} is not a multiple of the block size {block_size}; \
+         use size={next}, or another block-size"
+    )]
+    SizeNotMultiple {
+        /// Volume or path.
+        subject: String,
+        /// Bytes asked for or found.
+        size: u64,
+        /// Bytes of a block.
+        block_size: u32,
+        /// The next larger size that would do.
+        next: u64,
+    },
+    /// The size is more than the backend can address.
+    #[error(
+        "volume {name}: {size} bytes are more than backend={backend} can hold here; use a smaller size"
+    )]
+    TooLarge {
+        /// Volume.
+        name: String,
+        /// Its backend.
+        backend: BackendName,
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// The file is longer than the size asked for.
+    #[error(
+        "{}: is {existing} bytes long already, and shrinking to size={asked} would lose data; \
+         leave size out to serve all of it", path.display()
+    )]
+    WouldShrink {
+        /// The file.
+        path: PathBuf,
+        /// Bytes it has.
+        existing: u64,
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// A device, or a file opened read-only, has another size than the one asked for.
+    #[error(
+        "{}: is {existing} bytes long, not {asked}, and cannot be grown; leave size out",
+        path.display()
+    )]
+    SizeDiffers {
+        /// The device or file.
+        path: PathBuf,
+        /// Bytes it has.
+        existing: u64,
+        /// Bytes asked for.
+        asked: u64,
+    },
+    /// There is no such file.
+    #[error("{}: no such file; give size=… to create it, or correct the path", path.display())]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A device without a medium.
+    #[error(
+        "{}: has no medium (its size is 0); {}", path.display(), medium_advice(path, *.is_loop)
+    )]
+    NoMedium {
+        /// The device.
+        path: PathBuf,
+        /// It is a loop device, without a file.
+        is_loop: bool,
+    },
+    /// There is no such device.
+    #[error("{}: no such device; correct the path", path.display())]
+    DeviceNotFound {
+        /// The device.
+        path: PathBuf,
+    },
+    /// There is no such file, and a read-only volume is not created.
+    #[error("{}: no such file, and a read-only volume is not created; correct the path", path.display())]
+    NotFoundReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The directory of the file to be created is missing.
+    #[error("{}: the directory {} does not exist; create it first", path.display(), directory.display())]
+    DirectoryMissing {
+        /// The file.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// The path is a directory.
+    #[error("{}: is a directory; name a file in it", path.display())]
+    IsDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The path is a block device.
+    #[error("{}: is a block device; use backend=block", path.display())]
+    IsBlockDevice {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The path is not a block device.
+    #[error("{}: is not a block device; use backend=file for files", path.display())]
+    NotBlockDevice {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is neither a regular file nor a device that can be served.
+    #[error(
+        "{}: is neither a regular file nor /dev/zero or /dev/full; a volume cannot live there",
+        path.display()
+    )]
+    NotServable {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The process may not open it this way.
+    #[error(
+        "{}: permission denied for {wanted}; run as a user that may, change its mode, \
+         or use read-only if reading is enough", path.display()
+    )]
+    Permission {
+        /// The file or device.
+        path: PathBuf,
+        /// `reading` or `reading and writing`, or what else was tried.
+        wanted: &'static str,
+    },
+    /// The file system or device is read-only.
+    #[error("{}: cannot be written to (read-only file system or device); add read-only", path.display())]
+    ReadOnlyMedium {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// Somebody else has the file open as a volume.
+    #[error(
+        "{}: in use by {holder}; two servers on one file would destroy it. Stop the other one, \
+         or open it read-only in both", path.display()
+    )]
+    Locked {
+        /// The file or device.
+        path: PathBuf,
+        /// Who has it.
+        holder: LockHolder,
+    },
+    /// A block device is mounted or otherwise claimed.
+    #[error(
+        "{}: in use by this host (mounted, swap, part of a RAID or of a volume group); release it \
+         first", path.display()
+    )]
+    DeviceBusy {
+        /// The device.
+        path: PathBuf,
+    },
+    /// O_DIRECT is not possible there.
+    #[error("{}: O_DIRECT is not supported there; leave direct out", path.display())]
+    DirectUnsupported {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// O_DIRECT wants larger units than the volume's blocks.
+    #[error(
+        "{}: O_DIRECT works in units of {required} bytes there, larger than blocks of \
+         {block_size}; {}, or leave direct out", path.display(), alignment_advice(*.required)
+    )]
+    DirectAlignment {
+        /// The file or device.
+        path: PathBuf,
+        /// Bytes of a block.
+        block_size: u32,
+        /// Bytes that offsets and lengths have to be multiples of.
+        required: u32,
+    },
+    /// The device's own blocks are larger than the volume's.
+    #[error(
+        "{}: has blocks of {logical} bytes, larger than the volume's {block_size}; use \
+         block-size={logical}", path.display()
+    )]
+    DeviceBlockSize {
+        /// The device.
+        path: PathBuf,
+        /// Bytes of a block of the volume.
+        block_size: u32,
+        /// Logical block size of the device.
+        logical: u32,
+    },
+    /// The serial number cannot be shown to peers.
+    #[error(
+        "volume {name}: serial {serial:?} must be 1 to {SERIAL_LENGTH_MAX} printable ASCII \
+         characters"
+    )]
+    Serial {
+        /// Volume.
+        name: String,
+        /// What was asked for.
+        serial: String,
+    },
+    /// This program has no such backend.
+    #[error("volume {name}: there is no backend={backend} in this program")]
+    UnknownBackend {
+        /// Volume.
+        name: String,
+        /// The backend asked for.
+        backend: BackendName,
+    },
+    /// What only the backend knows. Its text names the volume.
+    #[error(transparent)]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
+    /// Anything else that the operating system said.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// The system call.
+        operation: &'static str,
+        /// The file or device.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+fn alignment_advice(required: u32) -> String {
+    if required == 4096 {
+        "use block-size=4096".to_owned()
+    } else {
+        "no block size that we serve fits".to_owned()
+    }
+}
+
+impl OpenError {
+    /// [`OpenError::Io`] for a path.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: &Path,
+        source: impl Into<io::Error>,
+    ) -> OpenError {
+        OpenError::Io {
+            operation,
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}
