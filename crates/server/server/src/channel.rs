@@ -9,15 +9,16 @@ use longshore_reactor::{Buffer, PagePipe, TimerId, socket};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
+use crate::address::ConnectionAddress;
 use crate::budget::{READ_ROOM, SHARE_MIN};
+use crate::config::TransmitConfig;
 use crate::core::Core;
-use crate::message::ConnectionAddress;
-use crate::observe::stages::{Followed, Unsent};
-use crate::observe::{ConnectionCounts, Counters};
+use crate::counters::Counters;
+use crate::counters::stages::{Followed, Unsent};
+use crate::observe::ConnectionCounts;
 use crate::placement::migration::Migration;
 use crate::platform::Link;
 use crate::task::DataIn;
-use crate::transmit_policy::config::TransmitConfig;
 use crate::transmit_policy::{PolicyState, Switch};
 
 /// While so much waits to be sent, nothing more is received: the peer does not read.

@@ -9,28 +9,29 @@ use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipe
 use longshore_volume::{AttemptCost, Ended, Operation, Outcome, Request, VolumeError, WriteCache};
 use longshore_wire::transmit::PayloadId;
 
-use crate::abort::{AbortOrder, AbortScope, Exception};
+use crate::address::{ConnectionAddress, TaskAddress};
 use crate::budget::{self, Part};
 use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
+use crate::counters::stages::{Followed, Stage, Stages};
+use crate::counters::{Counters, ProtocolKind};
 use crate::exports::{Exports, Unit};
 use crate::fairness::Fairness;
-use crate::iscsi::sessions::Sessions;
-use crate::mail::Post;
+use crate::mail::abort::{AbortOrder, AbortScope, Exception};
+use crate::mail::addresses::ConnectionAddresses;
+use crate::mail::message::Post;
+use crate::mail::message::{AbortNotice, AbortedFor, Message, Note};
 use crate::memory_line::MemoryLine;
-use crate::message::{AbortedFor, ConnectionAddress, Message, Note, TaskAddress};
 use crate::nvme::admin::ShutdownFlush;
-use crate::nvme::hosts::Hosts;
-use crate::observe::collect::Board;
-use crate::observe::stages::{Followed, Stage, Stages};
-use crate::observe::{Counters, ProtocolKind};
-use crate::placement::addresses::ConnectionAddresses;
+use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::platform::{Link, Platform};
 use crate::refusals::Refusals;
 use crate::request::{BufferHome, InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
+use crate::sessions::hosts::Hosts;
+use crate::sessions::iscsi::Sessions;
 use crate::share::Shares;
-use crate::spin::WaitingState;
+use crate::spin::{IdleShard, WaitingState};
 
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -243,6 +244,17 @@ impl Core {
         &self.shared.posts[self.shard]
     }
 
+    /// What waiting for the next turn looks at and changes.
+    pub(crate) fn idle(&mut self) -> IdleShard<'_> {
+        IdleShard {
+            number: self.shard,
+            platform: &mut *self.platform,
+            counters: &mut self.counters,
+            waiting: &mut self.waiting,
+            has_requests: !self.requests.is_empty(),
+        }
+    }
+
     /// Whether a read or write of a unit is for other cores.
     #[inline]
     pub(crate) fn is_handed_over(&self, unit: &Unit, length: usize) -> bool {
@@ -341,8 +353,10 @@ impl Core {
         let order = AbortOrder::new(
             AbortScope::Participants { unit, participants },
             Exception::Task(task),
-            AbortedFor::Task(task),
-            self.post().clone(),
+            AbortNotice {
+                waiter: AbortedFor::Task(task),
+                post: self.post().clone(),
+            },
         );
         self.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
     }

@@ -12,11 +12,11 @@ use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place}
 use longshore_volume::{Attempt, AttemptCost, ByteOffset, Durability, VolumeError};
 
 use crate::connection::{Connection, Protocol};
-use crate::copies::pages;
 use crate::core::{Core, Shared};
+use crate::counters::stages::{Direction, Followed, Stage};
 use crate::exports::Unit;
 use crate::medium::{COPY_BYTES_MAX, media_result};
-use crate::observe::stages::{Direction, Followed, Stage};
+use crate::pages;
 
 /// Whether a command took the fast path.
 #[derive(Debug)]

@@ -9,14 +9,13 @@
 
 #![forbid(unsafe_code)]
 
-mod abort;
-mod activity;
+mod address;
 mod budget;
 mod channel;
 pub mod config;
 mod connection;
-mod copies;
 mod core;
+mod counters;
 mod exports;
 mod fairness;
 mod fast_path;
@@ -26,15 +25,16 @@ mod listeners;
 mod mail;
 mod medium;
 mod memory_line;
-mod message;
 mod nvme;
 pub mod observe;
+mod pages;
 mod placement;
 pub mod platform;
 mod refusals;
 mod request;
 mod reservation_store;
 mod server;
+mod sessions;
 mod shard;
 mod share;
 mod spin;
@@ -45,7 +45,8 @@ mod task;
 mod transmit_policy;
 mod write_data;
 
+pub use config::StartError;
 pub use observe::Statistics;
-pub use server::{Resized, Server, StartError, Stopper};
+pub use server::{Resized, Server, Stopper};
 pub use spin::WaitingState;
 pub use transmit_policy::{TransmitStatistics, Way};

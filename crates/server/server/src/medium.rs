@@ -16,13 +16,13 @@ use longshore_volume::{
     Attempt, ByteOffset, Durability, Ended, Operation, Outcome, Request, Started, VolumeError,
 };
 
+use crate::address::TaskAddress;
 use crate::connection::{Connection, Protocol};
-use crate::copies::pages;
 use crate::core::Core;
+use crate::counters::stages::{Direction, Stage};
 use crate::exports::Unit;
 use crate::gate::Passage;
-use crate::message::TaskAddress;
-use crate::observe::stages::{Direction, Stage};
+use crate::pages;
 use crate::request::{BufferHome, InFlight, Owner};
 use crate::task::{DataIn, MediaRequest, Task, TaskState};
 

@@ -22,9 +22,9 @@ use std::collections::VecDeque;
 
 use longshore_reactor::Buffer;
 
+use crate::address::TaskAddress;
 use crate::connection::{Connection, Protocol};
 use crate::core::Core;
-use crate::message::TaskAddress;
 
 /// What asks for more than this part of all memory keeps nobody waiting.
 const CLAIM_PART: usize = 16;
@@ -288,7 +288,7 @@ impl<P: Protocol> Connection<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ConnectionAddress;
+    use crate::address::ConnectionAddress;
 
     fn task(connection: u32, number: u32) -> TaskAddress {
         TaskAddress {

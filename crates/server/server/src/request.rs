@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use longshore_volume::Executor;
 
-use crate::abort::AbortOrder;
-use crate::activity::Activity;
-use crate::message::{ConnectionAddress, TaskAddress};
+use crate::address::{ConnectionAddress, TaskAddress};
+use crate::mail::abort::AbortOrder;
 use crate::nvme::admin::ShutdownFlush;
+use crate::sessions::activity::Activity;
 
 /// Which of a task's buffers a request has borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,9 @@
 
 mod arrivals;
 mod drain;
+pub(crate) mod mail;
 mod moves;
+mod report;
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,20 +28,20 @@ use longshore_reactor::storage::FileCompletion;
 use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
 use longshore_volume::Ended;
 
+use crate::address::ConnectionAddress;
 use crate::budget;
 use crate::connection::Driven;
 use crate::core::{Core, log_flush};
+use crate::counters::published::Published;
 use crate::listeners::Listeners;
-use crate::mail::Inbox;
-use crate::message::{ConnectionAddress, Message};
-use crate::observe::collect::ShardReport;
-use crate::observe::published::Published;
+use crate::mail::message::Message;
 use crate::placement::arrived::ArrivedConnections;
 use crate::placement::balance::{Balance, Plan};
 use crate::placement::spread::Spread;
 use crate::request::{InFlight, Owner};
 use crate::spin::Waiting;
 use crate::stall::{asking_interval_ms, standstill_ms};
+use mail::{Inbox, Mail, Mailer};
 use moves::Leaving;
 use std::ops::ControlFlow;
 
@@ -96,6 +98,8 @@ struct ConnectionSlot {
 pub(crate) struct Shard {
     core: Core,
     inbox: Inbox,
+    /// Those of all shards, for connections that move.
+    mailers: Arc<[Mailer]>,
     listeners: Option<Listeners>,
     slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
@@ -154,6 +158,7 @@ impl Shard {
     pub(crate) fn new(
         mut core: Core,
         inbox: Inbox,
+        mailers: Arc<[Mailer]>,
         listeners: Option<Listeners>,
         started: Instant,
     ) -> Self {
@@ -163,6 +168,7 @@ impl Shard {
         Self {
             core,
             inbox,
+            mailers,
             listeners,
             slots: Vec::new(),
             free: Vec::new(),
@@ -196,20 +202,6 @@ impl Shard {
         !self.inbox.is_empty()
     }
 
-    /// What it has done.
-    fn report(&mut self) -> ShardReport {
-        let connections = self
-            .slots
-            .iter_mut()
-            .filter_map(|slot| slot.connection.as_mut());
-        let connections: Vec<_> = connections.map(|c| c.statistics()).collect();
-        ShardReport::new(
-            &self.core,
-            self.now.saturating_duration_since(self.started),
-            connections,
-        )
-    }
-
     /// Storage requests that have not ended.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.core.requests.len()
@@ -236,12 +228,12 @@ impl Shard {
         let mut events = Vec::new();
         let mut now = Instant::now();
         let mut waiting = Waiting::new(&self.core.shared.reactor, now);
-        waiting.measure_wake_up(&mut self.core, &mut events)?;
+        waiting.measure_wake_up(&mut self.core.idle(), &mut events)?;
         loop {
             match self.turn(&mut events, now) {
                 Turn::Ended => return Ok(()),
                 Turn::Wait(deadline) => {
-                    now = waiting.wait(&mut self.core, now, deadline, &mut events)?;
+                    now = waiting.wait(&mut self.core.idle(), now, deadline, &mut events)?;
                 }
             }
         }
@@ -331,9 +323,14 @@ impl Shard {
     /// Out of line: inlined, it has each turn save registers that few turns need.
     #[inline(never)]
     fn read_mail(&mut self) {
-        while let Some(message) = self.inbox.receive() {
+        while let Some(mail) = self.inbox.receive() {
             self.core.counters.messages += 1;
-            self.receive_message(message);
+            match mail {
+                Mail::Message(message) => self.receive_message(message),
+                Mail::Moved(connection) => {
+                    self.take_in(connection);
+                }
+            }
         }
     }
 
@@ -427,9 +424,6 @@ impl Shard {
                 self.end_requests();
             }
             Message::Abort(order) => self.obey(&order),
-            Message::Moved(connection) => {
-                self.take_in(connection);
-            }
             Message::Relocate { peer, to } => self.relocate(peer, to),
             Message::CloseConnection(name) => {
                 if let Some(address) = self.arrived.find(name)
@@ -483,7 +477,7 @@ impl Shard {
     }
 
     /// Wakes the next in line at every gate that told a vanished task to try again.
-    fn pass_on_gate(&mut self, task: crate::message::TaskAddress) {
+    fn pass_on_gate(&mut self, task: crate::address::TaskAddress) {
         let alive = self
             .connection(task.connection.slot, task.connection.generation)
             .is_some_and(|connection| connection.has_task(task));
@@ -837,7 +831,7 @@ impl Shard {
     }
 
     /// Aborts the tasks that an order names.
-    fn obey(&mut self, order: &Arc<crate::abort::AbortOrder>) {
+    fn obey(&mut self, order: &Arc<crate::mail::abort::AbortOrder>) {
         self.core.hold_for_orphans(order);
         for slot in 0..self.slots.len() {
             if let Some(connection) = &mut self.slots[slot].connection

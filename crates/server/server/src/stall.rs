@@ -10,7 +10,7 @@
 //!
 //! A connection whose clock comes to `limits.stall-timeout` is cut. While somebody on any shard finds no memory, a
 //! sixth of that is enough for those that hold some: the shard where it is missing asks all of them
-//! ([`Message::MemoryShort`](crate::message::Message::MemoryShort)).
+//! ([`Message::MemoryShort`](crate::mail::message::Message::MemoryShort)).
 //!
 //! The clocks see what this end sends and receives, and that lags behind what the peer does. So before a connection
 //! is cut,

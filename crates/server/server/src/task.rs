@@ -18,9 +18,9 @@ use longshore_block::media::{MediaOperation, Place};
 use longshore_reactor::{Buffer, PagePipe};
 use longshore_volume::RequestId;
 
+use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::Core;
-use crate::message::{ConnectionAddress, TaskAddress};
-use crate::observe::stages::Followed;
+use crate::counters::stages::Followed;
 use crate::request::BufferHome;
 use crate::write_data::Promised;
 
@@ -39,7 +39,7 @@ pub(crate) enum TaskState {
     Ordering,
     /// A request to a volume; ended with it.
     Storage { request: RequestId },
-    /// Another try at the medium; ended by [`crate::message::Message::Retry`].
+    /// Another try at the medium; ended by [`crate::mail::message::Message::Retry`].
     Medium(MediaRequest),
     /// Stored reservations or aborts on other shards; ended by a message.
     Elsewhere,

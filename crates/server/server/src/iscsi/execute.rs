@@ -13,10 +13,10 @@ use longshore_wire::transmit::PayloadId;
 use super::session::{LunEntry, SessionSiblings};
 use super::{Iscsi, ScsiWork};
 use crate::connection::{Connection, Protocol};
-use crate::copies::pages::held_payload;
 use crate::core::Core;
 use crate::fast_path::TaskStart;
 use crate::medium::{COPY_BYTES_MAX, Medium};
+use crate::pages::held_payload;
 use crate::task::{self, DataIn, MediaRequest, TaskState};
 
 type Task = task::Task<ScsiWork>;

@@ -4,7 +4,6 @@ mod directory;
 mod execute;
 mod fast_path;
 mod session;
-pub(crate) mod sessions;
 mod task_management;
 
 use std::net::SocketAddr;
@@ -26,13 +25,14 @@ use longshore_wire::transmit::Transmit;
 use self::directory::{ConnectionDirectory, EstablishedSession};
 use self::session::{LunEntry, Session};
 use self::task_management::PendingManagement;
-use crate::abort::AbortOrder;
+use crate::address::TaskAddress;
 use crate::channel::Channel;
 use crate::connection::{Connection, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
+use crate::counters::ProtocolKind;
 use crate::fast_path::FastPath;
-use crate::message::{Note, TaskAddress};
-use crate::observe::ProtocolKind;
+use crate::mail::abort::AbortOrder;
+use crate::mail::message::Note;
 use crate::share::Holder;
 use crate::task::Task;
 

@@ -11,10 +11,10 @@ use longshore_scsi::unit::Reset;
 
 use super::session::Session;
 use super::{Iscsi, ScsiWork};
-use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::message::{AbortedFor, Message, Note};
+use crate::mail::abort::{AbortOrder, AbortScope, Exception};
+use crate::mail::message::{AbortNotice, AbortedFor, Message, Note};
 use crate::task::Task;
 
 /// A request whose tasks have not all ended yet.
@@ -131,7 +131,14 @@ impl Connection<Iscsi> {
             connection: self.channel.address,
             sequence: self.protocol.sequence,
         };
-        let order = AbortOrder::new(scope, except, waiter, core.post().clone());
+        let order = AbortOrder::new(
+            scope,
+            except,
+            AbortNotice {
+                waiter,
+                post: core.post().clone(),
+            },
+        );
         self.protocol
             .management
             .push(PendingManagement { id, effect });

@@ -13,14 +13,14 @@ use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, QueueParameters};
 use longshore_nvme::status::Status;
 
-use super::exports::PortEnvironment;
+use super::environment::PortEnvironment;
 use super::{IoQueue, Kind, Nvme, Queue, Task};
-use crate::abort::AbortReply;
-use crate::activity::{Activity, AtEnd};
+use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::Connection;
 use crate::core::{Core, Shared};
-use crate::mail::Post;
-use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
+use crate::mail::message::Post;
+use crate::mail::message::{AbortReply, Message, Note};
+use crate::sessions::activity::{Activity, AtEnd};
 use crate::share::Holder;
 use crate::task::TaskState;
 
@@ -153,7 +153,7 @@ impl Connection<Nvme> {
 
     fn environment<'a>(&self, shared: &'a Shared) -> PortEnvironment<'a> {
         PortEnvironment {
-            shared,
+            exports: &shared.exports,
             reached: self.channel.reached,
             port: self.channel.portal - shared.exports.portals.len(),
         }

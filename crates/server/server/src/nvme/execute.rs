@@ -12,13 +12,13 @@ use longshore_nvme::status::Status;
 use longshore_wire::transmit::PayloadId;
 
 use super::{Kind, Nvme, NvmeWork, Queue, Task};
-use crate::abort::AbortOrder;
 use crate::connection::{Connection, Protocol};
-use crate::copies::pages::held_payload;
 use crate::core::Core;
 use crate::fast_path::TaskStart;
+use crate::mail::abort::AbortOrder;
+use crate::mail::message::{Message, Note};
 use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::message::{Message, Note};
+use crate::pages::held_payload;
 use crate::task::{DataIn, MediaRequest, TaskState};
 
 /// Parameter Error Location when no field is to blame.

@@ -5,11 +5,10 @@
 //! (`execute`). Queues of a controller share nothing on the way of a read or write.
 
 pub(crate) mod admin;
+mod environment;
 mod execute;
-pub(crate) mod exports;
 mod fast_path;
 mod fused;
-pub(crate) mod hosts;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,14 +24,14 @@ use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
 
 use self::fused::Half;
-use crate::abort::AbortOrder;
-use crate::activity::Activity;
 use crate::channel::Channel;
 use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
+use crate::counters::ProtocolKind;
 use crate::fast_path::FastPath;
-use crate::message::Note;
-use crate::observe::ProtocolKind;
+use crate::mail::abort::AbortOrder;
+use crate::mail::message::Note;
+use crate::sessions::activity::Activity;
 use crate::task;
 
 pub(crate) type Task = task::Task<NvmeWork>;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use longshore_reactor::SocketToken;
 
 use super::{Phase, Shard, Timer};
+use crate::address::ConnectionAddress;
 use crate::channel::Channel;
 use crate::connection::Driven;
 use crate::listeners::Accepted;
-use crate::message::{ConnectionAddress, Message};
+use crate::mail::message::Message;
 use crate::platform::Link;
 use crate::{iscsi, nvme};
 

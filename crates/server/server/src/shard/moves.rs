@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::SocketToken;
 
+use super::mail::Mail;
 use super::{Phase, Shard, Timer};
+use crate::address::ConnectionAddress;
 use crate::connection::Driven;
-use crate::message::{ConnectionAddress, Message};
 use crate::placement::balance::{Balance, Plan, Verdict};
 use crate::placement::spread::{self, Change, Window};
 
@@ -284,12 +285,12 @@ impl Shard {
         order.note(name, to);
         // Counted before the other shard can close it.
         shared.move_load(self.core.shard, leaving.to);
-        let sent = shared.posts[leaving.to].hand_over(Message::Moved(connection));
+        let sent = self.mailers[leaving.to].hand_over(Mail::Moved(connection));
         drop(order);
         self.leave_slot(slot, timer.map(|(timer, _)| timer));
         self.arrived.leave(name);
         self.core.counters.moved_out += 1;
-        if let Err(Message::Moved(connection)) = sent {
+        if let Err(Mail::Moved(connection)) = sent {
             // That shard has failed, and the server is about to end: it ends here.
             shared.move_load(leaving.to, self.core.shard);
             let slot = self.take_in(connection);

@@ -14,7 +14,6 @@ use longshore_reactor::PagePipe;
 use longshore_volume::ByteOffset;
 use longshore_wire::transmit::{Payload, PayloadId};
 
-use super::ByReference;
 use crate::core::Core;
 use crate::exports::Unit;
 
@@ -42,15 +41,6 @@ pub(crate) fn take(
     }
     core.pipes.put(pipe);
     None
-}
-
-/// Whether pages of a volume may be sent by reference.
-pub(crate) fn may_splice(policy: ByReference, read_only: bool) -> bool {
-    match policy {
-        ByReference::Auto => read_only,
-        ByReference::Off => false,
-        ByReference::Always => true,
-    }
 }
 
 /// Payload number `number`, of which `length` bytes are sent, in a form that no protocol sees.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Counters;
+use super::shard::Counters;
 
 /// Turns between two publications. A turn costs some thousand instructions, storing some dozens.
 const TURNS_BETWEEN: u64 = 256;

@@ -78,7 +78,7 @@ impl Default for TransmitConfig {
 
 impl TransmitConfig {
     /// Whether each response is sent by itself.
-    pub(super) fn sends_each_response(&self) -> bool {
+    pub(crate) fn sends_each_response(&self) -> bool {
         self.policy != TransmitPolicy::Auto && self.send == SendUnit::Response
     }
 }

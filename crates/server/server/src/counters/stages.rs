@@ -11,8 +11,8 @@
 
 use std::time::Instant;
 
-use super::ProtocolKind;
 use super::histogram::Histogram;
+use super::protocol::ProtocolKind;
 
 /// Operations that are followed at a time.
 const FOLLOWED_MAX: usize = 256;

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use longshore_nvme::controller::Controller;
 
-use crate::activity::Activity;
-use crate::mail::Post;
-use crate::message::ConnectionAddress;
+use crate::address::ConnectionAddress;
+use crate::mail::message::Post;
+use crate::sessions::activity::Activity;
 
 /// Hosts are looked through for ended activities when there are so many.
 const FORGET_AT_LEAST: usize = 64;
@@ -52,7 +52,7 @@ impl QueueActivity {
 
 impl Hosts {
     /// A new queue of a host. `true`: its commands wait for
-    /// [`Note::PredecessorsEnded`](crate::message::Note::PredecessorsEnded).
+    /// [`Note::PredecessorsEnded`](crate::mail::message::Note::PredecessorsEnded).
     pub(crate) fn enter(
         &self,
         controller: &Arc<Controller>,

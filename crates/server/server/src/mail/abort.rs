@@ -6,13 +6,12 @@
 //! status of PREEMPT AND ABORT, leave only when no aborted task can touch the medium any more
 //! (SAM-5 §7.1).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use longshore_block::reservation::{Participant, is_same_participant};
 
-use crate::mail::Post;
-use crate::message::{AbortedFor, ConnectionAddress, Message, Note, TaskAddress};
+use crate::address::{ConnectionAddress, TaskAddress};
 
 /// Which tasks an order is about. Units are indices into the exports.
 #[derive(Debug)]
@@ -59,24 +58,26 @@ pub(crate) struct AbortOrder {
     except: Exception,
     /// The nexuses and hosts that lost tasks.
     aborted: Mutex<Vec<Arc<dyn Participant>>>,
-    waiter: AbortedFor,
-    post: Post,
+    waiter: Box<dyn AbortWaiter>,
+}
+
+/// Who waits for the end of an order.
+pub(crate) trait AbortWaiter: Debug + Send + Sync {
+    /// None of the tasks can act any more. `aborted`: the nexuses and hosts that lost some.
+    fn tasks_aborted(&self, aborted: Vec<Arc<dyn Participant>>);
 }
 
 impl AbortOrder {
-    /// An order on whose end `post` gets a note for `waiter`.
     pub(crate) fn new(
         scope: AbortScope,
         except: Exception,
-        waiter: AbortedFor,
-        post: Post,
+        waiter: impl AbortWaiter + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             scope,
             except,
             aborted: Mutex::default(),
-            waiter,
-            post,
+            waiter: Box::new(waiter),
         })
     }
 
@@ -152,52 +153,6 @@ impl Drop for AbortOrder {
             .aborted
             .get_mut()
             .expect("nothing panics under this lock");
-        let aborted = std::mem::take(aborted);
-        let (connection, note) = match self.waiter {
-            AbortedFor::TaskManagement {
-                connection,
-                request,
-            } => (connection, Note::ManagementDone { request, aborted }),
-            AbortedFor::Task(task) => (
-                task.connection,
-                Note::PreemptedTasksAborted { task, aborted },
-            ),
-        };
-        self.post.send(Message::Note(connection, note));
-    }
-}
-
-/// The answer to an NVMe Abort, wherever the command is. It is given in any case: if the queue is gone, by
-/// dropping this.
-#[derive(Debug)]
-pub(crate) struct AbortReply {
-    task: TaskAddress,
-    post: Post,
-    aborted: AtomicBool,
-}
-
-impl AbortReply {
-    /// The answer to the Abort that `task` is, given on that post.
-    pub(crate) fn new(task: TaskAddress, post: Post) -> Arc<Self> {
-        Arc::new(Self {
-            task,
-            post,
-            aborted: AtomicBool::new(false),
-        })
-    }
-
-    /// Whether the command was aborted.
-    pub(crate) fn answer(&self, aborted: bool) {
-        self.aborted.store(aborted, Ordering::Relaxed);
-    }
-}
-
-impl Drop for AbortReply {
-    fn drop(&mut self) {
-        let note = Note::CommandAborted {
-            task: self.task,
-            aborted: *self.aborted.get_mut(),
-        };
-        self.post.send(Message::Note(self.task.connection, note));
+        self.waiter.tasks_aborted(std::mem::take(aborted));
     }
 }

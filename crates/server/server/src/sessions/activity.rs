@@ -8,8 +8,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::mail::Post;
-use crate::message::{ConnectionAddress, Message, Note};
+use crate::address::ConnectionAddress;
+use crate::mail::message::Post;
+use crate::mail::message::{Message, Note};
 
 /// Lives as long as anything of its owner can still act. See the module documentation.
 #[derive(Debug, Default)]
@@ -71,7 +72,7 @@ mod tests {
     use longshore_reactor::wake::Waker;
 
     use super::*;
-    use crate::mail::post_box;
+    use crate::mail::mailbox::post_box;
 
     const CONNECTION: ConnectionAddress = ConnectionAddress {
         shard: 0,
@@ -86,7 +87,8 @@ mod tests {
 
     #[test]
     fn a_successor_is_told_when_the_last_of_all_lives_before_it_has_ended() {
-        let (post, mut inbox) = post_box(Waker::new().expect("an eventfd"));
+        let (mailer, mut inbox) = post_box::<Message>(Waker::new().expect("an eventfd"));
+        let post = Post::new(mailer);
         let witness = Arc::new(());
         let one = Activity::with_end(Ends(Arc::clone(&witness)));
         let other = Arc::<Activity>::default();
@@ -105,7 +107,8 @@ mod tests {
 
     #[test]
     fn nobody_is_told_when_there_is_nothing_to_wait_for() {
-        let (post, inbox) = post_box(Waker::new().expect("an eventfd"));
+        let (mailer, inbox) = post_box::<Message>(Waker::new().expect("an eventfd"));
+        let post = Post::new(mailer);
         Activity::hold(&[], &post, CONNECTION);
         assert!(inbox.is_empty());
     }

@@ -1,5 +1,10 @@
 //! What a server is to serve and within which limits. Plain values, checked by [`crate::Server::start`].
 
+pub(crate) mod check;
+mod copies;
+mod error;
+mod transmit;
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,8 +16,9 @@ use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
 
-pub use crate::copies::{ByReference, Copies};
-pub use crate::transmit_policy::config::{
+pub use copies::{ByReference, Copies};
+pub use error::StartError;
+pub use transmit::{
     NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy, UnknownWord,
 };
 

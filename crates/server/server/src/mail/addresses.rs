@@ -1,10 +1,11 @@
-//! Mail for connections that have moved, and the order of mail and moves: see [`super`].
+//! Mail for connections that have moved, and the order of mail and moves: see [`crate::placement`].
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::mail::Post;
-use crate::message::{ConnectionAddress, Message};
+use crate::address::ConnectionAddress;
+use crate::mail::message::Message;
+use crate::mail::message::Post;
 
 /// The shards of connections that are not where their name says.
 #[derive(Debug, Default)]
@@ -57,8 +58,8 @@ mod tests {
     use longshore_reactor::wake::Waker;
 
     use super::*;
-    use crate::mail::post_box;
-    use crate::message::Note;
+    use crate::mail::mailbox::post_box;
+    use crate::mail::message::Note;
 
     const NAME: ConnectionAddress = ConnectionAddress {
         shard: 0,
@@ -68,9 +69,9 @@ mod tests {
 
     #[test]
     fn mail_goes_where_the_connection_went() {
-        let (one, mut first) = post_box(Waker::new().expect("an eventfd"));
-        let (two, mut second) = post_box(Waker::new().expect("an eventfd"));
-        let posts = [one, two];
+        let (one, mut first) = post_box::<Message>(Waker::new().expect("an eventfd"));
+        let (two, mut second) = post_box::<Message>(Waker::new().expect("an eventfd"));
+        let posts = [one, two].map(Post::new);
         let addresses = ConnectionAddresses::default();
         addresses.send(&posts, NAME, Message::CloseConnection(NAME));
         assert!(matches!(
@@ -94,9 +95,9 @@ mod tests {
     #[test]
     fn a_broadcast_reaches_a_moving_connection_exactly_once() {
         for _ in 0..2000 {
-            let (one, mut first) = post_box(Waker::new().expect("an eventfd"));
-            let (two, mut second) = post_box(Waker::new().expect("an eventfd"));
-            let posts = [one, two];
+            let (one, mut first) = post_box::<Message>(Waker::new().expect("an eventfd"));
+            let (two, mut second) = post_box::<Message>(Waker::new().expect("an eventfd"));
+            let posts = [one, two].map(Post::new);
             let addresses = ConnectionAddresses::default();
             let mut reached = 0;
             std::thread::scope(|scope| {

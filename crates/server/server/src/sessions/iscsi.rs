@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, Weak};
 use longshore_iscsi::pdu::{ConnectionId, Isid, Tsih};
 use longshore_iscsi::session_parameters::OperationalParameters;
 
-use crate::activity::Activity;
-use crate::mail::Post;
-use crate::message::ConnectionAddress;
+use crate::address::ConnectionAddress;
+use crate::mail::message::Post;
+use crate::sessions::activity::Activity;
 
 /// Numbers there are for sessions: 16 bits without zero, which means "none", and one to spare.
 const TSIHS: usize = 0xffff - 1;
@@ -51,7 +51,7 @@ pub(crate) struct SessionTicket {
     pub activity: Arc<Activity>,
     /// The connection that it takes the place of, which is to be closed.
     pub replaced: Option<ConnectionAddress>,
-    /// Commands must wait for [`Note::PredecessorsEnded`](crate::message::Note::PredecessorsEnded).
+    /// Commands must wait for [`Note::PredecessorsEnded`](crate::mail::message::Note::PredecessorsEnded).
     pub must_wait: bool,
 }
 
@@ -266,8 +266,8 @@ mod tests {
     use longshore_reactor::wake::Waker;
 
     use super::*;
-    use crate::mail::{Inbox, post_box};
-    use crate::message::{Message, Note};
+    use crate::mail::mailbox::{Inbox, post_box};
+    use crate::mail::message::{Message, Note};
 
     fn key(initiator: &str) -> SessionKey {
         SessionKey {
@@ -287,8 +287,9 @@ mod tests {
         }
     }
 
-    fn mail() -> (Post, Inbox) {
-        post_box(Waker::new().expect("an eventfd"))
+    fn mail() -> (Post, Inbox<Message>) {
+        let (mailer, inbox) = post_box(Waker::new().expect("an eventfd"));
+        (Post::new(mailer), inbox)
     }
 
     fn enter(

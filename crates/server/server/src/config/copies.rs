@@ -1,9 +1,7 @@
 //! How payload comes to be sent without a copy, and when that pays.
 //!
-//! Reads of files and devices that are in the page cache send its pages, by way of a pipe ([`pages`]). Everything else
-//! is copied by the kernel once, out of the buffer that it was read into.
-
-pub(crate) mod pages;
+//! Reads of files and devices that are in the page cache send its pages, by way of a pipe ([`crate::pages`]). Everything
+//! else is copied by the kernel once, out of the buffer that it was read into.
 
 /// Whether something that saves copies is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +13,17 @@ pub enum ByReference {
     Off,
     /// Wherever it is possible.
     Always,
+}
+
+impl ByReference {
+    /// Whether it is done for a volume. It is safe for those that nobody can write to.
+    pub(crate) const fn is_done(self, read_only: bool) -> bool {
+        match self {
+            Self::Auto => read_only,
+            Self::Off => false,
+            Self::Always => true,
+        }
+    }
 }
 
 /// What the kernel need not copy, nor look up each time.

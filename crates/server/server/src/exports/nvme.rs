@@ -1,23 +1,21 @@
 //! What NVMe hosts find: subsystems with volumes as namespaces, and the ports they are reached by.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::controller::{
-    DiscoveryEntry, Environment, Health, HostAccess, HostRule, Limits as ControllerLimits,
-    NamespaceConfig, NamespaceGrant, QueueHandle, Statistics,
-    SubsystemConfig as SubsystemParameters, SubsystemType, Subsystems,
+    HostAccess, HostRule, Limits as ControllerLimits, NamespaceConfig, NamespaceGrant,
+    SubsystemConfig as SubsystemParameters, Subsystems,
 };
 use longshore_nvme::nqn::Nqn;
 
-use crate::config::{Limits, NamespaceMapEntry, NvmeListenerConfig, SubsystemConfig};
-use crate::core::Shared;
-use crate::exports::{Unit, max_transfer_bytes, product_revision, unmapped};
-use crate::mail::Post;
-use crate::message::{ConnectionAddress, Message, Note};
-use crate::server::StartError;
+use super::portal::unmapped;
+use super::unit::{Unit, max_transfer_bytes, product_revision};
+use crate::address::ConnectionAddress;
+use crate::config::{Limits, NamespaceMapEntry, NvmeListenerConfig, StartError, SubsystemConfig};
+use crate::mail::message::{Message, Note, Post};
 
 /// MN of Identify Controller.
 const MODEL: &str = "Longshore";
@@ -57,7 +55,7 @@ impl NvmeListenerConfig {
 
 impl NvmePort {
     /// What a host that reached us at `reached` should connect to.
-    fn address(&self, reached: SocketAddr) -> SocketAddr {
+    pub(crate) fn address(&self, reached: SocketAddr) -> SocketAddr {
         let mut address = self.advertise.unwrap_or(self.local);
         if address.ip().is_unspecified() {
             // An unspecified address helps nobody; the one that the host used itself does.
@@ -72,8 +70,8 @@ impl NvmePort {
 pub(crate) struct NvmeExports {
     pub subsystems: Subsystems,
     pub ports: Vec<NvmePort>,
-    names: Vec<Nqn>,
-    started: Instant,
+    pub names: Vec<Nqn>,
+    pub started: Instant,
 }
 
 impl NvmeExports {
@@ -176,99 +174,4 @@ fn serial(subsystem: &SubsystemConfig) -> String {
         text.truncate(20);
         text
     })
-}
-
-impl ConnectionAddress {
-    /// As NVMe controllers know it.
-    pub(crate) fn to_handle(self) -> QueueHandle {
-        let [shard, slot, generation] = [self.shard, self.slot, self.generation].map(u128::from);
-        QueueHandle(shard << 64 | slot << 32 | generation)
-    }
-
-    pub(crate) fn from_handle(handle: QueueHandle) -> Self {
-        let part = |shift: u32| {
-            u32::try_from(handle.0 >> shift & u128::from(u32::MAX)).expect("masked to 32 bits")
-        };
-        Self {
-            shard: part(64),
-            slot: part(32),
-            generation: part(0),
-        }
-    }
-}
-
-/// What controllers may ask of this server, for a host that came in by one of its ports.
-pub(crate) struct PortEnvironment<'a> {
-    pub shared: &'a Shared,
-    /// Our address, as the host reached it.
-    pub reached: SocketAddr,
-    /// Index among the ports.
-    pub port: usize,
-}
-
-impl PortEnvironment<'_> {
-    /// Whether a host that reached us where it did can reach that address too.
-    fn is_reachable(&self, address: SocketAddr) -> bool {
-        let reached = unmapped(self.reached.ip());
-        !address.ip().is_loopback() || reached.is_loopback() && same_family(reached, address.ip())
-    }
-}
-
-fn same_family(one: IpAddr, other: IpAddr) -> bool {
-    one.is_ipv4() == other.is_ipv4()
-}
-
-impl Environment for PortEnvironment<'_> {
-    fn discovery_entries(&self, _host: &Nqn) -> Vec<DiscoveryEntry> {
-        let exports = &self.shared.exports.nvme;
-        let ports = exports.ports.iter().enumerate();
-        let mut entries = Vec::new();
-        for (number, port) in ports.filter(|(_, port)| !port.discovery_only) {
-            let address = port.address(self.reached);
-            if port.advertise.is_none() && !self.is_reachable(address) {
-                continue;
-            }
-            entries.extend(exports.names.iter().map(|nqn| DiscoveryEntry {
-                subsystem: nqn.clone(),
-                kind: SubsystemType::Nvm,
-                address,
-                port_id: u16::try_from(number + 1).unwrap_or(u16::MAX),
-            }));
-        }
-        entries
-    }
-
-    fn discovery_generation(&self) -> u64 {
-        // What is exported, and where, stays the same from start to end.
-        1
-    }
-
-    fn is_discovery_only(&self) -> bool {
-        self.shared.exports.nvme.ports[self.port].discovery_only
-    }
-
-    fn statistics(&self, index: usize) -> Statistics {
-        let totals = self.shared.unit(index).statistics.totals();
-        Statistics {
-            read_bytes: totals.read_bytes,
-            written_bytes: totals.written_bytes,
-            read_commands: totals.reads,
-            write_commands: totals.writes,
-            media_errors: totals.errors,
-            ..Statistics::default()
-        }
-    }
-
-    fn health(&self, index: usize) -> Health {
-        let has_failed = !self.shared.unit(index).volume.condition().is_sound();
-        Health {
-            degraded: has_failed,
-            read_only: has_failed,
-        }
-    }
-
-    fn uptime_ms(&self) -> u64 {
-        let uptime = self.shared.exports.nvme.started.elapsed();
-        u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)
-    }
 }

@@ -1,41 +1,25 @@
-//! What shards tell each other, and how things are named across shards.
+//! What shards tell each other.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::server::TaskManagementId;
 use longshore_nvme::command::CommandId;
 
-use crate::abort::{AbortOrder, AbortReply};
+use super::abort::{AbortOrder, AbortWaiter};
+use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::TransmitConfig;
-use crate::connection::Driven;
-use crate::observe::collect::Question;
+use crate::observe::shard_report::Question;
 use crate::platform::Link;
-
-/// A connection, wherever it lives. The generation keeps a reused slot from being mistaken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ConnectionAddress {
-    pub shard: u32,
-    pub slot: u32,
-    pub generation: u32,
-}
-
-/// A task of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TaskAddress {
-    pub connection: ConnectionAddress,
-    pub slot: u32,
-    pub generation: u32,
-}
 
 /// Mail for a shard.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A connection was accepted and is yours.
     Accepted { link: Box<dyn Link>, portal: usize },
-    /// A connection that was another shard's is yours.
-    Moved(Box<dyn Driven>),
     /// The connection of that peer is to go to that shard.
     Relocate { peer: SocketAddr, to: usize },
     /// Close the oldest connection that has not finished its login, if there are still too many.
@@ -99,6 +83,27 @@ pub(crate) enum Note {
     CommandAborted { task: TaskAddress, aborted: bool },
 }
 
+/// Gets messages to a shard.
+pub(crate) trait Deliver: Debug + Send + Sync {
+    /// Delivers a message, unless the shard has ended: then nobody waits for it any more.
+    fn deliver(&self, message: Message);
+}
+
+/// Sends to one shard. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Post(Arc<dyn Deliver>);
+
+impl Post {
+    pub(crate) fn new(mailer: impl Deliver + 'static) -> Self {
+        Self(Arc::new(mailer))
+    }
+
+    /// See [`Deliver::deliver`].
+    pub(crate) fn send(&self, message: Message) {
+        self.0.deliver(message);
+    }
+}
+
 /// Who waits for an abort order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbortedFor {
@@ -109,4 +114,63 @@ pub(crate) enum AbortedFor {
     },
     /// A PREEMPT AND ABORT that is part of a task.
     Task(TaskAddress),
+}
+
+/// Has a connection noted when the tasks of an order are gone.
+#[derive(Debug)]
+pub(crate) struct AbortNotice {
+    pub waiter: AbortedFor,
+    /// Of the connection's shard.
+    pub post: Post,
+}
+
+impl AbortWaiter for AbortNotice {
+    fn tasks_aborted(&self, aborted: Vec<Arc<dyn Participant>>) {
+        let (connection, note) = match self.waiter {
+            AbortedFor::TaskManagement {
+                connection,
+                request,
+            } => (connection, Note::ManagementDone { request, aborted }),
+            AbortedFor::Task(task) => (
+                task.connection,
+                Note::PreemptedTasksAborted { task, aborted },
+            ),
+        };
+        self.post.send(Message::Note(connection, note));
+    }
+}
+
+/// The answer to an NVMe Abort, wherever the command is. It is given in any case: if the queue is gone, by
+/// dropping this.
+#[derive(Debug)]
+pub(crate) struct AbortReply {
+    task: TaskAddress,
+    post: Post,
+    aborted: AtomicBool,
+}
+
+impl AbortReply {
+    /// The answer to the Abort that `task` is, given on that post.
+    pub(crate) fn new(task: TaskAddress, post: Post) -> Arc<Self> {
+        Arc::new(Self {
+            task,
+            post,
+            aborted: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the command was aborted.
+    pub(crate) fn answer(&self, aborted: bool) {
+        self.aborted.store(aborted, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AbortReply {
+    fn drop(&mut self) {
+        let note = Note::CommandAborted {
+            task: self.task,
+            aborted: *self.aborted.get_mut(),
+        };
+        self.post.send(Message::Note(self.task.connection, note));
+    }
 }
