@@ -16,19 +16,17 @@ use longshore_volume::Ended;
 use longshore_wire::transmit::Transmit;
 
 use crate::address::{ConnectionAddress, TaskAddress};
-use crate::budget::SHARE_MIN;
-use crate::channel::{Channel, Received, Sent};
-use crate::config::Limits;
 use crate::core::Core;
 use crate::counters::ProtocolKind;
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Note;
+use crate::memory::holdings::Holdings;
+use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
 use crate::request::{InFlight, Orphan, Owner};
 use crate::sessions::activity::Activity;
-use crate::share::Stake;
-use crate::stall::Stall;
 use crate::task::{Task, TaskState, Tasks};
+use crate::transport::channel::{Channel, Received, Sent};
 use crate::write_data;
 
 /// While so much waits to be sent, no more reads are started.
@@ -146,16 +144,8 @@ pub(crate) struct Connection<P: Protocol> {
     pub tasks: Tasks<P::Work>,
     /// Tasks that wait for room to answer, oldest first.
     pub deferred: VecDeque<TaskAddress>,
-    /// Bytes of memory that tasks read into, or wait for.
-    pub reading: usize,
-    /// Bytes of memory that tasks hold for write data, or have been promised.
-    pub writing: usize,
-    /// Bytes of memory that tasks read into.
-    pub filling: usize,
-    /// What the connection has of its host's share of memory.
-    pub stake: Stake,
-    /// For how long the peer has not moved.
-    pub stall: Stall,
+    /// Memory that tasks hold.
+    pub holdings: Holdings,
     /// Large pieces of write data come, and are received to where they belong, for so many receives yet.
     placing: u8,
 }
@@ -221,17 +211,13 @@ pub(crate) trait Driven: Debug + Send {
 }
 
 impl<P: Protocol> Connection<P> {
-    pub(crate) fn new(channel: Channel, protocol: P, limits: &Limits) -> Self {
+    pub(crate) fn new(channel: Channel, protocol: P) -> Self {
         Self {
             channel,
             protocol,
             tasks: Tasks::default(),
             deferred: VecDeque::new(),
-            reading: 0,
-            writing: 0,
-            filling: 0,
-            stake: Stake::default(),
-            stall: Stall::new(limits.stall_timeout),
+            holdings: Holdings::default(),
             placing: 0,
         }
     }
@@ -248,7 +234,7 @@ impl<P: Protocol> Connection<P> {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         self.channel.transmit.pending_bytes() < BACKED_UP_BYTES
             && self.channel.has_room_for_read(core)
-            && self.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
+            && self.holdings.reading < (memory / READING_PART).max(BACKED_UP_BYTES)
     }
 
     /// Gives back the table of tasks, if the machine has given back the transmit queue: it has been silent for long.
@@ -360,7 +346,7 @@ impl<P: Protocol> Connection<P> {
             .tasks
             .get_mut(wanted.slot)
             .expect("its memory was received into");
-        self.stall.given(now_ms);
+        self.channel.stall.given(now_ms);
         let start = wanted.buffer_offset as usize;
         let bytes = task.data_out.as_deref().unwrap_or_default();
         self.protocol
@@ -370,7 +356,6 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn send(&mut self, core: &mut Core) -> ControlFlow<()> {
         match self.channel.send(core) {
             Sent::Some => {
-                self.stall.taken(core.now_ms);
                 self.protocol.sent(core.now_ms);
                 ControlFlow::Continue(())
             }
@@ -443,6 +428,68 @@ impl<P: Protocol> Connection<P> {
         });
     }
 
+    /// Payload memory that the connection holds, promises of it included.
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.holdings.held_bytes(self.channel.held_bytes)
+    }
+
+    /// Has the holder's share count what the connection holds.
+    #[inline]
+    pub(crate) fn note_held(&mut self) {
+        self.holdings.note(self.channel.held_bytes);
+    }
+
+    /// See [`MemoryLine::wait`](crate::memory::line::MemoryLine::wait).
+    #[cold]
+    pub(crate) fn wait_for_memory(&self, core: &mut Core, task: TaskAddress, has_claim: bool) {
+        let (tasks, line) = (&self.tasks, &mut core.memory.line);
+        line.tidy(task.connection.slot, tasks.len(), |task| {
+            tasks.is_current(task)
+        });
+        line.wait(task, has_claim);
+    }
+
+    /// The peer may have stalled for too long. What its socket held has been received.
+    fn end_if_stalled(&mut self, core: &mut Core, for_room: bool) {
+        if self.channel.is_closing() {
+            return;
+        }
+        // It may be storage that writes wait for.
+        if !self.awaits_data() {
+            self.channel.stall.given(core.now_ms);
+        }
+        if self.channel.may_send() && self.send(core).is_break() {
+            return;
+        }
+        let held_bytes = self.held_bytes();
+        let for_room = for_room && held_bytes > 0;
+        let Some(stalled_ms) = self.channel.stalled_ms(core, for_room) else {
+            return;
+        };
+        tracing::warn!(
+            peer = %self.channel.peer,
+            name = self.protocol.peer_name(),
+            stalled_ms,
+            held_bytes,
+            "closing a connection whose peer takes nothing of what it asked for, or gives nothing of what it was asked for"
+        );
+        self.channel.cut(core.now_ms);
+    }
+
+    /// Write data are about to be asked for. If none were to come, what was written before has waited for storage.
+    pub(crate) fn begin_giving(&mut self, now_ms: u64) {
+        if self.channel.stall.gave_long_ago(now_ms) && !self.awaits_data() {
+            self.channel.stall.given(now_ms);
+        }
+    }
+
+    /// Whether write data are to come.
+    fn awaits_data(&self) -> bool {
+        let mut tasks = self.tasks.iter();
+        tasks.any(|task| matches!(task.state, TaskState::Receiving))
+    }
+
     /// A task has ended: its memory is free, and others may run.
     #[inline]
     pub(crate) fn let_go(&mut self, core: &mut Core, mut task: Task<P::Work>) {
@@ -450,9 +497,9 @@ impl<P: Protocol> Connection<P> {
             self.channel.follow_response(core, task.followed);
         }
         self.release_gate(core, &mut task);
-        self.reading -= task.reading;
-        self.writing -= task.writing;
-        self.filling -= task.filling;
+        self.holdings.reading -= task.reading;
+        self.holdings.writing -= task.writing;
+        self.holdings.filling -= task.filling;
         task.give_back_memory(core);
         self.note_held();
         P::task_ended(self, &task.work);
@@ -508,7 +555,7 @@ impl<P: Protocol> Driven for Connection<P> {
             task.address.connection = address;
             if let TaskState::Memory { .. } = task.state {
                 // It stands in line anew.
-                core.memory_line.wait(task.address, false);
+                core.memory.line.wait(task.address, false);
             }
         }
         for task in &mut self.deferred {
@@ -537,8 +584,8 @@ impl<P: Protocol> Driven for Connection<P> {
             pending_bytes: self.channel.transmit.pending_bytes(),
             transmit_bytes: self.channel.transmit.memory() + self.channel.transmit.list_memory(),
             task_bytes: self.tasks.memory(),
-            reading_bytes: self.reading,
-            writing_bytes: self.writing,
+            reading_bytes: self.holdings.reading,
+            writing_bytes: self.holdings.writing,
         }
     }
 
@@ -575,7 +622,8 @@ impl<P: Protocol> Driven for Connection<P> {
         }
         self.channel.note_memory(core);
         self.note_held();
-        self.look_at_progress(core.now_ms);
+        let gives = self.holdings.writing > 0;
+        self.channel.look_at_progress(gives, core.now_ms);
         self.channel.end_turn(core);
         self.channel.continue_closing(core.now_ms)
     }
@@ -599,23 +647,26 @@ impl<P: Protocol> Driven for Connection<P> {
     fn next_deadline_ms(&self) -> Option<u64> {
         self.channel.close_by_ms().or_else(|| {
             let protocol = self.protocol.next_deadline_ms();
-            protocol.into_iter().chain(self.stall.deadline_ms()).min()
+            protocol
+                .into_iter()
+                .chain(self.channel.stall.deadline_ms())
+                .min()
         })
     }
 
     fn handle_deadline(&mut self, core: &mut Core) {
         P::handle_deadline(self, core);
-        if self.is_stall_due(core.now_ms) {
+        if self.channel.is_stall_due(core.now_ms) {
             core.suspects.push(self.channel.address.slot);
         }
     }
 
     fn may_make_room(&self, core: &Core) -> bool {
-        self.may_make_room(core.now_ms)
+        self.held_bytes() > 0 && self.channel.may_make_room(core.now_ms)
     }
 
     fn cut_if_stalled(&mut self, core: &mut Core, for_room: bool) {
-        self.cut_if_stalled(core, for_room);
+        self.end_if_stalled(core, for_room);
     }
 
     fn obey(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use longshore_block::reservation::{Participant, StoreOrder};
-use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipes};
+use longshore_reactor::{BlockingPool, BufferPool, MemoryBudget, PagePipes};
 use longshore_volume::{AttemptCost, Ended, Operation, Outcome, Request, VolumeError, WriteCache};
 use longshore_wire::transmit::PayloadId;
 
 use crate::address::{ConnectionAddress, TaskAddress};
-use crate::budget::{self, Part};
 use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
 use crate::counters::stages::{Followed, Stage, Stages};
 use crate::counters::{Counters, ProtocolKind};
@@ -20,17 +19,16 @@ use crate::mail::abort::{AbortOrder, AbortScope, Exception};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::Post;
 use crate::mail::message::{AbortNotice, AbortedFor, Message, Note};
-use crate::memory_line::MemoryLine;
-use crate::nvme::admin::ShutdownFlush;
+use crate::memory::shard::ShardMemory;
+use crate::memory::share::Shares;
+use crate::memory::transmit::{self, Part};
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::platform::{Link, Platform};
-use crate::refusals::Refusals;
-use crate::request::{BufferHome, InFlight, Owner, Requests};
+use crate::request::{BufferHome, InFlight, Owner, Requests, ShutdownFlush};
 use crate::reservation_store::ReservationStore;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
-use crate::share::Shares;
 use crate::spin::{IdleShard, WaitingState};
 
 /// Bytes taken from a socket at a time.
@@ -156,7 +154,7 @@ pub(crate) struct Core {
     pub shard: usize,
     pub shared: Arc<Shared>,
     pub platform: Box<dyn Platform>,
-    pub pool: BufferPool,
+    pub memory: ShardMemory,
     pub pipes: PagePipes,
     pub requests: Requests,
     /// Where bytes from sockets land whose place is not known yet. Empty between turns.
@@ -165,26 +163,16 @@ pub(crate) struct Core {
     pub now_ms: u64,
     /// Reused by every send.
     pub released: Vec<PayloadId>,
-    /// Tasks that wait for memory.
-    pub memory_line: MemoryLine,
-    /// Connections that were refused some.
-    pub refusals: Refusals,
     /// What part of a turn each connection gets.
     pub fairness: Fairness,
     /// Whether no more than one connection had something to say in this turn.
     pub alone: bool,
-    /// Somebody found no memory since it was said last.
-    pub is_short: bool,
     /// Slots of connections whose peers may have stalled.
     pub suspects: Vec<u32>,
     /// When the shard went on after it had stood still.
     pub stood_still_until_ms: u64,
     /// How the shard waits.
     pub waiting: WaitingState,
-    /// Since when all who wanted memory found none.
-    pub failing_since_ms: Option<u64>,
-    /// When one of them found none last.
-    pub failed_ms: u64,
     /// Reads and writes of files of so many bytes or more are made on other cores; `usize::MAX`: none are.
     pub handed_from: usize,
     /// What this shard has done.
@@ -217,26 +205,21 @@ impl Core {
             stages: Stages::new(shared.sample, now),
             shared,
             platform,
-            pool,
+            memory: ShardMemory::new(pool),
             pipes: PagePipes::default(),
             requests: Requests::new(move || post.send(Message::RequestsWoken)),
             receive_buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             now_ms: 0,
             released: Vec::new(),
-            memory_line: MemoryLine::default(),
-            refusals: Refusals::default(),
             fairness: Fairness::default(),
             alone: true,
-            is_short: false,
             suspects: Vec::new(),
             stood_still_until_ms: 0,
             waiting: WaitingState::default(),
-            failing_since_ms: None,
-            failed_ms: 0,
             handed_from: usize::MAX,
             counters: Counters::default(),
             now,
-            transmit_share: budget::SHARE_MAX,
+            transmit_share: transmit::SHARE_MAX,
         }
     }
 
@@ -284,13 +267,6 @@ impl Core {
         if followed.is() {
             let now = self.clock();
             self.stages.reach(followed, stage, now);
-        }
-    }
-
-    /// Gives memory back, if there is any.
-    pub(crate) fn recycle(&mut self, buffer: Option<Buffer>) {
-        if let Some(buffer) = buffer {
-            self.pool.put(buffer);
         }
     }
 

@@ -10,8 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod address;
-mod budget;
-mod channel;
 pub mod config;
 mod connection;
 mod core;
@@ -24,25 +22,23 @@ mod iscsi;
 mod listeners;
 mod mail;
 mod medium;
-mod memory_line;
+mod memory;
 mod nvme;
 pub mod observe;
 mod pages;
 mod placement;
 pub mod platform;
-mod refusals;
 mod request;
 mod reservation_store;
 mod server;
 mod sessions;
 mod shard;
-mod share;
 mod spin;
-mod stall;
 mod statistics;
 pub mod stepped;
 mod task;
 mod transmit_policy;
+mod transport;
 mod write_data;
 
 pub use config::StartError;

@@ -201,26 +201,29 @@ impl<P: Protocol> Connection<P> {
             }
             if task.reading == 0 {
                 task.reading = range.len();
-                self.reading += range.len();
+                self.holdings.reading += range.len();
             }
-            let room = self.room(core);
+            let room = self.holdings.room(&core.memory);
             let mut taken = None;
-            if self.claim(core, range.len()) {
-                taken = core.take_memory(task.address, range.len(), room);
+            if self.holdings.claim(&core.memory, range.len()) {
+                taken = core.memory.take(task.address, range.len(), room);
                 if taken.is_none() {
                     self.note_held();
                 }
             }
-            let taken = taken.or_else(|| self.take_as_newcomer(core, range.len()));
+            let taken = taken.or_else(|| {
+                self.holdings
+                    .take_as_newcomer(&mut core.memory, range.len())
+            });
             let Some(buffer) = taken else {
                 core.stages.wait_again(task.followed);
                 task.state = TaskState::Medium(wanted);
-                let has_claim = self.has_claim(core, range.len());
+                let has_claim = self.holdings.has_claim(&core.memory, range.len());
                 self.wait_for_memory(core, task.address, has_claim);
                 return Medium::Parked;
             };
-            self.filling -= std::mem::replace(&mut task.filling, buffer.capacity());
-            self.filling += task.filling;
+            self.holdings.filling -= std::mem::replace(&mut task.filling, buffer.capacity());
+            self.holdings.filling += task.filling;
             self.note_held();
             task.data_in = DataIn::Buffer(buffer);
         }

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
+use longshore_nvme::controller::Controller;
 use longshore_volume::Executor;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::mail::abort::AbortOrder;
-use crate::nvme::admin::ShutdownFlush;
 use crate::sessions::activity::Activity;
 
 /// Which of a task's buffers a request has borrowed.
@@ -70,3 +70,19 @@ pub(crate) struct Orphan {
 
 /// All requests of a shard.
 pub(crate) type Requests = Executor<InFlight>;
+
+/// The flushes of a controller that is shut down. Its host waits until all have ended.
+#[derive(Debug)]
+pub(crate) struct ShutdownFlush(Arc<Controller>);
+
+impl ShutdownFlush {
+    pub(crate) fn new(controller: &Arc<Controller>) -> Arc<Self> {
+        Arc::new(Self(Arc::clone(controller)))
+    }
+}
+
+impl Drop for ShutdownFlush {
+    fn drop(&mut self) {
+        self.0.shutdown_finished();
+    }
+}

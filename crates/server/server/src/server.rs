@@ -22,6 +22,7 @@ use crate::listeners::Listeners;
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::mailbox::post_box;
 use crate::mail::message::{Message, Post};
+use crate::memory::share::Shares;
 use crate::observe::Statistics;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
@@ -31,7 +32,6 @@ use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
 use crate::shard::Shard;
 use crate::shard::mail::Mailer;
-use crate::share::Shares;
 use crate::statistics;
 
 /// Freed payload memory that all shards together keep at hand, at most.

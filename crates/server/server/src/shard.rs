@@ -29,18 +29,18 @@ use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
 use longshore_volume::Ended;
 
 use crate::address::ConnectionAddress;
-use crate::budget;
 use crate::connection::Driven;
 use crate::core::{Core, log_flush};
 use crate::counters::published::Published;
 use crate::listeners::Listeners;
 use crate::mail::message::Message;
+use crate::memory::transmit;
 use crate::placement::arrived::ArrivedConnections;
 use crate::placement::balance::{Balance, Plan};
 use crate::placement::spread::Spread;
 use crate::request::{InFlight, Owner};
 use crate::spin::Waiting;
-use crate::stall::{asking_interval_ms, standstill_ms};
+use crate::transport::stall::{asking_interval_ms, standstill_ms};
 use mail::{Inbox, Mail, Mailer};
 use moves::Leaving;
 use std::ops::ControlFlow;
@@ -118,7 +118,7 @@ pub(crate) struct Shard {
     quiet: Vec<u32>,
     /// Connections that have sent what may wait for the peer ([`Channel::waits_until`]).
     ///
-    /// [`Channel::waits_until`]: crate::channel::Channel::waits_until
+    /// [`Channel::waits_until`]: crate::transport::channel::Channel::waits_until
     waiting: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
     unfinished: VecDeque<u32>,
@@ -209,7 +209,7 @@ impl Shard {
 
     /// Payload memory that waits for its next use.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.core.pool.kept_bytes()
+        self.core.memory.pool.kept_bytes()
     }
 
     /// Serves until the server ends.
@@ -263,6 +263,7 @@ impl Shard {
         self.core.now = now;
         let elapsed = now.saturating_duration_since(self.started);
         self.core.now_ms = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());
+        self.core.memory.now_ms = self.core.now_ms;
         self.core.counters.turns += 1;
         self.look_for_standstill();
         if Published::is_due(&self.core.counters) {
@@ -302,7 +303,7 @@ impl Shard {
             && self.quiet.is_empty()
             && self.unfinished.is_empty()
             && !self.core.requests.has_ended()
-            && !self.core.memory_came_back()
+            && !self.core.memory.came_back()
         {
             self.wait_until = self.next_deadline();
             Turn::Wait(self.wait_until)
@@ -452,7 +453,7 @@ impl Shard {
             Message::MemoryShort => {
                 self.memory_short = true;
                 // What this shard keeps for later may be what another one lacks.
-                self.core.pool.release_kept();
+                self.core.memory.pool.release_kept();
             }
             Message::Report(question) => question.answer(self.report()),
             Message::Transmit(config) => {
@@ -510,8 +511,7 @@ impl Shard {
         if let Some(timer) = timer {
             self.timers.cancel(timer);
         }
-        self.core.memory_line.forget(slot);
-        self.core.refusals.forget(slot);
+        self.core.memory.forget(slot);
         let entry = &mut self.slots[slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(slot);
@@ -523,7 +523,7 @@ impl Shard {
         let connections = self.slots.len() - self.free.len();
         let shared = &self.core.shared;
         let (memory, shards) = (shared.limits.memory, shared.posts.len());
-        self.core.transmit_share = budget::share(memory, shards, connections);
+        self.core.transmit_share = transmit::share(memory, shards, connections);
     }
 
     fn receive_listed(&mut self) {
@@ -726,19 +726,19 @@ impl Shard {
         // Hosts with their full shares keep nobody waiting, but may have many tasks in line: once each connection has
         // tried in vain, the rest need not.
         let mut in_vain = 0;
-        for _ in 0..self.core.memory_line.begin() {
-            let Some(task) = self.core.memory_line.serve() else {
+        for _ in 0..self.core.memory.line.begin() {
+            let Some(task) = self.core.memory.line.serve() else {
                 break;
             };
             self.with(task.connection, |connection, core| {
                 connection.retry(core, task)
             });
-            let is_back = self.core.memory_line.is_back();
-            if !self.core.memory_tried() {
+            let is_back = self.core.memory.line.is_back();
+            if !self.core.memory.tried() {
                 break;
             }
             in_vain = if is_back { in_vain + 1 } else { 0 };
-            if in_vain > self.core.memory_line.connections() {
+            if in_vain > self.core.memory.line.connections() {
                 break;
             }
         }
@@ -746,11 +746,11 @@ impl Shard {
 
     /// Sees to it that tasks without memory try again even if nothing else happens on this shard.
     fn watch_memory(&mut self) {
-        if !self.core.memory_line.is_empty() && !self.memory_timer {
+        if !self.core.memory.line.is_empty() && !self.memory_timer {
             self.memory_timer = true;
             self.timers.insert(self.now + MEMORY_RETRY, Timer::Memory);
         }
-        if self.core.is_short {
+        if self.core.memory.is_short {
             self.ask_for_memory();
         }
     }
@@ -761,14 +761,13 @@ impl Shard {
         let shared = Arc::clone(&self.core.shared);
         if self.core.now_ms < self.ask_again_ms {
             // There may be memory again before it is time to ask.
-            let is_back = self.core.failing_since_ms.is_none()
-                && self.core.memory_line.is_empty()
-                && shared.budget.failures() == self.failures_seen;
-            self.core.is_short = !is_back;
+            let is_back =
+                self.core.memory.is_back() && shared.budget.failures() == self.failures_seen;
+            self.core.memory.is_short = !is_back;
         } else {
             let interval_ms = asking_interval_ms(shared.limits.stall_timeout);
             self.ask_again_ms = self.core.now_ms + interval_ms;
-            self.core.is_short = false;
+            self.core.memory.is_short = false;
             shared.broadcast(|| Message::MemoryShort);
             let failures = shared.budget.failures();
             if failures > std::mem::replace(&mut self.failures_seen, failures) {
@@ -806,7 +805,7 @@ impl Shard {
                 connection.storage_done(core, task, in_flight, ended);
             }),
             Owner::Orphan(orphan) => {
-                self.core.recycle(ended.buffer);
+                self.core.memory.recycle(ended.buffer);
                 if let Some((unit, task)) = orphan.exclusive {
                     self.core.leave_exclusive(unit, task);
                 }

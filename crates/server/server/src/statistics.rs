@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::EngineCounters;
 
-use crate::budget;
 use crate::core::Shared;
 use crate::counters::Counters;
 use crate::counters::stages::{Histograms, Kind};
 use crate::mail::message::Message;
+use crate::memory::transmit;
 use crate::observe::shard_report::{Question, ShardReport};
 use crate::observe::{
     self, Derived, MemoryStatistics, Sampling, ShardStatistics, StageStatistics, Statistics,
@@ -56,7 +56,7 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
     let mut memory = MemoryStatistics {
         budget_bytes: shared.budget.limit_bytes(),
         used_bytes: shared.budget.used_bytes(),
-        transmit_budget_bytes: budget::total(shared.limits.memory),
+        transmit_budget_bytes: transmit::total(shared.limits.memory),
         ..MemoryStatistics::default()
     };
     let mut shards = Vec::new();

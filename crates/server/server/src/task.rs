@@ -15,14 +15,14 @@
 //! until the medium has answered (see [`crate::request`]).
 
 use longshore_block::media::{MediaOperation, Place};
-use longshore_reactor::{Buffer, PagePipe};
+use longshore_reactor::{Buffer, PagePipe, Reservation};
 use longshore_volume::RequestId;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::Core;
 use crate::counters::stages::Followed;
 use crate::request::BufferHome;
-use crate::write_data::Promised;
+use crate::transport::channel::{Channel, Held};
 
 /// What a parked task waits for.
 #[derive(Debug)]
@@ -82,6 +82,29 @@ pub(crate) enum DataIn {
     Buffer(Buffer),
     /// In pages of the page cache, all that the pipe holds.
     Pages(PagePipe),
+}
+
+impl DataIn {
+    /// Has the connection keep what its transmit queue refers to by the number `sent`, or gives back what it does not
+    /// refer to.
+    #[inline]
+    pub(crate) fn send(self, core: &mut Core, channel: &mut Channel, sent: Option<usize>) {
+        match (self, sent) {
+            (Self::Buffer(buffer), Some(number)) => channel.keep(Held::Buffer(buffer), number),
+            (Self::Pages(pages), Some(number)) => channel.keep(Held::Pages(pages), number),
+            (Self::Buffer(buffer), None) => core.memory.pool.put(buffer),
+            (Self::Pages(pages), None) => core.pipes.put(pages),
+            (Self::None | Self::Inline | Self::Zeros(_), _) => {}
+        }
+    }
+}
+
+/// Memory that a task takes when its write data come.
+#[derive(Debug)]
+pub(crate) struct Promised {
+    pub whole: Reservation,
+    /// For what comes unasked, while it lies apart.
+    pub early: Option<Reservation>,
 }
 
 /// See the module documentation. `W` is what the task is to its protocol.
@@ -144,10 +167,10 @@ impl<W> Task<W> {
     #[inline]
     pub(crate) fn give_back_memory(&mut self, core: &mut Core) {
         self.promised = None;
-        core.recycle(self.data_out.take());
-        core.recycle(self.scratch.take());
+        core.memory.recycle(self.data_out.take());
+        core.memory.recycle(self.scratch.take());
         match std::mem::replace(&mut self.data_in, DataIn::None) {
-            DataIn::Buffer(buffer) => core.pool.put(buffer),
+            DataIn::Buffer(buffer) => core.memory.pool.put(buffer),
             DataIn::Pages(pipe) => core.pipes.put(pipe),
             DataIn::None | DataIn::Inline | DataIn::Zeros(_) => {}
         }

@@ -19,11 +19,11 @@
 //! taken whatever others hold. Only where the system has less memory than the budget says (RLIMIT_AS) can there be none
 //! when data come. They are thrown away then, and the command is refused like one that found none at first.
 
-use longshore_reactor::{Buffer, Reservation};
+use longshore_reactor::Buffer;
 
 use crate::connection::{Connection, Protocol};
 use crate::core::Core;
-use crate::task::{Task, TaskState};
+use crate::task::{Promised, Task, TaskState};
 
 /// One connection holds at most this part of all memory for write data, beyond its first command.
 const WRITING_PART: usize = 2;
@@ -33,14 +33,6 @@ const PROMISED_BYTES_MIN: usize = 32 << 10;
 const APART_BYTES: usize = 2 << 20;
 /// Beyond this part of all memory, early data go there too: lying apart costs memory that other commands want.
 const APART_PART: usize = 4;
-
-/// Memory that a task takes when its write data come.
-#[derive(Debug)]
-pub(crate) struct Promised {
-    whole: Reservation,
-    /// For what comes unasked, while it lies apart.
-    early: Option<Reservation>,
-}
 
 impl<P: Protocol> Connection<P> {
     /// Has memory ready for the write data of a task, `early` bytes of which come without being asked for.
@@ -52,21 +44,21 @@ impl<P: Protocol> Connection<P> {
         wanted: usize,
         early: usize,
     ) -> bool {
-        if !self.has_part(core, wanted) || !self.claim(core, wanted) {
+        if !self.has_part(core, wanted) || !self.holdings.claim(&core.memory, wanted) {
             return false;
         }
         self.begin_giving(core.now_ms);
         let promised = if wanted < PROMISED_BYTES_MIN {
             None
         } else {
-            core.pool.reserve(wanted)
+            core.memory.pool.reserve(wanted)
         };
         if let Some(whole) = promised {
-            core.failing_since_ms = None;
+            core.memory.found_some();
             self.account(task, whole.capacity());
             let apart = 0 < early && early <= wanted / 2;
             let early = if apart && self.has_room_apart(core, early) {
-                core.pool.reserve(early)
+                core.memory.pool.reserve(early)
             } else {
                 None
             };
@@ -77,15 +69,15 @@ impl<P: Protocol> Connection<P> {
             return true;
         }
         // Also when all memory is promised, kept or in use: a buffer that is kept serves as it is.
-        match core.pool.take(wanted) {
+        match core.memory.pool.take(wanted) {
             Some(buffer) => {
-                core.failing_since_ms = None;
+                core.memory.found_some();
                 self.hold_for_data_out(task, buffer);
                 true
             }
             None => {
                 self.note_held();
-                core.found_no_memory();
+                core.memory.found_none();
                 self.take_data_out_as_newcomer(core, task, wanted)
             }
         }
@@ -99,7 +91,7 @@ impl<P: Protocol> Connection<P> {
         task: &mut Task<P::Work>,
         wanted: usize,
     ) -> bool {
-        let Some(buffer) = self.take_as_newcomer(core, wanted) else {
+        let Some(buffer) = self.holdings.take_as_newcomer(&mut core.memory, wanted) else {
             return false;
         };
         self.begin_giving(core.now_ms);
@@ -123,14 +115,17 @@ impl<P: Protocol> Connection<P> {
         early: usize,
     ) -> bool {
         let slot = self.channel.address.slot;
-        let had_none = self.writing == 0;
-        let taken = if core.admits_at_once(slot, wanted, self.room(core)) {
+        let had_none = self.holdings.writing == 0;
+        let taken = if core
+            .memory
+            .admits_at_once(slot, wanted, self.holdings.room(&core.memory))
+        {
             self.take_data_out(core, task, wanted, early)
         } else {
             self.take_data_out_as_newcomer(core, task, wanted)
         };
         if had_none {
-            core.note_refusal(slot, wanted, !taken);
+            core.memory.note_refusal(slot, wanted, !taken);
         }
         taken
     }
@@ -138,7 +133,7 @@ impl<P: Protocol> Connection<P> {
     /// A task has so many more bytes for write data, until it ends.
     fn account(&mut self, task: &mut Task<P::Work>, capacity: usize) {
         task.writing += capacity;
-        self.writing += capacity;
+        self.holdings.writing += capacity;
         self.note_held();
     }
 
@@ -146,7 +141,8 @@ impl<P: Protocol> Connection<P> {
     fn has_room_apart(&self, core: &Core, early: usize) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         let room = APART_BYTES + 1..=memory / APART_PART;
-        room.contains(&self.writing) && room.contains(&(self.writing + early.next_power_of_two()))
+        room.contains(&self.holdings.writing)
+            && room.contains(&(self.holdings.writing + early.next_power_of_two()))
     }
 
     /// Whether so many bytes of write data may come on this connection. One that announces much and sends none
@@ -154,7 +150,8 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn has_part(&self, core: &Core, wanted: usize) -> bool {
         let memory = usize::try_from(core.shared.limits.memory).unwrap_or(usize::MAX);
         // Buffers come in powers of two.
-        self.writing == 0 || self.writing + wanted.next_power_of_two() <= memory / WRITING_PART
+        self.holdings.writing == 0
+            || self.holdings.writing + wanted.next_power_of_two() <= memory / WRITING_PART
     }
 
     /// Puts write data where it belongs.
@@ -163,7 +160,7 @@ impl<P: Protocol> Connection<P> {
             // Nobody wants it: the command runs without, or waits for its turn to be refused.
             return;
         }
-        self.stall.given(core.now_ms);
+        self.channel.stall.given(core.now_ms);
         let start = buffer_offset as usize;
         let Some(task) = self.tasks.get_mut(slot) else {
             return;
@@ -219,22 +216,22 @@ fn call_in<W>(task: &mut Task<W>, core: &mut Core, end: usize) {
     };
     if let Some(early) = early
         && end <= early.length()
-        && let Some(buffer) = core.pool.take_reserved(early)
+        && let Some(buffer) = core.memory.pool.take_reserved(early)
     {
         task.data_out = Some(buffer);
         task.promised = Some(Promised { whole, early: None });
         return;
     }
-    let Some(mut whole) = core.pool.take_reserved(whole) else {
+    let Some(mut whole) = core.memory.pool.take_reserved(whole) else {
         task.lacks_memory = true;
-        core.is_short = true;
-        core.recycle(task.data_out.take());
+        core.memory.is_short = true;
+        core.memory.recycle(task.data_out.take());
         return;
     };
     if let Some(early) = task.data_out.take() {
         core.counters.copied_data_out_bytes += early.len() as u64;
         whole[..early.len()].copy_from_slice(&early);
-        core.pool.put(early);
+        core.memory.pool.put(early);
     }
     task.data_out = Some(whole);
 }

@@ -71,9 +71,9 @@ impl Connection<Iscsi> {
             return self.finish(core, task, sense.into());
         }
         if scratch_length > 0 {
-            task.scratch = core.pool.take(scratch_length);
+            task.scratch = core.memory.pool.take(scratch_length);
             if task.scratch.is_none() {
-                core.found_no_memory();
+                core.memory.found_none();
                 return self.refuse_for_memory(core, task);
             }
         }
@@ -300,7 +300,7 @@ impl Connection<Iscsi> {
         self.protocol
             .machine
             .complete(id, completion, &mut self.channel.transmit);
-        self.channel.keep(core, data_in, sent);
+        data_in.send(core, &mut self.channel, sent);
         self.let_go(core, task);
     }
 

@@ -26,15 +26,15 @@ use self::directory::{ConnectionDirectory, EstablishedSession};
 use self::session::{LunEntry, Session};
 use self::task_management::PendingManagement;
 use crate::address::TaskAddress;
-use crate::channel::Channel;
 use crate::connection::{Connection, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
 use crate::fast_path::FastPath;
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Note;
-use crate::share::Holder;
+use crate::memory::share::Holder;
 use crate::task::Task;
+use crate::transport::channel::Channel;
 
 /// An iSCSI connection's machine and session.
 #[derive(Debug)]
@@ -417,7 +417,7 @@ impl Connection<Iscsi> {
         tracing::debug!(%peer, parameters = ?parameters.operational, "negotiated");
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         let holder = Holder::Initiator(parameters.initiator_name.as_str().to_owned());
-        self.stake.belongs_to(core.shared.shares.of(holder));
+        self.holdings.belongs_to(core.shared.shares.of(holder));
         self.protocol.held = established.ticket.must_wait;
         self.protocol.session = Some(Session::begin(
             &core.shared.exports,
@@ -498,5 +498,5 @@ pub(crate) fn connection(
     now_ms: u64,
 ) -> std::io::Result<Connection<Iscsi>> {
     let protocol = Iscsi::new(shared, now_ms)?;
-    Ok(Connection::new(channel, protocol, &shared.limits))
+    Ok(Connection::new(channel, protocol))
 }

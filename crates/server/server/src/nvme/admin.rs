@@ -20,8 +20,9 @@ use crate::connection::Connection;
 use crate::core::{Core, Shared};
 use crate::mail::message::Post;
 use crate::mail::message::{AbortReply, Message, Note};
+use crate::memory::share::Holder;
+use crate::request::ShutdownFlush;
 use crate::sessions::activity::{Activity, AtEnd};
-use crate::share::Holder;
 use crate::task::TaskState;
 
 impl Connection<Nvme> {
@@ -221,7 +222,7 @@ impl Connection<Nvme> {
         } else {
             Holder::Host(host.as_str().to_owned())
         };
-        self.stake.belongs_to(core.shared.shares.of(holder));
+        self.holdings.belongs_to(core.shared.shares.of(holder));
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
             self.protocol.queue = Queue::Admin(Arc::clone(controller));
@@ -375,21 +376,5 @@ impl Drop for EndOfQueue {
 fn close_queues(shared: &Shared, queues: &[QueueHandle]) {
     for queue in queues {
         shared.close(ConnectionAddress::from_handle(*queue));
-    }
-}
-
-/// The flushes of a controller that is shut down. Its host waits until all have ended.
-#[derive(Debug)]
-pub(crate) struct ShutdownFlush(Arc<Controller>);
-
-impl ShutdownFlush {
-    fn new(controller: &Arc<Controller>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(controller)))
-    }
-}
-
-impl Drop for ShutdownFlush {
-    fn drop(&mut self) {
-        self.0.shutdown_finished();
     }
 }

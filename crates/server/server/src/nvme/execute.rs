@@ -97,7 +97,7 @@ impl Connection<Nvme> {
         task.sleeps = begun.sleeps;
         task.followed = begun.followed.unwrap_or_else(|| core.follow(Nvme::KIND));
         if scratch_length > 0 {
-            task.scratch = core.pool.take_at_once(scratch_length);
+            task.scratch = core.memory.pool.take_at_once(scratch_length);
             if task.scratch.is_none() {
                 return self.finish_status(core, task, self.busy());
             }
@@ -125,9 +125,9 @@ impl Connection<Nvme> {
         }
         // The data are here already, so there is no way to wait.
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
-        task.data_out = core.pool.take_at_once(length);
+        task.data_out = core.memory.pool.take_at_once(length);
         let Some(buffer) = &task.data_out else {
-            core.is_short = true;
+            core.memory.is_short = true;
             let status = self.busy();
             if let Kind::Half(half) = &mut task.work.kind {
                 // The other half must find it.
@@ -137,7 +137,7 @@ impl Connection<Nvme> {
             return self.finish_status(core, task, status);
         };
         task.writing = buffer.capacity();
-        self.writing += task.writing;
+        self.holdings.writing += task.writing;
         self.receive_data(task, wanted);
     }
 
@@ -147,13 +147,14 @@ impl Connection<Nvme> {
             return self.tasks.park(task);
         };
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
-        if core.memory_line.admits(task.address) && self.take_data_out(core, &mut task, length, 0)
+        if core.memory.line.admits(task.address) && self.take_data_out(core, &mut task, length, 0)
             || self.take_data_out_as_newcomer(core, &mut task, length)
         {
             self.receive_data(task, wanted);
         } else {
             // At its connection's limit it waits for others of these, and keeps nobody else waiting.
-            let has_claim = self.has_part(core, length) && self.has_claim(core, length);
+            let has_claim =
+                self.has_part(core, length) && self.holdings.has_claim(&core.memory, length);
             self.wait_for_memory(core, task.address, has_claim);
             self.tasks.park(task);
         }
@@ -343,7 +344,7 @@ impl Connection<Nvme> {
             data,
         };
         machine.complete(slot, completion, transmit);
-        self.channel.keep(core, data_in, sent);
+        data_in.send(core, &mut self.channel, sent);
         self.let_go(core, task);
     }
 

@@ -142,8 +142,9 @@ impl Connection<Nvme> {
         let length = usize::try_from(u64::from(compare_length) + u64::from(write_length))
             .unwrap_or(usize::MAX);
         if length > 0 {
-            let scratch = core.pool.take_at_once(pair.scratch_length());
-            let (Some(mut data), Some(scratch)) = (core.pool.take_at_once(length), scratch) else {
+            let scratch = core.memory.pool.take_at_once(pair.scratch_length());
+            let (Some(mut data), Some(scratch)) = (core.memory.pool.take_at_once(length), scratch)
+            else {
                 let status = self.busy();
                 self.finish_status(core, compare, status);
                 return self.finish_status(core, write, status);
@@ -154,7 +155,7 @@ impl Connection<Nvme> {
                 let length = place.len();
                 data[place].copy_from_slice(&from[..length]);
             }
-            core.recycle(write.data_out.replace(data));
+            core.memory.recycle(write.data_out.replace(data));
             write.scratch = Some(scratch);
         }
         write.unit = self.unit_of(pair.namespace());

@@ -24,7 +24,6 @@ use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
 
 use self::fused::Half;
-use crate::channel::Channel;
 use crate::connection::{Connection, Driven, PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
@@ -33,6 +32,7 @@ use crate::mail::abort::AbortOrder;
 use crate::mail::message::Note;
 use crate::sessions::activity::Activity;
 use crate::task;
+use crate::transport::channel::Channel;
 
 pub(crate) type Task = task::Task<NvmeWork>;
 
@@ -440,5 +440,5 @@ impl Connection<Nvme> {
 
 /// A connection of a host.
 pub(crate) fn connection(shared: &Shared, channel: Channel, now_ms: u64) -> Connection<Nvme> {
-    Connection::new(channel, Nvme::new(shared, now_ms), &shared.limits)
+    Connection::new(channel, Nvme::new(shared, now_ms))
 }

@@ -9,11 +9,11 @@ use longshore_reactor::SocketToken;
 
 use super::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
-use crate::channel::Channel;
 use crate::connection::Driven;
 use crate::listeners::Accepted;
 use crate::mail::message::Message;
 use crate::platform::Link;
+use crate::transport::channel::Channel;
 use crate::{iscsi, nvme};
 
 /// How long listeners pause when there are no file descriptors left.
@@ -124,6 +124,7 @@ impl Shard {
             link,
             portal,
             &self.core.transmit,
+            shared.limits.stall_timeout,
             &mut self.core.counters,
         )?;
         channel.link.watch(&mut *self.core.platform, token)?;

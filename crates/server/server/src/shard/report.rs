@@ -35,7 +35,7 @@ impl Shard {
             },
             waiting: core.waiting,
             connections,
-            kept_bytes: core.pool.kept_bytes(),
+            kept_bytes: core.memory.pool.kept_bytes(),
             receive_buffer_bytes: core.receive_buffer.len(),
             requests: core.requests.len(),
             stages: core.stages.histograms(),

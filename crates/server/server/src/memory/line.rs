@@ -20,14 +20,7 @@
 
 use std::collections::VecDeque;
 
-use longshore_reactor::Buffer;
-
 use crate::address::TaskAddress;
-use crate::connection::{Connection, Protocol};
-use crate::core::Core;
-
-/// What asks for more than this part of all memory keeps nobody waiting.
-const CLAIM_PART: usize = 16;
 
 /// See the module documentation. Belongs to a shard.
 #[derive(Debug, Default)]
@@ -44,11 +37,11 @@ pub(crate) struct MemoryLine {
     /// It found no memory, and waits again.
     is_back: bool,
     /// Memory that was in use when the first of the line found none.
-    used_then: Option<usize>,
+    pub(super) used_then: Option<usize>,
     /// Bytes that reads were given in the last pass, and that those who cannot wait may have as well.
-    granted: usize,
+    pub(super) granted: usize,
     /// Somebody has come since the last pass.
-    is_news: bool,
+    pub(super) is_news: bool,
 }
 
 impl MemoryLine {
@@ -177,111 +170,6 @@ impl MemoryLine {
         if self.waiting == 0 {
             (self.used_then, self.granted) = (None, 0);
         }
-    }
-}
-
-impl Core {
-    /// Memory for a task, unless others wait for some. `room`: what its host may have yet.
-    #[inline]
-    pub(crate) fn take_memory(
-        &mut self,
-        task: TaskAddress,
-        length: usize,
-        room: usize,
-    ) -> Option<Buffer> {
-        if !self.memory_line.admits(task) || !self.leaves_enough(length, room) {
-            return None;
-        }
-        let Some(buffer) = self.pool.take(length) else {
-            self.found_no_memory();
-            return None;
-        };
-        self.memory_line.granted += length;
-        self.failing_since_ms = None;
-        Some(buffer)
-    }
-
-    /// Whether so much less leaves something to those that cannot wait and were refused.
-    #[inline]
-    fn leaves_enough(&mut self, length: usize, room: usize) -> bool {
-        if self.refusals.is_empty() {
-            return true;
-        }
-        self.refusals.expire(self.now_ms);
-        let left = self.pool.budget().limit_bytes() / CLAIM_PART;
-        self.refusals.is_empty()
-            || length.next_power_of_two() + left <= self.free_memory().min(room)
-    }
-
-    /// Whether a connection that cannot wait in the line may take memory.
-    pub(crate) fn admits_at_once(&mut self, slot: u32, length: usize, room: usize) -> bool {
-        if !self.refusals.is_empty() {
-            let free = self.free_memory().min(room);
-            let bytes = length.next_power_of_two();
-            if !self.refusals.admits(slot, bytes, free, self.now_ms) {
-                return false;
-            }
-        }
-        self.memory_line.admits_at_once(length)
-    }
-
-    /// A connection without memory for write data was refused some, or has got it.
-    #[inline]
-    pub(crate) fn note_refusal(&mut self, slot: u32, length: usize, is_refused: bool) {
-        if is_refused && self.has_claim(length) {
-            let bytes = length.next_power_of_two();
-            self.refusals.refuse(slot, bytes, self.now_ms);
-        } else if !self.refusals.is_empty() {
-            self.refusals.forget(slot);
-        }
-    }
-
-    /// Whether a task that wants so much may keep others waiting.
-    pub(crate) fn has_claim(&self, length: usize) -> bool {
-        length <= self.pool.budget().limit_bytes() / CLAIM_PART
-    }
-
-    /// The task that was served has tried. Returns whether there may be memory for another one.
-    pub(crate) fn memory_tried(&mut self) -> bool {
-        let goes_on = self.memory_line.served();
-        self.memory_line.used_then = if goes_on {
-            None
-        } else {
-            Some(self.used_memory())
-        };
-        goes_on
-    }
-
-    /// Whether the line may get on: its first one may find now what it did not find in this turn, or nobody waits for
-    /// memory and somebody has come behind those that wait for something else.
-    #[inline]
-    pub(crate) fn memory_came_back(&self) -> bool {
-        match self.memory_line.used_then {
-            Some(then) => self.used_memory() < then,
-            None => self.memory_line.is_news,
-        }
-    }
-
-    fn free_memory(&self) -> usize {
-        let limit = self.pool.budget().limit_bytes();
-        limit.saturating_sub(self.used_memory())
-    }
-
-    fn used_memory(&self) -> usize {
-        let used = self.pool.budget().used_bytes();
-        used.saturating_sub(self.pool.kept_bytes())
-    }
-}
-
-impl<P: Protocol> Connection<P> {
-    /// See [`MemoryLine::wait`].
-    #[cold]
-    pub(crate) fn wait_for_memory(&self, core: &mut Core, task: TaskAddress, has_claim: bool) {
-        let (tasks, line) = (&self.tasks, &mut core.memory_line);
-        line.tidy(task.connection.slot, tasks.len(), |task| {
-            tasks.is_current(task)
-        });
-        line.wait(task, has_claim);
     }
 }
 

@@ -3,22 +3,22 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use longshore_reactor::{Buffer, PagePipe, TimerId, socket};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
 use slab::Slab;
 
+use super::stall::Stall;
 use crate::address::ConnectionAddress;
-use crate::budget::{READ_ROOM, SHARE_MIN};
 use crate::config::TransmitConfig;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::counters::stages::{Followed, Unsent};
+use crate::memory::transmit::{READ_ROOM, SHARE_MIN};
 use crate::observe::ConnectionCounts;
 use crate::placement::migration::Migration;
 use crate::platform::Link;
-use crate::task::DataIn;
 use crate::transmit_policy::{PolicyState, Switch};
 
 /// While so much waits to be sent, nothing more is received: the peer does not read.
@@ -65,6 +65,8 @@ pub(crate) struct Channel {
     pub portal: usize,
     /// What it has done.
     pub counts: ConnectionCounts,
+    /// For how long the peer has not moved.
+    pub stall: Stall,
     /// Memory of the payload in `sending`.
     pub held_bytes: usize,
     /// Memory of the transmit queue that the shard knows of.
@@ -93,6 +95,7 @@ impl Channel {
         link: Box<dyn Link>,
         portal: usize,
         transmit: &TransmitConfig,
+        stall_timeout: Duration,
         counters: &mut Counters,
     ) -> std::io::Result<Self> {
         let (peer, reached) = link.addresses()?;
@@ -113,6 +116,7 @@ impl Channel {
             reached,
             portal,
             counts: ConnectionCounts::default(),
+            stall: Stall::new(stall_timeout),
             held_bytes: 0,
             noted_memory: 0,
             unsent: Unsent::default(),
@@ -423,6 +427,7 @@ impl Channel {
                 self.counts.sends += 1;
                 self.counts.sent_bytes += sent as u64;
                 self.writable = sent == length;
+                self.stall.taken(core.now_ms);
                 let mut released = std::mem::take(&mut core.released);
                 self.transmit.advance(sent, &mut released);
                 self.release(core, &mut released);
@@ -480,22 +485,14 @@ impl Channel {
         Some(self.note_sent(core, sent, length))
     }
 
-    /// Keeps the data of a task that the transmit queue refers to by the number `sent`, or gives back what it does
-    /// not refer to.
+    /// Keeps payload that the transmit queue refers to by that number.
     #[inline]
-    pub(crate) fn keep(&mut self, core: &mut Core, data_in: DataIn, sent: Option<usize>) {
-        let held = match (data_in, sent) {
-            (DataIn::Buffer(buffer), Some(_)) => {
-                self.held_bytes += buffer.capacity();
-                Held::Buffer(buffer)
-            }
-            (DataIn::Pages(pages), Some(_)) => Held::Pages(pages),
-            (DataIn::Buffer(buffer), None) => return core.pool.put(buffer),
-            (DataIn::Pages(pages), None) => return core.pipes.put(pages),
-            (DataIn::None | DataIn::Inline | DataIn::Zeros(_), _) => return,
-        };
-        let number = self.sending.insert(held);
-        debug_assert_eq!(Some(number), sent);
+    pub(crate) fn keep(&mut self, held: Held, number: usize) {
+        if let Held::Buffer(buffer) = &held {
+            self.held_bytes += buffer.capacity();
+        }
+        let kept = self.sending.insert(held);
+        debug_assert_eq!(kept, number);
     }
 
     /// Goes on with closing after everything that could be sent was sent.
@@ -528,7 +525,7 @@ impl Channel {
                 Held::Pages(pages) => core.pipes.put(pages),
                 Held::Buffer(buffer) => {
                     self.held_bytes -= buffer.capacity();
-                    core.pool.put(buffer);
+                    core.memory.pool.put(buffer);
                 }
             }
         }
@@ -567,6 +564,39 @@ impl Channel {
         })
     }
 
+    /// A turn ends. `gives`: the peer has write data to send that it was asked for, or will be.
+    #[inline]
+    pub(crate) fn look_at_progress(&mut self, gives: bool, now_ms: u64) {
+        let takes = !self.transmit.is_empty();
+        // What waits to be sent may be what asks for the data.
+        let gives = gives && !takes;
+        let sent = self.counts.sent_bytes;
+        self.stall.expect(takes, gives, sent, now_ms);
+    }
+
+    /// The connection's deadline is over: whether that is because its peer may have stalled.
+    pub(crate) fn is_stall_due(&self, now_ms: u64) -> bool {
+        !self.closing && self.stall.deadline_ms().is_some_and(|at| now_ms >= at)
+    }
+
+    /// Whether the peer has stalled for as long as is tolerated while others find no memory.
+    pub(crate) fn may_make_room(&self, now_ms: u64) -> bool {
+        !self.closing && self.stall.is_over(true, now_ms).is_some()
+    }
+
+    /// For how long the peer has stalled, if that is too long. What its socket held has been received, and what could
+    /// be sent was sent. `for_room`: somebody finds no memory, and the peer keeps some.
+    pub(crate) fn stalled_ms(&mut self, core: &Core, for_room: bool) -> Option<u64> {
+        let now_ms = core.now_ms;
+        if self.transmit.is_empty() {
+            self.stall.taken(now_ms);
+        }
+        self.stall.stood_still_until(core.stood_still_until_ms);
+        let acknowledged = self.acknowledged_bytes();
+        self.stall.acknowledges(acknowledged, now_ms);
+        self.stall.is_over(for_room, now_ms)
+    }
+
     /// Gives up what is queued.
     pub(crate) fn tear_down(&mut self, core: &mut Core) {
         core.stages.forget(&mut self.unsent);
@@ -577,7 +607,7 @@ impl Channel {
         for (_, held) in std::mem::take(&mut self.sending) {
             match held {
                 Held::Pages(pages) => core.pipes.put(pages),
-                Held::Buffer(buffer) => core.pool.put(buffer),
+                Held::Buffer(buffer) => core.memory.pool.put(buffer),
             }
         }
     }

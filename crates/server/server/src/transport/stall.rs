@@ -25,10 +25,6 @@
 
 use std::time::Duration;
 
-use crate::connection::{Connection, Protocol};
-use crate::core::Core;
-use crate::task::TaskState;
-
 /// While memory is short, this part of the time is enough.
 const SHORT_PART: u64 = 6;
 /// While memory is short, shards are asked so many times in that time.
@@ -83,7 +79,7 @@ impl Stall {
 
     /// A turn ends: whether something is to be taken, and to be given, and what has been sent so far.
     #[inline]
-    fn expect(&mut self, takes: bool, gives: bool, sent: u64, now_ms: u64) {
+    pub(super) fn expect(&mut self, takes: bool, gives: bool, sent: u64, now_ms: u64) {
         if takes && self.taking_ms.is_none() || gives && self.giving_ms.is_none() {
             self.is_asked = false;
         }
@@ -95,7 +91,7 @@ impl Stall {
     }
 
     /// The kernel was asked: the peer has acknowledged so many bytes. `None`: it does not tell.
-    fn acknowledges(&mut self, acknowledged: Option<u64>, now_ms: u64) {
+    pub(super) fn acknowledges(&mut self, acknowledged: Option<u64>, now_ms: u64) {
         self.is_asked = true;
         let Some(acknowledged) = acknowledged else {
             return;
@@ -112,14 +108,14 @@ impl Stall {
 
     /// Whether it matters that the clock of giving starts anew.
     #[inline]
-    fn gave_long_ago(&self, now_ms: u64) -> bool {
+    pub(crate) fn gave_long_ago(&self, now_ms: u64) -> bool {
         let after_ms = self.timeout_ms / ASKED_AFTER_PART;
         self.giving_ms
             .is_some_and(|since| now_ms.saturating_sub(since) >= after_ms)
     }
 
     /// The shard stood still until then.
-    fn stood_still_until(&mut self, until_ms: u64) {
+    pub(super) fn stood_still_until(&mut self, until_ms: u64) {
         self.taking_ms = self.taking_ms.map(|since| since.max(until_ms));
         self.giving_ms = self.giving_ms.map(|since| since.max(until_ms));
     }
@@ -139,6 +135,17 @@ impl Stall {
         Some(self.since_ms()?.saturating_add(after_ms))
     }
 
+    /// For how long nothing has moved, if that is too long. `for_room`: somebody finds no memory, and the peer keeps some.
+    pub(super) fn is_over(&self, for_room: bool, now_ms: u64) -> Option<u64> {
+        let tolerated_ms = if for_room {
+            self.timeout_ms / SHORT_PART
+        } else {
+            self.timeout_ms
+        };
+        let stalled_ms = self.stalled_ms(now_ms);
+        stalled_ms.filter(|stalled_ms| *stalled_ms >= tolerated_ms)
+    }
+
     /// For how long nothing has moved.
     fn stalled_ms(&self, now_ms: u64) -> Option<u64> {
         Some(now_ms.saturating_sub(self.since_ms()?))
@@ -155,83 +162,6 @@ pub(crate) fn standstill_ms(timeout: Duration) -> u64 {
 pub(crate) fn asking_interval_ms(timeout: Duration) -> u64 {
     let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     (timeout_ms / SHORT_PART / ASKED_TIMES).clamp(10, 1000)
-}
-
-impl<P: Protocol> Connection<P> {
-    /// A turn ends.
-    #[inline]
-    pub(crate) fn look_at_progress(&mut self, now_ms: u64) {
-        let takes = !self.channel.transmit.is_empty();
-        // What waits to be sent may be what asks for the data.
-        let gives = self.writing > 0 && !takes;
-        let sent = self.channel.counts.sent_bytes;
-        self.stall.expect(takes, gives, sent, now_ms);
-    }
-
-    /// The connection's deadline is over: whether that is because its peer may have stalled.
-    pub(crate) fn is_stall_due(&self, now_ms: u64) -> bool {
-        !self.channel.is_closing() && self.stall.deadline_ms().is_some_and(|at| now_ms >= at)
-    }
-
-    /// Whether the peer may keep memory that others lack, and have stalled for a while.
-    pub(crate) fn may_make_room(&self, now_ms: u64) -> bool {
-        let tolerated_ms = self.stall.timeout_ms / SHORT_PART;
-        let stalled_ms = self.stall.stalled_ms(now_ms);
-        self.held_bytes() > 0
-            && !self.channel.is_closing()
-            && stalled_ms.is_some_and(|stalled_ms| stalled_ms >= tolerated_ms)
-    }
-
-    /// The peer may have stalled for too long. What its socket held has been received.
-    pub(crate) fn cut_if_stalled(&mut self, core: &mut Core, for_room: bool) {
-        if self.channel.is_closing() {
-            return;
-        }
-        let now_ms = core.now_ms;
-        // It may be storage that writes wait for.
-        if !self.awaits_data() {
-            self.stall.given(now_ms);
-        }
-        if self.channel.may_send() && self.send(core).is_break() {
-            return;
-        }
-        if self.channel.transmit.is_empty() {
-            self.stall.taken(now_ms);
-        }
-        self.stall.stood_still_until(core.stood_still_until_ms);
-        let acknowledged = self.channel.acknowledged_bytes();
-        self.stall.acknowledges(acknowledged, now_ms);
-        let tolerated_ms = if for_room && self.held_bytes() > 0 {
-            self.stall.timeout_ms / SHORT_PART
-        } else {
-            self.stall.timeout_ms
-        };
-        let stalled_ms = self.stall.stalled_ms(now_ms);
-        let Some(stalled_ms) = stalled_ms.filter(|stalled_ms| *stalled_ms >= tolerated_ms) else {
-            return;
-        };
-        tracing::warn!(
-            peer = %self.channel.peer,
-            name = self.protocol.peer_name(),
-            stalled_ms,
-            held_bytes = self.held_bytes(),
-            "closing a connection whose peer takes nothing of what it asked for, or gives nothing of what it was asked for"
-        );
-        self.channel.cut(now_ms);
-    }
-
-    /// Write data are about to be asked for. If none were to come, what was written before has waited for storage.
-    pub(crate) fn begin_giving(&mut self, now_ms: u64) {
-        if self.stall.gave_long_ago(now_ms) && !self.awaits_data() {
-            self.stall.given(now_ms);
-        }
-    }
-
-    /// Whether write data are to come.
-    fn awaits_data(&self) -> bool {
-        let mut tasks = self.tasks.iter();
-        tasks.any(|task| matches!(task.state, TaskState::Receiving))
-    }
 }
 
 #[cfg(test)]

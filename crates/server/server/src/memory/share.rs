@@ -15,23 +15,14 @@
 //!
 //! The part for newcomers is used only while nobody gets any memory for a moment: as long as some comes back, all get it
 //! in turn. Peers that take nothing could use up the part for newcomers as well, if there are enough of them. They are cut
-//! ([`crate::stall`]).
+//! ([`crate::transport::stall`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use longshore_reactor::Buffer;
-
-use crate::connection::{Connection, Protocol};
-use crate::core::Core;
-
 /// A host that holds no more than this is a newcomer.
 const NEWCOMER_BYTES: usize = 256 << 10;
-/// Where memory is short but comes back, all get some in turn. It does not come back when nobody got any for so long.
-const STARVED_AFTER_MS: u64 = 50;
-/// If nobody asked for so long, there may be memory again.
-const FORGOTTEN_AFTER_MS: u64 = 10_000;
 /// The table is looked through for hosts that are gone when it has so many entries.
 const FORGET_AT_LEAST: usize = 64;
 
@@ -55,11 +46,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.holders.load(Ordering::Relaxed) <= 1
     }
 
@@ -131,7 +122,7 @@ impl Shares {
 /// What one connection has noted in its holder's share.
 #[derive(Debug, Default)]
 pub(crate) struct Stake {
-    share: Arc<Share>,
+    pub(super) share: Arc<Share>,
     noted: usize,
 }
 
@@ -144,7 +135,7 @@ impl Stake {
     }
 
     /// See [`Share::claim`].
-    fn claim(&mut self, wanted: usize, memory: usize) -> bool {
+    pub(super) fn claim(&mut self, wanted: usize, memory: usize) -> bool {
         let claimed = self.share.claim(wanted, memory);
         if claimed {
             self.noted += wanted.next_power_of_two();
@@ -153,7 +144,7 @@ impl Stake {
     }
 
     #[inline]
-    fn note(&mut self, held: usize) {
+    pub(super) fn note(&mut self, held: usize) {
         if held != self.noted {
             self.share.note(self.noted, held);
             self.noted = held;
@@ -168,98 +159,18 @@ impl Drop for Stake {
 }
 
 /// Most that one holder gets of so much memory.
-const fn holder_max(memory: usize) -> usize {
+pub(super) const fn holder_max(memory: usize) -> usize {
     memory / 4 * 3
 }
 
 /// Whether somebody who holds so much may have so much more.
-fn may_hold(held: usize, wanted: usize, memory: usize) -> bool {
+pub(super) fn may_hold(held: usize, wanted: usize, memory: usize) -> bool {
     // What is larger than all it gets can only be had alone.
     held == 0 || held.saturating_add(wanted.next_power_of_two()) <= holder_max(memory)
 }
 
-fn is_newcomer(held: usize, wanted: usize) -> bool {
+pub(super) fn is_newcomer(held: usize, wanted: usize) -> bool {
     wanted <= NEWCOMER_BYTES && held + wanted.next_power_of_two() <= NEWCOMER_BYTES
-}
-
-impl Core {
-    /// The budget has none of the memory that somebody wants, who may have it. (Those who have their full share wait
-    /// for what they hold themselves, and nobody is to make room for them.)
-    #[cold]
-    pub(crate) fn found_no_memory(&mut self) {
-        self.is_short = true;
-        let is_old = self.now_ms.saturating_sub(self.failed_ms) >= FORGOTTEN_AFTER_MS;
-        if self.failing_since_ms.is_none() || is_old {
-            self.failing_since_ms = Some(self.now_ms);
-        }
-        self.failed_ms = self.now_ms;
-    }
-
-    /// Whether memory does not come back: newcomers get of theirs, and nobody keeps them waiting.
-    pub(crate) fn is_starved(&self) -> bool {
-        let elapsed = |since| self.now_ms.saturating_sub(since);
-        elapsed(self.failed_ms) < FORGOTTEN_AFTER_MS
-            && self
-                .failing_since_ms
-                .is_some_and(|since| elapsed(since) >= STARVED_AFTER_MS)
-    }
-}
-
-impl<P: Protocol> Connection<P> {
-    /// Payload memory that the connection holds, promises of it included.
-    #[inline]
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.filling + self.writing + self.channel.held_bytes
-    }
-
-    /// Has the holder's share count what the connection holds.
-    #[inline]
-    pub(crate) fn note_held(&mut self) {
-        let held = self.held_bytes();
-        self.stake.note(held);
-    }
-
-    /// Counts so much more memory as held by the holder, if it may have that. [`Self::note_held`] is to follow, whether
-    /// the connection got it or not.
-    #[inline]
-    pub(crate) fn claim(&mut self, core: &Core, wanted: usize) -> bool {
-        let memory = core.pool.budget().limit_bytes();
-        self.stake.claim(wanted, memory)
-    }
-
-    /// Whether the holder may have so much more memory.
-    #[inline]
-    pub(crate) fn may_hold(&self, core: &Core, wanted: usize) -> bool {
-        let share = &self.stake.share;
-        let memory = core.pool.budget().limit_bytes();
-        share.is_alone() || may_hold(share.held_bytes(), wanted, memory)
-    }
-
-    /// What the holder may have yet.
-    pub(crate) fn room(&self, core: &Core) -> usize {
-        let memory = core.pool.budget().limit_bytes();
-        let share = &self.stake.share;
-        match share.held_bytes() {
-            _ if share.is_alone() => usize::MAX,
-            0 => memory,
-            held => holder_max(memory).saturating_sub(held),
-        }
-    }
-
-    /// Whether a task that found no memory may keep others waiting. With its full share a host waits for what it holds
-    /// itself, and keeps only its own tasks waiting.
-    pub(crate) fn has_claim(&self, core: &Core, wanted: usize) -> bool {
-        core.has_claim(wanted) && !core.is_starved() && self.may_hold(core, wanted)
-    }
-
-    /// Memory for a small read or write of a peer that holds next to nothing, although others wait for some.
-    #[cold]
-    pub(crate) fn take_as_newcomer(&self, core: &mut Core, wanted: usize) -> Option<Buffer> {
-        if !core.is_starved() || !is_newcomer(self.stake.share.held_bytes(), wanted) {
-            return None;
-        }
-        core.pool.take_as_newcomer(wanted)
-    }
 }
 
 #[cfg(test)]
