@@ -52,12 +52,6 @@ pub struct Server {
     refusal: Option<String>,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
-
 /// The size of a volume that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resized {

@@ -29,7 +29,8 @@ use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
 use longshore_volume::Ended;
 
 use crate::address::ConnectionAddress;
-use crate::connection::Driven;
+use crate::connection::driven::{Driven, Event as ConnectionEvent, Handled};
+use crate::core::request::{InFlight, Owner};
 use crate::core::{Core, log_flush};
 use crate::counters::published::Published;
 use crate::listeners::Listeners;
@@ -38,7 +39,6 @@ use crate::memory::transmit;
 use crate::placement::arrived::ArrivedConnections;
 use crate::placement::balance::{Balance, Plan};
 use crate::placement::spread::Spread;
-use crate::request::{InFlight, Owner};
 use crate::spin::Waiting;
 use crate::transport::stall::{asking_interval_ms, standstill_ms};
 use mail::{Inbox, Mail, Mailer};
@@ -393,8 +393,8 @@ impl Shard {
         }
     }
 
-    /// Does something with a connection if it is still there, and sees to it afterwards.
-    fn with(&mut self, address: ConnectionAddress, act: impl FnOnce(&mut dyn Driven, &mut Core)) {
+    /// Tells a connection of something, if it is still there, and sees to it afterwards.
+    fn tell(&mut self, address: ConnectionAddress, event: ConnectionEvent<'_>) {
         let Some(entry) = self.slots.get_mut(address.slot as usize) else {
             return;
         };
@@ -404,7 +404,7 @@ impl Shard {
         let Some(connection) = &mut entry.connection else {
             return;
         };
-        act(&mut **connection, &mut self.core);
+        connection.handle(&mut self.core, event);
         self.mark_dirty(address.slot);
     }
 
@@ -413,9 +413,7 @@ impl Shard {
             Message::Accepted { link, portal } => self.adopt(link, portal),
             Message::MakeRoom => self.make_room(),
             Message::Retry(task) => {
-                self.with(task.connection, |connection, core| {
-                    connection.retry(core, task)
-                });
+                self.tell(task.connection, ConnectionEvent::Retry(task));
                 // A task that is gone may have been told to pass the gate on.
                 self.pass_on_gate(task);
             }
@@ -436,7 +434,7 @@ impl Shard {
             }
             Message::Note(name, note) => {
                 if let Some(address) = self.arrived.find(name) {
-                    self.with(address, |connection, core| connection.take_note(core, note));
+                    self.tell(address, ConnectionEvent::Note(note));
                     // It may take input now that it did not before.
                     self.list_if_open(address);
                 }
@@ -444,7 +442,7 @@ impl Shard {
             Message::NoteForAll(note) => {
                 for slot in 0..self.slots.len() {
                     if let Some(connection) = &mut self.slots[slot].connection {
-                        connection.take_note(&mut self.core, note.clone());
+                        connection.handle(&mut self.core, ConnectionEvent::Note(note.clone()));
                         let slot = connection.channel().address.slot;
                         self.mark_dirty(slot);
                     }
@@ -572,7 +570,8 @@ impl Shard {
             self.core.fairness.begin_receiving(slot, turn);
             match connection.receive_turn(&mut self.core) {
                 ControlFlow::Continue(()) => {
-                    connection.cut_if_stalled(&mut self.core, for_room);
+                    let event = ConnectionEvent::Stalled { for_room };
+                    connection.handle(&mut self.core, event);
                     self.mark_dirty(slot);
                     self.list(slot);
                 }
@@ -701,10 +700,12 @@ impl Shard {
         let now = self.now;
         while let Some(timer) = self.timers.pop_expired(now) {
             match timer {
-                Timer::Connection(address) => self.with(address, |connection, core| {
-                    connection.channel_mut().timer = None;
-                    connection.handle_deadline(core);
-                }),
+                Timer::Connection(address) => {
+                    if let Some(connection) = self.connection(address.slot, address.generation) {
+                        connection.channel_mut().timer = None;
+                        self.tell(address, ConnectionEvent::Deadline);
+                    }
+                }
                 Timer::Accept => {
                     self.accept_timer = false;
                     for portal in 0..self.core.shared.exports.listeners() {
@@ -730,9 +731,7 @@ impl Shard {
             let Some(task) = self.core.memory.line.serve() else {
                 break;
             };
-            self.with(task.connection, |connection, core| {
-                connection.retry(core, task)
-            });
+            self.tell(task.connection, ConnectionEvent::Retry(task));
             let is_back = self.core.memory.line.is_back();
             if !self.core.memory.tried() {
                 break;
@@ -801,9 +800,14 @@ impl Shard {
             self.core.leave_gate(in_flight.unit);
         }
         match std::mem::replace(&mut in_flight.owner, Owner::Shutdown) {
-            Owner::Task(task) => self.with(task.connection, |connection, core| {
-                connection.storage_done(core, task, in_flight, ended);
-            }),
+            Owner::Task(task) => {
+                let event = ConnectionEvent::StorageDone {
+                    task,
+                    in_flight,
+                    ended,
+                };
+                self.tell(task.connection, event);
+            }
             Owner::Orphan(orphan) => {
                 self.core.memory.recycle(ended.buffer);
                 if let Some((unit, task)) = orphan.exclusive {
@@ -834,7 +838,8 @@ impl Shard {
         self.core.hold_for_orphans(order);
         for slot in 0..self.slots.len() {
             if let Some(connection) = &mut self.slots[slot].connection
-                && connection.obey(&mut self.core, order)
+                && connection.handle(&mut self.core, ConnectionEvent::Abort(order))
+                    == Handled::Changed
             {
                 // Others of its tasks may run now, and its window may have to be announced.
                 let slot = connection.channel().address.slot;
@@ -852,7 +857,7 @@ impl Shard {
         let token = SocketToken::new(slot, entry.generation);
         let link = &mut connection.channel_mut().link;
         link.forget(&mut *self.core.platform, token);
-        let is_load = connection.is_load();
+        let is_load = connection.state().is_load;
         connection.tear_down(&mut self.core);
         let channel = connection.channel();
         if self.arrived.leave(channel.migration.name) || channel.migration.moves > 0 {

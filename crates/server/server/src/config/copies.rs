@@ -1,6 +1,6 @@
 //! How payload comes to be sent without a copy, and when that pays.
 //!
-//! Reads of files and devices that are in the page cache send its pages, by way of a pipe ([`crate::pages`]). Everything
+//! Reads of files and devices that are in the page cache send its pages, by way of a pipe ([`crate::execute::pages`]). Everything
 //! else is copied by the kernel once, out of the buffer that it was read into.
 
 /// Whether something that saves copies is done.

@@ -1,4 +1,4 @@
-//! SCSI commands on the fast path (see [`crate::fast_path`]).
+//! SCSI commands on the fast path (see [`crate::execute::fast_path`]).
 
 use longshore_block::media::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
@@ -6,30 +6,32 @@ use longshore_scsi::lun::Lun;
 use longshore_scsi::plain::{self, Plain};
 use longshore_scsi::status::Status;
 
-use super::Iscsi;
-use crate::connection::{Connection, Protocol};
+use super::state::Iscsi;
+use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
-use crate::fast_path::{FastPath, FastRead, FastWrite, Way, fast_write};
+use crate::execute::fast_path::{FastPath, FastRead, FastWrite, Way, fast_read, fast_write};
+use crate::transport::channel::Channel;
 
-impl Connection<Iscsi> {
+impl Iscsi {
     /// Carries out a READ or WRITE whose turn it is and which has to wait for nothing. `input` begins
     /// with its immediate data.
     #[inline]
     pub(super) fn run_fast(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         shared: &Shared,
         arrived: &ScsiCommand,
         input: &mut &[u8],
     ) -> FastPath {
         // One direction only, and no order among tasks to heed (SAM-5 §8.6).
         if arrived.read == arrived.write
-            || self.protocol.ordered > 0
+            || self.ordered > 0
             || arrived.attribute == TaskAttribute::Ordered
         {
             return FastPath::NO;
         }
-        let Some(session) = &self.protocol.session else {
+        let Some(session) = &self.session else {
             return FastPath::NO;
         };
         let lun = session.find_lun(Lun(arrived.lun.0));
@@ -45,7 +47,7 @@ impl Connection<Iscsi> {
         // wait to be sent.
         if plain.writes != arrived.write
             || plain.writes && plain.length != arrived.expected_data_transfer_length
-            || !plain.writes && self.is_backed_up(core)
+            || !plain.writes && self.tasks.is_backed_up(core, channel)
         {
             return FastPath::NO;
         }
@@ -55,9 +57,9 @@ impl Connection<Iscsi> {
             followed: core.follow(Iscsi::KIND),
         };
         if plain.writes {
-            self.write_plain(core, way, plain, arrived.task, input)
+            self.write_plain(core, channel, way, plain, arrived.task, input)
         } else {
-            self.read_plain(core, shared, way, plain, arrived.task)
+            self.read_plain(core, channel, shared, way, plain, arrived.task)
         }
     }
 
@@ -65,19 +67,30 @@ impl Connection<Iscsi> {
     fn read_plain(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         shared: &Shared,
         way: Way,
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
-        match self.fast_read(core, shared, way, task.0, plain.length) {
+        match fast_read(
+            core,
+            shared,
+            channel,
+            &mut self.machine,
+            way,
+            task.0,
+            plain.length,
+        ) {
             FastRead::Done => {}
-            FastRead::Zeros => self.complete_plain(task, plain, Payload::Zeros(plain.length)),
-            FastRead::Failed(error) => self.fail_plain(core, way, plain, task, error),
+            FastRead::Zeros => {
+                self.complete_plain(channel, task, plain, Payload::Zeros(plain.length))
+            }
+            FastRead::Failed(error) => self.fail_plain(core, channel, way, plain, task, error),
             FastRead::Task { sleeps } => return way.task(sleeps),
         }
         core.counters.operations_iscsi += 1;
-        self.answered_fast(core, way);
+        way.answered(core, channel);
         FastPath::Done
     }
 
@@ -85,12 +98,13 @@ impl Connection<Iscsi> {
     fn write_plain(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         way: Way,
         plain: Plain,
         task: TaskId,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.protocol.machine.whole_immediate(task, input) else {
+        let Some(bytes) = self.machine.whole_immediate(task, input) else {
             return way.task(false);
         };
         let failed = match fast_write(core, way, plain.fua, bytes) {
@@ -98,32 +112,39 @@ impl Connection<Iscsi> {
             FastWrite::Failed(error) => Some(error),
             FastWrite::Task { sleeps } => return way.task(sleeps),
         };
-        self.protocol.machine.take_immediate(input);
+        self.machine.take_immediate(input);
         match failed {
-            Some(error) => self.fail_plain(core, way, plain, task, error),
-            None => self.complete_plain(task, plain, Payload::None),
+            Some(error) => self.fail_plain(core, channel, way, plain, task, error),
+            None => self.complete_plain(channel, task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;
-        self.answered_fast(core, way);
+        way.answered(core, channel);
         FastPath::Done
     }
 
     #[inline]
-    fn complete_plain(&mut self, task: TaskId, plain: Plain, data_in: Payload<'_>) {
+    fn complete_plain(
+        &mut self,
+        channel: &mut Channel,
+        task: TaskId,
+        plain: Plain,
+        data_in: Payload<'_>,
+    ) {
         let completion = Completion {
             status: Status::GOOD.0,
             sense: &[],
             data_in,
             scsi_length: u64::from(plain.length),
         };
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.complete(task, completion, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.complete(task, completion, transmit);
     }
 
     #[cold]
     fn fail_plain(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         way: Way,
         plain: Plain,
         task: TaskId,
@@ -142,7 +163,7 @@ impl Connection<Iscsi> {
                 0
             },
         };
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.complete(task, completion, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.complete(task, completion, transmit);
     }
 }

@@ -9,7 +9,7 @@ use longshore_reactor::SocketToken;
 
 use super::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
-use crate::connection::Driven;
+use crate::connection::driven::Driven;
 use crate::listeners::Accepted;
 use crate::mail::message::Message;
 use crate::platform::Link;
@@ -63,7 +63,7 @@ impl Shard {
     fn pending_login(&self, address: ConnectionAddress) -> Option<&(dyn Driven + 'static)> {
         let entry = self.slots.get(address.slot as usize)?;
         let connection = entry.connection.as_deref()?;
-        (entry.generation == address.generation && !connection.is_established())
+        (entry.generation == address.generation && !connection.state().established)
             .then_some(connection)
     }
 

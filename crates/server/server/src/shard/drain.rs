@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Phase, Shard, Timer};
-use crate::request::Owner;
+use crate::connection::driven::{Event, Handled};
+use crate::core::request::Owner;
 
 /// How long initiators have to log out before quiet sessions are closed, and how often is looked
 /// for these then.
@@ -29,10 +30,9 @@ impl Shard {
                 continue;
             };
             let slot = connection.channel().address.slot;
-            if connection.begin_drain(&mut self.core) {
-                self.mark_dirty(slot);
-            } else {
-                self.close(slot);
+            match connection.handle(&mut self.core, Event::Drain) {
+                Handled::Over => self.close(slot),
+                Handled::Nothing | Handled::Changed => self.mark_dirty(slot),
             }
         }
         let now = self.now;
@@ -49,9 +49,9 @@ impl Shard {
                 continue;
             };
             waiting = true;
-            if connection.is_quiet() {
+            if connection.state().is_quiet {
                 let slot = connection.channel().address.slot;
-                connection.announce_drop(&mut self.core);
+                connection.handle(&mut self.core, Event::Drop);
                 self.mark_dirty(slot);
             }
         }

@@ -1,6 +1,6 @@
 //! What a shard reads: messages of all kinds, and connections that come to it.
 
-use crate::connection::Driven;
+use crate::connection::driven::Driven;
 use crate::mail::mailbox;
 use crate::mail::message::Message;
 

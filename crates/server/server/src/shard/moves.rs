@@ -7,7 +7,7 @@ use longshore_reactor::SocketToken;
 use super::mail::Mail;
 use super::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
-use crate::connection::Driven;
+use crate::connection::driven::Driven;
 use crate::placement::balance::{Balance, Plan, Verdict};
 use crate::placement::spread::{self, Change, Window};
 
@@ -177,7 +177,8 @@ impl Shard {
             let suits = plan.suits(&channel.migration, now_ms)?;
             let weight = channel.migration.weight;
             connection
-                .may_move()
+                .state()
+                .may_move
                 .then_some((suits, weight, channel.address))
         });
         let Some((_, weight, address)) = suited.max_by_key(|(suits, ..)| *suits) else {
@@ -203,7 +204,7 @@ impl Shard {
         let Some(connection) = self.connection(address.slot, address.generation) else {
             return false;
         };
-        if !connection.may_move() {
+        if !connection.state().may_move {
             return false;
         }
         connection.channel_mut().migration.leaving = true;
@@ -231,7 +232,7 @@ impl Shard {
         self.now = now;
         let connections = self.slots.iter().filter_map(|s| s.connection.as_deref());
         let movable: Vec<_> = connections
-            .filter(|connection| connection.may_move())
+            .filter(|connection| connection.state().may_move)
             .map(|connection| connection.channel().address)
             .collect();
         let chosen = index.checked_rem(movable.len());
@@ -260,7 +261,7 @@ impl Shard {
         let Some(connection) = &mut entry.connection else {
             return Departure::Ended;
         };
-        if self.phase != Phase::Serving || !connection.may_move() {
+        if self.phase != Phase::Serving || !connection.state().may_move {
             return Departure::GivenUp;
         }
         if !connection.is_at_rest(&self.core) {

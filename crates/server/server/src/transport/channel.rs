@@ -372,6 +372,17 @@ impl Channel {
         }
     }
 
+    /// A response may be ready: sends it before the turn ends, if that is the policy. Returns whether something left.
+    #[inline]
+    pub(crate) fn respond(&mut self, core: &mut Core) -> bool {
+        let ready = self.transmit.pending_bytes();
+        // A broken connection fails again when the turn ends, and is closed then.
+        ready >= self.policy.early_limit()
+            && self.may_send()
+            && self.policy.leaves_early(ready)
+            && self.send(core) == Sent::Some
+    }
+
     fn send_up_to<const SEGMENTS: usize>(&mut self, core: &mut Core) -> Sent {
         let mut slices = [IoSlice::new(&[]); SEGMENTS];
         let mut count = 0;

@@ -11,60 +11,65 @@ use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, DataTransf
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::PayloadId;
 
-use super::{Kind, Nvme, NvmeWork, Queue, Task};
-use crate::connection::{Connection, Protocol};
+use super::state::{Kind, Nvme, NvmeWork, Queue, Task};
+use crate::connection::protocol::Protocol;
 use crate::core::Core;
-use crate::fast_path::TaskStart;
+use crate::execute::fast_path::TaskStart;
+use crate::execute::medium::{COPY_BYTES_MAX, Medium};
+use crate::execute::pages::held_payload;
+use crate::execute::task::{DataIn, MediaRequest, TaskState};
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::{Message, Note};
-use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::pages::held_payload;
-use crate::task::{DataIn, MediaRequest, TaskState};
+use crate::transport::channel::Channel;
 
 /// Parameter Error Location when no field is to blame.
 const NO_LOCATION: u16 = 0xffff;
 
-impl Connection<Nvme> {
+impl Nvme {
     /// A command arrived.
     pub(super) fn start_command(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         arrived: &ArrivedCommand,
         begun: TaskStart,
     ) {
         core.counters.operations_nvme += 1;
-        self.channel.counts.operations += 1;
-        let Queue::Io(queue) = &mut self.protocol.queue else {
-            return self.start_admin(core, arrived);
+        channel.counts.operations += 1;
+        let Queue::Io(queue) = &mut self.queue else {
+            return self.start_admin(core, channel, arrived);
         };
         if arrived.entry.opcode() == longshore_nvme::opcode::FABRICS {
-            return self.start_admin(core, arrived);
+            return self.start_admin(core, channel, arrived);
         }
         if !queue.controller.is_enabled() {
             let status = Status::COMMAND_SEQUENCE_ERROR;
-            return self.refuse(arrived.slot, status);
+            return self.refuse(channel, arrived.slot, status);
         }
         let command = Command::begin(&queue.namespaces, &arrived.entry, arrived.data.length());
         let arrival = queue.fusing.arrive(command.fuse(), arrived.slot.0);
         match arrival.next {
             Next::Alone(_) => {
                 if let Some(orphan) = arrival.orphan {
-                    self.end_lone_half(core, orphan);
+                    self.end_lone_half(core, channel, orphan);
                 }
-                self.start_io(core, arrived, command, begun);
+                self.start_io(core, channel, arrived, command, begun);
             }
-            Next::Wait | Next::Pair { .. } => self.start_half(core, arrived, command, &arrival),
+            Next::Wait | Next::Pair { .. } => {
+                self.start_half(core, channel, arrived, command, &arrival)
+            }
         }
     }
 
     /// A task of a command that arrived.
     pub(super) fn task(
         &mut self,
+        channel: &mut Channel,
         arrived: &ArrivedCommand,
         kind: Kind,
         unit: Option<usize>,
     ) -> Task {
-        let address = self.tasks.begin(self.channel.address, arrived.slot.0);
+        let address = self.tasks.begin(channel.address, arrived.slot.0);
         let work = NvmeWork {
             id: arrived.entry.id(),
             first_block: arrived.entry.qword(10),
@@ -76,7 +81,7 @@ impl Connection<Nvme> {
 
     /// Index of the unit behind a namespace, by its place among those of the controller.
     pub(super) fn unit_of(&self, namespace: Option<usize>) -> Option<usize> {
-        match &self.protocol.queue {
+        match &self.queue {
             Queue::Io(queue) => Some(queue.namespaces.get(namespace?)?.index),
             Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
         }
@@ -86,6 +91,7 @@ impl Connection<Nvme> {
     fn start_io(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         arrived: &ArrivedCommand,
         command: Command,
         begun: TaskStart,
@@ -93,21 +99,21 @@ impl Connection<Nvme> {
         let unit = self.unit_of(command.namespace());
         let transfer = command.transfer();
         let scratch_length = command.scratch_length();
-        let mut task = self.task(arrived, Kind::Io(command), unit);
+        let mut task = self.task(channel, arrived, Kind::Io(command), unit);
         task.sleeps = begun.sleeps;
         task.followed = begun.followed.unwrap_or_else(|| core.follow(Nvme::KIND));
         if scratch_length > 0 {
             task.scratch = core.memory.pool.take_at_once(scratch_length);
             if task.scratch.is_none() {
-                return self.finish_status(core, task, self.busy());
+                return self.finish_status(core, channel, task, self.busy());
             }
         }
         match transfer.direction {
             Direction::ToController if transfer.length > 0 => {
-                self.collect(core, arrived, task, transfer.length);
+                self.collect(core, channel, arrived, task, transfer.length);
             }
-            Direction::ToHost if self.is_backed_up(core) => self.defer(task),
-            _ => self.run_command(core, task, CommandEvent::Start),
+            Direction::ToHost if self.tasks.is_backed_up(core, channel) => self.tasks.defer(task),
+            _ => self.run_command(core, channel, task, CommandEvent::Start),
         }
     }
 
@@ -115,13 +121,14 @@ impl Connection<Nvme> {
     pub(super) fn collect(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         arrived: &ArrivedCommand,
         mut task: Task,
         wanted: u32,
     ) {
         if let DataTransfer::ToController { .. } = arrived.data {
             task.state = TaskState::Memory { wanted };
-            return self.solicit(core, task);
+            return self.solicit(core, channel, task);
         }
         // The data are here already, so there is no way to wait.
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -132,45 +139,50 @@ impl Connection<Nvme> {
             if let Kind::Half(half) = &mut task.work.kind {
                 // The other half must find it.
                 half.fail(status);
-                return self.receive_data(task, 0);
+                return self.receive_data(channel, task, 0);
             }
-            return self.finish_status(core, task, status);
+            return self.finish_status(core, channel, task, status);
         };
         task.writing = buffer.capacity();
-        self.holdings.writing += task.writing;
-        self.receive_data(task, wanted);
+        self.tasks.holdings.writing += task.writing;
+        self.receive_data(channel, task, wanted);
     }
 
     /// Has memory for data that the host keeps until it is asked for them, or waits for memory.
-    pub(super) fn solicit(&mut self, core: &mut Core, mut task: Task) {
+    pub(super) fn solicit(&mut self, core: &mut Core, channel: &mut Channel, mut task: Task) {
         let TaskState::Memory { wanted } = task.state else {
             return self.tasks.park(task);
         };
         let length = usize::try_from(wanted).unwrap_or(usize::MAX);
-        if core.memory.line.admits(task.address) && self.take_data_out(core, &mut task, length, 0)
-            || self.take_data_out_as_newcomer(core, &mut task, length)
+        if core.memory.line.admits(task.address)
+            && self
+                .tasks
+                .take_data_out(core, channel, &mut task, length, 0)
+            || self
+                .tasks
+                .take_data_out_as_newcomer(core, channel, &mut task, length)
         {
-            self.receive_data(task, wanted);
+            self.receive_data(channel, task, wanted);
         } else {
             // At its connection's limit it waits for others of these, and keeps nobody else waiting.
-            let has_claim =
-                self.has_part(core, length) && self.holdings.has_claim(&core.memory, length);
-            self.wait_for_memory(core, task.address, has_claim);
+            let has_claim = self.tasks.has_part(core, length)
+                && self.tasks.holdings.has_claim(&core.memory, length);
+            self.tasks.wait_for_memory(core, task.address, has_claim);
             self.tasks.park(task);
         }
     }
 
-    pub(super) fn receive_data(&mut self, mut task: Task, wanted: u32) {
+    pub(super) fn receive_data(&mut self, channel: &mut Channel, mut task: Task, wanted: u32) {
         task.state = TaskState::Receiving;
         let slot = CommandSlot(task.address.slot);
         self.tasks.park(task);
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.want_data_out(slot, wanted, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.want_data_out(slot, wanted, transmit);
     }
 
     /// All data of a command have arrived.
-    pub(super) fn data_out_complete(&mut self, core: &mut Core, slot: u32) {
-        if !self.is_receiving(slot) {
+    pub(super) fn data_out_complete(&mut self, core: &mut Core, channel: &mut Channel, slot: u32) {
+        if !self.tasks.is_receiving(slot) {
             return;
         }
         let Some(task) = self.tasks.take(slot) else {
@@ -178,23 +190,23 @@ impl Connection<Nvme> {
         };
         let lacking = task.lacks_memory.then(|| self.busy());
         if let Kind::Half(_) = task.work.kind {
-            return self.half_complete(core, task, lacking);
+            return self.half_complete(core, channel, task, lacking);
         }
         if let Some(status) = lacking {
-            return self.finish_status(core, task, status);
+            return self.finish_status(core, channel, task, status);
         }
         match &task.work.aborted {
             Some(aborted) => {
                 let status = aborted.status;
-                self.finish_status(core, task, status);
+                self.finish_status(core, channel, task, status);
             }
-            None => self.run_command(core, task, CommandEvent::Start),
+            None => self.run_command(core, channel, task, CommandEvent::Start),
         }
     }
 
     /// The data of a command did not match their digest.
-    pub(super) fn data_out_failed(&mut self, core: &mut Core, slot: u32) {
-        if !self.is_receiving(slot) {
+    pub(super) fn data_out_failed(&mut self, core: &mut Core, channel: &mut Channel, slot: u32) {
+        if !self.tasks.is_receiving(slot) {
             return;
         }
         let Some(task) = self.tasks.take(slot) else {
@@ -202,21 +214,27 @@ impl Connection<Nvme> {
         };
         let status = Status::TRANSIENT_TRANSPORT_ERROR;
         match task.work.kind {
-            Kind::Half(_) => self.half_complete(core, task, Some(status)),
-            _ => self.finish_status(core, task, status),
+            Kind::Half(_) => self.half_complete(core, channel, task, Some(status)),
+            _ => self.finish_status(core, channel, task, status),
         }
     }
 
     /// Runs a task until it ends or waits.
     #[inline]
-    pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, mut event: CommandEvent) {
+    pub(super) fn run_command(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        mut event: CommandEvent,
+    ) {
         if let Kind::Admin(_) = task.work.kind {
-            return self.run_admin(core, task);
+            return self.run_admin(core, channel, task);
         }
         loop {
-            let step = self.step(&mut task, event);
+            let step = self.step(channel, &mut task, event);
             let (namespace, operation, place) = match step {
-                Step::Complete(outcome) => return self.finish(core, task, outcome),
+                Step::Complete(outcome) => return self.finish(core, channel, task, outcome),
                 Step::Persist(order) => {
                     core.persist(task.address, task.unit, order);
                     task.state = TaskState::Elsewhere;
@@ -244,7 +262,7 @@ impl Connection<Nvme> {
             };
             if let Some(aborted) = &task.work.aborted {
                 let status = aborted.status;
-                return self.finish_status(core, task, status);
+                return self.finish_status(core, channel, task, status);
             }
             let medium = match self.unit_of(Some(namespace)) {
                 Some(unit) => {
@@ -253,7 +271,8 @@ impl Connection<Nvme> {
                         operation,
                         place,
                     };
-                    self.medium(core, &mut task, wanted)
+                    self.tasks
+                        .medium(core, channel, &mut self.machine, &mut task, wanted)
                 }
                 None => Medium::Now(Err(MediaError::Io)),
             };
@@ -264,8 +283,8 @@ impl Connection<Nvme> {
         }
     }
 
-    fn step(&mut self, task: &mut Task, event: CommandEvent) -> Step {
-        let Queue::Io(queue) = &self.protocol.queue else {
+    fn step(&mut self, channel: &mut Channel, task: &mut Task, event: CommandEvent) -> Step {
+        let Queue::Io(queue) = &self.queue else {
             unreachable!("commands of I/O queues come from I/O queues");
         };
         let buffers = Buffers {
@@ -287,7 +306,7 @@ impl Connection<Nvme> {
                 },
                 FusedStep::Complete(outcome) => {
                     let first = CommandSlot(*first);
-                    self.complete(first, outcome.first);
+                    self.complete(channel, first, outcome.first);
                     Step::Complete(outcome.second)
                 }
             },
@@ -298,20 +317,26 @@ impl Connection<Nvme> {
     }
 
     /// Answers a task and lets go of all it holds.
-    pub(super) fn finish(&mut self, core: &mut Core, mut task: Task, mut outcome: Outcome) {
+    pub(super) fn finish(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        mut outcome: Outcome,
+    ) {
         let slot = CommandSlot(task.address.slot);
         let success = outcome.status.is_success();
         if !success {
             let work = &task.work;
             outcome.status = self.log_error(task.unit, work.id, work.first_block, outcome.status);
         }
-        let transmit = &mut self.channel.transmit;
-        let machine = &mut self.protocol.machine;
+        let transmit = &mut channel.transmit;
+        let machine = &mut self.machine;
         let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
         if let DataIn::Inline = data_in {
             if success {
                 machine.commit_inline_read(slot, transmit);
-                return self.let_go(core, task);
+                return self.tasks.let_go(core, channel, task);
             }
             machine.rollback_inline_read(slot, transmit);
         }
@@ -323,7 +348,7 @@ impl Connection<Nvme> {
                 Payload::Bytes(buffer)
             }
             DataIn::Buffer(buffer) if success => {
-                let number = self.channel.sending.vacant_key();
+                let number = channel.sending.vacant_key();
                 sent = Some(number);
                 Payload::Buffer {
                     id: PayloadId(number as u64),
@@ -331,7 +356,7 @@ impl Connection<Nvme> {
                 }
             }
             DataIn::Pages(pages) if success => {
-                let number = self.channel.sending.vacant_key();
+                let number = channel.sending.vacant_key();
                 sent = Some(number);
                 held_payload(number, pages.held())
             }
@@ -344,15 +369,21 @@ impl Connection<Nvme> {
             data,
         };
         machine.complete(slot, completion, transmit);
-        data_in.send(core, &mut self.channel, sent);
-        self.let_go(core, task);
+        data_in.send(core, channel, sent);
+        self.tasks.let_go(core, channel, task);
     }
 
-    pub(super) fn finish_status(&mut self, core: &mut Core, task: Task, status: Status) {
+    pub(super) fn finish_status(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: Task,
+        status: Status,
+    ) {
         if let Kind::Pair { first, .. } = task.work.kind {
-            self.complete(CommandSlot(first), status.into());
+            self.complete(channel, CommandSlot(first), status.into());
         }
-        self.finish(core, task, status.into());
+        self.finish(core, channel, task, status.into());
     }
 
     /// Notes a failure of the medium in the error information log. The status to answer with.
@@ -364,7 +395,7 @@ impl Connection<Nvme> {
         lba: u64,
         status: Status,
     ) -> Status {
-        let Queue::Io(queue) = &self.protocol.queue else {
+        let Queue::Io(queue) = &self.queue else {
             return status;
         };
         let code = status.code();
@@ -391,25 +422,30 @@ impl Connection<Nvme> {
     }
 
     /// Answers a command that has no task.
-    pub(super) fn complete(&mut self, slot: CommandSlot, outcome: Outcome) {
+    pub(super) fn complete(&mut self, channel: &mut Channel, slot: CommandSlot, outcome: Outcome) {
         let completion = Completion {
             status: outcome.status,
             result: outcome.result,
             data: Payload::None,
         };
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.complete(slot, completion, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.complete(slot, completion, transmit);
     }
 
     /// Answers a command that has no task, and none of whose data is wanted.
-    pub(super) fn refuse(&mut self, slot: CommandSlot, status: Status) {
-        self.complete(slot, status.into());
+    pub(super) fn refuse(&mut self, channel: &mut Channel, slot: CommandSlot, status: Status) {
+        self.complete(channel, slot, status.into());
     }
 
     /// Carries out what an abort order says about this queue's commands. Those that wait end; those
     /// on the medium end when it has answered, and the order waits for them.
-    pub(super) fn obey_order(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
-        let Queue::Io(queue) = &self.protocol.queue else {
+    pub(super) fn obey_order(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        order: &Arc<AbortOrder>,
+    ) -> bool {
+        let Queue::Io(queue) = &self.queue else {
             return false;
         };
         let named = |task: &&Task| {
@@ -425,18 +461,23 @@ impl Connection<Nvme> {
         let slots: Vec<u32> = tasks.map(|task| task.address.slot).collect();
         let status = Status::ABORTED_PREEMPT_AND_ABORT;
         for slot in &slots {
-            self.abort_task(core, *slot, status, Some(order));
+            self.abort_task(core, channel, *slot, status, Some(order));
         }
         !slots.is_empty()
     }
 
     /// The host wants a command aborted. Whether it was.
-    pub(super) fn abort_command(&mut self, core: &mut Core, command: CommandId) -> bool {
+    pub(super) fn abort_command(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        command: CommandId,
+    ) -> bool {
         let task = self.tasks.iter().find(|task| task.work.id == command);
         let Some(slot) = task.map(|task| task.address.slot) else {
             return false;
         };
-        self.abort_task(core, slot, Status::ABORT_REQUESTED, None)
+        self.abort_task(core, channel, slot, Status::ABORT_REQUESTED, None)
     }
 
     /// Aborts a task that is parked. `false`: it goes on, because storage works for it, or part of what it
@@ -444,6 +485,7 @@ impl Connection<Nvme> {
     fn abort_task(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         slot: u32,
         status: Status,
         order: Option<&Arc<AbortOrder>>,
@@ -467,8 +509,8 @@ impl Connection<Nvme> {
             // The host may be sending already: it ends when all it was asked for is here.
             TaskState::Receiving => {
                 task.work.abort(status, None);
-                let transmit = &mut self.channel.transmit;
-                let machine = &mut self.protocol.machine;
+                let transmit = &mut channel.transmit;
+                let machine = &mut self.machine;
                 machine.want_data_out(CommandSlot(slot), 0, transmit);
                 true
             }
@@ -486,7 +528,7 @@ impl Connection<Nvme> {
                 if lone {
                     self.forget_first(slot);
                 }
-                self.finish_status(core, task, status);
+                self.finish_status(core, channel, task, status);
                 true
             }
         }
@@ -495,7 +537,7 @@ impl Connection<Nvme> {
     /// There is no memory now: the host is to try again, after a moment if it understands that.
     pub(super) fn busy(&self) -> Status {
         let status = Status::COMMAND_INTERRUPTED;
-        match self.protocol.controller() {
+        match self.controller() {
             Some(controller) if controller.has_advanced_retry() => status.retry_delay(1),
             _ => status,
         }

@@ -1,6 +1,6 @@
 //! The fast path: reads and writes that their volume carries out at once.
 //!
-//! Nearly all commands under load are such. They need nothing of what makes a [`crate::task::Task`]:
+//! Nearly all commands under load are such. They need nothing of what makes a [`Task`](super::task::Task):
 //! no state to wait in, no memory of their own, nothing that another command could refer to. They
 //! begin and end while their header lies in the receive buffer; data are written from there, too.
 //! Each protocol decides which commands take it (`iscsi/fast_path.rs`, `nvme/fast_path.rs`); all
@@ -11,12 +11,13 @@ use std::time::Instant;
 use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
 use longshore_volume::{Attempt, AttemptCost, ByteOffset, Durability, VolumeError};
 
-use crate::connection::{Connection, Protocol};
+use super::inline_reads::InlineReads;
+use super::medium::{COPY_BYTES_MAX, media_result};
+use super::pages;
 use crate::core::{Core, Shared};
 use crate::counters::stages::{Direction, Followed, Stage};
 use crate::exports::Unit;
-use crate::medium::{COPY_BYTES_MAX, media_result};
-use crate::pages;
+use crate::transport::channel::Channel;
 
 /// Whether a command took the fast path.
 #[derive(Debug)]
@@ -54,6 +55,15 @@ pub(crate) struct Way {
 }
 
 impl Way {
+    /// It has its answer.
+    #[inline]
+    pub(crate) fn answered(self, core: &mut Core, channel: &mut Channel) {
+        channel.counts.operations += 1;
+        if self.followed.is() {
+            channel.follow_response(core, self.followed);
+        }
+    }
+
     /// It becomes a task all the same.
     pub(crate) const fn task(self, sleeps: bool) -> FastPath {
         FastPath::Task(TaskStart {
@@ -91,100 +101,89 @@ pub(crate) enum FastWrite {
     },
 }
 
-impl<P: Protocol> Connection<P> {
-    /// Reads for the command of that number.
-    #[inline]
-    pub(crate) fn fast_read(
-        &mut self,
-        core: &mut Core,
-        shared: &Shared,
-        way: Way,
-        slot: u32,
-        length: u32,
-    ) -> FastRead {
-        let began = began(core, way);
-        let unit = shared.unit(way.unit);
-        let (offset, length) = (ByteOffset(way.lba.0 << unit.block_shift), length as usize);
-        if unit.splices && length >= pages::LENGTH_MIN {
-            return FastRead::Task { sleeps: false };
-        }
-        let zeros = unit.volume.known_zeros(offset, length as u64);
-        let outcome = if zeros && length > COPY_BYTES_MAX {
-            core.counters.storage_zeros += 1;
-            FastRead::Zeros
-        } else {
-            match self.fill(unit, slot, offset, length, zeros) {
-                Ok(()) => {
-                    core.counters.attempt_done(unit.attempt_cost, length);
-                    FastRead::Done
-                }
-                Err(Some(Attempt::Done(Err(error)))) => FastRead::Failed(failure(core, way, error)),
-                Err(Some(_)) => {
-                    core.counters.attempt_declined(unit.attempt_cost);
-                    return FastRead::Task { sleeps: true };
-                }
-                Err(None) => return FastRead::Task { sleeps: false },
+/// Reads for the command of that number.
+#[inline]
+pub(crate) fn fast_read(
+    core: &mut Core,
+    shared: &Shared,
+    channel: &mut Channel,
+    machine: &mut impl InlineReads,
+    way: Way,
+    slot: u32,
+    length: u32,
+) -> FastRead {
+    let began = began(core, way);
+    let unit = shared.unit(way.unit);
+    let (offset, length) = (ByteOffset(way.lba.0 << unit.block_shift), length as usize);
+    if unit.splices && length >= pages::LENGTH_MIN {
+        return FastRead::Task { sleeps: false };
+    }
+    let zeros = unit.volume.known_zeros(offset, length as u64);
+    let outcome = if zeros && length > COPY_BYTES_MAX {
+        core.counters.storage_zeros += 1;
+        FastRead::Zeros
+    } else {
+        match fill(channel, machine, unit, slot, offset, length, zeros) {
+            Ok(()) => {
+                core.counters.attempt_done(unit.attempt_cost, length);
+                FastRead::Done
             }
-        };
-        // What becomes a task counts then.
-        let operation = MediaOperation::Read {
-            lba: way.lba,
-            blocks: BlockCount(0),
-        };
-        let place = Place::DataIn { length };
-        unit.statistics.count(core.shard, operation, place);
-        note(core, way, Direction::Read, length, began);
-        outcome
-    }
-
-    /// Reads to behind the header of the answer, and sends that. Otherwise what the volume said, if it was
-    /// asked.
-    #[inline]
-    fn fill(
-        &mut self,
-        unit: &Unit,
-        slot: u32,
-        offset: ByteOffset,
-        length: usize,
-        zeros: bool,
-    ) -> Result<(), Option<Attempt>> {
-        let mut refused = None;
-        let Ok(wire_length) = u32::try_from(length) else {
-            return Err(None);
-        };
-        let transmit = &mut self.channel.transmit;
-        let filled = self
-            .protocol
-            .read_inline(slot, wire_length, transmit, |place| {
-                if place.len() != length {
-                    // The peer expects less than whole blocks.
-                    return false;
-                }
-                if zeros {
-                    place.fill(0);
-                    return true;
-                }
-                match unit.volume.try_read(offset, place) {
-                    Attempt::Done(Ok(())) => true,
-                    attempt => {
-                        refused = Some(attempt);
-                        false
-                    }
-                }
-            });
-        match filled {
-            Some(true) => Ok(()),
-            _ => Err(refused),
+            Err(Some(Attempt::Done(Err(error)))) => FastRead::Failed(failure(core, way, error)),
+            Err(Some(_)) => {
+                core.counters.attempt_declined(unit.attempt_cost);
+                return FastRead::Task { sleeps: true };
+            }
+            Err(None) => return FastRead::Task { sleeps: false },
         }
-    }
+    };
+    // What becomes a task counts then.
+    let operation = MediaOperation::Read {
+        lba: way.lba,
+        blocks: BlockCount(0),
+    };
+    let place = Place::DataIn { length };
+    unit.statistics.count(core.shard, operation, place);
+    note(core, way, Direction::Read, length, began);
+    outcome
+}
 
-    /// A command on the fast path has its answer.
-    #[inline]
-    pub(crate) fn answered_fast(&mut self, core: &mut Core, way: Way) {
-        self.channel.counts.operations += 1;
-        if way.followed.is() {
-            self.channel.follow_response(core, way.followed);
+/// Reads to behind the header of the answer, and sends that. Otherwise what the volume said, if it was
+/// asked.
+#[inline]
+fn fill(
+    channel: &mut Channel,
+    machine: &mut impl InlineReads,
+    unit: &Unit,
+    slot: u32,
+    offset: ByteOffset,
+    length: usize,
+    zeros: bool,
+) -> Result<(), Option<Attempt>> {
+    let mut refused = None;
+    let Ok(wire_length) = u32::try_from(length) else {
+        return Err(None);
+    };
+    let transmit = &mut channel.transmit;
+    let filled = machine.read_inline(slot, wire_length, transmit, |place| {
+        if place.len() != length {
+            // The peer expects less than whole blocks.
+            return false;
         }
+        if zeros {
+            place.fill(0);
+            return true;
+        }
+        match unit.volume.try_read(offset, place) {
+            Attempt::Done(Ok(())) => true,
+            attempt => {
+                refused = Some(attempt);
+                false
+            }
+        }
+    });
+    match filled {
+        Some(true) => Ok(()),
+        _ => Err(refused),
     }
 }
 

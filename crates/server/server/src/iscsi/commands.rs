@@ -11,25 +11,27 @@ use longshore_scsi::status::Status;
 use longshore_wire::transmit::PayloadId;
 
 use super::session::{LunEntry, SessionSiblings};
-use super::{Iscsi, ScsiWork};
-use crate::connection::{Connection, Protocol};
+use super::state::{Iscsi, ScsiWork};
+use crate::connection::protocol::Protocol;
 use crate::core::Core;
-use crate::fast_path::TaskStart;
-use crate::medium::{COPY_BYTES_MAX, Medium};
-use crate::pages::held_payload;
-use crate::task::{self, DataIn, MediaRequest, TaskState};
+use crate::execute::fast_path::TaskStart;
+use crate::execute::medium::{COPY_BYTES_MAX, Medium};
+use crate::execute::pages::held_payload;
+use crate::execute::task::{self, DataIn, MediaRequest, TaskState};
+use crate::transport::channel::Channel;
 
 type Task = task::Task<ScsiWork>;
 
-impl Connection<Iscsi> {
+impl Iscsi {
     /// A command whose turn it is.
     pub(crate) fn start_command(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         arrived: &ScsiCommand,
         begun: TaskStart,
     ) {
-        let session = self.protocol.session.as_ref();
+        let session = self.session.as_ref();
         let lun = session.and_then(|session| session.find_lun(Lun(arrived.lun.0)));
         let cdb = arrived.cdb.as_bytes();
         let mut command = match lun.and_then(|lun| self.lun_entry(lun)) {
@@ -45,17 +47,17 @@ impl Connection<Iscsi> {
         let transfer = command.transfer();
         let scratch_length = command.scratch_length();
         let ordered = arrived.attribute == TaskAttribute::Ordered;
-        self.protocol.ordered += usize::from(ordered);
-        self.protocol.sequence += 1;
+        self.ordered += usize::from(ordered);
+        self.sequence += 1;
         core.counters.operations_iscsi += 1;
-        self.channel.counts.operations += 1;
-        let address = self.tasks.begin(self.channel.address, arrived.task.0);
+        channel.counts.operations += 1;
+        let address = self.tasks.begin(channel.address, arrived.task.0);
         let unit = lun.and_then(|lun| Some(self.lun_entry(lun)?.unit));
         let work = ScsiWork {
             command,
             lun,
             expected_data_transfer_length: arrived.expected_data_transfer_length,
-            sequence: self.protocol.sequence,
+            sequence: self.sequence,
             ordered,
             head_of_queue: arrived.attribute == TaskAttribute::HeadOfQueue,
         };
@@ -68,47 +70,51 @@ impl Connection<Iscsi> {
             // something was written. And no command that we carry out is bidirectional.
             let sense = AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
             let sense = Sense::illegal_request(sense);
-            return self.finish(core, task, sense.into());
+            return self.finish(core, channel, task, sense.into());
         }
         if scratch_length > 0 {
             task.scratch = core.memory.pool.take(scratch_length);
             if task.scratch.is_none() {
                 core.memory.found_none();
-                return self.refuse_for_memory(core, task);
+                return self.refuse_for_memory(core, channel, task);
             }
         }
         let wanted = self.wanted_data_out(arrived, transfer);
         if wanted > 0 {
-            let early = self.protocol.machine.unsolicited_data_out(arrived.task) as usize;
-            if !self.take_data_out_now(core, &mut task, wanted, early) {
-                return self.refuse_for_memory(core, task);
+            let early = self.machine.unsolicited_data_out(arrived.task) as usize;
+            if !self
+                .tasks
+                .take_data_out_now(core, channel, &mut task, wanted, early)
+            {
+                return self.refuse_for_memory(core, channel, task);
             }
             self.tasks.park(task);
-            let transmit = &mut self.channel.transmit;
-            self.protocol
-                .machine
+            let transmit = &mut channel.transmit;
+            self.machine
                 .want_data_out(arrived.task, wanted as u64, transmit);
-        } else if transfer.direction == Direction::ToInitiator && self.is_backed_up(core) {
-            self.defer(task);
+        } else if transfer.direction == Direction::ToInitiator
+            && self.tasks.is_backed_up(core, channel)
+        {
+            self.tasks.defer(task);
         } else {
-            self.run_in_order(core, task);
+            self.run_in_order(core, channel, task);
         }
     }
 
     /// Runs a task that has all it needs, unless it must wait for older ones.
     #[inline(always)]
-    pub(crate) fn run_in_order(&mut self, core: &mut Core, mut task: Task) {
-        if self.protocol.ordered > 0 && !task.work.head_of_queue && !self.may_run(&task) {
+    pub(crate) fn run_in_order(&mut self, core: &mut Core, channel: &mut Channel, mut task: Task) {
+        if self.ordered > 0 && !task.work.head_of_queue && !self.may_run(&task) {
             task.state = TaskState::Ordering;
             return self.tasks.park(task);
         }
-        Iscsi::run(self, core, task, CommandEvent::Start);
+        self.run_command(core, channel, task, CommandEvent::Start);
     }
 
     /// Tasks ended: others may have waited for them. Returns whether any ran.
-    pub(crate) fn run_ordering(&mut self, core: &mut Core) -> bool {
+    pub(crate) fn run_ordering(&mut self, core: &mut Core, channel: &mut Channel) -> bool {
         let mut ran = false;
-        while std::mem::take(&mut self.protocol.order_changed) || ran {
+        while std::mem::take(&mut self.order_changed) || ran {
             let may_run =
                 |task: &&Task| matches!(task.state, TaskState::Ordering) && self.may_run(task);
             let Some(slot) = self
@@ -120,7 +126,7 @@ impl Connection<Iscsi> {
                 break;
             };
             let task = self.tasks.take(slot).expect("found above");
-            Iscsi::run(self, core, task, CommandEvent::Start);
+            self.run_command(core, channel, task, CommandEvent::Start);
             ran = true;
         }
         ran
@@ -146,28 +152,39 @@ impl Connection<Iscsi> {
 
     /// There is no memory for the data of a command: the initiator is to try again later
     /// (SAM-5 §5.3.1, TASK SET FULL).
-    fn refuse_for_memory(&mut self, core: &mut Core, task: Task) {
+    fn refuse_for_memory(&mut self, core: &mut Core, channel: &mut Channel, task: Task) {
         let completion = longshore_scsi::command::Completion::status(Status::TASK_SET_FULL);
-        self.finish(core, task, completion);
+        self.finish(core, channel, task, completion);
     }
 
     /// All write data of a task has arrived.
-    pub(crate) fn data_out_complete(&mut self, core: &mut Core, task: TaskId) {
+    pub(crate) fn data_out_complete(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskId,
+    ) {
         if let Some(task) = self.tasks.take(task.0) {
             if task.lacks_memory {
-                return self.refuse_for_memory(core, task);
+                return self.refuse_for_memory(core, channel, task);
             }
-            self.run_in_order(core, task);
+            self.run_in_order(core, channel, task);
         }
     }
 
     /// Runs a task until it ends or waits.
     #[inline(always)]
-    pub(super) fn run_command(&mut self, core: &mut Core, mut task: Task, mut event: CommandEvent) {
+    pub(super) fn run_command(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        mut event: CommandEvent,
+    ) {
         loop {
             let step = self.step(core, &mut task, event);
             let medium = match step {
-                Step::Complete(completion) => return self.finish(core, task, completion),
+                Step::Complete(completion) => return self.finish(core, channel, task, completion),
                 Step::Media {
                     unit,
                     operation,
@@ -179,7 +196,8 @@ impl Connection<Iscsi> {
                             operation,
                             place,
                         };
-                        self.medium(core, &mut task, wanted)
+                        self.tasks
+                            .medium(core, channel, &mut self.machine, &mut task, wanted)
                     }
                     None => Medium::Now(Err(MediaError::Io)),
                 },
@@ -202,7 +220,7 @@ impl Connection<Iscsi> {
     }
 
     fn step(&self, core: &Core, task: &mut Task, event: CommandEvent) -> Step {
-        let luns = self.protocol.luns();
+        let luns = self.luns();
         let siblings = SessionSiblings {
             luns,
             exports: &core.shared.exports,
@@ -227,6 +245,7 @@ impl Connection<Iscsi> {
     pub(crate) fn finish(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         mut task: Task,
         completion: longshore_scsi::command::Completion,
     ) {
@@ -238,14 +257,10 @@ impl Connection<Iscsi> {
         let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
         if let DataIn::Inline = data_in {
             if good {
-                self.protocol
-                    .machine
-                    .commit_inline_read(id, &mut self.channel.transmit);
-                return self.let_go(core, task);
+                self.machine.commit_inline_read(id, &mut channel.transmit);
+                return self.let_go(core, channel, task);
             }
-            self.protocol
-                .machine
-                .rollback_inline_read(id, &mut self.channel.transmit);
+            self.machine.rollback_inline_read(id, &mut channel.transmit);
         }
         let parameter_length = task.parameter_data.len();
         let expected = task.work.expected_data_transfer_length as usize;
@@ -258,7 +273,7 @@ impl Connection<Iscsi> {
                 (Payload::Bytes(buffer), transfer.length)
             }
             DataIn::Buffer(buffer) if good => {
-                let number = self.channel.sending.vacant_key();
+                let number = channel.sending.vacant_key();
                 sent = Some(number);
                 let length = buffer
                     .len()
@@ -273,7 +288,7 @@ impl Connection<Iscsi> {
                 )
             }
             DataIn::Pages(pages) if good => {
-                let number = self.channel.sending.vacant_key();
+                let number = channel.sending.vacant_key();
                 sent = Some(number);
                 (
                     held_payload(number, pages.held().min(expected)),
@@ -297,15 +312,23 @@ impl Connection<Iscsi> {
             data_in: payload,
             scsi_length,
         };
-        self.protocol
-            .machine
-            .complete(id, completion, &mut self.channel.transmit);
-        data_in.send(core, &mut self.channel, sent);
-        self.let_go(core, task);
+        self.machine.complete(id, completion, &mut channel.transmit);
+        data_in.send(core, channel, sent);
+        self.let_go(core, channel, task);
+    }
+
+    /// A task has ended: its memory is free, and others may run.
+    #[inline]
+    pub(super) fn let_go(&mut self, core: &mut Core, channel: &mut Channel, task: Task) {
+        if self.ordered > 0 {
+            self.ordered -= usize::from(task.work.ordered);
+            self.order_changed = true;
+        }
+        self.tasks.let_go(core, channel, task);
     }
 
     fn lun_entry(&self, index: usize) -> Option<&LunEntry> {
-        self.protocol.luns().get(index)
+        self.luns().get(index)
     }
 }
 

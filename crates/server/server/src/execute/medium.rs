@@ -16,15 +16,17 @@ use longshore_volume::{
     Attempt, ByteOffset, Durability, Ended, Operation, Outcome, Request, Started, VolumeError,
 };
 
+use super::inline_reads::InlineReads;
+use super::pages;
+use super::task::{DataIn, MediaRequest, Task, TaskState};
+use super::tasks::Tasks;
 use crate::address::TaskAddress;
-use crate::connection::{Connection, Protocol};
 use crate::core::Core;
+use crate::core::request::{BufferHome, InFlight, Owner};
 use crate::counters::stages::{Direction, Stage};
 use crate::exports::Unit;
 use crate::gate::Passage;
-use crate::pages;
-use crate::request::{BufferHome, InFlight, Owner};
-use crate::task::{DataIn, MediaRequest, Task, TaskState};
+use crate::transport::channel::Channel;
 
 /// Data for the peer up to this length is copied behind its header rather than sent by reference.
 pub(crate) const COPY_BYTES_MAX: usize = 1024;
@@ -35,6 +37,16 @@ pub(crate) enum Medium {
     Now(Result<MediaOutcome, MediaError>),
     /// The task waits in the state it was given.
     Parked,
+}
+
+/// What became of another try at the medium.
+pub(crate) enum Retried<W> {
+    /// The task goes on with that event.
+    Runs(Task<W>, CommandEvent),
+    /// The task waits for memory for its write data.
+    Memory(Task<W>),
+    /// It waits, or has ended.
+    Waits,
 }
 
 /// How far a read that needs no buffer came.
@@ -51,24 +63,36 @@ enum InlineRead {
     NeedsBuffer,
 }
 
-impl<P: Protocol> Connection<P> {
+impl<W> Tasks<W> {
     /// Tries the medium again for a task that waited for the gate or for memory.
-    pub(crate) fn retry_medium(&mut self, core: &mut Core, address: TaskAddress) {
-        let Some(mut task) = self.tasks.take_exact(address) else {
+    pub(crate) fn retry(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        address: TaskAddress,
+    ) -> Retried<W> {
+        let Some(mut task) = self.take_exact(address) else {
             // It ended meanwhile; whatever it was woken for is somebody else's now.
-            return;
+            return Retried::Waits;
         };
         let wanted = match task.state {
             TaskState::Medium(wanted) => wanted,
-            TaskState::Memory { .. } => return P::retry_memory(self, core, task),
-            _ => return self.tasks.park(task),
+            TaskState::Memory { .. } => return Retried::Memory(task),
+            _ => {
+                self.park(task);
+                return Retried::Waits;
+            }
         };
-        match self.pass_gate(core, &mut task, wanted) {
+        match self.pass_gate(core, channel, machine, &mut task, wanted) {
             Medium::Now(result) => {
                 core.note_stage(task.followed, Stage::Done);
-                P::run(self, core, task, CommandEvent::Media(result));
+                Retried::Runs(task, CommandEvent::Media(result))
             }
-            Medium::Parked => self.tasks.park(task),
+            Medium::Parked => {
+                self.park(task);
+                Retried::Waits
+            }
         }
     }
 
@@ -76,16 +100,18 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn medium(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        task: &mut Task<W>,
         wanted: MediaRequest,
     ) -> Medium {
         let unit = core.shared.unit(wanted.unit);
         unit.statistics
             .count(core.shard, wanted.operation, wanted.place);
         if !task.followed.is() {
-            return self.pass_gate(core, task, wanted);
+            return self.pass_gate(core, channel, machine, task, wanted);
         }
-        self.followed_medium(core, task, wanted)
+        self.followed_medium(core, channel, machine, task, wanted)
     }
 
     /// The same for an operation that is followed.
@@ -93,7 +119,9 @@ impl<P: Protocol> Connection<P> {
     fn followed_medium(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        task: &mut Task<W>,
         wanted: MediaRequest,
     ) -> Medium {
         let (direction, bytes) = match (wanted.operation, wanted.place) {
@@ -106,7 +134,7 @@ impl<P: Protocol> Connection<P> {
         let now = core.clock();
         let stages = &mut core.stages;
         stages.queue(task.followed, wanted.unit, direction, bytes as u64, now);
-        let medium = self.pass_gate(core, task, wanted);
+        let medium = self.pass_gate(core, channel, machine, task, wanted);
         if let Medium::Now(_) = medium {
             core.note_stage(task.followed, Stage::Done);
         }
@@ -117,7 +145,9 @@ impl<P: Protocol> Connection<P> {
     fn pass_gate(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        task: &mut Task<W>,
         wanted: MediaRequest,
     ) -> Medium {
         let shared = Arc::clone(&core.shared);
@@ -134,7 +164,7 @@ impl<P: Protocol> Connection<P> {
         }
         let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
         if !is_gated(wanted.operation) || holds_gate {
-            return self.ungated(core, task, unit, wanted, false);
+            return self.ungated(core, channel, machine, task, unit, wanted, false);
         }
         let passage = unit
             .gate
@@ -143,7 +173,7 @@ impl<P: Protocol> Connection<P> {
             task.state = TaskState::Medium(wanted);
             return Medium::Parked;
         }
-        let medium = self.ungated(core, task, unit, wanted, true);
+        let medium = self.ungated(core, channel, machine, task, unit, wanted, true);
         // A write in flight leaves the gate when its request ends.
         if !matches!(
             (&medium, &task.state),
@@ -158,7 +188,9 @@ impl<P: Protocol> Connection<P> {
     fn ungated(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        task: &mut Task<W>,
         unit: &Unit,
         wanted: MediaRequest,
         counted: bool,
@@ -178,12 +210,20 @@ impl<P: Protocol> Connection<P> {
         };
         let mut asleep = std::mem::take(&mut task.sleeps) || core.is_handed_over(unit, range.len());
         if home == BufferHome::DataIn {
-            if let Some(pages) = self.pages(core, unit, operation, range.len()) {
+            if let Some(pages) = take_pages(core, channel, machine, unit, operation, range.len()) {
                 task.data_in = DataIn::Pages(pages);
                 return Medium::Now(Ok(MediaOutcome::Done));
             }
             if !asleep {
-                match self.inline_read(core, task.address.slot, unit, operation, range.len()) {
+                match inline_read(
+                    core,
+                    channel,
+                    machine,
+                    task.address.slot,
+                    unit,
+                    operation,
+                    range.len(),
+                ) {
                     InlineRead::Inline => {
                         task.data_in = DataIn::Inline;
                         return Medium::Now(Ok(MediaOutcome::Done));
@@ -208,7 +248,7 @@ impl<P: Protocol> Connection<P> {
             if self.holdings.claim(&core.memory, range.len()) {
                 taken = core.memory.take(task.address, range.len(), room);
                 if taken.is_none() {
-                    self.note_held();
+                    self.note_held(channel);
                 }
             }
             let taken = taken.or_else(|| {
@@ -224,7 +264,7 @@ impl<P: Protocol> Connection<P> {
             };
             self.holdings.filling -= std::mem::replace(&mut task.filling, buffer.capacity());
             self.holdings.filling += task.filling;
-            self.note_held();
+            self.note_held(channel);
             task.data_in = DataIn::Buffer(buffer);
         }
         let attempt = if asleep {
@@ -274,81 +314,15 @@ impl<P: Protocol> Connection<P> {
         Medium::Now(result)
     }
 
-    /// The pages of a read that may be sent by reference.
-    #[inline]
-    fn pages(
-        &self,
-        core: &mut Core,
-        unit: &Unit,
-        operation: Operation,
-        length: usize,
-    ) -> Option<PagePipe> {
-        let Operation::Read { offset } = operation else {
-            return None;
-        };
-        if !unit.splices || !self.channel.link.takes_pages() || self.protocol.has_data_digest() {
-            return None;
-        }
-        pages::take(core, unit, offset, length)
-    }
-
-    /// The ways of a read that need no buffer.
-    fn inline_read(
-        &mut self,
-        core: &mut Core,
-        slot: u32,
-        unit: &Unit,
-        operation: Operation,
-        length: usize,
-    ) -> InlineRead {
-        let (Operation::Read { offset }, Ok(wire_length)) = (operation, u32::try_from(length))
-        else {
-            return InlineRead::NeedsBuffer;
-        };
-        let zeros = unit.volume.known_zeros(offset, length as u64);
-        if zeros && length > COPY_BYTES_MAX {
-            core.counters.storage_zeros += 1;
-            return InlineRead::Zeros(wire_length);
-        }
-        let transmit = &mut self.channel.transmit;
-        let place = self.protocol.begin_inline_read(slot, wire_length, transmit);
-        let Some(place) = place else {
-            return InlineRead::NeedsBuffer;
-        };
-        let attempt = if place.len() != length {
-            // The peer expects less than whole blocks.
-            None
-        } else if zeros {
-            place.fill(0);
-            Some(Attempt::Done(Ok(())))
-        } else {
-            Some(unit.volume.try_read(offset, place))
-        };
-        if let Some(Attempt::Done(Ok(()))) = attempt {
-            core.counters.attempt_done(unit.attempt_cost, length);
-            return InlineRead::Inline;
-        }
-        self.protocol
-            .rollback_inline_read(slot, &mut self.channel.transmit);
-        match attempt {
-            Some(Attempt::Done(Err(error))) => InlineRead::Failed(error),
-            Some(Attempt::WouldSleep) => {
-                core.counters.attempt_declined(unit.attempt_cost);
-                InlineRead::WouldSleep
-            }
-            Some(Attempt::Done(Ok(()))) | None => InlineRead::NeedsBuffer,
-        }
-    }
-
-    /// A storage request of a task ended.
-    pub(crate) fn medium_done(
+    /// A storage request of a task ended. The task goes on with that event.
+    pub(crate) fn storage_done(
         &mut self,
         core: &mut Core,
         address: TaskAddress,
-        in_flight: InFlight,
+        in_flight: &InFlight,
         ended: Ended,
-    ) {
-        let Some(mut task) = self.tasks.take_exact(address) else {
+    ) -> (Task<W>, CommandEvent) {
+        let Some(mut task) = self.take_exact(address) else {
             unreachable!("a task that ends makes orphans of its requests");
         };
         core.note_stage(task.followed, Stage::Done);
@@ -357,7 +331,73 @@ impl<P: Protocol> Connection<P> {
         if result.is_err() {
             core.shared.tell_of_failure(in_flight.unit);
         }
-        P::run(self, core, task, CommandEvent::Media(result));
+        (task, CommandEvent::Media(result))
+    }
+}
+
+/// The pages of a read that may be sent by reference.
+#[inline]
+fn take_pages(
+    core: &mut Core,
+    channel: &Channel,
+    machine: &impl InlineReads,
+    unit: &Unit,
+    operation: Operation,
+    length: usize,
+) -> Option<PagePipe> {
+    let Operation::Read { offset } = operation else {
+        return None;
+    };
+    if !unit.splices || !channel.link.takes_pages() || machine.has_data_digest() {
+        return None;
+    }
+    pages::take(core, unit, offset, length)
+}
+
+/// The ways of a read that need no buffer.
+fn inline_read(
+    core: &mut Core,
+    channel: &mut Channel,
+    machine: &mut impl InlineReads,
+    slot: u32,
+    unit: &Unit,
+    operation: Operation,
+    length: usize,
+) -> InlineRead {
+    let (Operation::Read { offset }, Ok(wire_length)) = (operation, u32::try_from(length)) else {
+        return InlineRead::NeedsBuffer;
+    };
+    let zeros = unit.volume.known_zeros(offset, length as u64);
+    if zeros && length > COPY_BYTES_MAX {
+        core.counters.storage_zeros += 1;
+        return InlineRead::Zeros(wire_length);
+    }
+    let transmit = &mut channel.transmit;
+    let place = machine.begin_inline_read(slot, wire_length, transmit);
+    let Some(place) = place else {
+        return InlineRead::NeedsBuffer;
+    };
+    let attempt = if place.len() != length {
+        // The peer expects less than whole blocks.
+        None
+    } else if zeros {
+        place.fill(0);
+        Some(Attempt::Done(Ok(())))
+    } else {
+        Some(unit.volume.try_read(offset, place))
+    };
+    if let Some(Attempt::Done(Ok(()))) = attempt {
+        core.counters.attempt_done(unit.attempt_cost, length);
+        return InlineRead::Inline;
+    }
+    machine.rollback_inline_read(slot, &mut channel.transmit);
+    match attempt {
+        Some(Attempt::Done(Err(error))) => InlineRead::Failed(error),
+        Some(Attempt::WouldSleep) => {
+            core.counters.attempt_declined(unit.attempt_cost);
+            InlineRead::WouldSleep
+        }
+        Some(Attempt::Done(Ok(()))) | None => InlineRead::NeedsBuffer,
     }
 }
 

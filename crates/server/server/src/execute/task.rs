@@ -10,18 +10,18 @@
 //!                                 └───────────────────────┴─► Elsewhere  (storing, aborting)
 //! ```
 //!
-//! While it runs, a task is on the stack; while it waits, it is parked in its connection's [`Tasks`].
+//! While it runs, a task is on the stack; while it waits, it is parked in its connection's [`Tasks`](super::tasks::Tasks).
 //! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
-//! until the medium has answered (see [`crate::request`]).
+//! until the medium has answered (see [`crate::core::request`]).
 
 use longshore_block::media::{MediaOperation, Place};
 use longshore_reactor::{Buffer, PagePipe, Reservation};
 use longshore_volume::RequestId;
 
-use crate::address::{ConnectionAddress, TaskAddress};
+use crate::address::TaskAddress;
 use crate::core::Core;
+use crate::core::request::BufferHome;
 use crate::counters::stages::Followed;
-use crate::request::BufferHome;
 use crate::transport::channel::{Channel, Held};
 
 /// What a parked task waits for.
@@ -210,162 +210,5 @@ impl<W> Task<W> {
             (BufferHome::DataIn, Some(buffer)) => self.data_in = DataIn::Buffer(buffer),
             (BufferHome::None, _) | (BufferHome::DataIn, None) => {}
         }
-    }
-}
-
-/// A connection's tasks by the number the connection machine gave them, with a generation for each
-/// number.
-#[derive(Debug)]
-pub(crate) struct Tasks<W> {
-    slots: Vec<Slot<W>>,
-    parked: usize,
-    /// Generation of slots that are new: higher than those of slots given back.
-    generation: u32,
-}
-
-#[derive(Debug)]
-struct Slot<W> {
-    generation: u32,
-    task: Option<Task<W>>,
-}
-
-impl<W> Default for Tasks<W> {
-    fn default() -> Self {
-        Self {
-            slots: Vec::new(),
-            parked: 0,
-            generation: 0,
-        }
-    }
-}
-
-impl<W> Tasks<W> {
-    /// No task is parked.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parked == 0
-    }
-
-    /// How many tasks are parked.
-    pub(crate) fn len(&self) -> usize {
-        self.parked
-    }
-
-    /// Bytes of memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot<W>>()
-    }
-
-    /// Gives back the memory of busier times, if no task is parked. Who still knows the address of one that has ended
-    /// does not find another by it.
-    pub(crate) fn release_memory(&mut self) {
-        if self.parked == 0 {
-            let slots = std::mem::take(&mut self.slots);
-            let generations = slots.iter().map(|slot| slot.generation);
-            self.generation = generations.fold(self.generation, u32::max);
-        }
-    }
-
-    /// The address of a new task with number `slot`.
-    #[inline]
-    pub(crate) fn begin(&mut self, connection: ConnectionAddress, slot: u32) -> TaskAddress {
-        let index = slot as usize;
-        if self.slots.len() <= index {
-            let generation = self.generation;
-            self.slots.resize_with(index + 1, || Slot {
-                generation,
-                task: None,
-            });
-        }
-        let entry = &mut self.slots[index];
-        debug_assert!(
-            entry.task.is_none(),
-            "numbers are reused only after their task ended"
-        );
-        entry.generation = entry.generation.wrapping_add(1);
-        TaskAddress {
-            connection,
-            slot,
-            generation: entry.generation,
-        }
-    }
-
-    /// Keeps a task while it waits.
-    #[inline]
-    pub(crate) fn park(&mut self, task: Task<W>) {
-        let entry = &mut self.slots[task.address.slot as usize];
-        debug_assert!(entry.generation == task.address.generation && entry.task.is_none());
-        entry.task = Some(task);
-        self.parked += 1;
-    }
-
-    /// Whether that task is parked here.
-    pub(crate) fn is_current(&self, address: TaskAddress) -> bool {
-        let slot = self.slots.get(address.slot as usize);
-        slot.is_some_and(|slot| slot.generation == address.generation && slot.task.is_some())
-    }
-
-    /// A parked task.
-    #[inline]
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Task<W>> {
-        self.slots.get_mut(slot as usize)?.task.as_mut()
-    }
-
-    /// Takes a parked task out.
-    #[inline]
-    pub(crate) fn take(&mut self, slot: u32) -> Option<Task<W>> {
-        let task = self.slots.get_mut(slot as usize)?.task.take();
-        self.parked -= usize::from(task.is_some());
-        task
-    }
-
-    /// Takes a parked task out if it is still the one meant.
-    pub(crate) fn take_exact(&mut self, address: TaskAddress) -> Option<Task<W>> {
-        let entry = self.slots.get(address.slot as usize)?;
-        if entry.generation != address.generation {
-            return None;
-        }
-        let task = self.take(address.slot);
-        debug_assert!(
-            task.as_ref().is_none_or(|task| task.address == address),
-            "whoever knew it before its connection moved knows its new address"
-        );
-        task
-    }
-
-    /// The parked tasks.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Task<W>> + '_ {
-        self.slots.iter_mut().filter_map(|slot| slot.task.as_mut())
-    }
-
-    /// The parked tasks.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Task<W>> + '_ {
-        self.slots.iter().filter_map(|slot| slot.task.as_ref())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_is_not_found_by_the_address_of_one_before_memory_was_given_back() {
-        let connection = ConnectionAddress {
-            shard: 0,
-            slot: 0,
-            generation: 0,
-        };
-        let mut tasks = Tasks::default();
-        let first = tasks.begin(connection, 7);
-        tasks.park(Task::new(first, (), None));
-        tasks.release_memory();
-        assert!(tasks.is_current(first), "there is a task");
-        tasks.take_exact(first).unwrap();
-        tasks.release_memory();
-        assert_eq!(tasks.memory(), 0);
-        let second = tasks.begin(connection, 7);
-        tasks.park(Task::new(second, (), None));
-        assert_ne!(first, second);
-        assert!(tasks.take_exact(first).is_none());
-        assert!(tasks.take_exact(second).is_some());
     }
 }

@@ -21,9 +21,10 @@
 
 use longshore_reactor::Buffer;
 
-use crate::connection::{Connection, Protocol};
+use super::task::{Promised, Task, TaskState};
+use super::tasks::Tasks;
 use crate::core::Core;
-use crate::task::{Promised, Task, TaskState};
+use crate::transport::channel::Channel;
 
 /// One connection holds at most this part of all memory for write data, beyond its first command.
 const WRITING_PART: usize = 2;
@@ -34,20 +35,21 @@ const APART_BYTES: usize = 2 << 20;
 /// Beyond this part of all memory, early data go there too: lying apart costs memory that other commands want.
 const APART_PART: usize = 4;
 
-impl<P: Protocol> Connection<P> {
+impl<W> Tasks<W> {
     /// Has memory ready for the write data of a task, `early` bytes of which come without being asked for.
     /// `false`: there is none now.
     pub(crate) fn take_data_out(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        task: &mut Task<W>,
         wanted: usize,
         early: usize,
     ) -> bool {
         if !self.has_part(core, wanted) || !self.holdings.claim(&core.memory, wanted) {
             return false;
         }
-        self.begin_giving(core.now_ms);
+        self.begin_giving(channel, core.now_ms);
         let promised = if wanted < PROMISED_BYTES_MIN {
             None
         } else {
@@ -55,7 +57,7 @@ impl<P: Protocol> Connection<P> {
         };
         if let Some(whole) = promised {
             core.memory.found_some();
-            self.account(task, whole.capacity());
+            self.account(channel, task, whole.capacity());
             let apart = 0 < early && early <= wanted / 2;
             let early = if apart && self.has_room_apart(core, early) {
                 core.memory.pool.reserve(early)
@@ -63,7 +65,7 @@ impl<P: Protocol> Connection<P> {
                 None
             };
             if let Some(early) = &early {
-                self.account(task, early.capacity());
+                self.account(channel, task, early.capacity());
             }
             task.promised = Some(Promised { whole, early });
             return true;
@@ -72,13 +74,13 @@ impl<P: Protocol> Connection<P> {
         match core.memory.pool.take(wanted) {
             Some(buffer) => {
                 core.memory.found_some();
-                self.hold_for_data_out(task, buffer);
+                self.hold_for_data_out(channel, task, buffer);
                 true
             }
             None => {
-                self.note_held();
+                self.note_held(channel);
                 core.memory.found_none();
-                self.take_data_out_as_newcomer(core, task, wanted)
+                self.take_data_out_as_newcomer(core, channel, task, wanted)
             }
         }
     }
@@ -88,20 +90,26 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn take_data_out_as_newcomer(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        task: &mut Task<W>,
         wanted: usize,
     ) -> bool {
         let Some(buffer) = self.holdings.take_as_newcomer(&mut core.memory, wanted) else {
             return false;
         };
-        self.begin_giving(core.now_ms);
-        self.hold_for_data_out(task, buffer);
+        self.begin_giving(channel, core.now_ms);
+        self.hold_for_data_out(channel, task, buffer);
         true
     }
 
     /// A task has that memory for its write data.
-    pub(crate) fn hold_for_data_out(&mut self, task: &mut Task<P::Work>, buffer: Buffer) {
-        self.account(task, buffer.capacity());
+    pub(crate) fn hold_for_data_out(
+        &mut self,
+        channel: &Channel,
+        task: &mut Task<W>,
+        buffer: Buffer,
+    ) {
+        self.account(channel, task, buffer.capacity());
         task.data_out = Some(buffer);
     }
 
@@ -110,19 +118,20 @@ impl<P: Protocol> Connection<P> {
     pub(crate) fn take_data_out_now(
         &mut self,
         core: &mut Core,
-        task: &mut Task<P::Work>,
+        channel: &mut Channel,
+        task: &mut Task<W>,
         wanted: usize,
         early: usize,
     ) -> bool {
-        let slot = self.channel.address.slot;
+        let slot = channel.address.slot;
         let had_none = self.holdings.writing == 0;
         let taken = if core
             .memory
             .admits_at_once(slot, wanted, self.holdings.room(&core.memory))
         {
-            self.take_data_out(core, task, wanted, early)
+            self.take_data_out(core, channel, task, wanted, early)
         } else {
-            self.take_data_out_as_newcomer(core, task, wanted)
+            self.take_data_out_as_newcomer(core, channel, task, wanted)
         };
         if had_none {
             core.memory.note_refusal(slot, wanted, !taken);
@@ -131,10 +140,10 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// A task has so many more bytes for write data, until it ends.
-    fn account(&mut self, task: &mut Task<P::Work>, capacity: usize) {
+    fn account(&mut self, channel: &Channel, task: &mut Task<W>, capacity: usize) {
         task.writing += capacity;
         self.holdings.writing += capacity;
-        self.note_held();
+        self.note_held(channel);
     }
 
     /// Whether so many early bytes lie apart: there is something to gain, and memory enough.
@@ -155,14 +164,21 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Puts write data where it belongs.
-    pub(crate) fn place(&mut self, core: &mut Core, slot: u32, buffer_offset: u32, bytes: &[u8]) {
+    pub(crate) fn place(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        slot: u32,
+        buffer_offset: u32,
+        bytes: &[u8],
+    ) {
         if !self.is_receiving(slot) {
             // Nobody wants it: the command runs without, or waits for its turn to be refused.
             return;
         }
-        self.channel.stall.given(core.now_ms);
+        channel.stall.given(core.now_ms);
         let start = buffer_offset as usize;
-        let Some(task) = self.tasks.get_mut(slot) else {
+        let Some(task) = self.get_mut(slot) else {
             return;
         };
         if let Some(place) = place(task, core, start, bytes.len()) {
@@ -178,7 +194,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Whether a task waits for its write data.
     pub(crate) fn is_receiving(&mut self, slot: u32) -> bool {
-        let task = self.tasks.get_mut(slot);
+        let task = self.get_mut(slot);
         task.is_some_and(|task| matches!(task.state, TaskState::Receiving))
     }
 }

@@ -1,0 +1,19 @@
+//! What executes commands: from a task, or a command that needs none, to a volume and back.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`task`] | one command that has to wait, or may have to |
+//! | [`tasks`] | those of a connection, and what they hold |
+//! | [`write_data`] | memory for write data |
+//! | [`medium`] | an operation on the medium |
+//! | [`fast_path`] | reads and writes that need no task |
+//! | [`pages`] | reads by reference |
+//! | [`inline_reads`] | what reading asks of a protocol's machine |
+
+pub(crate) mod fast_path;
+pub(crate) mod inline_reads;
+pub(crate) mod medium;
+pub(crate) mod pages;
+pub(crate) mod task;
+pub(crate) mod tasks;
+pub(crate) mod write_data;
