@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore_reactor::SocketToken;
 
-use super::{Phase, Shard, Timer};
+use super::state::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
 use crate::connection::driven::Driven;
 use crate::listeners::Accepted;
@@ -61,10 +61,8 @@ impl Shard {
 
     /// The connection, if it is there and has not finished its login.
     fn pending_login(&self, address: ConnectionAddress) -> Option<&(dyn Driven + 'static)> {
-        let entry = self.slots.get(address.slot as usize)?;
-        let connection = entry.connection.as_deref()?;
-        (entry.generation == address.generation && !connection.state().established)
-            .then_some(connection)
+        let connection = self.connections.get(address)?;
+        (!connection.state().established).then_some(connection)
     }
 
     /// Remembers a connection as the youngest of those that have not finished their login.
@@ -79,7 +77,7 @@ impl Shard {
 
     /// Takes over a connection that was accepted.
     pub(super) fn adopt(&mut self, link: Box<dyn Link>, portal: usize) {
-        let address = self.take_slot();
+        let address = self.connections.take_slot();
         let ConnectionAddress {
             slot, generation, ..
         } = address;
@@ -87,11 +85,11 @@ impl Shard {
         match opened {
             Ok(connection) if self.phase == Phase::Serving => {
                 tracing::debug!(peer = %connection.channel().peer, "connection accepted");
-                self.slots[slot as usize].connection = Some(connection);
+                self.connections.put(slot, connection);
                 self.share_memory();
                 self.note_pending(address);
                 self.arm(slot);
-                self.list(slot);
+                self.connections.list(slot);
             }
             refused => {
                 match refused {

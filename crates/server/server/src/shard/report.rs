@@ -3,15 +3,12 @@
 use crate::observe::shard_report::ShardReport;
 use crate::observe::{Sampling, ThreadTimes};
 
-use super::Shard;
+use super::state::Shard;
 
 impl Shard {
     /// What it has done. Its own thread asks: the processor time is the calling thread's.
     pub(super) fn report(&mut self) -> ShardReport {
-        let connections = self
-            .slots
-            .iter_mut()
-            .filter_map(|slot| slot.connection.as_mut());
+        let connections = self.connections.iter_mut();
         let connections = connections.map(|c| c.statistics()).collect();
         let core = &self.core;
         let elapsed = self.now.saturating_duration_since(self.started);
