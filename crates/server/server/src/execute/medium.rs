@@ -7,18 +7,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use longshore_block::media::Place;
-use longshore_block::media::{
-    BlockCount, CommandEvent, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
-};
-use longshore_reactor::PagePipe;
-use longshore_volume::{
-    Attempt, ByteOffset, Durability, Ended, Operation, Outcome, Request, Started, VolumeError,
-};
+use longshore_block::media::{CommandEvent, MediaOperation, MediaOutcome, Place};
+use longshore_volume::{Attempt, Ended, Operation, Outcome, Request, Started};
 
+use super::conversion::{outcome, volume_operation};
 use super::inline_reads::InlineReads;
-use super::pages;
-use super::task::{DataIn, MediaRequest, Task, TaskState};
+use super::plain::Plain;
+use super::reads::{Answer, InlineRead, inline_read, take_pages};
+use super::task::{DataIn, Executed, MediaRequest, Task, TaskState};
 use super::tasks::Tasks;
 use crate::address::TaskAddress;
 use crate::core::Core;
@@ -28,15 +24,12 @@ use crate::exports::Unit;
 use crate::gate::Passage;
 use crate::transport::channel::Channel;
 
-/// Data for the peer up to this length is copied behind its header rather than sent by reference.
-pub(crate) const COPY_BYTES_MAX: usize = 1024;
-
-/// What became of an operation on the medium.
-pub(crate) enum Medium {
-    /// It is over.
-    Now(Result<MediaOutcome, MediaError>),
-    /// The task waits in the state it was given.
-    Parked,
+/// A command that wants something done on a medium.
+pub(crate) enum Command<'a, 'u, W> {
+    /// One that needs no task, unless it has to wait.
+    Plain(&'a mut Plain<'u>),
+    /// A task.
+    Task(&'a mut Task<W>),
 }
 
 /// What became of another try at the medium.
@@ -47,20 +40,6 @@ pub(crate) enum Retried<W> {
     Memory(Task<W>),
     /// It waits, or has ended.
     Waits,
-}
-
-/// How far a read that needs no buffer came.
-enum InlineRead {
-    /// The data are in the transmit queue, behind room for their header.
-    Inline,
-    /// They are so many zeros.
-    Zeros(u32),
-    /// The volume could not.
-    Failed(VolumeError),
-    /// The volume would have to sleep.
-    WouldSleep,
-    /// It needs memory of its own.
-    NeedsBuffer,
 }
 
 impl<W> Tasks<W> {
@@ -85,11 +64,11 @@ impl<W> Tasks<W> {
             }
         };
         match self.pass_gate(core, channel, machine, &mut task, wanted) {
-            Medium::Now(result) => {
+            Executed::Now(result) => {
                 core.note_stage(task.followed, Stage::Done);
                 Retried::Runs(task, CommandEvent::Media(result))
             }
-            Medium::Parked => {
+            Executed::Waits => {
                 self.park(task);
                 Retried::Waits
             }
@@ -97,33 +76,48 @@ impl<W> Tasks<W> {
     }
 
     /// Does an operation on the medium, now if that needs no sleep.
-    pub(crate) fn medium(
+    #[inline]
+    pub(crate) fn execute(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        command: Command<'_, '_, W>,
+        wanted: MediaRequest,
+    ) -> Executed {
+        match command {
+            Command::Plain(plain) => plain.execute(core, channel, machine, wanted),
+            Command::Task(task) => self.execute_task(core, channel, machine, task, wanted),
+        }
+    }
+
+    fn execute_task(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
         machine: &mut impl InlineReads,
         task: &mut Task<W>,
         wanted: MediaRequest,
-    ) -> Medium {
+    ) -> Executed {
         let unit = core.shared.unit(wanted.unit);
         unit.statistics
             .count(core.shard, wanted.operation, wanted.place);
         if !task.followed.is() {
             return self.pass_gate(core, channel, machine, task, wanted);
         }
-        self.followed_medium(core, channel, machine, task, wanted)
+        self.execute_followed(core, channel, machine, task, wanted)
     }
 
     /// The same for an operation that is followed.
     #[cold]
-    fn followed_medium(
+    fn execute_followed(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
         machine: &mut impl InlineReads,
         task: &mut Task<W>,
         wanted: MediaRequest,
-    ) -> Medium {
+    ) -> Executed {
         let (direction, bytes) = match (wanted.operation, wanted.place) {
             (MediaOperation::Read { .. }, Place::DataIn { length }) => (Direction::Read, length),
             (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
@@ -134,11 +128,11 @@ impl<W> Tasks<W> {
         let now = core.clock();
         let stages = &mut core.stages;
         stages.queue(task.followed, wanted.unit, direction, bytes as u64, now);
-        let medium = self.pass_gate(core, channel, machine, task, wanted);
-        if let Medium::Now(_) = medium {
+        let executed = self.pass_gate(core, channel, machine, task, wanted);
+        if let Executed::Now(_) = executed {
             core.note_stage(task.followed, Stage::Done);
         }
-        medium
+        executed
     }
 
     /// Does an operation on the medium if nothing keeps it from there.
@@ -149,16 +143,16 @@ impl<W> Tasks<W> {
         machine: &mut impl InlineReads,
         task: &mut Task<W>,
         wanted: MediaRequest,
-    ) -> Medium {
+    ) -> Executed {
         let shared = Arc::clone(&core.shared);
         let unit = shared.unit(wanted.unit);
         if let MediaOperation::LockRange { .. } = wanted.operation {
             task.exclusive = true;
             return match unit.gate.enter_exclusive(task.address) {
-                Passage::Open => Medium::Now(Ok(MediaOutcome::Done)),
+                Passage::Open => Executed::Now(Ok(MediaOutcome::Done)),
                 Passage::Wait => {
                     task.state = TaskState::Medium(wanted);
-                    Medium::Parked
+                    Executed::Waits
                 }
             };
         }
@@ -171,17 +165,17 @@ impl<W> Tasks<W> {
             .enter(core.shard, task.address, |waiting| shared.retry(waiting));
         if passage == Passage::Wait {
             task.state = TaskState::Medium(wanted);
-            return Medium::Parked;
+            return Executed::Waits;
         }
-        let medium = self.ungated(core, channel, machine, task, unit, wanted, true);
+        let executed = self.ungated(core, channel, machine, task, unit, wanted, true);
         // A write in flight leaves the gate when its request ends.
         if !matches!(
-            (&medium, &task.state),
-            (Medium::Parked, TaskState::Storage { .. })
+            (&executed, &task.state),
+            (Executed::Waits, TaskState::Storage { .. })
         ) {
             core.leave_gate(wanted.unit);
         }
-        medium
+        executed
     }
 
     /// Does an operation that nothing keeps from the medium. `counted`: it is counted at the gate.
@@ -194,7 +188,7 @@ impl<W> Tasks<W> {
         unit: &Unit,
         wanted: MediaRequest,
         counted: bool,
-    ) -> Medium {
+    ) -> Executed {
         if task.followed.is() {
             let now = core.clock();
             core.stages.submit(task.followed, now);
@@ -210,30 +204,33 @@ impl<W> Tasks<W> {
         };
         let mut asleep = std::mem::take(&mut task.sleeps) || core.is_handed_over(unit, range.len());
         if home == BufferHome::DataIn {
-            if let Some(pages) = take_pages(core, channel, machine, unit, operation, range.len()) {
+            let Operation::Read { offset } = operation else {
+                unreachable!("only reads have data for the peer");
+            };
+            let place = (offset, range.len());
+            if let Some(pages) = take_pages(core, channel, machine, unit, offset, range.len()) {
                 task.data_in = DataIn::Pages(pages);
-                return Medium::Now(Ok(MediaOutcome::Done));
+                return Executed::Now(Ok(MediaOutcome::Done));
             }
             if !asleep {
                 match inline_read(
                     core,
                     channel,
                     machine,
-                    task.address.slot,
+                    (task.address.slot, Answer::Later),
                     unit,
-                    operation,
-                    range.len(),
+                    place,
                 ) {
                     InlineRead::Inline => {
                         task.data_in = DataIn::Inline;
-                        return Medium::Now(Ok(MediaOutcome::Done));
+                        return Executed::Now(Ok(MediaOutcome::Done));
                     }
                     InlineRead::Zeros(length) => {
                         task.data_in = DataIn::Zeros(length);
-                        return Medium::Now(Ok(MediaOutcome::Done));
+                        return Executed::Now(Ok(MediaOutcome::Done));
                     }
                     InlineRead::Failed(error) => {
-                        return Medium::Now(media_result(unit, Err(error)));
+                        return Executed::Now(outcome(core, wanted.unit, unit, Err(error)));
                     }
                     InlineRead::WouldSleep => asleep = true,
                     InlineRead::NeedsBuffer => {}
@@ -260,7 +257,7 @@ impl<W> Tasks<W> {
                 task.state = TaskState::Medium(wanted);
                 let has_claim = self.holdings.has_claim(&core.memory, range.len());
                 self.wait_for_memory(core, task.address, has_claim);
-                return Medium::Parked;
+                return Executed::Waits;
             };
             self.holdings.filling -= std::mem::replace(&mut task.filling, buffer.capacity());
             self.holdings.filling += task.filling;
@@ -298,7 +295,7 @@ impl<W> Tasks<W> {
                     Started::Waits(request) => {
                         core.counters.storage_submitted += 1;
                         task.state = TaskState::Storage { request };
-                        return Medium::Parked;
+                        return Executed::Waits;
                     }
                     Started::Ended(_, ended) => {
                         task.take_back(home, ended.buffer);
@@ -307,11 +304,7 @@ impl<W> Tasks<W> {
                 }
             }
         };
-        let result = media_result(unit, result);
-        if result.is_err() {
-            core.shared.tell_of_failure(wanted.unit);
-        }
-        Medium::Now(result)
+        Executed::Now(outcome(core, wanted.unit, unit, result))
     }
 
     /// A storage request of a task ended. The task goes on with that event.
@@ -327,77 +320,9 @@ impl<W> Tasks<W> {
         };
         core.note_stage(task.followed, Stage::Done);
         task.take_back(in_flight.home, ended.buffer);
-        let result = media_result(core.shared.unit(in_flight.unit), ended.result);
-        if result.is_err() {
-            core.shared.tell_of_failure(in_flight.unit);
-        }
+        let unit = core.shared.unit(in_flight.unit);
+        let result = outcome(core, in_flight.unit, unit, ended.result);
         (task, CommandEvent::Media(result))
-    }
-}
-
-/// The pages of a read that may be sent by reference.
-#[inline]
-fn take_pages(
-    core: &mut Core,
-    channel: &Channel,
-    machine: &impl InlineReads,
-    unit: &Unit,
-    operation: Operation,
-    length: usize,
-) -> Option<PagePipe> {
-    let Operation::Read { offset } = operation else {
-        return None;
-    };
-    if !unit.splices || !channel.link.takes_pages() || machine.has_data_digest() {
-        return None;
-    }
-    pages::take(core, unit, offset, length)
-}
-
-/// The ways of a read that need no buffer.
-fn inline_read(
-    core: &mut Core,
-    channel: &mut Channel,
-    machine: &mut impl InlineReads,
-    slot: u32,
-    unit: &Unit,
-    operation: Operation,
-    length: usize,
-) -> InlineRead {
-    let (Operation::Read { offset }, Ok(wire_length)) = (operation, u32::try_from(length)) else {
-        return InlineRead::NeedsBuffer;
-    };
-    let zeros = unit.volume.known_zeros(offset, length as u64);
-    if zeros && length > COPY_BYTES_MAX {
-        core.counters.storage_zeros += 1;
-        return InlineRead::Zeros(wire_length);
-    }
-    let transmit = &mut channel.transmit;
-    let place = machine.begin_inline_read(slot, wire_length, transmit);
-    let Some(place) = place else {
-        return InlineRead::NeedsBuffer;
-    };
-    let attempt = if place.len() != length {
-        // The peer expects less than whole blocks.
-        None
-    } else if zeros {
-        place.fill(0);
-        Some(Attempt::Done(Ok(())))
-    } else {
-        Some(unit.volume.try_read(offset, place))
-    };
-    if let Some(Attempt::Done(Ok(()))) = attempt {
-        core.counters.attempt_done(unit.attempt_cost, length);
-        return InlineRead::Inline;
-    }
-    machine.rollback_inline_read(slot, &mut channel.transmit);
-    match attempt {
-        Some(Attempt::Done(Err(error))) => InlineRead::Failed(error),
-        Some(Attempt::WouldSleep) => {
-            core.counters.attempt_declined(unit.attempt_cost);
-            InlineRead::WouldSleep
-        }
-        Some(Attempt::Done(Ok(()))) | None => InlineRead::NeedsBuffer,
     }
 }
 
@@ -423,91 +348,4 @@ fn attempt<W>(
 /// Whether an operation has to pass the write gate. A flush changes nothing that others see.
 fn is_gated(operation: MediaOperation) -> bool {
     operation.writes() && !matches!(operation, MediaOperation::Flush)
-}
-
-/// Blocks to bytes.
-fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
-    let offset = |lba: Lba| ByteOffset(lba.0 << shift);
-    let length = |blocks: BlockCount| blocks.0 << shift;
-    let durability = |fua| {
-        if fua {
-            Durability::Durable
-        } else {
-            Durability::Cached
-        }
-    };
-    match operation {
-        MediaOperation::Read { lba, .. } => Operation::Read {
-            offset: offset(lba),
-        },
-        MediaOperation::Write { lba, fua, .. } => Operation::Write {
-            offset: offset(lba),
-            durability: durability(fua),
-        },
-        MediaOperation::Flush | MediaOperation::LockRange { .. } => Operation::Flush,
-        MediaOperation::Unmap { lba, blocks } => Operation::Unmap {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::WriteZeroes {
-            lba,
-            blocks,
-            may_unmap,
-            fua,
-        } => Operation::WriteZeroes {
-            offset: offset(lba),
-            length: length(blocks),
-            may_unmap,
-            durability: durability(fua),
-        },
-        MediaOperation::Anchor { lba, blocks } => Operation::Anchor {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::ExtentStatus { lba, blocks } => Operation::ExtentStatus {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::Prefetch { lba, blocks } => Operation::Prefetch {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-    }
-}
-
-/// Bytes to blocks, and the volume's errors to those of the protocols' machines.
-pub(crate) fn media_result(
-    unit: &Unit,
-    result: Result<Outcome, VolumeError>,
-) -> Result<MediaOutcome, MediaError> {
-    match result {
-        Ok(Outcome::Done) => Ok(MediaOutcome::Done),
-        Ok(Outcome::Extent { length, state }) => Ok(MediaOutcome::Extent {
-            blocks: BlockCount((length >> unit.block_shift).max(1)),
-            state: match state {
-                longshore_volume::ExtentState::Mapped => ExtentState::Mapped,
-                longshore_volume::ExtentState::Deallocated => ExtentState::Deallocated,
-                longshore_volume::ExtentState::Anchored => ExtentState::Anchored,
-            },
-        }),
-        Err(error) => Err(media_error(unit, &error)),
-    }
-}
-
-#[cold]
-fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
-    tracing::warn!(volume = %unit.volume.identity().name, %error, "operation failed");
-    unit.statistics.count_error();
-    match error {
-        VolumeError::OutOfRange => MediaError::OutOfRange,
-        VolumeError::ReadOnly => MediaError::ReadOnly,
-        VolumeError::NoSpace => MediaError::NoSpace,
-        VolumeError::Unsupported => MediaError::Unsupported,
-        // What was written is lost, or will be: of both, a host learns that no retry helps.
-        VolumeError::Poisoned | VolumeError::Removed => MediaError::Poisoned,
-        VolumeError::Shortened => MediaError::Failed,
-        VolumeError::ShortFile { .. } => MediaError::ShortFile,
-        VolumeError::OutOfMemory => MediaError::OutOfMemory,
-        VolumeError::Io { .. } => MediaError::Io,
-    }
 }

@@ -14,7 +14,7 @@
 //! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
 //! until the medium has answered (see [`crate::core::request`]).
 
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
 use longshore_reactor::{Buffer, PagePipe, Reservation};
 use longshore_volume::RequestId;
 
@@ -67,6 +67,14 @@ pub(crate) struct MediaRequest {
     pub unit: usize,
     pub operation: MediaOperation,
     pub place: Place,
+}
+
+/// What became of an operation on the medium.
+pub(crate) enum Executed {
+    /// It is over.
+    Now(Result<MediaOutcome, MediaError>),
+    /// A task waits in the state it was given. A plain command has to become a task.
+    Waits,
 }
 
 /// Where data for the peer is.

@@ -14,10 +14,11 @@ use super::session::{LunEntry, SessionSiblings};
 use super::state::{Iscsi, ScsiWork};
 use crate::connection::protocol::Protocol;
 use crate::core::Core;
-use crate::execute::fast_path::TaskStart;
-use crate::execute::medium::{COPY_BYTES_MAX, Medium};
+use crate::execute::medium;
 use crate::execute::pages::held_payload;
-use crate::execute::task::{self, DataIn, MediaRequest, TaskState};
+use crate::execute::plain::TaskStart;
+use crate::execute::reads::COPY_BYTES_MAX;
+use crate::execute::task::{self, DataIn, Executed, MediaRequest, TaskState};
 use crate::transport::channel::Channel;
 
 type Task = task::Task<ScsiWork>;
@@ -183,7 +184,7 @@ impl Iscsi {
     ) {
         loop {
             let step = self.step(core, &mut task, event);
-            let medium = match step {
+            let executed = match step {
                 Step::Complete(completion) => return self.finish(core, channel, task, completion),
                 Step::Media {
                     unit,
@@ -196,25 +197,24 @@ impl Iscsi {
                             operation,
                             place,
                         };
-                        self.tasks
-                            .medium(core, channel, &mut self.machine, &mut task, wanted)
+                        self.execute(core, channel, &mut task, wanted)
                     }
-                    None => Medium::Now(Err(MediaError::Io)),
+                    None => Executed::Now(Err(MediaError::Io)),
                 },
                 Step::Persist(order) => {
                     core.persist(task.address, task.unit, order);
                     task.state = TaskState::Elsewhere;
-                    Medium::Parked
+                    Executed::Waits
                 }
                 Step::AbortTasks(participants) => {
                     core.abort_for_preemption(task.address, task.unit, participants);
                     task.state = TaskState::Elsewhere;
-                    Medium::Parked
+                    Executed::Waits
                 }
             };
-            match medium {
-                Medium::Now(result) => event = CommandEvent::Media(result),
-                Medium::Parked => return self.tasks.park(task),
+            match executed {
+                Executed::Now(result) => event = CommandEvent::Media(result),
+                Executed::Waits => return self.tasks.park(task),
             }
         }
     }
@@ -239,6 +239,17 @@ impl Iscsi {
             UnitSelector::Own => task.unit,
             UnitSelector::Sibling(index) => Some(self.lun_entry(index.0)?.unit),
         }
+    }
+
+    fn execute(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: &mut Task,
+        wanted: MediaRequest,
+    ) -> Executed {
+        let (command, machine) = (medium::Command::Task(task), &mut self.machine);
+        self.tasks.execute(core, channel, machine, command, wanted)
     }
 
     /// Answers a task and lets go of all it holds.

@@ -1,6 +1,6 @@
-//! SCSI commands on the fast path (see [`crate::execute::fast_path`]).
+//! SCSI commands on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::media::MediaError;
+use longshore_block::media::{BlockCount, MediaError, MediaOperation, Place};
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::lun::Lun;
 use longshore_scsi::plain::{self, Plain};
@@ -9,7 +9,9 @@ use longshore_scsi::status::Status;
 use super::state::Iscsi;
 use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
-use crate::execute::fast_path::{FastPath, FastRead, FastWrite, Way, fast_read, fast_write};
+use crate::execute::medium::Command;
+use crate::execute::plain::{FastPath, Plain as PlainCommand};
+use crate::execute::task::{Executed, MediaRequest};
 use crate::transport::channel::Channel;
 
 impl Iscsi {
@@ -51,15 +53,12 @@ impl Iscsi {
         {
             return FastPath::NO;
         }
-        let way = Way {
-            unit,
-            lba: plain.lba,
-            followed: core.follow(Iscsi::KIND),
-        };
+        let slot = arrived.task.0;
+        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Iscsi::KIND));
         if plain.writes {
-            self.write_plain(core, channel, way, plain, arrived.task, input)
+            self.write_plain(core, channel, command, unit, plain, arrived.task, input)
         } else {
-            self.read_plain(core, channel, shared, way, plain, arrived.task)
+            self.read_plain(core, channel, command, unit, plain, arrived.task)
         }
     }
 
@@ -68,29 +67,37 @@ impl Iscsi {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        shared: &Shared,
-        way: Way,
+        mut command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
-        match fast_read(
-            core,
-            shared,
-            channel,
-            &mut self.machine,
-            way,
-            task.0,
-            plain.length,
-        ) {
-            FastRead::Done => {}
-            FastRead::Zeros => {
-                self.complete_plain(channel, task, plain, Payload::Zeros(plain.length))
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Read {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+            },
+            place: Place::DataIn {
+                length: plain.length as usize,
+            },
+        };
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(Ok(_)) => {
+                if command.reads_zeros() {
+                    self.complete_plain(channel, task, plain, Payload::Zeros(plain.length));
+                }
             }
-            FastRead::Failed(error) => self.fail_plain(core, channel, way, plain, task, error),
-            FastRead::Task { sleeps } => return way.task(sleeps),
+            Executed::Now(Err(error)) => self.fail_plain(core, channel, unit, plain, task, error),
+            Executed::Waits => return command.into_task(),
         }
         core.counters.operations_iscsi += 1;
-        way.answered(core, channel);
+        command.answered(core, channel);
         FastPath::Done
     }
 
@@ -99,26 +106,44 @@ impl Iscsi {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        way: Way,
+        command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         task: TaskId,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.machine.whole_immediate(task, input) else {
-            return way.task(false);
+        let Some(bytes) = self.machine.whole_immediate(task, *input) else {
+            return command.into_task();
         };
-        let failed = match fast_write(core, way, plain.fua, bytes) {
-            FastWrite::Done => None,
-            FastWrite::Failed(error) => Some(error),
-            FastWrite::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Write {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+                fua: plain.fua,
+            },
+            place: Place::DataOut {
+                start: 0,
+                length: bytes.len(),
+            },
+        };
+        let mut command = command.with_data(bytes);
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        let failed = match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(result) => result.err(),
+            Executed::Waits => return command.into_task(),
         };
         self.machine.take_immediate(input);
         match failed {
-            Some(error) => self.fail_plain(core, channel, way, plain, task, error),
+            Some(error) => self.fail_plain(core, channel, unit, plain, task, error),
             None => self.complete_plain(channel, task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;
-        way.answered(core, channel);
+        command.answered(core, channel);
         FastPath::Done
     }
 
@@ -145,12 +170,12 @@ impl Iscsi {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        way: Way,
+        unit: usize,
         plain: Plain,
         task: TaskId,
         error: MediaError,
     ) {
-        let failed = plain.failed(&core.shared.unit(way.unit).logical_unit, error);
+        let failed = plain.failed(&core.shared.unit(unit).logical_unit, error);
         let sense = failed.sense_bytes();
         let completion = Completion {
             status: failed.status.0,

@@ -14,10 +14,11 @@ use longshore_wire::transmit::PayloadId;
 use super::state::{Kind, Nvme, NvmeWork, Queue, Task};
 use crate::connection::protocol::Protocol;
 use crate::core::Core;
-use crate::execute::fast_path::TaskStart;
-use crate::execute::medium::{COPY_BYTES_MAX, Medium};
+use crate::execute::medium;
 use crate::execute::pages::held_payload;
-use crate::execute::task::{DataIn, MediaRequest, TaskState};
+use crate::execute::plain::TaskStart;
+use crate::execute::reads::COPY_BYTES_MAX;
+use crate::execute::task::{DataIn, Executed, MediaRequest, TaskState};
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::{Message, Note};
 use crate::transport::channel::Channel;
@@ -264,21 +265,20 @@ impl Nvme {
                 let status = aborted.status;
                 return self.finish_status(core, channel, task, status);
             }
-            let medium = match self.unit_of(Some(namespace)) {
+            let executed = match self.unit_of(Some(namespace)) {
                 Some(unit) => {
                     let wanted = MediaRequest {
                         unit,
                         operation,
                         place,
                     };
-                    self.tasks
-                        .medium(core, channel, &mut self.machine, &mut task, wanted)
+                    self.execute(core, channel, &mut task, wanted)
                 }
-                None => Medium::Now(Err(MediaError::Io)),
+                None => Executed::Now(Err(MediaError::Io)),
             };
-            match medium {
-                Medium::Now(result) => event = CommandEvent::Media(result),
-                Medium::Parked => return self.tasks.park(task),
+            match executed {
+                Executed::Now(result) => event = CommandEvent::Media(result),
+                Executed::Waits => return self.tasks.park(task),
             }
         }
     }
@@ -314,6 +314,17 @@ impl Nvme {
                 unreachable!("only whole commands of I/O queues take steps")
             }
         }
+    }
+
+    fn execute(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: &mut Task,
+        wanted: MediaRequest,
+    ) -> Executed {
+        let (command, machine) = (medium::Command::Task(task), &mut self.machine);
+        self.tasks.execute(core, channel, machine, command, wanted)
     }
 
     /// Answers a task and lets go of all it holds.

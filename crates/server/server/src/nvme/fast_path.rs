@@ -1,6 +1,6 @@
-//! Commands of I/O queues on the fast path (see [`crate::execute::fast_path`]).
+//! Commands of I/O queues on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::media::MediaError;
+use longshore_block::media::{BlockCount, MediaError, MediaOperation, Place};
 use longshore_nvme::io::plain::{self, Plain};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, Payload};
 use longshore_nvme::status::Status;
@@ -8,7 +8,9 @@ use longshore_nvme::status::Status;
 use super::state::{Nvme, Queue};
 use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
-use crate::execute::fast_path::{FastPath, FastRead, FastWrite, Way, fast_read, fast_write};
+use crate::execute::medium::Command;
+use crate::execute::plain::{FastPath, Plain as PlainCommand};
+use crate::execute::task::{Executed, MediaRequest};
 use crate::transport::channel::Channel;
 
 impl Nvme {
@@ -38,15 +40,12 @@ impl Nvme {
         if !plain.writes && self.tasks.is_backed_up(core, channel) {
             return FastPath::NO;
         }
-        let way = Way {
-            unit,
-            lba: plain.lba,
-            followed: core.follow(Nvme::KIND),
-        };
+        let slot = arrived.slot.0;
+        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Nvme::KIND));
         if plain.writes {
-            self.write_plain(core, channel, way, plain, arrived, input)
+            self.write_plain(core, channel, command, unit, plain, arrived, input)
         } else {
-            self.read_plain(core, channel, shared, way, plain, arrived)
+            self.read_plain(core, channel, command, unit, plain, arrived)
         }
     }
 
@@ -55,28 +54,37 @@ impl Nvme {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        shared: &Shared,
-        way: Way,
+        mut command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
     ) -> FastPath {
-        let slot = arrived.slot;
-        match fast_read(
-            core,
-            shared,
-            channel,
-            &mut self.machine,
-            way,
-            slot.0,
-            plain.length,
-        ) {
-            FastRead::Done => {}
-            FastRead::Zeros => self.complete_plain(channel, slot, Payload::Zeros(plain.length)),
-            FastRead::Failed(error) => self.fail_plain(channel, way, plain, arrived, error),
-            FastRead::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Read {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+            },
+            place: Place::DataIn {
+                length: plain.length as usize,
+            },
+        };
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(Ok(_)) => {
+                if command.reads_zeros() {
+                    self.complete_plain(channel, arrived.slot, Payload::Zeros(plain.length));
+                }
+            }
+            Executed::Now(Err(error)) => self.fail_plain(channel, unit, plain, arrived, error),
+            Executed::Waits => return command.into_task(),
         }
         core.counters.operations_nvme += 1;
-        way.answered(core, channel);
+        command.answered(core, channel);
         FastPath::Done
     }
 
@@ -85,27 +93,44 @@ impl Nvme {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        way: Way,
+        command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
     ) -> FastPath {
-        let slot = arrived.slot;
-        let Some(bytes) = self.machine.whole_in_capsule(slot, input) else {
-            return way.task(false);
+        let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, *input) else {
+            return command.into_task();
         };
-        let failed = match fast_write(core, way, plain.fua, bytes) {
-            FastWrite::Done => None,
-            FastWrite::Failed(error) => Some(error),
-            FastWrite::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Write {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+                fua: plain.fua,
+            },
+            place: Place::DataOut {
+                start: 0,
+                length: bytes.len(),
+            },
         };
-        self.machine.take_in_capsule(slot, input);
+        let mut command = command.with_data(bytes);
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        let failed = match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(result) => result.err(),
+            Executed::Waits => return command.into_task(),
+        };
+        self.machine.take_in_capsule(arrived.slot, input);
         match failed {
-            Some(error) => self.fail_plain(channel, way, plain, arrived, error),
-            None => self.complete_plain(channel, slot, Payload::None),
+            Some(error) => self.fail_plain(channel, unit, plain, arrived, error),
+            None => self.complete_plain(channel, arrived.slot, Payload::None),
         }
         core.counters.operations_nvme += 1;
-        way.answered(core, channel);
+        command.answered(core, channel);
         FastPath::Done
     }
 
@@ -124,13 +149,13 @@ impl Nvme {
     fn fail_plain(
         &mut self,
         channel: &mut Channel,
-        way: Way,
+        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
         error: MediaError,
     ) {
         let status = plain.failed(error);
-        let status = self.log_error(Some(way.unit), arrived.entry.id(), plain.lba.0, status);
+        let status = self.log_error(Some(unit), arrived.entry.id(), plain.lba.0, status);
         self.refuse(channel, arrived.slot, status);
     }
 }
