@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::message::TaskAddress;
+use crate::address::TaskAddress;
 
 /// One shard's count of writes in flight, on a cache line of its own.
 #[repr(align(128))]
@@ -186,7 +186,7 @@ impl WriteGate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ConnectionAddress;
+    use crate::address::ConnectionAddress;
 
     fn task(number: u32) -> TaskAddress {
         TaskAddress {

@@ -9,43 +9,35 @@
 
 #![forbid(unsafe_code)]
 
-mod abort;
-mod activity;
-mod budget;
-mod channel;
+mod address;
 pub mod config;
 mod connection;
-mod copies;
 mod core;
+mod counters;
+mod execute;
 mod exports;
 mod fairness;
-mod fast_path;
 mod gate;
 mod iscsi;
 mod listeners;
 mod mail;
-mod medium;
-mod memory_line;
-mod message;
+mod memory;
 mod nvme;
 pub mod observe;
 mod placement;
 pub mod platform;
-mod refusals;
-mod request;
 mod reservation_store;
 mod server;
+mod sessions;
 mod shard;
-mod share;
 mod spin;
-mod stall;
 mod statistics;
 pub mod stepped;
-mod task;
 mod transmit_policy;
-mod write_data;
+mod transport;
 
+pub use config::StartError;
 pub use observe::Statistics;
-pub use server::{Resized, Server, StartError, Stopper};
+pub use server::{Resized, Server, Stopper};
 pub use spin::WaitingState;
 pub use transmit_policy::{TransmitStatistics, Way};

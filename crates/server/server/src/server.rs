@@ -1,38 +1,38 @@
 //! Starting and stopping a server.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use longshore_nvme::nqn::Nqn;
 use longshore_reactor::timer;
 use longshore_reactor::{
-    BlockingPool, BufferPool, Engine, EngineConfig, EngineError, EngineKind, MemoryBudget, Waker,
-    affinity, lockable_bytes,
+    BlockingPool, BufferPool, Engine, EngineConfig, EngineKind, MemoryBudget, Waker, affinity,
+    lockable_bytes,
 };
 use longshore_volume::{Geometry, VolumeError};
 
-use crate::config::{LunConfig, ServerConfig, TransmitConfig};
+use crate::config::check::check;
+use crate::config::{ServerConfig, StartError, TransmitConfig};
 use crate::core::{Core, Shared};
+use crate::exports::nvme::{NvmeExports, NvmePort};
 use crate::exports::{Exports, Portal, Unit};
-use crate::iscsi::sessions::Sessions;
 use crate::listeners::Listeners;
-use crate::mail::post_box;
-use crate::message::Message;
-use crate::nvme::exports::{NvmeExports, NvmePort};
-use crate::nvme::hosts::Hosts;
+use crate::mail::addresses::ConnectionAddresses;
+use crate::mail::mailbox::post_box;
+use crate::mail::message::{Message, Post};
+use crate::memory::share::Shares;
 use crate::observe::Statistics;
-use crate::observe::collect::{self, Board};
-use crate::placement::addresses::ConnectionAddresses;
+use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::placement::{interrupts, options};
 use crate::reservation_store::ReservationStore;
+use crate::sessions::hosts::Hosts;
+use crate::sessions::iscsi::Sessions;
 use crate::shard::Shard;
-use crate::share::Shares;
+use crate::shard::mail::Mailer;
+use crate::statistics;
 
 /// Freed payload memory that all shards together keep at hand, at most.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -40,81 +40,6 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 const REGISTERED_PART: usize = 4;
 /// Helper threads for control work such as storing reservations.
 const BLOCKING_THREADS_MAX: usize = 2;
-
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A logical unit number is used twice in one map, or is too large.
-    #[error("target {target}: LUN {lun} is used twice or is beyond 16383")]
-    Lun {
-        /// The target's name.
-        target: String,
-        /// The number.
-        lun: u16,
-    },
-    /// One map shows a volume under two numbers.
-    #[error("target {target}: volume {volume} has more than one LUN in the same map")]
-    VolumeTwice {
-        /// The target's name.
-        target: String,
-        /// The volume's name.
-        volume: String,
-    },
-    /// Two targets have one name.
-    #[error("target {0} is configured twice")]
-    TargetTwice(String),
-    /// Two subsystems have one name.
-    #[error("subsystem {0} is configured twice, or has the name of discovery")]
-    SubsystemTwice(Nqn),
-    /// A namespace identifier is used for two volumes, twice in one map, or is none.
-    #[error(
-        "subsystem {subsystem}: NSID {nsid} is used twice, names two volumes, or is not between 1 \
-         and {NSID_MAX}"
-    )]
-    Namespace {
-        /// The subsystem's name.
-        subsystem: Nqn,
-        /// The identifier.
-        nsid: u32,
-    },
-    /// What discovery is to tell is no address.
-    #[error("{0:?} is not an IP address and port, which is all that NVMe discovery can tell")]
-    Advertise(String),
-    /// The directory for reservations cannot be used.
-    #[error(
-        "state directory {}: {source}; make it writable or choose another one",
-        path.display()
-    )]
-    StateDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// Stored reservations cannot be read.
-    #[error(
-        "stored reservations {}: {reason}; the volume must not be served without them. Remove \
-         the file only when no initiator relies on its reservations",
-        path.display()
-    )]
-    Reservations {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// No event loop could be made.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A thread could not be started, or a socket not be used.
-    #[error("{operation}: {source}")]
-    System {
-        /// What was tried.
-        operation: &'static str,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-}
 
 /// A running server.
 #[derive(Debug)]
@@ -125,12 +50,6 @@ pub struct Server {
     nvme_addresses: Vec<SocketAddr>,
     engine: EngineKind,
     refusal: Option<String>,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
 }
 
 /// The size of a volume that changed.
@@ -177,11 +96,13 @@ impl Server {
         let nvme_addresses = ports.iter().map(|port| port.local).collect();
         let system = |operation| move |source| StartError::System { operation, source };
         let mut posts = Vec::new();
+        let mut mailers = Vec::new();
         let mut inboxes = Vec::new();
         for _ in 0..shards {
             let waker = Waker::new().map_err(system("eventfd"))?;
-            let (post, inbox) = post_box(waker.clone());
-            posts.push(post);
+            let (mailer, inbox) = post_box(waker.clone());
+            posts.push(Post::new(mailer.clone()));
+            mailers.push(mailer);
             inboxes.push((waker, inbox));
         }
         let choice = config.engine;
@@ -192,6 +113,7 @@ impl Server {
             pins.clone(),
             shared.reactor.sockets,
         ));
+        let mailers: Arc<[Mailer]> = mailers.into();
         let (started, reports) = mpsc::channel();
         let mut threads = Vec::new();
         // All count the time from here: connections that move take their deadlines along.
@@ -204,6 +126,7 @@ impl Server {
             let shared = Arc::clone(&shared);
             let pool = BufferPool::new(Arc::clone(&budget), kept_bytes_max(&budget, shards));
             let listeners = listeners.take();
+            let mailers = Arc::clone(&mailers);
             let pin = pins[index];
             let started = started.clone();
             let body = move || {
@@ -231,7 +154,7 @@ impl Server {
                 let refusal = engine.refusal().map(ToString::to_string);
                 let kind = engine.kind();
                 let core = Core::new(index, shared, Box::new(engine), pool, now);
-                let shard = Shard::new(core, inbox, listeners, now);
+                let shard = Shard::new(core, inbox, mailers, listeners, now);
                 let _ = started.send(Ok((kind, refusal)));
                 drop(started);
                 shard.run()
@@ -407,7 +330,7 @@ impl Stopper {
     /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        collect::statistics(&self.shared)
+        statistics::statistics(&self.shared)
     }
 
     /// Has responses leave like this from now on, on all connections.
@@ -484,88 +407,11 @@ fn cores_of_choice() -> Vec<usize> {
     cores
 }
 
-/// Checks what types cannot.
-pub(crate) fn check(config: &ServerConfig) -> Result<(), StartError> {
-    check_subsystems(config)?;
-    for (index, target) in config.targets.iter().enumerate() {
-        let name = || target.name.as_str().to_owned();
-        if config.targets[..index]
-            .iter()
-            .any(|other| other.name == target.name)
-        {
-            return Err(StartError::TargetTwice(name()));
-        }
-        let maps = target
-            .access
-            .iter()
-            .map(|rule| &rule.luns)
-            .chain(&target.default_luns);
-        for map in maps {
-            check_map(config, map, &name)?;
-        }
-    }
-    Ok(())
-}
-
-/// Highest namespace identifier (NN).
-const NSID_MAX: u32 = 1 << 16;
-
-fn check_subsystems(config: &ServerConfig) -> Result<(), StartError> {
-    for (index, subsystem) in config.subsystems.iter().enumerate() {
-        let earlier = &config.subsystems[..index];
-        let nqn = &subsystem.nqn;
-        if nqn.is_discovery() || earlier.iter().any(|other| other.nqn == *nqn) {
-            return Err(StartError::SubsystemTwice(nqn.clone()));
-        }
-        let maps = subsystem.hosts.iter().map(|rule| &rule.namespaces);
-        let mut volumes = HashMap::new();
-        for map in maps.chain(&subsystem.default_namespaces) {
-            for (index, entry) in map.iter().enumerate() {
-                let again = map[..index].iter().any(|other| other.nsid == entry.nsid);
-                let volume = *volumes.entry(entry.nsid).or_insert(entry.volume);
-                let is_number = (1..=NSID_MAX).contains(&entry.nsid);
-                if again || volume != entry.volume || !is_number {
-                    return Err(StartError::Namespace {
-                        subsystem: nqn.clone(),
-                        nsid: entry.nsid,
-                    });
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_map(
-    config: &ServerConfig,
-    map: &[LunConfig],
-    target: &dyn Fn() -> String,
-) -> Result<(), StartError> {
-    for (index, entry) in map.iter().enumerate() {
-        let earlier = &map[..index];
-        let used = earlier.iter().any(|other| other.lun == entry.lun);
-        if used || entry.lun > longshore_scsi::lun::Lun::MAX_NUMBER {
-            return Err(StartError::Lun {
-                target: target(),
-                lun: entry.lun,
-            });
-        }
-        if earlier.iter().any(|other| other.volume == entry.volume) {
-            let volume = config.volumes[entry.volume].identity().name.clone();
-            return Err(StartError::VolumeTwice {
-                target: target(),
-                volume,
-            });
-        }
-    }
-    Ok(())
-}
-
 pub(crate) fn share(
     config: ServerConfig,
     portals: Vec<Portal>,
     ports: Vec<NvmePort>,
-    posts: Vec<crate::mail::Post>,
+    posts: Vec<Post>,
 ) -> Result<Shared, StartError> {
     let shards = posts.len();
     let store = config

@@ -1,153 +1,146 @@
-//! What was done to a volume since the server started.
-//!
-//! Each shard counts for itself, on a cache line of its own, so that counting costs a few instructions
-//! and no core waits for another. Readers add up.
+//! Asking shards for what they know.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-use longshore_block::media::{MediaOperation, Place};
+use longshore_reactor::EngineCounters;
 
-/// Counts of one shard. Only that shard changes them.
-#[repr(align(128))]
-#[derive(Debug, Default)]
-struct ShardCounts {
-    reads: AtomicU64,
-    read_bytes: AtomicU64,
-    writes: AtomicU64,
-    written_bytes: AtomicU64,
+use crate::core::Shared;
+use crate::counters::Counters;
+use crate::counters::stages::{Histograms, Kind};
+use crate::mail::message::Message;
+use crate::memory::transmit;
+use crate::observe::shard_report::{Question, ShardReport};
+use crate::observe::{
+    self, Derived, MemoryStatistics, Sampling, ShardStatistics, StageStatistics, Statistics,
+    ThreadTimes, VolumeCounts,
+};
+use crate::spin::WaitingState;
+
+/// How long somebody who asks waits for all shards together. A shard that does not answer within is
+/// stuck in a call of the kernel.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Asks all shards that have not ended, and puts the answers together. Blocks for [`PATIENCE`] at most.
+pub(crate) fn statistics(shared: &Shared) -> Statistics {
+    let board = &shared.board;
+    let mut reports: Vec<Option<ShardReport>> = Vec::new();
+    let (answers, inbox) = channel();
+    let mut missing = 0;
+    for (shard, post) in shared.posts.iter().enumerate() {
+        let last = board.last(shard);
+        if last.is_none() {
+            missing += 1;
+            post.send(Message::Report(Question(answers.clone())));
+        }
+        reports.push(last);
+    }
+    drop(answers);
+    let until = Instant::now() + PATIENCE;
+    while missing > 0 {
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(report) = inbox.recv_timeout(left) else {
+            break;
+        };
+        let shard = report.shard;
+        reports[shard] = Some(report);
+        missing -= 1;
+    }
+    put_together(shared, reports)
 }
 
-/// Counts of one volume. See the module documentation.
-#[derive(Debug)]
-pub(crate) struct VolumeStatistics {
-    shards: Box<[ShardCounts]>,
-    /// Operations that the medium failed; rare enough to share.
-    errors: AtomicU64,
-    /// Hosts have been told that the volume has failed.
-    told: AtomicBool,
-    /// Why the flush at the end of the server failed.
-    last_flush: OnceLock<String>,
-}
-
-/// What the counts were when somebody looked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub written_bytes: u64,
-    pub errors: u64,
-}
-
-impl VolumeStatistics {
-    pub(crate) fn new(shards: usize) -> Self {
-        Self {
-            shards: (0..shards).map(|_| ShardCounts::default()).collect(),
-            errors: AtomicU64::new(0),
-            told: AtomicBool::new(false),
-            last_flush: OnceLock::new(),
+fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistics {
+    let board = &shared.board;
+    let mut connections = Vec::new();
+    let mut memory = MemoryStatistics {
+        budget_bytes: shared.budget.limit_bytes(),
+        used_bytes: shared.budget.used_bytes(),
+        transmit_budget_bytes: transmit::total(shared.limits.memory),
+        ..MemoryStatistics::default()
+    };
+    let mut shards = Vec::new();
+    let mut sampling = Sampling::default();
+    let mut stages: HashMap<Kind, Box<Histograms>> = HashMap::new();
+    for (shard, report) in reports.into_iter().enumerate() {
+        // It may have ended between the question and the answer.
+        let report = report.or_else(|| board.last(shard));
+        let Some(report) = report else {
+            let counters = board.published(shard).load();
+            shards.push(ShardStatistics {
+                shard,
+                answered: false,
+                counters,
+                derived: Derived::of(&counters, &EngineCounters::default().into()),
+                engine: EngineCounters::default().into(),
+                times: ThreadTimes::default(),
+                waiting: WaitingState::default(),
+            });
+            continue;
+        };
+        memory.registered_bytes += report.engine.registered_bytes;
+        memory.registered_budget_bytes += report.engine.registered_bytes_max;
+        let engine = report.engine.into();
+        shards.push(ShardStatistics {
+            shard,
+            answered: true,
+            counters: report.counters,
+            derived: Derived::of(&report.counters, &engine),
+            engine,
+            times: report.times,
+            waiting: report.waiting,
+        });
+        memory.kept_bytes += report.kept_bytes;
+        memory.receive_buffer_bytes += report.receive_buffer_bytes;
+        memory.requests += report.requests;
+        memory.connections += report.connections.len();
+        connections.extend(report.connections);
+        sampling.one_in = report.sampling.one_in;
+        sampling.beyond += report.sampling.beyond;
+        for (kind, more) in report.stages {
+            let sum = stages.entry(kind).or_default();
+            for (sum, more) in sum.iter_mut().zip(more.iter()) {
+                sum.add(more);
+            }
         }
     }
+    memory.transmit_bytes = connections.iter().map(|it| it.transmit_bytes).sum();
+    memory.task_bytes = connections.iter().map(|it| it.task_bytes).sum();
+    let uptime = board.uptime();
+    let name = |unit: usize| shared.unit(unit).volume.identity().name.clone();
+    let stages = stages
+        .iter()
+        .map(|(kind, histograms)| StageStatistics::new(name(kind.unit), kind, histograms));
+    let mut stages: Vec<_> = stages.collect();
+    stages.sort_by(|a, b| a.order().cmp(&b.order()));
+    let mut statistics = Statistics {
+        version: observe::VERSION,
+        uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+        total: Counters::default(),
+        derived: Derived::default(),
+        shards,
+        connections,
+        volumes: volumes(shared),
+        stages,
+        sampling,
+        memory,
+    };
+    statistics.sum_up();
+    statistics
+}
 
-    /// Counts an operation that a peer's command asks for, by its payload. What a command reads for
-    /// itself, to compare it or to copy it, is not counted.
-    #[inline]
-    pub(crate) fn count(&self, shard: usize, operation: MediaOperation, place: Place) {
-        let counts = &self.shards[shard];
-        let (operations, bytes, length) = match (operation, place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => {
-                (&counts.reads, &counts.read_bytes, length)
-            }
-            (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
-                (&counts.writes, &counts.written_bytes, length)
-            }
-            _ => return,
-        };
-        add(operations, 1);
-        add(bytes, length as u64);
-    }
-
-    /// The medium failed.
-    pub(crate) fn count_error(&self) {
-        self.errors.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The flush at the end of the server failed.
-    pub(crate) fn last_flush_failed(&self, reason: String) {
-        let _ = self.last_flush.set(reason);
-    }
-
-    /// Why the flush at the end of the server failed, if it did.
-    pub(crate) fn last_flush_failure(&self) -> Option<&str> {
-        self.last_flush.get().map(String::as_str)
-    }
-
-    /// Whether this is the first time that somebody tells of the failure.
-    pub(crate) fn is_news(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
-    }
-
-    /// All counts at this moment.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            errors: self.errors.load(Ordering::Relaxed),
-            ..Totals::default()
-        };
-        for counts in &self.shards {
-            totals.reads += counts.reads.load(Ordering::Relaxed);
-            totals.read_bytes += counts.read_bytes.load(Ordering::Relaxed);
-            totals.writes += counts.writes.load(Ordering::Relaxed);
-            totals.written_bytes += counts.written_bytes.load(Ordering::Relaxed);
+fn volumes(shared: &Shared) -> Vec<VolumeCounts> {
+    let units = shared.exports.units.iter();
+    let counts = units.map(|unit| {
+        let totals = unit.statistics.totals();
+        VolumeCounts {
+            name: unit.volume.identity().name.clone(),
+            reads: totals.reads,
+            read_bytes: totals.read_bytes,
+            writes: totals.writes,
+            written_bytes: totals.written_bytes,
+            errors: totals.errors,
         }
-        totals
-    }
-}
-
-/// Adds to a count that nobody else changes.
-#[inline]
-fn add(count: &AtomicU64, more: u64) {
-    let sum = count.load(Ordering::Relaxed).wrapping_add(more);
-    count.store(sum, Ordering::Relaxed);
-}
-
-#[cfg(test)]
-mod tests {
-    use longshore_block::media::{BlockCount, Lba};
-
-    use super::*;
-
-    #[test]
-    fn totals_are_those_of_all_shards_and_of_payload_only() {
-        let statistics = VolumeStatistics::new(2);
-        let (lba, blocks) = (Lba(0), BlockCount(8));
-        let read = MediaOperation::Read { lba, blocks };
-        let write = MediaOperation::Write {
-            lba,
-            blocks,
-            fua: false,
-        };
-        statistics.count(0, read, Place::DataIn { length: 4096 });
-        statistics.count(1, read, Place::DataIn { length: 512 });
-        let scratch = Place::Scratch {
-            start: 0,
-            length: 4096,
-        };
-        statistics.count(1, read, scratch);
-        let data = Place::DataOut {
-            start: 512,
-            length: 1024,
-        };
-        statistics.count(1, write, data);
-        statistics.count(1, MediaOperation::Flush, Place::None);
-        statistics.count_error();
-        let expected = Totals {
-            reads: 2,
-            read_bytes: 4608,
-            writes: 1,
-            written_bytes: 1024,
-            errors: 1,
-        };
-        assert_eq!(statistics.totals(), expected);
-    }
+    });
+    counts.collect()
 }

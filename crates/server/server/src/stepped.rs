@@ -6,13 +6,15 @@ use std::time::Instant;
 
 use longshore_reactor::{BufferPool, Event, MemoryBudget, Waker};
 
-use crate::config::ServerConfig;
+use crate::config::check::check;
+use crate::config::{ServerConfig, StartError};
 use crate::core::{Core, Shared};
 use crate::exports::Portal;
-use crate::mail::post_box;
-use crate::message::Message;
+use crate::mail::mailbox::post_box;
+use crate::mail::message::{Message, Post};
 use crate::platform::{Link, Platform};
-use crate::server::{StartError, check, kept_bytes_max, share};
+use crate::server::{kept_bytes_max, share};
+use crate::shard::mail::Mailer;
 use crate::shard::{Shard, Turn};
 
 /// See the module documentation.
@@ -58,20 +60,23 @@ impl SteppedServer {
             ports.push(listener.port()?);
         }
         let mut posts = Vec::new();
+        let mut mailers = Vec::new();
         let mut inboxes = Vec::new();
         for _ in &platforms {
-            let (post, inbox) = post_box(Waker::new().map_err(system("eventfd"))?);
-            posts.push(post);
+            let (mailer, inbox) = post_box(Waker::new().map_err(system("eventfd"))?);
+            posts.push(Post::new(mailer.clone()));
+            mailers.push(mailer);
             inboxes.push(inbox);
         }
         let shared = Arc::new(share(config, portals, ports, posts)?);
         let budget = Arc::clone(&shared.budget);
         let kept = kept_bytes_max(&budget, platforms.len());
+        let mailers: Arc<[Mailer]> = mailers.into();
         let shards = platforms.into_iter().zip(inboxes).enumerate();
         let shards = shards.map(|(index, (platform, inbox))| {
             let pool = BufferPool::new(Arc::clone(&budget), kept);
             let core = Core::new(index, Arc::clone(&shared), platform, pool, now);
-            Shard::new(core, inbox, None, now)
+            Shard::new(core, inbox, Arc::clone(&mailers), None, now)
         });
         Ok(Self {
             shards: shards.collect(),

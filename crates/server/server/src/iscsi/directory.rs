@@ -11,12 +11,12 @@ use longshore_iscsi::server::directory::{
 };
 use longshore_iscsi::session_parameters::{OperationalParameters, PortalGroupTag, SessionType};
 
-use super::sessions::{SessionClaim, SessionKey, SessionRefusal, SessionTicket};
+use crate::address::ConnectionAddress;
 use crate::config::Moved;
 use crate::core::Shared;
 use crate::exports::Exports;
-use crate::mail::Post;
-use crate::message::ConnectionAddress;
+use crate::mail::message::Post;
+use crate::sessions::iscsi::{SessionClaim, SessionKey, SessionRefusal, SessionTicket};
 
 /// The directory as one connection sees it.
 pub(crate) struct ConnectionDirectory<'a> {

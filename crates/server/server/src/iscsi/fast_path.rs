@@ -1,35 +1,39 @@
-//! SCSI commands on the fast path (see [`crate::fast_path`]).
+//! SCSI commands on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::media::MediaError;
+use longshore_block::media::{BlockCount, MediaError, MediaOperation, Place};
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::lun::Lun;
 use longshore_scsi::plain::{self, Plain};
 use longshore_scsi::status::Status;
 
-use super::Iscsi;
-use crate::connection::{Connection, Protocol};
+use super::state::Iscsi;
+use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
-use crate::fast_path::{FastPath, FastRead, FastWrite, Way, fast_write};
+use crate::execute::medium::Command;
+use crate::execute::plain::{FastPath, Plain as PlainCommand};
+use crate::execute::task::{Executed, MediaRequest};
+use crate::transport::channel::Channel;
 
-impl Connection<Iscsi> {
+impl Iscsi {
     /// Carries out a READ or WRITE whose turn it is and which has to wait for nothing. `input` begins
     /// with its immediate data.
     #[inline]
     pub(super) fn run_fast(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         shared: &Shared,
         arrived: &ScsiCommand,
         input: &mut &[u8],
     ) -> FastPath {
         // One direction only, and no order among tasks to heed (SAM-5 §8.6).
         if arrived.read == arrived.write
-            || self.protocol.ordered > 0
+            || self.ordered > 0
             || arrived.attribute == TaskAttribute::Ordered
         {
             return FastPath::NO;
         }
-        let Some(session) = &self.protocol.session else {
+        let Some(session) = &self.session else {
             return FastPath::NO;
         };
         let lun = session.find_lun(Lun(arrived.lun.0));
@@ -45,19 +49,16 @@ impl Connection<Iscsi> {
         // wait to be sent.
         if plain.writes != arrived.write
             || plain.writes && plain.length != arrived.expected_data_transfer_length
-            || !plain.writes && self.is_backed_up(core)
+            || !plain.writes && self.tasks.is_backed_up(core, channel)
         {
             return FastPath::NO;
         }
-        let way = Way {
-            unit,
-            lba: plain.lba,
-            followed: core.follow(Iscsi::KIND),
-        };
+        let slot = arrived.task.0;
+        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Iscsi::KIND));
         if plain.writes {
-            self.write_plain(core, way, plain, arrived.task, input)
+            self.write_plain(core, channel, command, unit, plain, arrived.task, input)
         } else {
-            self.read_plain(core, shared, way, plain, arrived.task)
+            self.read_plain(core, channel, command, unit, plain, arrived.task)
         }
     }
 
@@ -65,19 +66,38 @@ impl Connection<Iscsi> {
     fn read_plain(
         &mut self,
         core: &mut Core,
-        shared: &Shared,
-        way: Way,
+        channel: &mut Channel,
+        mut command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
-        match self.fast_read(core, shared, way, task.0, plain.length) {
-            FastRead::Done => {}
-            FastRead::Zeros => self.complete_plain(task, plain, Payload::Zeros(plain.length)),
-            FastRead::Failed(error) => self.fail_plain(core, way, plain, task, error),
-            FastRead::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Read {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+            },
+            place: Place::DataIn {
+                length: plain.length as usize,
+            },
+        };
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(Ok(_)) => {
+                if command.reads_zeros() {
+                    self.complete_plain(channel, task, plain, Payload::Zeros(plain.length));
+                }
+            }
+            Executed::Now(Err(error)) => self.fail_plain(core, channel, unit, plain, task, error),
+            Executed::Waits => return command.into_task(),
         }
         core.counters.operations_iscsi += 1;
-        self.answered_fast(core, way);
+        command.answered(core, channel);
         FastPath::Done
     }
 
@@ -85,51 +105,77 @@ impl Connection<Iscsi> {
     fn write_plain(
         &mut self,
         core: &mut Core,
-        way: Way,
+        channel: &mut Channel,
+        command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         task: TaskId,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.protocol.machine.whole_immediate(task, input) else {
-            return way.task(false);
+        let Some(bytes) = self.machine.whole_immediate(task, *input) else {
+            return command.into_task();
         };
-        let failed = match fast_write(core, way, plain.fua, bytes) {
-            FastWrite::Done => None,
-            FastWrite::Failed(error) => Some(error),
-            FastWrite::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Write {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+                fua: plain.fua,
+            },
+            place: Place::DataOut {
+                start: 0,
+                length: bytes.len(),
+            },
         };
-        self.protocol.machine.take_immediate(input);
+        let mut command = command.with_data(bytes);
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        let failed = match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(result) => result.err(),
+            Executed::Waits => return command.into_task(),
+        };
+        self.machine.take_immediate(input);
         match failed {
-            Some(error) => self.fail_plain(core, way, plain, task, error),
-            None => self.complete_plain(task, plain, Payload::None),
+            Some(error) => self.fail_plain(core, channel, unit, plain, task, error),
+            None => self.complete_plain(channel, task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;
-        self.answered_fast(core, way);
+        command.answered(core, channel);
         FastPath::Done
     }
 
     #[inline]
-    fn complete_plain(&mut self, task: TaskId, plain: Plain, data_in: Payload<'_>) {
+    fn complete_plain(
+        &mut self,
+        channel: &mut Channel,
+        task: TaskId,
+        plain: Plain,
+        data_in: Payload<'_>,
+    ) {
         let completion = Completion {
             status: Status::GOOD.0,
             sense: &[],
             data_in,
             scsi_length: u64::from(plain.length),
         };
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.complete(task, completion, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.complete(task, completion, transmit);
     }
 
     #[cold]
     fn fail_plain(
         &mut self,
         core: &mut Core,
-        way: Way,
+        channel: &mut Channel,
+        unit: usize,
         plain: Plain,
         task: TaskId,
         error: MediaError,
     ) {
-        let failed = plain.failed(&core.shared.unit(way.unit).logical_unit, error);
+        let failed = plain.failed(&core.shared.unit(unit).logical_unit, error);
         let sense = failed.sense_bytes();
         let completion = Completion {
             status: failed.status.0,
@@ -142,7 +188,7 @@ impl Connection<Iscsi> {
                 0
             },
         };
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.complete(task, completion, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.complete(task, completion, transmit);
     }
 }

@@ -1,110 +1,73 @@
 //! iSCSI connections: the login, and what the iSCSI machine says happened.
 
+mod commands;
 mod directory;
-mod execute;
 mod fast_path;
 mod session;
-pub(crate) mod sessions;
+mod state;
 mod task_management;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::pdu::LoginStatus;
 use longshore_iscsi::server::{
-    CloseReason, Completion, Connection as Machine, ConnectionConfig, DataOutFailure, Event,
-    Payload, TaskId, TaskManagementId, TaskManagementResult,
+    CloseReason, Completion, DataOutFailure, Event, Payload, TaskId, TaskManagementId,
+    TaskManagementResult,
 };
 use longshore_iscsi::session_parameters::SessionType;
-use longshore_scsi::command::{Command, CommandEvent, Completion as ScsiCompletion};
+use longshore_scsi::command::{CommandEvent, Completion as ScsiCompletion};
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
-use longshore_wire::transmit::Transmit;
 
 use self::directory::{ConnectionDirectory, EstablishedSession};
-use self::session::{LunEntry, Session};
-use self::task_management::PendingManagement;
-use crate::abort::AbortOrder;
-use crate::channel::Channel;
-use crate::connection::{Connection, PayloadWanted, Protocol};
+use self::session::Session;
+use self::state::{Iscsi, ScsiWork};
+use crate::address::TaskAddress;
+use crate::connection::Connection;
+use crate::connection::driven::{Event as ConnectionEvent, Handled, State};
+use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
-use crate::fast_path::FastPath;
-use crate::message::{Note, TaskAddress};
-use crate::observe::ProtocolKind;
-use crate::share::Holder;
-use crate::task::Task;
-
-/// An iSCSI connection's machine and session.
-#[derive(Debug)]
-pub(crate) struct Iscsi {
-    machine: Machine,
-    session: Option<Session>,
-    /// How many live tasks are ORDERED.
-    ordered: usize,
-    /// A task ended while there were ordered ones.
-    order_changed: bool,
-    /// Tasks that have arrived.
-    sequence: u64,
-    management: Vec<PendingManagement>,
-    /// Commands wait for the end of the session this one takes the place of.
-    held: bool,
-}
-
-/// What a task is to iSCSI.
-#[derive(Debug)]
-pub(crate) struct ScsiWork {
-    command: Command,
-    /// Index into the session's logical units; `None` when the LUN has no unit.
-    lun: Option<usize>,
-    expected_data_transfer_length: u32,
-    /// Place in the order of arrival on this connection.
-    sequence: u64,
-    /// ORDERED (SAM-5 §8.6): all older tasks end before it runs, and no younger one runs before it ends.
-    ordered: bool,
-    /// HEAD OF QUEUE: it waits for no older task.
-    head_of_queue: bool,
-}
-
-impl Iscsi {
-    pub(crate) fn new(shared: &Shared, now_ms: u64) -> std::io::Result<Self> {
-        let limits = &shared.limits;
-        let mut seed = [0; 8];
-        getrandom::fill(&mut seed).map_err(std::io::Error::other)?;
-        let milliseconds =
-            |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let config = ConnectionConfig {
-            login_timeout_ms: milliseconds(limits.login_timeout),
-            nop_interval_ms: milliseconds(limits.nop_interval),
-            nop_timeout_ms: milliseconds(limits.nop_timeout),
-            logout_timeout_ms: milliseconds(limits.drain_timeout),
-            queue_depth: limits.queue_depth,
-            tag_seed: u64::from_ne_bytes(seed),
-            ..ConnectionConfig::default()
-        };
-        Ok(Self {
-            machine: Machine::new(config, now_ms),
-            session: None,
-            ordered: 0,
-            order_changed: false,
-            sequence: 0,
-            management: Vec::new(),
-            held: false,
-        })
-    }
-
-    /// The logical units of the session.
-    fn luns(&self) -> &[LunEntry] {
-        self.session
-            .as_ref()
-            .map_or(&[], |session| &session.luns[..])
-    }
-}
+use crate::counters::ProtocolKind;
+use crate::execute::medium::Retried;
+use crate::execute::plain::FastPath;
+use crate::execute::tasks::Tasks;
+use crate::mail::message::Note;
+use crate::memory::share::Holder;
+use crate::transport::channel::Channel;
 
 impl Protocol for Iscsi {
     type Work = ScsiWork;
     const KIND: ProtocolKind = ProtocolKind::Iscsi;
+
+    fn tasks(&self) -> &Tasks<ScsiWork> {
+        &self.tasks
+    }
+
+    fn tasks_mut(&mut self) -> &mut Tasks<ScsiWork> {
+        &mut self.tasks
+    }
+
+    fn state(&self) -> State {
+        let session = self.session.as_ref();
+        let has_target = session.is_some_and(|session| session.target.is_some());
+        State {
+            established: session.is_some(),
+            is_load: true,
+            may_move: has_target && !self.held && self.management.is_empty(),
+            is_quiet: self.management.is_empty(),
+        }
+    }
+
+    fn peer_name(&self) -> Option<&str> {
+        let session = self.machine.session()?;
+        Some(session.initiator_name.as_str())
+    }
+
+    fn receives(&self) -> bool {
+        !self.held
+    }
 
     #[inline]
     fn payload_wanted(&self) -> Option<PayloadWanted> {
@@ -118,137 +81,125 @@ impl Protocol for Iscsi {
     }
 
     #[inline]
-    fn payload_received(&mut self, placed: &[u8], now_ms: u64) {
+    fn payload_received(&mut self, wanted: PayloadWanted, length: usize, now_ms: u64) {
+        let start = wanted.buffer_offset as usize;
+        let placed = self.tasks.placed(wanted.slot, start, length);
         self.machine.payload_received(placed, now_ms);
+    }
+
+    fn process(&mut self, core: &mut Core, channel: &mut Channel, input: &[u8]) {
+        self.process_input(core, channel, input);
     }
 
     fn sent(&mut self, now_ms: u64) {
         self.machine.sent(now_ms);
     }
 
-    #[inline]
-    fn has_data_digest(&self) -> bool {
-        self.machine.has_data_digest()
+    fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool {
+        let mut ran = false;
+        while let Some(task) = self.tasks.next_deferred(core, channel) {
+            self.run_in_order(core, channel, task);
+            self.respond(core, channel);
+            ran = true;
+        }
+        ran || self.run_ordering(core, channel)
     }
 
-    fn begin_inline_read<'t>(
+    fn handle(
         &mut self,
-        slot: u32,
-        length: u32,
-        transmit: &'t mut Transmit,
-    ) -> Option<&'t mut [u8]> {
-        self.machine
-            .begin_inline_read(TaskId(slot), length, transmit)
-    }
-
-    #[inline]
-    fn read_inline(
-        &mut self,
-        slot: u32,
-        length: u32,
-        transmit: &mut Transmit,
-        fill: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Option<bool> {
-        self.machine
-            .read_inline(TaskId(slot), length, transmit, fill)
-    }
-
-    fn rollback_inline_read(&mut self, slot: u32, transmit: &mut Transmit) {
-        self.machine.rollback_inline_read(TaskId(slot), transmit);
-    }
-
-    fn receives(&self) -> bool {
-        !self.held
-    }
-
-    fn is_established(&self) -> bool {
-        self.session.is_some()
-    }
-
-    fn peer_name(&self) -> Option<&str> {
-        let session = self.machine.session()?;
-        Some(session.initiator_name.as_str())
-    }
-
-    fn may_move(&self) -> bool {
-        let session = self.session.as_ref();
-        let has_target = session.is_some_and(|session| session.target.is_some());
-        has_target && !self.held && self.management.is_empty()
+        core: &mut Core,
+        channel: &mut Channel,
+        event: ConnectionEvent<'_>,
+    ) -> Handled {
+        match event {
+            ConnectionEvent::Retry(task) => {
+                let machine = &mut self.machine;
+                match self.tasks.retry(core, channel, machine, task) {
+                    Retried::Runs(task, event) => self.run_command(core, channel, task, event),
+                    // Commands without memory for their data are refused instead.
+                    Retried::Memory(task) => self.tasks.park(task),
+                    Retried::Waits => {}
+                }
+                self.respond(core, channel);
+            }
+            ConnectionEvent::StorageDone {
+                task,
+                in_flight,
+                ended,
+            } => {
+                let (task, event) = self.tasks.storage_done(core, task, &in_flight, ended);
+                self.run_command(core, channel, task, event);
+                self.respond(core, channel);
+            }
+            ConnectionEvent::Deadline => {
+                let transmit = &mut channel.transmit;
+                if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
+                    self.begin_close(channel, reason);
+                }
+                self.tasks.release_idle_memory(channel);
+            }
+            ConnectionEvent::Abort(order) => {
+                if !self.obey_order(core, channel, order) {
+                    return Handled::Nothing;
+                }
+            }
+            ConnectionEvent::Note(note) => self.take_note(core, channel, note),
+            ConnectionEvent::Drain => {
+                let session = self.session.as_ref();
+                if session.is_none_or(|session| session.target.is_none()) {
+                    return Handled::Over;
+                }
+                let transmit = &mut channel.transmit;
+                self.machine.request_logout(transmit, core.now_ms);
+            }
+            ConnectionEvent::Drop => {
+                if !channel.is_closing() {
+                    self.machine.announce_drop(&mut channel.transmit);
+                    self.begin_close(channel, CloseReason::LogoutTimeout);
+                }
+            }
+            ConnectionEvent::Stalled { .. } => {}
+        }
+        Handled::Changed
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
         self.machine.next_deadline_ms()
     }
 
-    fn handle_deadline(connection: &mut Connection<Self>, core: &mut Core) {
-        let transmit = &mut connection.channel.transmit;
-        let machine = &mut connection.protocol.machine;
-        if let Some(reason) = machine.handle_deadline(transmit, core.now_ms) {
-            connection.begin_close(reason);
+    fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
+        self.abandon_management(core);
+        let slots: Vec<u32> = self.tasks.iter().map(|t| t.address.slot).collect();
+        for slot in slots {
+            self.end_task(core, channel, slot, None);
         }
-        connection.release_idle_memory();
-    }
-
-    fn process(connection: &mut Connection<Self>, core: &mut Core, input: &[u8]) {
-        connection.process_input(core, input);
-    }
-
-    fn begin(connection: &mut Connection<Self>, core: &mut Core, task: Task<ScsiWork>) {
-        connection.run_in_order(core, task);
-    }
-
-    #[inline(always)]
-    fn run(
-        connection: &mut Connection<Self>,
-        core: &mut Core,
-        task: Task<ScsiWork>,
-        event: CommandEvent,
-    ) {
-        connection.run_command(core, task, event);
-    }
-
-    fn run_waiting(connection: &mut Connection<Self>, core: &mut Core) -> bool {
-        connection.run_ordering(core)
-    }
-
-    fn retry_memory(connection: &mut Connection<Self>, _core: &mut Core, task: Task<ScsiWork>) {
-        // Commands without memory for their data are refused instead.
-        connection.tasks.park(task);
-    }
-
-    #[inline]
-    fn task_ended(connection: &mut Connection<Self>, work: &ScsiWork) {
-        let protocol = &mut connection.protocol;
-        if protocol.ordered > 0 {
-            protocol.ordered -= usize::from(work.ordered);
-            protocol.order_changed = true;
+        if let Some(session) = self.session.take() {
+            session.end(&core.shared.exports);
+            let sessions = &core.shared.sessions;
+            sessions.leave(session.ticket.tsih, channel.migration.name);
+        } else {
+            core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
 
-    fn is_quiet(&self) -> bool {
-        self.management.is_empty()
-    }
-
-    fn obey(connection: &mut Connection<Self>, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
-        connection.obey_order(core, order)
-    }
-
-    fn take_note(connection: &mut Connection<Self>, core: &mut Core, note: Note) {
+impl Iscsi {
+    fn take_note(&mut self, core: &mut Core, channel: &mut Channel, note: Note) {
         match note {
-            Note::PredecessorsEnded => connection.protocol.held = false,
+            Note::PredecessorsEnded => self.held = false,
             Note::Persisted { task, stored } => {
-                connection.resume(core, task, CommandEvent::Persisted(stored));
+                self.resume(core, channel, task, CommandEvent::Persisted(stored));
             }
             Note::PreemptedTasksAborted { task, aborted } => {
-                connection.preempted_tasks_aborted(core, task, &aborted);
+                self.preempted_tasks_aborted(core, channel, task, &aborted);
             }
             Note::ManagementDone { request, aborted } => {
-                connection.management_done(core, request, &aborted);
+                self.management_done(core, channel, request, &aborted);
             }
             Note::TargetReset(target) => {
-                let session = connection.protocol.session.as_ref();
+                let session = self.session.as_ref();
                 if session.is_some_and(|session| session.target == Some(target)) {
-                    connection.begin_close(CloseReason::Logout);
+                    self.begin_close(channel, CloseReason::Logout);
                 }
             }
             Note::StoreIsFree { .. }
@@ -258,50 +209,27 @@ impl Protocol for Iscsi {
         }
     }
 
-    fn begin_drain(connection: &mut Connection<Self>, core: &mut Core) -> bool {
-        let session = connection.protocol.session.as_ref();
-        if session.is_none_or(|session| session.target.is_none()) {
-            return false;
-        }
-        let transmit = &mut connection.channel.transmit;
-        let machine = &mut connection.protocol.machine;
-        machine.request_logout(transmit, core.now_ms);
-        true
-    }
-
-    fn announce_drop(connection: &mut Connection<Self>, _core: &mut Core) {
-        if !connection.channel.is_closing() {
-            let transmit = &mut connection.channel.transmit;
-            connection.protocol.machine.announce_drop(transmit);
-            connection.begin_close(CloseReason::LogoutTimeout);
+    /// A message for a task that waits for one came.
+    fn resume(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        address: TaskAddress,
+        event: CommandEvent,
+    ) {
+        if let Some(task) = self.tasks.take_elsewhere(address) {
+            self.run_command(core, channel, task, event);
         }
     }
 
-    fn tear_down(connection: &mut Connection<Self>, core: &mut Core) {
-        connection.abandon_management(core);
-        let slots: Vec<u32> = connection.tasks.iter().map(|t| t.address.slot).collect();
-        for slot in slots {
-            connection.end_task(core, slot, None);
-        }
-        if let Some(session) = connection.protocol.session.take() {
-            session.end(&core.shared.exports);
-            let sessions = &core.shared.sessions;
-            sessions.leave(session.ticket.tsih, connection.channel.migration.name);
-        } else {
-            core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Connection<Iscsi> {
     /// Stops receiving; the rest is sent.
-    fn begin_close(&mut self, reason: CloseReason) {
+    fn begin_close(&mut self, channel: &mut Channel, reason: CloseReason) {
         // After a logout the initiator sends no more.
-        if !self.channel.close(!matches!(reason, CloseReason::Logout)) {
+        if !channel.close(!matches!(reason, CloseReason::Logout)) {
             return;
         }
-        let peer = self.channel.peer;
-        let machine = &self.protocol.machine;
+        let peer = channel.peer;
+        let machine = &self.machine;
         if let Some(session) = machine.session() {
             let initiator = session.initiator_name.as_str();
             let target = session.target_name.as_ref().map(|name| name.as_str());
@@ -335,14 +263,14 @@ impl Connection<Iscsi> {
     }
 
     /// Feeds bytes to the machine and does what it says.
-    fn process_input(&mut self, core: &mut Core, mut input: &[u8]) {
+    fn process_input(&mut self, core: &mut Core, channel: &mut Channel, mut input: &[u8]) {
         let shared = Arc::clone(&core.shared);
-        let reached: SocketAddr = self.channel.reached;
-        let portal = self.channel.portal;
+        let reached: SocketAddr = channel.reached;
+        let portal = channel.portal;
         let mut established = None;
         let mut directory = ConnectionDirectory {
             shared: &shared,
-            connection: self.channel.migration.name,
+            connection: channel.migration.name,
             post: &shared.posts[core.shard],
             reached,
             portal,
@@ -351,44 +279,47 @@ impl Connection<Iscsi> {
             established: &mut established,
         };
         loop {
-            let transmit = &mut self.channel.transmit;
-            let machine = &mut self.protocol.machine;
+            let transmit = &mut channel.transmit;
+            let machine = &mut self.machine;
             let event = machine.next(&mut input, &mut directory, transmit, core.now_ms);
             match event {
                 Event::NeedMore => break,
                 Event::Established => {
-                    self.established(core, directory.established.take());
-                    if self.protocol.held && !input.is_empty() {
+                    self.established(core, channel, directory.established.take());
+                    if self.held && !input.is_empty() {
                         // It could not know yet that it is logged in, and what it sent must not run
                         // before the session it takes the place of has ended.
                         let early = "commands before the login response";
-                        self.begin_close(CloseReason::ProtocolError(early));
+                        self.begin_close(channel, CloseReason::ProtocolError(early));
                         break;
                     }
                 }
                 Event::Command(command) => {
-                    self.channel.request_read(&mut core.counters);
-                    match self.run_fast(core, &shared, &command, &mut input) {
+                    channel.request_read(&mut core.counters);
+                    match self.run_fast(core, channel, &shared, &command, &mut input) {
                         FastPath::Done => {}
-                        FastPath::Task(begun) => self.start_command(core, &command, begun),
+                        FastPath::Task(begun) => self.start_command(core, channel, &command, begun),
                     }
-                    self.respond(core);
+                    self.respond(core, channel);
                 }
                 Event::DataOut {
                     task,
                     buffer_offset,
                     bytes,
                 } => {
-                    self.place(core, task.0, buffer_offset, &bytes);
+                    self.tasks
+                        .place(core, channel, task.0, buffer_offset, &bytes);
                 }
                 Event::DataOutComplete { task } => {
-                    self.data_out_complete(core, task);
-                    self.respond(core);
+                    self.data_out_complete(core, channel, task);
+                    self.respond(core, channel);
                 }
-                Event::DataOutFailed { task, failure } => self.data_out_failed(core, task, failure),
-                Event::TaskManagement(request) => self.task_management(core, request),
+                Event::DataOutFailed { task, failure } => {
+                    self.data_out_failed(core, channel, task, failure)
+                }
+                Event::TaskManagement(request) => self.task_management(core, channel, request),
                 Event::Close(reason) => {
-                    self.begin_close(reason);
+                    self.begin_close(channel, reason);
                     break;
                 }
             }
@@ -398,14 +329,19 @@ impl Connection<Iscsi> {
         if let Some(unused) = established {
             shared
                 .sessions
-                .leave(unused.ticket.tsih, self.channel.migration.name);
+                .leave(unused.ticket.tsih, channel.migration.name);
         }
     }
 
-    fn established(&mut self, core: &mut Core, established: Option<EstablishedSession>) {
+    fn established(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        established: Option<EstablishedSession>,
+    ) {
         let established = established.expect("a login that succeeds has established its session");
-        let peer = self.channel.peer;
-        let parameters = self.protocol.machine.session().expect("the login is over");
+        let peer = channel.peer;
+        let parameters = self.machine.session().expect("the login is over");
         tracing::info!(
             %peer,
             initiator = %parameters.initiator_name.as_str(),
@@ -417,17 +353,25 @@ impl Connection<Iscsi> {
         tracing::debug!(%peer, parameters = ?parameters.operational, "negotiated");
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         let holder = Holder::Initiator(parameters.initiator_name.as_str().to_owned());
-        self.stake.belongs_to(core.shared.shares.of(holder));
-        self.protocol.held = established.ticket.must_wait;
-        self.protocol.session = Some(Session::begin(
+        self.tasks
+            .holdings
+            .belongs_to(core.shared.shares.of(holder));
+        self.held = established.ticket.must_wait;
+        self.session = Some(Session::begin(
             &core.shared.exports,
             established,
             parameters,
         ));
     }
 
-    fn data_out_failed(&mut self, core: &mut Core, task: TaskId, failure: DataOutFailure) {
-        if self.tasks.get_mut(task.0).is_some() && !self.is_receiving(task.0) {
+    fn data_out_failed(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskId,
+        failure: DataOutFailure,
+    ) {
+        if self.tasks.get_mut(task.0).is_some() && !self.tasks.is_receiving(task.0) {
             // A command that takes no data, and was sent some, is under way. Its own end answers it.
             return;
         }
@@ -439,7 +383,7 @@ impl Connection<Iscsi> {
             },
         );
         match self.tasks.take(task.0) {
-            Some(task) => self.finish(core, task, ScsiCompletion::check_condition(sense)),
+            Some(task) => self.finish(core, channel, task, ScsiCompletion::check_condition(sense)),
             None => {
                 let sense = ScsiCompletion::check_condition(sense);
                 let bytes = sense.sense_bytes();
@@ -449,8 +393,8 @@ impl Connection<Iscsi> {
                     data_in: Payload::None,
                     scsi_length: 0,
                 };
-                let transmit = &mut self.channel.transmit;
-                self.protocol.machine.complete(task, completion, transmit);
+                let transmit = &mut channel.transmit;
+                self.machine.complete(task, completion, transmit);
             }
         }
     }
@@ -460,21 +404,27 @@ impl Connection<Iscsi> {
     fn preempted_tasks_aborted(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         address: TaskAddress,
         aborted: &[Arc<dyn Participant>],
     ) {
         let task = self.tasks.iter().find(|task| task.address == address);
-        if let Some(lun) = task.and_then(|task| self.protocol.luns().get(task.work.lun?)) {
+        if let Some(lun) = task.and_then(|task| self.luns().get(task.work.lun?)) {
             let unit = &core.shared.unit(lun.unit).logical_unit;
             unit.tasks_cleared_by(&lun.nexus, aborted);
         }
-        self.resume(core, address, CommandEvent::TasksAborted);
+        self.resume(core, channel, address, CommandEvent::TasksAborted);
     }
 
     /// Answers a task management request.
-    fn answer_management(&mut self, id: TaskManagementId, result: TaskManagementResult) {
-        let transmit = &mut self.channel.transmit;
-        let machine = &mut self.protocol.machine;
+    fn answer_management(
+        &mut self,
+        channel: &mut Channel,
+        id: TaskManagementId,
+        result: TaskManagementResult,
+    ) {
+        let transmit = &mut channel.transmit;
+        let machine = &mut self.machine;
         machine.task_management_done(id, result, transmit);
     }
 }
@@ -498,5 +448,5 @@ pub(crate) fn connection(
     now_ms: u64,
 ) -> std::io::Result<Connection<Iscsi>> {
     let protocol = Iscsi::new(shared, now_ms)?;
-    Ok(Connection::new(channel, protocol, &shared.limits))
+    Ok(Connection::new(channel, protocol))
 }

@@ -9,8 +9,8 @@ use longshore_scsi::nexus::{Nexus, NexusPort};
 use longshore_scsi::unit::LogicalUnit;
 
 use super::directory::EstablishedSession;
-use super::sessions::SessionTicket;
 use crate::exports::Exports;
+use crate::sessions::iscsi::SessionTicket;
 
 /// A logical unit as this session knows it.
 #[derive(Debug)]

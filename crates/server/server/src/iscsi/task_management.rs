@@ -10,55 +10,36 @@ use longshore_scsi::lun::Lun;
 use longshore_scsi::unit::Reset;
 
 use super::session::Session;
-use super::{Iscsi, ScsiWork};
-use crate::abort::{AbortOrder, AbortScope, Exception};
-use crate::connection::Connection;
+use super::state::{Effect, Iscsi, PendingManagement, ScsiWork};
 use crate::core::Core;
-use crate::message::{AbortedFor, Message, Note};
-use crate::task::Task;
+use crate::execute::task::Task;
+use crate::execute::tasks::Tasks;
+use crate::mail::abort::{AbortOrder, AbortScope, Exception};
+use crate::mail::message::{AbortNotice, AbortedFor, Message, Note};
+use crate::transport::channel::Channel;
 
-/// A request whose tasks have not all ended yet.
-#[derive(Debug)]
-pub(crate) struct PendingManagement {
-    id: TaskManagementId,
-    effect: Effect,
-}
-
-/// What a function does once the tasks are gone.
-#[derive(Clone, Copy, Debug)]
-enum Effect {
-    None,
-    /// There was no such task any more.
-    Missing,
-    ClearTaskSet {
-        unit: usize,
-    },
-    ResetUnit {
-        unit: usize,
-    },
-    /// All units of the session's map.
-    ResetTarget {
-        target: usize,
-        cold: bool,
-    },
-}
-
-impl Connection<Iscsi> {
+impl Iscsi {
     /// A task management request arrived (SAM-5 §7, RFC 7143 §11.5).
-    pub(crate) fn task_management(&mut self, core: &mut Core, request: TaskManagementRequest) {
-        match self.plan(core, request) {
-            Ok((scope, effect)) => self.order(core, request.id, scope, effect),
-            Err(result) => self.answer_management(request.id, result),
+    pub(crate) fn task_management(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        request: TaskManagementRequest,
+    ) {
+        match self.plan(core, channel, request) {
+            Ok((scope, effect)) => self.order(core, channel, request.id, scope, effect),
+            Err(result) => self.answer_management(channel, request.id, result),
         }
     }
 
     fn plan(
         &mut self,
         core: &Core,
+        channel: &mut Channel,
         request: TaskManagementRequest,
     ) -> Result<(AbortScope, Effect), TaskManagementResult> {
         use TaskManagementFunction as Function;
-        let Some(session) = &self.protocol.session else {
+        let Some(session) = &self.session else {
             return Err(TaskManagementResult::FunctionRejected);
         };
         let unit = session
@@ -76,14 +57,14 @@ impl Connection<Iscsi> {
                     // A reset by somebody else may have aborted it just now, and its write be on
                     // its way still. "Does not exist" would be an invitation to write anew.
                     None => {
-                        let connection = self.channel.address;
+                        let connection = channel.address;
                         (AbortScope::Ended { connection }, Effect::Missing)
                     }
                 }
             }
             Function::AbortTaskSet => {
                 let scope = AbortScope::ConnectionUnit {
-                    connection: self.channel.address,
+                    connection: channel.address,
                     unit: unit?,
                 };
                 (scope, Effect::None)
@@ -118,27 +99,39 @@ impl Connection<Iscsi> {
         })
     }
 
-    fn order(&mut self, core: &mut Core, id: TaskManagementId, scope: AbortScope, effect: Effect) {
+    fn order(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        id: TaskManagementId,
+        scope: AbortScope,
+        effect: Effect,
+    ) {
         let local = matches!(
             scope,
             AbortScope::Task(_) | AbortScope::Ended { .. } | AbortScope::ConnectionUnit { .. }
         );
         let waiter = AbortedFor::TaskManagement {
-            connection: self.channel.address,
+            connection: channel.address,
             request: id,
         };
         let except = Exception::Later {
-            connection: self.channel.address,
-            sequence: self.protocol.sequence,
+            connection: channel.address,
+            sequence: self.sequence,
         };
-        let order = AbortOrder::new(scope, except, waiter, core.post().clone());
-        self.protocol
-            .management
-            .push(PendingManagement { id, effect });
+        let order = AbortOrder::new(
+            scope,
+            except,
+            AbortNotice {
+                waiter,
+                post: core.post().clone(),
+            },
+        );
+        self.management.push(PendingManagement { id, effect });
         if local {
             // At once: a task that is there now must not complete between the request and its answer.
             core.hold_for_orphans(&order);
-            self.obey_order(core, &order);
+            self.obey_order(core, channel, &order);
         } else {
             core.shared.broadcast(|| Message::Abort(Arc::clone(&order)));
         }
@@ -148,18 +141,14 @@ impl Connection<Iscsi> {
     pub(crate) fn management_done(
         &mut self,
         core: &Core,
+        channel: &mut Channel,
         id: TaskManagementId,
         aborted: &[Arc<dyn Participant>],
     ) {
-        let Some(index) = self
-            .protocol
-            .management
-            .iter()
-            .position(|pending| pending.id == id)
-        else {
+        let Some(index) = self.management.iter().position(|pending| pending.id == id) else {
             return;
         };
-        let pending = self.protocol.management.swap_remove(index);
+        let pending = self.management.swap_remove(index);
         self.take_effect(core, pending.effect, aborted);
         let result = match pending.effect {
             Effect::Missing => TaskManagementResult::TaskDoesNotExist,
@@ -168,13 +157,13 @@ impl Connection<Iscsi> {
             | Effect::ResetUnit { .. }
             | Effect::ResetTarget { .. } => TaskManagementResult::FunctionComplete,
         };
-        self.answer_management(id, result);
+        self.answer_management(channel, id, result);
     }
 
     /// The connection dies before its requests are answered. Tasks of others may be gone already, and
     /// they must hear of it.
     pub(crate) fn abandon_management(&mut self, core: &Core) {
-        for pending in std::mem::take(&mut self.protocol.management) {
+        for pending in std::mem::take(&mut self.management) {
             let affected: Vec<Arc<dyn Participant>> = match pending.effect {
                 Effect::ClearTaskSet { unit } => {
                     let nexuses = core.shared.unit(unit).logical_unit.nexuses();
@@ -192,7 +181,7 @@ impl Connection<Iscsi> {
         match effect {
             Effect::None | Effect::Missing => {}
             Effect::ClearTaskSet { unit } => {
-                let luns = self.protocol.luns();
+                let luns = self.luns();
                 if let Some(origin) = luns.iter().find(|lun| lun.unit == unit) {
                     let unit = &exports.units[unit].logical_unit;
                     unit.tasks_cleared_by(&origin.nexus, aborted);
@@ -207,7 +196,7 @@ impl Connection<Iscsi> {
                 } else {
                     Reset::TargetWarm
                 };
-                let units = self.protocol.session.as_ref().map(Session::units);
+                let units = self.session.as_ref().map(Session::units);
                 for unit in units.unwrap_or_default() {
                     exports.units[unit].logical_unit.reset(kind);
                 }
@@ -220,8 +209,13 @@ impl Connection<Iscsi> {
     }
 
     /// Carries out what an abort order says about this connection's tasks. Returns whether any ended.
-    pub(super) fn obey_order(&mut self, core: &mut Core, order: &Arc<AbortOrder>) -> bool {
-        let luns = self.protocol.luns();
+    pub(super) fn obey_order(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        order: &Arc<AbortOrder>,
+    ) -> bool {
+        let luns = self.luns();
         let named = |task: &&Task<ScsiWork>| {
             let unit = task.work.lun.and_then(|lun| luns.get(lun));
             let on = unit.map(|entry| (entry.unit, &*entry.nexus as &dyn Participant));
@@ -234,27 +228,33 @@ impl Connection<Iscsi> {
             .map(|t| t.address.slot)
             .collect();
         for slot in &slots {
-            self.protocol.machine.abort(TaskId(*slot));
-            self.end_task(core, *slot, Some(order));
+            self.machine.abort(TaskId(*slot));
+            self.end_task(core, channel, *slot, Some(order));
         }
         !slots.is_empty()
     }
 
     /// Ends a parked task without an answer.
-    pub(crate) fn end_task(&mut self, core: &mut Core, slot: u32, order: Option<&Arc<AbortOrder>>) {
+    pub(crate) fn end_task(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        slot: u32,
+        order: Option<&Arc<AbortOrder>>,
+    ) {
         let Some(mut task) = self.tasks.take(slot) else {
             return;
         };
         if let Some(order) = order
-            && let Some(entry) = task.work.lun.and_then(|lun| self.protocol.luns().get(lun))
+            && let Some(entry) = task.work.lun.and_then(|lun| self.luns().get(lun))
         {
             order.note_aborted(Arc::clone(&entry.nexus) as _);
         }
         let orders = order.cloned().into_iter().collect();
-        let session = self.protocol.session.as_ref();
+        let session = self.session.as_ref();
         let activity = session.map(|session| &session.ticket.activity);
-        self.orphan(core, &mut task, orders, activity);
+        Tasks::orphan(core, &mut task, orders, activity);
         core.stages.drop(std::mem::take(&mut task.followed));
-        self.let_go(core, task);
+        self.let_go(core, channel, task);
     }
 }

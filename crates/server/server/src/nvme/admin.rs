@@ -13,26 +13,32 @@ use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, QueueParameters};
 use longshore_nvme::status::Status;
 
-use super::exports::PortEnvironment;
-use super::{IoQueue, Kind, Nvme, Queue, Task};
-use crate::abort::AbortReply;
-use crate::activity::{Activity, AtEnd};
-use crate::connection::Connection;
+use super::environment::PortEnvironment;
+use super::state::{IoQueue, Kind, Nvme, Queue, Task};
+use crate::address::{ConnectionAddress, TaskAddress};
+use crate::core::request::ShutdownFlush;
 use crate::core::{Core, Shared};
-use crate::mail::Post;
-use crate::message::{ConnectionAddress, Message, Note, TaskAddress};
-use crate::share::Holder;
-use crate::task::TaskState;
+use crate::execute::task::TaskState;
+use crate::mail::message::Post;
+use crate::mail::message::{AbortReply, Message, Note};
+use crate::memory::share::Holder;
+use crate::sessions::activity::{Activity, AtEnd};
+use crate::transport::channel::Channel;
 
-impl Connection<Nvme> {
+impl Nvme {
     /// A Fabrics or admin command arrived.
-    pub(super) fn start_admin(&mut self, core: &mut Core, arrived: &ArrivedCommand) {
-        let transfer = match &self.protocol.queue {
+    pub(super) fn start_admin(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        arrived: &ArrivedCommand,
+    ) {
+        let transfer = match &self.queue {
             Queue::Fresh => {
                 let is_connect = arrived.entry.opcode() == FABRICS
                     && arrived.entry.fabrics_type() == fabrics::CONNECT;
                 if !is_connect {
-                    return self.refuse(arrived.slot, Status::COMMAND_SEQUENCE_ERROR);
+                    return self.refuse(channel, arrived.slot, Status::COMMAND_SEQUENCE_ERROR);
                 }
                 AdminTransfer {
                     direction: Direction::ToController,
@@ -40,35 +46,38 @@ impl Connection<Nvme> {
                 }
             }
             Queue::Admin(_) => AdminTransfer::of(&arrived.entry),
-            Queue::Left(_) => return self.refuse(arrived.slot, Status::COMMAND_SEQUENCE_ERROR),
+            Queue::Left(_) => {
+                return self.refuse(channel, arrived.slot, Status::COMMAND_SEQUENCE_ERROR);
+            }
             Queue::Io(_) => AdminTransfer {
                 direction: Direction::None,
                 length: 0,
             },
         };
-        let task = self.task(arrived, Kind::Admin(Box::new(arrived.entry)), None);
+        let task = self.task(channel, arrived, Kind::Admin(Box::new(arrived.entry)), None);
         let wanted = transfer.length.min(arrived.data.length());
         if transfer.direction == Direction::ToController && wanted > 0 {
-            self.collect(core, arrived, task, wanted);
-        } else if transfer.direction == Direction::ToHost && self.is_backed_up(core) {
+            self.collect(core, channel, arrived, task, wanted);
+        } else if transfer.direction == Direction::ToHost && self.tasks.is_backed_up(core, channel)
+        {
             // Log pages can be large, and a host that reads none of them could ask for many.
-            self.defer(task);
+            self.tasks.defer(task);
         } else {
-            self.run_command(core, task, CommandEvent::Start);
+            self.run_command(core, channel, task, CommandEvent::Start);
         }
     }
 
     /// Carries out a Fabrics or admin command whose data are here.
-    pub(super) fn run_admin(&mut self, core: &mut Core, mut task: Task) {
+    pub(super) fn run_admin(&mut self, core: &mut Core, channel: &mut Channel, mut task: Task) {
         let Kind::Admin(entry) = &task.work.kind else {
             unreachable!("the caller looked");
         };
         let entry: SubmissionEntry = **entry;
         self.forget_replaced_event_requests();
         let shared = Arc::clone(&core.shared);
-        let environment = self.environment(&shared);
-        let outcome = match &self.protocol.queue {
-            Queue::Fresh => return self.connect(core, task, &entry),
+        let environment = Self::environment(channel, &shared);
+        let outcome = match &self.queue {
+            Queue::Fresh => return self.connect(core, channel, task, &entry),
             Queue::Admin(controller) => {
                 let data = task.data_out.as_deref().unwrap_or_default();
                 let out = &mut task.parameter_data;
@@ -83,10 +92,10 @@ impl Connection<Nvme> {
         let success = Outcome::SUCCESS;
         match outcome {
             AdminOutcome::Complete { status, result } => {
-                self.finish(core, task, Outcome { status, result });
+                self.finish(core, channel, task, Outcome { status, result });
             }
             // The controller knows it by its identifier; nothing here waits for it.
-            AdminOutcome::AsyncEvent => self.let_go(core, task),
+            AdminOutcome::AsyncEvent => self.tasks.let_go(core, channel, task),
             AdminOutcome::Abort { queue, command, .. } => {
                 let name = ConnectionAddress::from_handle(queue);
                 let reply = AbortReply::new(task.address, core.post().clone());
@@ -98,33 +107,33 @@ impl Connection<Nvme> {
             }
             AdminOutcome::CloseQueues { queues } => {
                 close_queues(&shared, &queues);
-                self.finish(core, task, success);
+                self.finish(core, channel, task, success);
             }
             AdminOutcome::ShutDown { queues } => {
                 close_queues(&shared, &queues);
-                self.finish(core, task, success);
-                self.protocol.flush_at_end = true;
+                self.finish(core, channel, task, success);
+                self.flush_at_end = true;
                 self.flush_for_shutdown(core);
             }
             AdminOutcome::Disconnect => {
-                self.finish(core, task, success);
-                tracing::debug!(peer = %self.channel.peer, "host disconnected a queue");
-                self.disconnect(core);
-                self.channel.close(true);
+                self.finish(core, channel, task, success);
+                tracing::debug!(peer = %channel.peer, "host disconnected a queue");
+                self.disconnect(core, channel);
+                channel.close(true);
             }
         }
-        self.report_events();
+        self.report_events(channel);
     }
 
     /// Flushes the volumes of a controller that is shut down, once nothing writes to them any more.
     pub(super) fn flush_for_shutdown(&mut self, core: &mut Core) {
-        let Queue::Admin(controller) = &self.protocol.queue else {
+        let Queue::Admin(controller) = &self.queue else {
             return;
         };
-        if !self.protocol.flush_at_end || !controller.io_queues().is_empty() {
+        if !self.flush_at_end || !controller.io_queues().is_empty() {
             return;
         }
-        self.protocol.flush_at_end = false;
+        self.flush_at_end = false;
         let mut units: Vec<usize> = controller.namespaces().iter().map(|n| n.index).collect();
         units.sort_unstable();
         units.dedup();
@@ -133,52 +142,58 @@ impl Connection<Nvme> {
 
     /// The host has disconnected an I/O queue. Its identifier is free at once if nothing is in progress,
     /// otherwise when the connection is closed.
-    fn disconnect(&mut self, core: &Core) {
-        let controller = match &self.protocol.queue {
+    fn disconnect(&mut self, core: &Core, channel: &mut Channel) {
+        let controller = match &self.queue {
             Queue::Io(queue) if self.tasks.is_empty() => Arc::clone(&queue.controller),
             _ => return,
         };
         let left = Queue::Left(controller);
-        if let Queue::Io(queue) = std::mem::replace(&mut self.protocol.queue, left) {
-            self.leave(core, &queue);
+        if let Queue::Io(queue) = std::mem::replace(&mut self.queue, left) {
+            self.leave(core, channel, &queue);
         }
     }
 
     /// An I/O queue takes no more commands.
-    pub(super) fn leave(&self, core: &Core, queue: &IoQueue) {
+    pub(super) fn leave(&self, core: &Core, channel: &mut Channel, queue: &IoQueue) {
         let host = queue.controller.host_identifier();
         core.shared.hosts.leave(host, &queue.activity);
-        self.log_closed(&queue.controller, queue.id);
+        self.log_closed(channel, &queue.controller, queue.id);
     }
 
-    fn environment<'a>(&self, shared: &'a Shared) -> PortEnvironment<'a> {
+    fn environment<'a>(channel: &Channel, shared: &'a Shared) -> PortEnvironment<'a> {
         PortEnvironment {
-            shared,
-            reached: self.channel.reached,
-            port: self.channel.portal - shared.exports.portals.len(),
+            exports: &shared.exports,
+            reached: channel.reached,
+            port: channel.portal - shared.exports.portals.len(),
         }
     }
 
     /// Connect.
-    fn connect(&mut self, core: &mut Core, task: Task, entry: &SubmissionEntry) {
+    fn connect(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: Task,
+        entry: &SubmissionEntry,
+    ) {
         let shared = Arc::clone(&core.shared);
-        let environment = self.environment(&shared);
-        let handle = self.channel.migration.name.to_handle();
+        let environment = Self::environment(channel, &shared);
+        let handle = channel.migration.name.to_handle();
         let data = task.data_out.as_deref().unwrap_or_default();
         if shared.closing.load(Ordering::Relaxed) {
-            return self.finish_status(core, task, Status::CONNECT_CONTROLLER_BUSY);
+            return self.finish_status(core, channel, task, Status::CONNECT_CONTROLLER_BUSY);
         }
         let subsystems = &shared.exports.nvme.subsystems;
-        let peer = self.channel.peer;
+        let peer = channel.peer;
         match subsystems.connect(entry, data, handle, &environment, core.now_ms) {
             Ok(association) => {
                 let slot = CommandSlot(task.address.slot);
-                self.connected(core, slot, &association);
+                self.connected(core, channel, slot, &association);
                 let outcome = Outcome {
                     status: Status::SUCCESS,
                     result: association.result,
                 };
-                self.finish(core, task, outcome);
+                self.finish(core, channel, task, outcome);
             }
             Err(refusal) => {
                 let claims = Claims::in_connect_data(data);
@@ -195,14 +210,20 @@ impl Connection<Nvme> {
                     status: refusal.status,
                     result: refusal.result,
                 };
-                self.finish(core, task, outcome);
+                self.finish(core, channel, task, outcome);
             }
         }
     }
 
-    fn connected(&mut self, core: &mut Core, slot: CommandSlot, association: &Association) {
+    fn connected(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        slot: CommandSlot,
+        association: &Association,
+    ) {
         let controller = &association.controller;
-        let (peer, host) = (self.channel.peer, controller.host_nqn());
+        let (peer, host) = (channel.peer, controller.host_nqn());
         let (number, queue) = (controller.id(), association.queue_id);
         if queue == 0 {
             let subsystem = controller.subsystem_nqn();
@@ -215,16 +236,18 @@ impl Connection<Nvme> {
             entries: association.entries,
             flow_control: association.flow_control,
         };
-        self.protocol.machine.connected(slot, parameters);
+        self.machine.connected(slot, parameters);
         let holder = if host.as_str().is_empty() {
             Holder::Nameless(*controller.host_identifier())
         } else {
             Holder::Host(host.as_str().to_owned())
         };
-        self.stake.belongs_to(core.shared.shares.of(holder));
+        self.tasks
+            .holdings
+            .belongs_to(core.shared.shares.of(holder));
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
-            self.protocol.queue = Queue::Admin(Arc::clone(controller));
+            self.queue = Queue::Admin(Arc::clone(controller));
             core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
             return;
         }
@@ -236,8 +259,8 @@ impl Connection<Nvme> {
             post: core.shared.posts[admin_queue.shard as usize].clone(),
         });
         let hosts = &core.shared.hosts;
-        self.protocol.held = hosts.enter(controller, &activity, core.post(), self.channel.address);
-        self.protocol.queue = Queue::Io(Box::new(IoQueue {
+        self.held = hosts.enter(controller, &activity, core.post(), channel.address);
+        self.queue = Queue::Io(Box::new(IoQueue {
             controller: Arc::clone(controller),
             id: association.queue_id,
             namespaces: controller.namespaces(),
@@ -247,44 +270,50 @@ impl Connection<Nvme> {
     }
 
     /// The Abort that this task is has been tried.
-    pub(super) fn abort_answered(&mut self, core: &mut Core, task: TaskAddress, aborted: bool) {
+    pub(super) fn abort_answered(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskAddress,
+        aborted: bool,
+    ) {
         if let Some(task) = self.tasks.take_exact(task) {
             let outcome = Outcome {
                 status: Status::SUCCESS,
                 result: u64::from(!aborted),
             };
-            self.finish(core, task, outcome);
+            self.finish(core, channel, task, outcome);
         }
     }
 
     /// Completes Asynchronous Event Requests for which there is an event.
-    pub(super) fn report_events(&mut self) {
+    pub(super) fn report_events(&mut self, channel: &mut Channel) {
         self.forget_replaced_event_requests();
-        let Queue::Admin(controller) = &self.protocol.queue else {
+        let Queue::Admin(controller) = &self.queue else {
             return;
         };
         let mut completions = Vec::new();
         controller.poll_events(&mut completions);
         for command in controller.take_dropped_event_requests() {
-            if let Some(slot) = self.protocol.machine.find(command) {
-                self.protocol.machine.drop_command(slot);
+            if let Some(slot) = self.machine.find(command) {
+                self.machine.drop_command(slot);
             }
         }
         for completion in completions {
-            if let Some(slot) = self.protocol.machine.find(completion.command) {
+            if let Some(slot) = self.machine.find(completion.command) {
                 let outcome = Outcome {
                     status: completion.status,
                     result: completion.result,
                 };
-                self.complete(slot, outcome);
+                self.complete(channel, slot, outcome);
             }
         }
     }
 
     /// Has the controller forget event requests whose identifiers the host has used again.
     fn forget_replaced_event_requests(&mut self) {
-        let replaced = self.protocol.machine.take_replaced_event_requests();
-        if let Queue::Admin(controller) = &self.protocol.queue {
+        let replaced = self.machine.take_replaced_event_requests();
+        if let Queue::Admin(controller) = &self.queue {
             for command in replaced {
                 controller.forget_event_request(command);
             }
@@ -292,16 +321,16 @@ impl Connection<Nvme> {
     }
 
     /// Ends the association when its host has been silent for too long.
-    pub(super) fn look_at_keep_alive(&mut self, core: &Core) {
-        let Queue::Admin(controller) = &self.protocol.queue else {
+    pub(super) fn look_at_keep_alive(&mut self, core: &Core, channel: &mut Channel) {
+        let Queue::Admin(controller) = &self.queue else {
             return;
         };
         if let Deadline::KeepAliveExpired { queues } = controller.handle_deadline(core.now_ms)
-            && self.channel.close(false)
+            && channel.close(false)
         {
             close_queues(&core.shared, &queues);
             tracing::warn!(
-                peer = %self.channel.peer,
+                peer = %channel.peer,
                 host = %controller.host_nqn(),
                 subsystem = %controller.subsystem_nqn(),
                 controller = controller.id(),
@@ -311,13 +340,18 @@ impl Connection<Nvme> {
     }
 
     /// The connection was the admin queue of a controller, and is over.
-    pub(super) fn controller_gone(&self, core: &Core, controller: &Controller) {
+    pub(super) fn controller_gone(
+        &self,
+        core: &Core,
+        channel: &mut Channel,
+        controller: &Controller,
+    ) {
         close_queues(&core.shared, &controller.queue_closed(0));
-        self.log_closed(controller, 0);
+        self.log_closed(channel, controller, 0);
     }
 
-    fn log_closed(&self, controller: &Controller, id: u16) {
-        let (peer, host) = (self.channel.peer, controller.host_nqn());
+    fn log_closed(&self, channel: &mut Channel, controller: &Controller, id: u16) {
+        let (peer, host) = (channel.peer, controller.host_nqn());
         let number = controller.id();
         if id == 0 {
             tracing::info!(%peer, %host, controller = number, "NVMe host gone");
@@ -375,21 +409,5 @@ impl Drop for EndOfQueue {
 fn close_queues(shared: &Shared, queues: &[QueueHandle]) {
     for queue in queues {
         shared.close(ConnectionAddress::from_handle(*queue));
-    }
-}
-
-/// The flushes of a controller that is shut down. Its host waits until all have ended.
-#[derive(Debug)]
-pub(crate) struct ShutdownFlush(Arc<Controller>);
-
-impl ShutdownFlush {
-    fn new(controller: &Arc<Controller>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(controller)))
-    }
-}
-
-impl Drop for ShutdownFlush {
-    fn drop(&mut self) {
-        self.0.shutdown_finished();
     }
 }

@@ -1,27 +1,31 @@
-//! Commands of I/O queues on the fast path (see [`crate::fast_path`]).
+//! Commands of I/O queues on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::media::MediaError;
+use longshore_block::media::{BlockCount, MediaError, MediaOperation, Place};
 use longshore_nvme::io::plain::{self, Plain};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, Payload};
 use longshore_nvme::status::Status;
 
-use super::{Nvme, Queue};
-use crate::connection::{Connection, Protocol};
+use super::state::{Nvme, Queue};
+use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
-use crate::fast_path::{FastPath, FastRead, FastWrite, Way, fast_write};
+use crate::execute::medium::Command;
+use crate::execute::plain::{FastPath, Plain as PlainCommand};
+use crate::execute::task::{Executed, MediaRequest};
+use crate::transport::channel::Channel;
 
-impl Connection<Nvme> {
+impl Nvme {
     /// Carries out a Read or Write that has to wait for nothing. `input` begins with its in-capsule
     /// data.
     #[inline]
     pub(super) fn run_fast(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         shared: &Shared,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
     ) -> FastPath {
-        let Queue::Io(queue) = &self.protocol.queue else {
+        let Queue::Io(queue) = &self.queue else {
             return FastPath::NO;
         };
         // A half of a fused command that waits has to learn of its neighbour.
@@ -33,18 +37,15 @@ impl Connection<Nvme> {
             return FastPath::NO;
         };
         let unit = namespaces[plain.namespace].index;
-        if !plain.writes && self.is_backed_up(core) {
+        if !plain.writes && self.tasks.is_backed_up(core, channel) {
             return FastPath::NO;
         }
-        let way = Way {
-            unit,
-            lba: plain.lba,
-            followed: core.follow(Nvme::KIND),
-        };
+        let slot = arrived.slot.0;
+        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Nvme::KIND));
         if plain.writes {
-            self.write_plain(core, way, plain, arrived, input)
+            self.write_plain(core, channel, command, unit, plain, arrived, input)
         } else {
-            self.read_plain(core, shared, way, plain, arrived)
+            self.read_plain(core, channel, command, unit, plain, arrived)
         }
     }
 
@@ -52,20 +53,38 @@ impl Connection<Nvme> {
     fn read_plain(
         &mut self,
         core: &mut Core,
-        shared: &Shared,
-        way: Way,
+        channel: &mut Channel,
+        mut command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
     ) -> FastPath {
-        let slot = arrived.slot;
-        match self.fast_read(core, shared, way, slot.0, plain.length) {
-            FastRead::Done => {}
-            FastRead::Zeros => self.complete_plain(slot, Payload::Zeros(plain.length)),
-            FastRead::Failed(error) => self.fail_plain(way, plain, arrived, error),
-            FastRead::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Read {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+            },
+            place: Place::DataIn {
+                length: plain.length as usize,
+            },
+        };
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(Ok(_)) => {
+                if command.reads_zeros() {
+                    self.complete_plain(channel, arrived.slot, Payload::Zeros(plain.length));
+                }
+            }
+            Executed::Now(Err(error)) => self.fail_plain(channel, unit, plain, arrived, error),
+            Executed::Waits => return command.into_task(),
         }
         core.counters.operations_nvme += 1;
-        self.answered_fast(core, way);
+        command.answered(core, channel);
         FastPath::Done
     }
 
@@ -73,45 +92,70 @@ impl Connection<Nvme> {
     fn write_plain(
         &mut self,
         core: &mut Core,
-        way: Way,
+        channel: &mut Channel,
+        command: PlainCommand<'_>,
+        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
     ) -> FastPath {
-        let slot = arrived.slot;
-        let Some(bytes) = self.protocol.machine.whole_in_capsule(slot, input) else {
-            return way.task(false);
+        let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, *input) else {
+            return command.into_task();
         };
-        let failed = match fast_write(core, way, plain.fua, bytes) {
-            FastWrite::Done => None,
-            FastWrite::Failed(error) => Some(error),
-            FastWrite::Task { sleeps } => return way.task(sleeps),
+        let wanted = MediaRequest {
+            unit,
+            operation: MediaOperation::Write {
+                lba: plain.lba,
+                blocks: BlockCount(0),
+                fua: plain.fua,
+            },
+            place: Place::DataOut {
+                start: 0,
+                length: bytes.len(),
+            },
         };
-        self.protocol.machine.take_in_capsule(slot, input);
+        let mut command = command.with_data(bytes);
+        let execution = Command::Plain(&mut command);
+        let machine = &mut self.machine;
+        let failed = match self
+            .tasks
+            .execute(core, channel, machine, execution, wanted)
+        {
+            Executed::Now(result) => result.err(),
+            Executed::Waits => return command.into_task(),
+        };
+        self.machine.take_in_capsule(arrived.slot, input);
         match failed {
-            Some(error) => self.fail_plain(way, plain, arrived, error),
-            None => self.complete_plain(slot, Payload::None),
+            Some(error) => self.fail_plain(channel, unit, plain, arrived, error),
+            None => self.complete_plain(channel, arrived.slot, Payload::None),
         }
         core.counters.operations_nvme += 1;
-        self.answered_fast(core, way);
+        command.answered(core, channel);
         FastPath::Done
     }
 
     #[inline]
-    fn complete_plain(&mut self, slot: CommandSlot, data: Payload<'_>) {
+    fn complete_plain(&mut self, channel: &mut Channel, slot: CommandSlot, data: Payload<'_>) {
         let completion = Completion {
             status: Status::SUCCESS,
             result: 0,
             data,
         };
-        let transmit = &mut self.channel.transmit;
-        self.protocol.machine.complete(slot, completion, transmit);
+        let transmit = &mut channel.transmit;
+        self.machine.complete(slot, completion, transmit);
     }
 
     #[cold]
-    fn fail_plain(&mut self, way: Way, plain: Plain, arrived: &ArrivedCommand, error: MediaError) {
+    fn fail_plain(
+        &mut self,
+        channel: &mut Channel,
+        unit: usize,
+        plain: Plain,
+        arrived: &ArrivedCommand,
+        error: MediaError,
+    ) {
         let status = plain.failed(error);
-        let status = self.log_error(Some(way.unit), arrived.entry.id(), plain.lba.0, status);
-        self.refuse(arrived.slot, status);
+        let status = self.log_error(Some(unit), arrived.entry.id(), plain.lba.0, status);
+        self.refuse(channel, arrived.slot, status);
     }
 }

@@ -8,48 +8,27 @@ use longshore_nvme::opcode::Direction;
 use longshore_nvme::server::{ArrivedCommand, DataTransfer};
 use longshore_nvme::status::Status;
 
-use super::{Kind, Nvme, Queue, Task};
-use crate::connection::Connection;
+use super::state::{Half, Kind, Nvme, Queue, Task};
 use crate::core::Core;
-use crate::task::TaskState;
+use crate::execute::task::TaskState;
+use crate::transport::channel::Channel;
 
-/// Half of a Compare and Write.
-#[derive(Debug)]
-pub(super) struct Half {
-    command: Command,
-    /// Slots of both, first things first, once the second has arrived.
-    pair: Option<(u32, u32)>,
-    /// Its data did not arrive well, or there was no memory for them.
-    failed: Option<Status>,
-}
-
-impl Half {
-    /// Its other half has not come.
-    pub(super) fn is_lone(&self) -> bool {
-        self.pair.is_none()
-    }
-
-    /// It fails as soon as its data have gone by and the other half is there.
-    pub(super) fn fail(&mut self, status: Status) {
-        self.failed = Some(status);
-    }
-}
-
-impl Connection<Nvme> {
+impl Nvme {
     /// A command that is fused with another, or was to be.
     #[cold]
     pub(super) fn start_half(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         arrived: &ArrivedCommand,
         command: Command,
         arrival: &Arrival<u32>,
     ) {
         if arrival.orphan == Some(arrived.slot.0) {
-            return self.refuse(arrived.slot, Status::ABORTED_MISSING_FUSED);
+            return self.refuse(channel, arrived.slot, Status::ABORTED_MISSING_FUSED);
         }
         if let Some(orphan) = arrival.orphan {
-            self.end_lone_half(core, orphan);
+            self.end_lone_half(core, channel, orphan);
         }
         let pair = match arrival.next {
             Next::Pair { first, second } => Some((first, second)),
@@ -67,14 +46,14 @@ impl Connection<Nvme> {
             pair,
             failed: None,
         };
-        let task = self.task(arrived, Kind::Half(Box::new(half)), unit);
+        let task = self.task(channel, arrived, Kind::Half(Box::new(half)), unit);
         if transfer.direction == Direction::ToController && transfer.length > 0 {
-            self.collect(core, arrived, task, transfer.length);
+            self.collect(core, channel, arrived, task, transfer.length);
         } else if let DataTransfer::InCapsule { .. } = arrived.data {
             // They are not wanted, but they come, and what comes with them is this half's still.
-            self.receive_data(task, 0);
+            self.receive_data(channel, task, 0);
         } else {
-            self.half_complete(core, task, None);
+            self.half_complete(core, channel, task, None);
         }
     }
 
@@ -89,6 +68,7 @@ impl Connection<Nvme> {
     pub(super) fn half_complete(
         &mut self,
         core: &mut Core,
+        channel: &mut Channel,
         mut task: Task,
         failed: Option<Status>,
     ) {
@@ -101,17 +81,17 @@ impl Connection<Nvme> {
         if let Some(aborted) = task.work.aborted.as_ref().filter(|_| is_lone) {
             let status = aborted.status;
             self.forget_first(task.address.slot);
-            return self.finish_status(core, task, status);
+            return self.finish_status(core, channel, task, status);
         }
         task.state = TaskState::Half;
         self.tasks.park(task);
         if let Some((first, second)) = pair {
-            self.join_halves(core, first, second);
+            self.join_halves(core, channel, first, second);
         }
     }
 
     /// Carries out a pair if the data of both are here.
-    fn join_halves(&mut self, core: &mut Core, first: u32, second: u32) {
+    fn join_halves(&mut self, core: &mut Core, channel: &mut Channel, first: u32, second: u32) {
         let mut is_complete = |slot| {
             let half = self.tasks.get_mut(slot);
             half.is_some_and(|task| matches!(task.state, TaskState::Half))
@@ -124,8 +104,8 @@ impl Connection<Nvme> {
         let aborted = compare.work.aborted.iter().chain(&write.work.aborted);
         let aborted = aborted.map(|aborted| aborted.status).next();
         if let Some(status) = aborted {
-            self.finish_status(core, compare, status);
-            return self.finish_status(core, write, status);
+            self.finish_status(core, channel, compare, status);
+            return self.finish_status(core, channel, write, status);
         }
         let (Some(compare_half), Some(write_half)) =
             (take_half(&mut compare), take_half(&mut write))
@@ -134,19 +114,20 @@ impl Connection<Nvme> {
         };
         if compare_half.failed.is_some() || write_half.failed.is_some() {
             let other = Status::ABORTED_FAILED_FUSED;
-            self.finish_status(core, compare, compare_half.failed.unwrap_or(other));
-            return self.finish_status(core, write, write_half.failed.unwrap_or(other));
+            self.finish_status(core, channel, compare, compare_half.failed.unwrap_or(other));
+            return self.finish_status(core, channel, write, write_half.failed.unwrap_or(other));
         }
         let pair = FusedPair::new(compare_half.command, write_half.command);
         let (compare_length, write_length) = pair.transfers();
         let length = usize::try_from(u64::from(compare_length) + u64::from(write_length))
             .unwrap_or(usize::MAX);
         if length > 0 {
-            let scratch = core.pool.take_at_once(pair.scratch_length());
-            let (Some(mut data), Some(scratch)) = (core.pool.take_at_once(length), scratch) else {
+            let scratch = core.memory.pool.take_at_once(pair.scratch_length());
+            let (Some(mut data), Some(scratch)) = (core.memory.pool.take_at_once(length), scratch)
+            else {
                 let status = self.busy();
-                self.finish_status(core, compare, status);
-                return self.finish_status(core, write, status);
+                self.finish_status(core, channel, compare, status);
+                return self.finish_status(core, channel, write, status);
             };
             let middle = compare_length as usize;
             for (place, half) in [(0..middle, &compare), (middle..length, &write)] {
@@ -154,7 +135,7 @@ impl Connection<Nvme> {
                 let length = place.len();
                 data[place].copy_from_slice(&from[..length]);
             }
-            core.recycle(write.data_out.replace(data));
+            core.memory.recycle(write.data_out.replace(data));
             write.scratch = Some(scratch);
         }
         write.unit = self.unit_of(pair.namespace());
@@ -163,20 +144,20 @@ impl Connection<Nvme> {
             first,
         };
         // Its place in the queue lives on until the pair is over; its memory does not.
-        self.let_go(core, compare);
-        self.run_command(core, write, CommandEvent::Start);
+        self.tasks.let_go(core, channel, compare);
+        self.run_command(core, channel, write, CommandEvent::Start);
     }
 
     /// Half of a pair whose other half did not come.
     #[cold]
-    pub(super) fn end_lone_half(&mut self, core: &mut Core, slot: u32) {
+    pub(super) fn end_lone_half(&mut self, core: &mut Core, channel: &mut Channel, slot: u32) {
         let status = Status::ABORTED_MISSING_FUSED;
         let Some(task) = self.tasks.get_mut(slot) else {
             return;
         };
         if let TaskState::Half | TaskState::Memory { .. } = task.state {
             let task = self.tasks.take(slot).expect("looked at above");
-            self.finish_status(core, task, status);
+            self.finish_status(core, channel, task, status);
         } else {
             // The host may be sending its data.
             task.work.abort(status, None);
@@ -185,7 +166,7 @@ impl Connection<Nvme> {
 
     /// The first of a pair ends without its second.
     pub(super) fn forget_first(&mut self, slot: u32) {
-        if let Queue::Io(queue) = &mut self.protocol.queue {
+        if let Queue::Io(queue) = &mut self.queue {
             queue.fusing.take_first_if(|first| *first == slot);
         }
     }

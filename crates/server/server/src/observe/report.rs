@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use longshore_reactor::EngineCounters;
 use serde::Serialize;
 
-use super::histogram::Durations;
-use super::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
-use super::{Counters, ProtocolKind};
+use crate::counters::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
+use crate::counters::{Counters, Durations, ProtocolKind};
 use crate::spin::WaitingState;
 use crate::transmit_policy::TransmitStatistics;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::message::ConnectionAddress;
+use crate::address::ConnectionAddress;
 
 /// Their addresses here, by their names.
 #[derive(Debug)]

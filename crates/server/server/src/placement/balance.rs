@@ -167,7 +167,7 @@ impl Balance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ConnectionAddress;
+    use crate::address::ConnectionAddress;
 
     fn weighing(weight: u64) -> Migration {
         let mut migration = Migration::new(ConnectionAddress {

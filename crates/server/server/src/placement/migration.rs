@@ -1,6 +1,6 @@
 //! What a connection knows of where it runs.
 
-use crate::message::ConnectionAddress;
+use crate::address::ConnectionAddress;
 
 /// An operation costs about as much as moving so many bytes.
 const BYTES_PER_OPERATION: u64 = 16 << 10;

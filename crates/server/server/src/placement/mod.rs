@@ -7,7 +7,6 @@
 //! | [`load`] | how busy shards are |
 //! | [`balance`] | when the load is uneven, and what is moved then |
 //! | [`spread`] | when nothing can be moved: whether large reads and writes go to other cores |
-//! | [`addresses`] | mail for connections that have moved |
 //! | [`arrived`] | connections of a shard that came from others |
 //! | [`migration`] | what a connection knows of all that |
 //! | [`interrupts`] | the core that takes the network's interrupts |
@@ -36,7 +35,7 @@
 //! moving, and so do requests of tasks that ended early (orphans): what waits for these looks for them on
 //! the connection's shard.
 //!
-//! **Its mail.** [`addresses`] has a lock that puts moves, broadcasts, and mail from other connections to
+//! **Its mail.** [`addresses`](crate::mail::addresses) has a lock that puts moves, broadcasts, and mail from other connections to
 //! this one into one order, and each mailbox keeps to the order in which messages were sent. The old shard takes that lock,
 //! finds its own mailbox empty, notes where the connection goes, and sends it there. So
 //! - what was sent to the connection before was read before, on the old shard;
@@ -58,7 +57,6 @@
 //! first; what concerns its shard alone goes by its address there. iSCSI sessions with a target and NVMe I/O queues
 //! move. Logins, discovery and admin queues have little to do and stay where they are.
 
-pub(crate) mod addresses;
 pub(crate) mod arrivals;
 pub(crate) mod arrived;
 pub(crate) mod balance;

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use longshore_reactor::SocketToken;
 
-use super::{Phase, Shard, Timer};
-use crate::channel::Channel;
-use crate::connection::Driven;
+use super::state::{Phase, Shard, Timer};
+use crate::address::ConnectionAddress;
+use crate::connection::driven::Driven;
 use crate::listeners::Accepted;
-use crate::message::{ConnectionAddress, Message};
+use crate::mail::message::Message;
 use crate::platform::Link;
+use crate::transport::channel::Channel;
 use crate::{iscsi, nvme};
 
 /// How long listeners pause when there are no file descriptors left.
@@ -60,10 +61,8 @@ impl Shard {
 
     /// The connection, if it is there and has not finished its login.
     fn pending_login(&self, address: ConnectionAddress) -> Option<&(dyn Driven + 'static)> {
-        let entry = self.slots.get(address.slot as usize)?;
-        let connection = entry.connection.as_deref()?;
-        (entry.generation == address.generation && !connection.is_established())
-            .then_some(connection)
+        let connection = self.connections.get(address)?;
+        (!connection.state().established).then_some(connection)
     }
 
     /// Remembers a connection as the youngest of those that have not finished their login.
@@ -78,7 +77,7 @@ impl Shard {
 
     /// Takes over a connection that was accepted.
     pub(super) fn adopt(&mut self, link: Box<dyn Link>, portal: usize) {
-        let address = self.take_slot();
+        let address = self.connections.take_slot();
         let ConnectionAddress {
             slot, generation, ..
         } = address;
@@ -86,11 +85,11 @@ impl Shard {
         match opened {
             Ok(connection) if self.phase == Phase::Serving => {
                 tracing::debug!(peer = %connection.channel().peer, "connection accepted");
-                self.slots[slot as usize].connection = Some(connection);
+                self.connections.put(slot, connection);
                 self.share_memory();
                 self.note_pending(address);
                 self.arm(slot);
-                self.list(slot);
+                self.connections.list(slot);
             }
             refused => {
                 match refused {
@@ -123,6 +122,7 @@ impl Shard {
             link,
             portal,
             &self.core.transmit,
+            shared.limits.stall_timeout,
             &mut self.core.counters,
         )?;
         channel.link.watch(&mut *self.core.platform, token)?;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Phase, Shard, Timer};
-use crate::request::Owner;
+use super::state::{Phase, Shard, Timer};
+use crate::connection::driven::{Event, Handled};
+use crate::core::request::Owner;
 
 /// How long initiators have to log out before quiet sessions are closed, and how often is looked
 /// for these then.
@@ -24,15 +25,14 @@ impl Shard {
         if let Some(listeners) = &mut self.listeners {
             listeners.close(&mut *self.core.platform);
         }
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &mut self.slots[slot].connection else {
+        for slot in self.connections.slots() {
+            let Some(connection) = self.connections.at(slot) else {
                 continue;
             };
             let slot = connection.channel().address.slot;
-            if connection.begin_drain(&mut self.core) {
-                self.mark_dirty(slot);
-            } else {
-                self.close(slot);
+            match connection.handle(&mut self.core, Event::Drain) {
+                Handled::Over => self.close(slot),
+                Handled::Nothing | Handled::Changed => self.connections.mark_dirty(slot),
             }
         }
         let now = self.now;
@@ -44,15 +44,15 @@ impl Shard {
     /// Closes sessions whose initiators did not log out but have nothing in progress.
     pub(super) fn close_quiet(&mut self) {
         let mut waiting = false;
-        for slot in 0..self.slots.len() {
-            let Some(connection) = &mut self.slots[slot].connection else {
+        for slot in self.connections.slots() {
+            let Some(connection) = self.connections.at(slot) else {
                 continue;
             };
             waiting = true;
-            if connection.is_quiet() {
+            if connection.state().is_quiet {
                 let slot = connection.channel().address.slot;
-                connection.announce_drop(&mut self.core);
-                self.mark_dirty(slot);
+                connection.handle(&mut self.core, Event::Drop);
+                self.connections.mark_dirty(slot);
             }
         }
         if waiting {
@@ -65,8 +65,8 @@ impl Shard {
         if let Some(listeners) = &mut self.listeners {
             listeners.close(&mut *self.core.platform);
         }
-        for slot in 0..self.slots.len() {
-            self.close(u32::try_from(slot).expect("slots are numbered with 32 bits"));
+        for slot in self.connections.slots() {
+            self.close(slot);
         }
         if self.phase == Phase::Serving {
             self.phase = Phase::Draining;
@@ -77,7 +77,7 @@ impl Shard {
     pub(super) fn advance_phase(&mut self) -> bool {
         if self.phase == Phase::Draining
             && self.core.requests.is_empty()
-            && self.slots.iter().all(|s| s.connection.is_none())
+            && self.connections.is_empty()
         {
             self.phase = Phase::Quiescing;
             self.timers

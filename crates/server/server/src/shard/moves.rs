@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::SocketToken;
 
-use super::{Phase, Shard, Timer};
-use crate::connection::Driven;
-use crate::message::{ConnectionAddress, Message};
+use super::mail::Mail;
+use super::state::{Leaving, Phase, Shard, Timer};
+use crate::address::ConnectionAddress;
+use crate::connection::driven::Driven;
 use crate::placement::balance::{Balance, Plan, Verdict};
 use crate::placement::spread::{self, Change, Window};
 
@@ -15,16 +16,6 @@ use crate::placement::spread::{self, Change, Window};
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Connections that are sent away in one turn: the others wait for its end meanwhile.
 const MOVES_PER_TURN: usize = 4;
-
-/// A connection that is to go to another shard as soon as it is at rest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
-    address: ConnectionAddress,
-    to: usize,
-    until: Instant,
-    /// What the shard's plan has moved when it has gone, if it goes because of that.
-    planned: Option<u64>,
-}
 
 /// What came of an attempt to send a connection away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +112,7 @@ impl Shard {
     /// Looks at what each connection has done. Returns what all have together.
     fn weigh_connections(&mut self) -> u64 {
         let mut total = 0;
-        for entry in &mut self.slots {
-            let Some(connection) = &mut entry.connection else {
-                continue;
-            };
+        for connection in self.connections.iter_mut() {
             let channel = connection.channel_mut();
             let counts = &channel.counts;
             let bytes = counts.received_bytes + counts.sent_bytes;
@@ -152,7 +140,7 @@ impl Shard {
                 return;
             };
             let address = leaving.address;
-            let departure = match self.connection(address.slot, address.generation) {
+            let departure = match self.connections.find(address) {
                 Some(_) => self.try_to_send(leaving),
                 None => Departure::Ended,
             };
@@ -170,13 +158,13 @@ impl Shard {
         let now_ms = self.core.now_ms;
         self.plan = self.plan.take().filter(|plan| !plan.is_over(now_ms));
         let plan = self.plan?;
-        let suited = self.slots.iter().filter_map(|entry| {
-            let connection = entry.connection.as_deref()?;
+        let suited = self.connections.iter().filter_map(|connection| {
             let channel = connection.channel();
             let suits = plan.suits(&channel.migration, now_ms)?;
             let weight = channel.migration.weight;
             connection
-                .may_move()
+                .state()
+                .may_move
                 .then_some((suits, weight, channel.address))
         });
         let Some((_, weight, address)) = suited.max_by_key(|(suits, ..)| *suits) else {
@@ -199,10 +187,10 @@ impl Shard {
             return false;
         }
         let until = self.now + LEAVE_TIMEOUT;
-        let Some(connection) = self.connection(address.slot, address.generation) else {
+        let Some(connection) = self.connections.find(address) else {
             return false;
         };
-        if !connection.may_move() {
+        if !connection.state().may_move {
             return false;
         }
         connection.channel_mut().migration.leaving = true;
@@ -218,9 +206,10 @@ impl Shard {
 
     /// Has the connection of that peer leave, if it is here.
     pub(super) fn relocate(&mut self, peer: std::net::SocketAddr, to: usize) {
-        let mut connections = self.slots.iter().filter_map(|s| s.connection.as_deref());
-        let found = connections.find(|connection| connection.channel().peer == peer);
-        if let Some(address) = found.map(|connection| connection.channel().address) {
+        let has_peer = |connection: &&(dyn Driven + 'static)| connection.channel().peer == peer;
+        let found = self.connections.iter().find(has_peer);
+        let address = found.map(|connection| connection.channel().address);
+        if let Some(address) = address {
             self.begin_to_leave(address, to);
         }
     }
@@ -228,9 +217,9 @@ impl Shard {
     /// Has one of the connections leave, by its place among them.
     pub(crate) fn relocate_any(&mut self, index: usize, to: usize, now: Instant) -> bool {
         self.now = now;
-        let connections = self.slots.iter().filter_map(|s| s.connection.as_deref());
+        let connections = self.connections.iter();
         let movable: Vec<_> = connections
-            .filter(|connection| connection.may_move())
+            .filter(|connection| connection.state().may_move)
             .map(|connection| connection.channel().address)
             .collect();
         let chosen = index.checked_rem(movable.len());
@@ -242,24 +231,23 @@ impl Shard {
         self.leaving = None;
         self.core.counters.moves_given_up += 1;
         let now_ms = self.core.now_ms;
-        if let Some(connection) = self.connection(address.slot, address.generation) {
+        if let Some(connection) = self.connections.find(address) {
             let migration = &mut connection.channel_mut().migration;
             migration.leaving = false;
             migration.moved_ms = Some(now_ms);
             // Tasks that waited may begin, and input be taken, in the turn that follows.
-            self.list(address.slot);
-            self.unfinished.push_back(address.slot);
+            self.connections.list(address.slot);
+            self.connections.unfinished.push_back(address.slot);
         }
     }
 
     /// Sends a connection to its new shard if it is at rest and has no mail.
     fn try_to_send(&mut self, leaving: Leaving) -> Departure {
         let slot = leaving.address.slot;
-        let entry = &mut self.slots[slot as usize];
-        let Some(connection) = &mut entry.connection else {
+        let Some(connection) = self.connections.at(slot) else {
             return Departure::Ended;
         };
-        if self.phase != Phase::Serving || !connection.may_move() {
+        if self.phase != Phase::Serving || !connection.state().may_move {
             return Departure::GivenUp;
         }
         if !connection.is_at_rest(&self.core) {
@@ -271,10 +259,10 @@ impl Shard {
             // The next turn reads it.
             return Departure::NotYet;
         }
-        let Some(mut connection) = entry.connection.take() else {
+        let Some((mut connection, generation)) = self.connections.take(slot) else {
             return Departure::Ended;
         };
-        let token = SocketToken::new(slot, entry.generation);
+        let token = SocketToken::new(slot, generation);
         let channel = connection.channel_mut();
         channel.link.forget(&mut *self.core.platform, token);
         let timer = channel.timer.take();
@@ -284,12 +272,12 @@ impl Shard {
         order.note(name, to);
         // Counted before the other shard can close it.
         shared.move_load(self.core.shard, leaving.to);
-        let sent = shared.posts[leaving.to].hand_over(Message::Moved(connection));
+        let sent = self.mailers[leaving.to].hand_over(Mail::Moved(connection));
         drop(order);
         self.leave_slot(slot, timer.map(|(timer, _)| timer));
         self.arrived.leave(name);
         self.core.counters.moved_out += 1;
-        if let Err(Message::Moved(connection)) = sent {
+        if let Err(Mail::Moved(connection)) = sent {
             // That shard has failed, and the server is about to end: it ends here.
             shared.move_load(leaving.to, self.core.shard);
             let slot = self.take_in(connection);
@@ -301,7 +289,7 @@ impl Shard {
 
     /// A connection comes from another shard. Returns the slot that it gets.
     pub(super) fn take_in(&mut self, mut connection: Box<dyn Driven>) -> u32 {
-        let address = self.take_slot();
+        let address = self.connections.take_slot();
         let slot = address.slot;
         self.core.counters.moved_in += 1;
         connection.arrive(&mut self.core, address);
@@ -312,7 +300,7 @@ impl Shard {
         if name != address {
             self.arrived.enter(name, address);
         }
-        self.slots[slot as usize].connection = Some(connection);
+        self.connections.put(slot, connection);
         self.share_memory();
         if let Err(error) = watched {
             tracing::error!(%peer, %error, "connection lost on its way to another reactor");
@@ -324,9 +312,9 @@ impl Shard {
             return slot;
         }
         tracing::debug!(%peer, shard = self.core.shard, "connection moved here");
-        self.mark_dirty(slot);
+        self.connections.mark_dirty(slot);
         self.arm(slot);
-        self.list(slot);
+        self.connections.list(slot);
         slot
     }
 }

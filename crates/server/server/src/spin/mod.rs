@@ -8,31 +8,19 @@ use std::time::{Duration, Instant};
 use longshore_reactor::Event;
 
 use crate::config::ReactorConfig;
-use crate::core::Core;
+use crate::counters::Counters;
+use crate::platform::Platform;
 
 mod allowance;
 mod policy;
+mod state;
 mod trials;
 mod wake_up;
 
 use allowance::PREEMPTED_NS;
 use policy::Policy;
+pub use state::WaitingState;
 use trials::Totals;
-
-/// How a shard waits for work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct WaitingState {
-    /// What a wake-up costs, from readiness to running, in nanoseconds. 0: not measured.
-    pub wake_up_ns: u64,
-    /// For how long it polls before it sleeps, in nanoseconds.
-    pub window_ns: u64,
-    /// How often it was tried which way to wait is best.
-    pub trials: u64,
-    /// It is being tried.
-    pub is_trying: bool,
-    /// How often the outcome was another than before.
-    pub changes: u32,
-}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -41,6 +29,17 @@ pub(crate) struct Waiting {
     started: Instant,
     /// When the shard last had something to do after a wait, in nanoseconds since it began.
     woke_ns: u64,
+}
+
+/// A shard that has nothing to do: what waiting looks at and changes.
+pub(crate) struct IdleShard<'a> {
+    pub number: usize,
+    pub platform: &'a mut dyn Platform,
+    pub counters: &'a mut Counters,
+    /// How it waits, for those who want to know.
+    pub waiting: &'a mut WaitingState,
+    /// Storage works for it.
+    pub has_requests: bool,
 }
 
 /// A look at the clock. The difference of two instants costs more than the rest of a wait, so it is worked out once.
@@ -71,45 +70,45 @@ impl Waiting {
     /// Finds out what a wake-up costs, where that will decide. Ends when something happens.
     pub(crate) fn measure_wake_up(
         &mut self,
-        core: &mut Core,
+        shard: &mut IdleShard<'_>,
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         if self.policy.is_off() || !self.policy.is_auto() {
             return Ok(());
         }
         for _ in 0..FIRST_SAMPLES {
-            self.take_sample(core, events)?;
+            self.take_sample(shard, events)?;
             if !events.is_empty() {
                 break;
             }
         }
-        core.waiting = self.policy.state();
+        *shard.waiting = self.policy.state();
         Ok(())
     }
 
     /// Waits for events until `deadline` after a turn that began at `now`. Returns the time then.
     pub(crate) fn wait(
         &mut self,
-        core: &mut Core,
+        shard: &mut IdleShard<'_>,
         now: Instant,
         deadline: Option<Instant>,
         events: &mut Vec<Event>,
     ) -> io::Result<Instant> {
         if deadline.is_some_and(|deadline| deadline <= now) {
             // There is more to do.
-            core.platform.wait(Some(Duration::ZERO), events)?;
+            shard.platform.wait(Some(Duration::ZERO), events)?;
             return Ok(Instant::now());
         }
         let idle = self.look();
-        core.counters.working_ns += idle.ns.saturating_sub(self.woke_ns);
-        let woke = match self.window(core, idle) {
-            Some(window) => self.poll_and_sleep(core, idle, window, deadline, events)?,
-            None => self.sleep(core, idle, deadline, events)?,
+        shard.counters.working_ns += idle.ns.saturating_sub(self.woke_ns);
+        let woke = match self.window(shard, idle) {
+            Some(window) => self.poll_and_sleep(shard, idle, window, deadline, events)?,
+            None => self.sleep(shard, idle, deadline, events)?,
         };
         self.woke_ns = woke.ns;
         if !self.policy.is_off() {
             let gap_ns = woke.ns.saturating_sub(idle.ns);
-            self.policy.gap_ended(woke.ns, || totals(core), gap_ns);
+            self.policy.gap_ended(woke.ns, || totals(shard), gap_ns);
         }
         Ok(woke.at)
     }
@@ -117,7 +116,7 @@ impl Waiting {
     /// Polls for so long before it sleeps. Returns when something came or `deadline` was over.
     fn poll_and_sleep(
         &mut self,
-        core: &mut Core,
+        shard: &mut IdleShard<'_>,
         idle: Moment,
         window: Duration,
         deadline: Option<Instant>,
@@ -125,9 +124,9 @@ impl Waiting {
     ) -> io::Result<Moment> {
         let end = idle.at + window;
         let end = deadline.map_or(end, |deadline| deadline.min(end));
-        let polled = self.poll(core, idle, end, events)?;
+        let polled = self.poll(shard, idle, end, events)?;
         if events.is_empty() {
-            self.sleep(core, polled, deadline, events)
+            self.sleep(shard, polled, deadline, events)
         } else {
             Ok(polled)
         }
@@ -142,38 +141,38 @@ impl Waiting {
     }
 
     /// For how long to poll, if that pays.
-    fn window(&mut self, core: &mut Core, idle: Moment) -> Option<Duration> {
+    fn window(&mut self, shard: &mut IdleShard<'_>, idle: Moment) -> Option<Duration> {
         // Whoever carries requests out may need this very core: helper threads inherit it.
         if self.policy.is_off() {
             return None;
         }
-        if !core.requests.is_empty() {
-            if core.waiting.is_trying {
-                self.policy.not_waited(idle.ns, totals(core));
-                core.waiting = self.policy.state();
+        if shard.has_requests {
+            if shard.waiting.is_trying {
+                self.policy.not_waited(idle.ns, totals(shard));
+                *shard.waiting = self.policy.state();
             }
             return None;
         }
-        let window_ns = self.policy.window_ns(idle.ns, totals(core));
-        let before = std::mem::replace(&mut core.waiting, self.policy.state());
-        if before.trials != core.waiting.trials {
-            self.tell(core);
+        let window_ns = self.policy.window_ns(idle.ns, totals(shard));
+        let before = std::mem::replace(shard.waiting, self.policy.state());
+        if before.trials != shard.waiting.trials {
+            self.tell(shard);
         }
         (window_ns > 0).then(|| Duration::from_nanos(window_ns))
     }
 
     /// Tells of a trial that has ended.
     #[cold]
-    fn tell(&self, core: &Core) {
+    fn tell(&self, shard: &IdleShard<'_>) {
         let WaitingState {
             wake_up_ns,
             window_ns,
             trials,
             changes,
             ..
-        } = core.waiting;
+        } = *shard.waiting;
         tracing::debug!(
-            shard = core.shard,
+            shard = shard.number,
             wake_up_ns,
             window_ns,
             trials,
@@ -186,7 +185,7 @@ impl Waiting {
     /// Sleeps until something comes or `deadline` is over. Returns when that was.
     fn sleep(
         &mut self,
-        core: &mut Core,
+        shard: &mut IdleShard<'_>,
         from: Moment,
         deadline: Option<Instant>,
         events: &mut Vec<Event>,
@@ -194,21 +193,25 @@ impl Waiting {
         let mut since = from.at;
         let is_sample = !self.policy.is_off() && self.policy.is_sample();
         if is_sample && deadline.is_none_or(|deadline| deadline > since + SAMPLE) {
-            since = self.take_sample(core, events)?;
+            since = self.take_sample(shard, events)?;
         }
         if events.is_empty() {
             let timeout = deadline.map(|at| at.saturating_duration_since(since));
-            core.platform.wait(timeout, events)?;
+            shard.platform.wait(timeout, events)?;
         }
         let woke = self.look();
-        core.counters.asleep_ns += woke.ns.saturating_sub(from.ns);
+        shard.counters.asleep_ns += woke.ns.saturating_sub(from.ns);
         Ok(woke)
     }
 
     /// Sleeps for a moment. If nothing has come by its end, that shows what a wake-up costs. Returns the time then.
-    fn take_sample(&mut self, core: &mut Core, events: &mut Vec<Event>) -> io::Result<Instant> {
+    fn take_sample(
+        &mut self,
+        shard: &mut IdleShard<'_>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<Instant> {
         let end = Instant::now() + SAMPLE;
-        core.platform.wait(Some(SAMPLE), events)?;
+        shard.platform.wait(Some(SAMPLE), events)?;
         let woke = Instant::now();
         if events.is_empty() && woke > end {
             self.policy.overslept(nanoseconds(end, woke));
@@ -219,7 +222,7 @@ impl Waiting {
     /// Polls until something comes or time is over. Returns when that was.
     fn poll(
         &mut self,
-        core: &mut Core,
+        shard: &mut IdleShard<'_>,
         from: Moment,
         end: Instant,
         events: &mut Vec<Event>,
@@ -227,7 +230,7 @@ impl Waiting {
         let mut last = from;
         let mut lost_ns = 0;
         loop {
-            core.platform.wait(Some(Duration::ZERO), events)?;
+            shard.platform.wait(Some(Duration::ZERO), events)?;
             let now = self.look();
             let looked_ns = now.ns.saturating_sub(last.ns);
             if looked_ns > PREEMPTED_NS {
@@ -241,21 +244,21 @@ impl Waiting {
         }
         let spent_ns = last.ns.saturating_sub(from.ns);
         let hit = !events.is_empty();
-        let counters = &mut core.counters;
+        let counters = &mut shard.counters;
         counters.spinning_ns += spent_ns;
         counters.spin_hits += u64::from(hit);
         counters.spin_misses += u64::from(!hit);
         let contended = self
             .policy
-            .polled(last.ns, totals(core), spent_ns, lost_ns, hit);
-        core.counters.spin_contended += u64::from(contended);
+            .polled(last.ns, totals(shard), spent_ns, lost_ns, hit);
+        shard.counters.spin_contended += u64::from(contended);
         Ok(last)
     }
 }
 
 /// What the shard has done so far.
-fn totals(core: &Core) -> Totals {
-    let counters = &core.counters;
+fn totals(shard: &IdleShard<'_>) -> Totals {
+    let counters = &shard.counters;
     let bytes = counters.received_bytes + counters.sent_bytes;
     Totals {
         work: counters.operations() * OPERATION_BYTES + bytes,

@@ -19,48 +19,22 @@
 //! founding paper calls the session thread going to sleep.
 
 mod adaptive_nagle;
-pub(crate) mod config;
 mod early;
+mod switch;
 
 use std::time::{Duration, Instant};
 
+use crate::config::{TransmitConfig, TransmitPolicy};
 use adaptive_nagle::AdaptiveNagle;
-use config::{TransmitConfig, TransmitPolicy};
 use early::Early;
 pub use early::Way;
+pub(crate) use switch::Switch;
 
 use crate::spin::WaitingState;
 
 /// So long a response waits at most under `auto` for the peer to take in what was sent before. Peers that are worth
 /// waiting for answer sooner; a kernel that keeps its acknowledgements back takes 40 ms.
 const WAIT: Duration = Duration::from_micros(100);
-
-/// What becomes of TCP_NODELAY.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Switch {
-    /// Nothing.
-    Keep,
-    /// It is set. What was held back leaves.
-    NoDelay,
-    /// It is cleared.
-    Nagle,
-    /// It is set and cleared again, so that what was held back leaves.
-    Flush,
-}
-
-impl Switch {
-    /// The values to set, one after the other.
-    pub(crate) fn settings(self) -> impl Iterator<Item = bool> {
-        let settings: &[bool] = match self {
-            Self::Keep => &[],
-            Self::NoDelay => &[true],
-            Self::Nagle => &[false],
-            Self::Flush => &[true, false],
-        };
-        settings.iter().copied()
-    }
-}
 
 /// What one connection has done under its policy since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -310,8 +284,8 @@ impl PolicyState {
 
 #[cfg(test)]
 mod tests {
-    use super::config::{NagleThreshold, SendUnit};
     use super::*;
+    use crate::config::{NagleThreshold, SendUnit};
 
     fn config(policy: TransmitPolicy) -> TransmitConfig {
         TransmitConfig {

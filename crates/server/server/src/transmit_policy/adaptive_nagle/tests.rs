@@ -1,7 +1,7 @@
 //! Step by step, and side by side with the specification as it is written.
 
 use super::*;
-use crate::transmit_policy::config::TransmitPolicy;
+use crate::config::TransmitPolicy;
 
 fn machine(threshold: u32, margin: u32) -> AdaptiveNagle {
     AdaptiveNagle::new(&config(threshold, margin, NagleCycles::Paper))

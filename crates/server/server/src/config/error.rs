@@ -1,0 +1,84 @@
+//! What can be wrong with a configuration, or with the host it is for.
+
+use std::path::PathBuf;
+
+use longshore_nvme::nqn::Nqn;
+use longshore_reactor::EngineError;
+
+/// Highest namespace identifier (NN).
+pub(super) const NSID_MAX: u32 = 1 << 16;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A logical unit number is used twice in one map, or is too large.
+    #[error("target {target}: LUN {lun} is used twice or is beyond 16383")]
+    Lun {
+        /// The target's name.
+        target: String,
+        /// The number.
+        lun: u16,
+    },
+    /// One map shows a volume under two numbers.
+    #[error("target {target}: volume {volume} has more than one LUN in the same map")]
+    VolumeTwice {
+        /// The target's name.
+        target: String,
+        /// The volume's name.
+        volume: String,
+    },
+    /// Two targets have one name.
+    #[error("target {0} is configured twice")]
+    TargetTwice(String),
+    /// Two subsystems have one name.
+    #[error("subsystem {0} is configured twice, or has the name of discovery")]
+    SubsystemTwice(Nqn),
+    /// A namespace identifier is used for two volumes, twice in one map, or is none.
+    #[error(
+        "subsystem {subsystem}: NSID {nsid} is used twice, names two volumes, or is not between 1 \
+         and {NSID_MAX}"
+    )]
+    Namespace {
+        /// The subsystem's name.
+        subsystem: Nqn,
+        /// The identifier.
+        nsid: u32,
+    },
+    /// What discovery is to tell is no address.
+    #[error("{0:?} is not an IP address and port, which is all that NVMe discovery can tell")]
+    Advertise(String),
+    /// The directory for reservations cannot be used.
+    #[error(
+        "state directory {}: {source}; make it writable or choose another one",
+        path.display()
+    )]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Stored reservations cannot be read.
+    #[error(
+        "stored reservations {}: {reason}; the volume must not be served without them. Remove \
+         the file only when no initiator relies on its reservations",
+        path.display()
+    )]
+    Reservations {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No event loop could be made.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A thread could not be started, or a socket not be used.
+    #[error("{operation}: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+}

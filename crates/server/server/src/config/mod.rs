@@ -1,0 +1,297 @@
+//! What a server is to serve and within which limits. Plain values, checked by [`crate::Server::start`].
+
+pub(crate) mod check;
+mod copies;
+mod error;
+mod transmit;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_iscsi::name::IscsiName;
+use longshore_iscsi::server::directory::{Authentication, LoginConfig};
+use longshore_nvme::nqn::Nqn;
+use longshore_reactor::EngineChoice;
+use longshore_volume::Volume;
+
+pub use copies::{ByReference, Copies};
+pub use error::StartError;
+pub use transmit::{
+    NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy, UnknownWord,
+};
+
+/// Everything a server needs to know.
+pub struct ServerConfig {
+    /// The volumes, by index.
+    pub volumes: Vec<Arc<dyn Volume>>,
+    /// The iSCSI targets.
+    pub targets: Vec<TargetConfig>,
+    /// What discovery sessions must prove.
+    pub discovery: Authentication,
+    /// Where to listen for iSCSI.
+    pub listeners: Vec<ListenerConfig>,
+    /// The NVMe subsystems.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// Where to listen for NVMe/TCP.
+    pub nvme_listeners: Vec<NvmeListenerConfig>,
+    /// How reactors wait.
+    pub engine: EngineChoice,
+    /// One reactor per entry, pinned to that core. Empty: one for every core this process may use.
+    pub cores: Vec<usize>,
+    /// When responses leave.
+    pub transmit: TransmitConfig,
+    /// What is sent without copying it.
+    pub copies: Copies,
+    /// See [`ReactorConfig`].
+    pub reactor: ReactorConfig,
+    /// See [`Limits`].
+    pub limits: Limits,
+    /// Where reservations that must survive a restart are kept. `None`: they are refused.
+    pub state_directory: Option<PathBuf>,
+    /// One operation in so many is followed through its stages, for statistics; 0: none.
+    pub sample: u32,
+}
+
+/// A listening socket, bound already.
+#[derive(Debug)]
+pub struct ListenerConfig {
+    /// The socket.
+    pub listener: TcpListener,
+    /// `host:port` that peers are told in place of the address of the socket (NAT, forwarding).
+    pub advertise: Option<String>,
+    /// Portals of one portal group share a tag (RFC 7143 §3.1.1, Portal Group).
+    pub portal_group_tag: u16,
+}
+
+impl ListenerConfig {
+    /// The address it is bound to.
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// One iSCSI target.
+pub struct TargetConfig {
+    /// Its name.
+    pub name: IscsiName,
+    /// Its alias.
+    pub alias: Option<String>,
+    /// Portal group tags it is reachable through. Empty: all.
+    pub portal_groups: Vec<u16>,
+    /// What it offers in negotiations.
+    pub login: LoginConfig,
+    /// What initiators must prove, where their access rule says nothing else.
+    pub authentication: Authentication,
+    /// The logical units of initiators that no rule names. `None`: those initiators are refused.
+    pub default_luns: Option<Vec<LunConfig>>,
+    /// Rules for initiators by name; the first that matches decides.
+    pub access: Vec<AccessRule>,
+    /// Where it is served now, if no longer here. Discovery shows it as before; logins are sent on.
+    pub moved_to: Option<Moved>,
+}
+
+/// Where a target has gone (RFC 7143 §11.13.5, Redirection).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// `host:port`, an IPv6 address in brackets, as TargetAddress without the portal group tag.
+    pub address: String,
+    /// For good (0102), or for now (0101): whether initiators should remember the new address.
+    pub permanent: bool,
+}
+
+/// What one group of initiators may do with a target.
+pub struct AccessRule {
+    /// Names it is for.
+    pub initiators: Vec<IscsiName>,
+    /// What they must prove; `None`: as the target says.
+    pub authentication: Option<Authentication>,
+    /// Their own map of logical units. A rule without any refuses the login.
+    pub luns: Vec<LunConfig>,
+}
+
+/// A volume under a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LunConfig {
+    /// 0 to 16383.
+    pub lun: u16,
+    /// Index into [`ServerConfig::volumes`].
+    pub volume: usize,
+    /// Writes through this number are refused.
+    pub read_only: bool,
+}
+
+/// One NVMe subsystem.
+#[derive(Clone, Debug)]
+pub struct SubsystemConfig {
+    /// Its name.
+    pub nqn: Nqn,
+    /// Serial number that hosts see (SN): 1 to 20 printable ASCII characters. `None`: derived from
+    /// the name.
+    pub serial: Option<String>,
+    /// Rules for hosts by name; the first that matches decides.
+    pub hosts: Vec<HostRule>,
+    /// The namespaces of hosts that no rule names. `None`: those hosts are refused.
+    pub default_namespaces: Option<Vec<NamespaceMapEntry>>,
+}
+
+/// What one group of hosts may do with a subsystem.
+#[derive(Clone, Debug)]
+pub struct HostRule {
+    /// Names it is for.
+    pub hosts: Vec<Nqn>,
+    /// Their own map of namespaces.
+    pub namespaces: Vec<NamespaceMapEntry>,
+}
+
+/// A volume under a namespace identifier. In all maps of a subsystem one identifier is one volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceMapEntry {
+    /// Namespace identifier, from 1.
+    pub nsid: u32,
+    /// Index into [`ServerConfig::volumes`].
+    pub volume: usize,
+    /// Writes through this identifier are refused.
+    pub read_only: bool,
+}
+
+/// A listening socket for NVMe/TCP, bound already.
+#[derive(Debug)]
+pub struct NvmeListenerConfig {
+    /// The socket.
+    pub listener: TcpListener,
+    /// IP address and port, in the form of [`SocketAddr`], that discovery tells in place of the address
+    /// of the socket (NAT, forwarding).
+    pub advertise: Option<String>,
+    /// Only discovery controllers can be reached here.
+    pub discovery_only: bool,
+}
+
+/// How reactors wait for work, and share it and their cores with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReactorConfig {
+    /// Whether they poll before they fall asleep.
+    pub spin: Spin,
+    /// Percentage of each core's time that polling may take.
+    pub cpu_budget_percent: u8,
+    /// Whether connections move to other reactors when the load is uneven.
+    pub rebalance: bool,
+    /// Whether large reads and writes are made on other cores than the reactor's.
+    pub spread: Spread,
+    /// See [`SocketOptions`].
+    pub sockets: SocketOptions,
+}
+
+impl Default for ReactorConfig {
+    fn default() -> Self {
+        Self {
+            spin: Spin::Auto,
+            cpu_budget_percent: 100,
+            rebalance: true,
+            spread: Spread::Auto,
+            sockets: SocketOptions::default(),
+        }
+    }
+}
+
+/// Whether a reactor without anything to do polls before it falls asleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// While it has been paying lately.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// For so long each time.
+    For {
+        /// How long.
+        microseconds: u32,
+    },
+}
+
+/// Whether large reads and writes of files are made on other cores than that of their connection's reactor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// While one connection keeps its reactor busy, others have little to do, and it pays.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always, also where there is no other core.
+    Always,
+}
+
+/// Options of the kernel for each connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Receives that find nothing poll the network card for so many microseconds (SO_BUSY_POLL).
+    pub busy_poll_us: Option<u32>,
+    /// Polling takes the place of the card's interrupts while it goes on (SO_PREFER_BUSY_POLL). Without
+    /// `busy_poll_us` this has no effect.
+    pub prefer_busy_poll: bool,
+    /// Priority of what is sent, for queueing disciplines and network cards (SO_PRIORITY).
+    pub priority: Option<u32>,
+}
+
+/// Bounds on everything a peer can make grow.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Sessions; a login beyond is refused with "out of resources" (0302).
+    pub sessions: usize,
+    /// Connections that have not finished their login; beyond, the oldest of them are closed.
+    pub pending_logins: usize,
+    /// Commands a session may have outstanding (its command window).
+    pub queue_depth: u32,
+    /// Time for a login.
+    pub login_timeout: Duration,
+    /// Silence after which an initiator is pinged; zero: never.
+    pub nop_interval: Duration,
+    /// Time to answer a ping.
+    pub nop_timeout: Duration,
+    /// A peer that takes nothing of what it asked for, or sends nothing of the write data it was asked for, is cut
+    /// after this; after a sixth of it if others find no memory.
+    pub stall_timeout: Duration,
+    /// Bytes of payload memory, all reactors together.
+    pub memory: u64,
+    /// Connections; more are closed as they come.
+    pub connections: usize,
+    /// Time for sessions and controllers to end at shutdown.
+    pub drain_timeout: Duration,
+    /// NVMe controllers, discovery included; a Connect beyond is refused.
+    pub controllers: usize,
+    /// I/O queues of a controller.
+    pub nvme_io_queues: u16,
+    /// Entries of an NVMe submission queue (MQES + 1).
+    pub nvme_queue_depth: u16,
+    /// Bytes of write data that an NVMe command capsule may carry; a multiple of 16.
+    pub in_capsule_data: u32,
+    /// The longest Keep Alive Timeout a host may ask for.
+    pub keep_alive_max: Duration,
+    /// Bytes of write data that one R2T of NVMe/TCP asks for, and that one PDU of a host may carry; at
+    /// least 4096.
+    pub r2t_bytes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 4096,
+            pending_logins: 256,
+            queue_depth: 512,
+            login_timeout: Duration::from_secs(15),
+            nop_interval: Duration::from_secs(30),
+            nop_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(60),
+            memory: 1 << 30,
+            connections: usize::MAX,
+            drain_timeout: Duration::from_secs(10),
+            controllers: 1024,
+            nvme_io_queues: 64,
+            nvme_queue_depth: 1024,
+            in_capsule_data: 8192,
+            keep_alive_max: Duration::from_secs(600),
+            r2t_bytes: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A connection as its shard sees it.
+
+use std::fmt::Debug;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use longshore_volume::Ended;
+
+use crate::address::{ConnectionAddress, TaskAddress};
+use crate::core::Core;
+use crate::core::request::InFlight;
+use crate::mail::abort::AbortOrder;
+use crate::mail::message::Note;
+use crate::observe::ConnectionStatistics;
+use crate::transport::channel::Channel;
+
+/// What its shard asks of a connection, whatever it speaks.
+pub(crate) trait Driven: Movable {
+    /// Its bytes.
+    fn channel(&self) -> &Channel;
+    /// Its bytes.
+    fn channel_mut(&mut self) -> &mut Channel;
+    /// How far it is.
+    fn state(&self) -> State;
+    /// What it has done.
+    fn statistics(&mut self) -> ConnectionStatistics;
+    /// Whether there is something to receive and room for what may come of it.
+    fn wants_turn(&self) -> bool;
+    /// Receives and acts, for one turn.
+    fn receive_turn(&mut self, core: &mut Core) -> ControlFlow<()>;
+    /// Sends as much as the socket takes, and lets deferred tasks use the room.
+    fn flush(&mut self, core: &mut Core) -> ControlFlow<()>;
+    /// Acts on something that has happened on its shard.
+    fn handle(&mut self, core: &mut Core, event: Event<'_>) -> Handled;
+    /// When there is to be an [`Event::Deadline`].
+    fn next_deadline_ms(&self) -> Option<u64>;
+    /// Whether its peer may keep memory and not have moved for a while.
+    fn may_make_room(&self, core: &Core) -> bool;
+    /// Whether that task waits here.
+    fn has_task(&self, task: TaskAddress) -> bool;
+    /// Ends everything the connection has in progress.
+    fn tear_down(&mut self, core: &mut Core);
+}
+
+/// What a move to another shard asks of a connection.
+pub(crate) trait Movable: Debug + Send {
+    /// Whether it can leave now: nobody else works for its tasks.
+    fn is_at_rest(&self, core: &Core) -> bool;
+    /// Leaves its shard.
+    fn depart(&mut self, core: &mut Core);
+    /// Comes to another shard.
+    fn arrive(&mut self, core: &mut Core, address: ConnectionAddress);
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// The login, or what comes in its place, is over.
+    pub established: bool,
+    /// It counts when connections are spread over shards.
+    pub is_load: bool,
+    /// It may go to another shard: nobody there knows it by its address here, and it waits for nothing but its own
+    /// tasks.
+    pub may_move: bool,
+    /// Nothing of it is in progress.
+    pub is_quiet: bool,
+}
+
+/// Something that happens to a connection, beside bytes that come.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// A task that waited for the gate or for memory is to try again.
+    Retry(TaskAddress),
+    /// A storage request of a task ended.
+    StorageDone {
+        task: TaskAddress,
+        in_flight: InFlight,
+        ended: Ended,
+    },
+    /// A deadline is over.
+    Deadline,
+    /// The peer may have stalled for too long, and what its socket held has been received. `for_room`: somebody finds
+    /// no memory.
+    Stalled { for_room: bool },
+    /// Tasks that the order names are to end.
+    Abort(&'a Arc<AbortOrder>),
+    /// A message came.
+    Note(Note),
+    /// The server is about to end: the peer is asked to leave.
+    Drain,
+    /// The peer did not leave, and has nothing in progress: it is told that the connection ends.
+    Drop,
+}
+
+/// What came of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// Nothing.
+    Nothing,
+    /// There may be something to send, or tasks that can run.
+    Changed,
+    /// The connection is to be closed at once.
+    Over,
+}

@@ -1,0 +1,150 @@
+//! What all shards share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use longshore_reactor::{BlockingPool, MemoryBudget};
+use longshore_volume::{Outcome, VolumeError};
+
+use crate::address::{ConnectionAddress, TaskAddress};
+use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
+use crate::exports::{Exports, Unit};
+use crate::mail::addresses::ConnectionAddresses;
+use crate::mail::message::{Message, Post};
+use crate::memory::share::Shares;
+use crate::observe::shard_report::Board;
+use crate::placement::load::Load;
+use crate::platform::Link;
+use crate::reservation_store::ReservationStore;
+use crate::sessions::hosts::Hosts;
+use crate::sessions::iscsi::Sessions;
+
+/// See the module documentation.
+pub(crate) struct Shared {
+    pub exports: Exports,
+    pub sessions: Sessions,
+    pub hosts: Hosts,
+    /// What memory hosts and initiators hold.
+    pub shares: Shares,
+    pub limits: Limits,
+    /// As the server was started; each [`Core`](super::Core) has what holds now.
+    pub transmit: TransmitConfig,
+    pub copies: Copies,
+    pub reactor: ReactorConfig,
+    pub posts: Vec<Post>,
+    /// Where connections are that have moved.
+    pub addresses: ConnectionAddresses,
+    /// How busy each shard is.
+    pub loads: Vec<Load>,
+    /// Connections of each shard that count as load.
+    pub connections: Vec<AtomicUsize>,
+    /// Connections of each shard that have not finished their login.
+    pub pending_logins: Vec<AtomicUsize>,
+    pub reservation_store: Option<ReservationStore>,
+    pub blocking: BlockingPool,
+    pub closing: AtomicBool,
+    /// Shards that may still write.
+    pub shards_busy: AtomicUsize,
+    /// What payload memory of all shards counts against.
+    pub budget: Arc<MemoryBudget>,
+    /// What shards tell of their counters.
+    pub board: Board,
+    /// One operation in so many is followed.
+    pub sample: u32,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn unit(&self, index: usize) -> &Unit {
+        &self.exports.units[index]
+    }
+
+    /// Something went wrong with a volume. If it is the volume as a whole that has failed, hosts that
+    /// want to know are told, once.
+    #[cold]
+    pub(crate) fn tell_of_failure(&self, unit: usize) {
+        let failed = self.unit(unit);
+        if !failed.volume.condition().is_sound() && failed.statistics.is_news() {
+            self.exports.nvme.subsystems.health_changed(unit);
+        }
+    }
+
+    /// Tells a task's shard to let it try again.
+    pub(crate) fn retry(&self, task: TaskAddress) {
+        self.posts[task.connection.shard as usize].send(Message::Retry(task));
+    }
+
+    /// Connections that have not finished their login.
+    pub(crate) fn pending_logins(&self) -> usize {
+        let of_shards = self.pending_logins.iter();
+        of_shards.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Connections that count as load, or may come to.
+    pub(crate) fn connections(&self) -> usize {
+        let of_shards = self.connections.iter();
+        of_shards.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The shard with most connections that have not finished their login.
+    pub(crate) fn most_crowded(&self) -> usize {
+        let pending = |shard: &usize| self.pending_logins[*shard].load(Ordering::Relaxed);
+        (0..self.posts.len()).max_by_key(pending).unwrap_or(0)
+    }
+
+    /// Gives a new connection to a shard. At the limit of pending logins the shard with most of them
+    /// is told to make room: if newcomers were turned away instead, a few silent connections would
+    /// keep everybody out.
+    pub(crate) fn give(&self, shard: usize, link: Box<dyn Link>, portal: usize) {
+        let is_full = self.pending_logins() >= self.limits.pending_logins;
+        let crowded = is_full.then(|| self.most_crowded());
+        // Counted before the other shard looks whether there are too many.
+        self.pending_logins[shard].fetch_add(1, Ordering::Relaxed);
+        if let Some(crowded) = crowded {
+            self.posts[crowded].send(Message::MakeRoom);
+        }
+        self.connections[shard].fetch_add(1, Ordering::Relaxed);
+        self.posts[shard].send(Message::Accepted { link, portal });
+    }
+
+    /// Sends to every shard; each connection gets it once.
+    pub(crate) fn broadcast(&self, message: impl FnMut() -> Message) {
+        self.addresses.broadcast(&self.posts, message);
+    }
+
+    /// Closes the connection of that name, wherever it is.
+    pub(crate) fn close(&self, name: ConnectionAddress) {
+        let message = Message::CloseConnection(name);
+        self.addresses.send(&self.posts, name, message);
+    }
+
+    /// Whether connections move.
+    pub(crate) fn rebalances(&self) -> bool {
+        self.reactor.rebalance && self.posts.len() > 1
+    }
+
+    /// Whether shards look at how busy they are.
+    pub(crate) fn watches_load(&self) -> bool {
+        self.rebalances() || self.reactor.spread == Spread::Always
+    }
+
+    /// A connection that counts as load goes from one shard to another.
+    pub(crate) fn move_load(&self, from: usize, to: usize) {
+        self.connections[from].fetch_sub(1, Ordering::Relaxed);
+        self.connections[to].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A flush that nobody asked for by a command has ended.
+pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Outcome, VolumeError>) {
+    if let Err(error) = result {
+        let volume = &shared.unit(unit).volume.identity().name;
+        tracing::error!(volume, %error, "flush failed");
+        shared.tell_of_failure(unit);
+    }
+}

@@ -1,0 +1,16 @@
+//! What is counted while the server runs.
+//!
+//! A shard counts in plain integers of its own ([`Counters`]), and volumes on a cache line for each shard ([`volume`]).
+//! Some operations are followed through their stages ([`stages`]). Shards publish their counters now and then for
+//! readers on other threads ([`published`]).
+
+mod histogram;
+mod protocol;
+pub(crate) mod published;
+mod shard;
+pub(crate) mod stages;
+pub(crate) mod volume;
+
+pub use histogram::Durations;
+pub use protocol::ProtocolKind;
+pub use shard::Counters;

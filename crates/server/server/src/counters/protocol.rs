@@ -1,0 +1,23 @@
+//! Which protocol is counted for.
+
+/// Which protocol a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub enum ProtocolKind {
+    /// iSCSI.
+    #[serde(rename = "iscsi")]
+    Iscsi,
+    /// NVMe/TCP.
+    #[serde(rename = "nvme-tcp")]
+    NvmeTcp,
+}
+
+impl ProtocolKind {
+    /// As configuration and reports call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Iscsi => "iscsi",
+            Self::NvmeTcp => "nvme-tcp",
+        }
+    }
+}

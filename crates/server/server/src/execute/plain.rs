@@ -1,0 +1,228 @@
+//! Reads and writes that need no task.
+//!
+//! Nearly all commands under load are such. They need nothing of what makes a [`Task`](super::task::Task): no state to
+//! wait in, no memory of their own, nothing that another command could refer to. They begin and end while their header
+//! lies in the receive buffer; data are written from there, too. Each protocol decides which commands are tried so
+//! (`iscsi/fast_path.rs`, `nvme/fast_path.rs`); all others become tasks, and so does a command whose volume would have
+//! to sleep.
+
+use std::time::Instant;
+
+use longshore_block::media::Place;
+use longshore_volume::{Attempt, AttemptCost, Operation, Outcome, VolumeError};
+
+use super::conversion::{outcome, volume_operation};
+use super::inline_reads::InlineReads;
+use super::pages;
+use super::reads::{Answer, InlineRead, inline_read};
+use super::task::{Executed, MediaRequest};
+use crate::core::Core;
+use crate::counters::stages::{Direction, Followed, Stage};
+use crate::exports::Unit;
+use crate::transport::channel::Channel;
+
+/// Whether a command was carried out without a task.
+#[derive(Debug)]
+pub(crate) enum FastPath {
+    /// It has been answered.
+    Done,
+    /// It becomes a task.
+    Task(TaskStart),
+}
+
+/// What is known already of a command that becomes a task.
+#[derive(Debug, Default)]
+pub(crate) struct TaskStart {
+    /// Its volume was tried, and would have to sleep.
+    pub sleeps: bool,
+    /// Whether its stages are noted, if that has been decided.
+    pub followed: Option<Followed>,
+}
+
+impl FastPath {
+    /// Nothing is known of it.
+    pub(crate) const NO: Self = Self::Task(TaskStart {
+        sleeps: false,
+        followed: None,
+    });
+}
+
+/// See the module documentation.
+pub(crate) struct Plain<'a> {
+    /// The number that its machine gave it.
+    pub slot: u32,
+    pub unit: &'a Unit,
+    /// What it writes, in the receive buffer.
+    pub data_out: &'a [u8],
+    /// Whether its stages are noted.
+    pub followed: Followed,
+    /// What it reads is all zeros, and not in the transmit queue.
+    zeros: bool,
+    /// Its volume was tried, and would have to sleep.
+    sleeps: bool,
+}
+
+impl<'a> Plain<'a> {
+    #[inline]
+    pub(crate) const fn new(slot: u32, unit: &'a Unit, followed: Followed) -> Self {
+        Self {
+            slot,
+            unit,
+            data_out: &[],
+            followed,
+            zeros: false,
+            sleeps: false,
+        }
+    }
+
+    /// It writes that, which lies in the receive buffer.
+    #[inline]
+    pub(crate) const fn with_data<'d>(self, data_out: &'d [u8]) -> Plain<'d>
+    where
+        'a: 'd,
+    {
+        Plain { data_out, ..self }
+    }
+
+    /// Whether what it has read is all zeros. If not, it has been answered, with the data.
+    #[inline]
+    pub(crate) const fn reads_zeros(&self) -> bool {
+        self.zeros
+    }
+
+    /// It becomes a task.
+    #[inline]
+    pub(crate) const fn into_task(self) -> FastPath {
+        FastPath::Task(TaskStart {
+            sleeps: self.sleeps,
+            followed: Some(self.followed),
+        })
+    }
+
+    /// It has its answer.
+    #[inline]
+    pub(crate) fn answered(&self, core: &mut Core, channel: &mut Channel) {
+        channel.counts.operations += 1;
+        if self.followed.is() {
+            channel.follow_response(core, self.followed);
+        }
+    }
+
+    /// Carries it out, if that needs no sleep and nothing keeps it from the medium.
+    #[inline]
+    pub(super) fn execute(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        wanted: MediaRequest,
+    ) -> Executed {
+        let began = self.followed.is().then(|| core.clock());
+        let operation = volume_operation(wanted.operation, self.unit.block_shift);
+        let (result, direction, length) = match wanted.place {
+            Place::DataIn { length } => {
+                let result = self.read(core, channel, machine, operation, length);
+                (result, Direction::Read, length)
+            }
+            _ => {
+                let result = self.write(core, operation);
+                (result, Direction::Write, self.data_out.len())
+            }
+        };
+        let Some(result) = result else {
+            return Executed::Waits;
+        };
+        // What becomes a task counts then.
+        let statistics = &self.unit.statistics;
+        statistics.count(core.shard, wanted.operation, wanted.place);
+        if let Some(began) = began {
+            self.note(core, wanted.unit, direction, length, began);
+        }
+        let result = result.map(|()| Outcome::Done);
+        Executed::Now(outcome(core, wanted.unit, self.unit, result))
+    }
+
+    /// Reads to behind the header of the answer, and sends that. `None`: it has to be a task.
+    #[inline]
+    fn read(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        machine: &mut impl InlineReads,
+        operation: Operation,
+        length: usize,
+    ) -> Option<Result<(), VolumeError>> {
+        let Operation::Read { offset } = operation else {
+            return None;
+        };
+        let unit = self.unit;
+        if unit.splices && length >= pages::LENGTH_MIN {
+            return None;
+        }
+        let answer = (self.slot, Answer::Now);
+        match inline_read(core, channel, machine, answer, unit, (offset, length)) {
+            InlineRead::Inline => Some(Ok(())),
+            InlineRead::Zeros(_) => {
+                self.zeros = true;
+                Some(Ok(()))
+            }
+            InlineRead::Failed(error) => Some(Err(error)),
+            InlineRead::WouldSleep => {
+                self.sleeps = true;
+                None
+            }
+            InlineRead::NeedsBuffer => None,
+        }
+    }
+
+    /// Writes what lies in the receive buffer. `None`: it has to be a task.
+    #[inline]
+    fn write(&mut self, core: &mut Core, operation: Operation) -> Option<Result<(), VolumeError>> {
+        let Operation::Write { offset, durability } = operation else {
+            return None;
+        };
+        let unit = self.unit;
+        if unit.attempt_cost == AttemptCost::SystemCall {
+            // It may write a part and decline. What is then written again must not have left the gate.
+            return None;
+        }
+        if !unit.gate.try_enter(core.shard) {
+            unit.gate
+                .visited_in_vain(|holder| core.shared.retry(holder));
+            return None;
+        }
+        let attempt = unit.volume.try_write(offset, self.data_out, durability);
+        unit.gate.leave(core.shard, |task| core.shared.retry(task));
+        match attempt {
+            Attempt::Done(result) => {
+                if result.is_ok() {
+                    let length = self.data_out.len();
+                    core.counters.attempt_done(unit.attempt_cost, length);
+                }
+                Some(result)
+            }
+            Attempt::WouldSleep => {
+                core.counters.attempt_declined(unit.attempt_cost);
+                self.sleeps = true;
+                None
+            }
+        }
+    }
+
+    /// Notes its stages: it is followed, and will not become a task.
+    #[cold]
+    fn note(
+        &self,
+        core: &mut Core,
+        unit: usize,
+        direction: Direction,
+        length: usize,
+        began: Instant,
+    ) {
+        let bytes = length as u64;
+        let stages = &mut core.stages;
+        stages.queue(self.followed, unit, direction, bytes, began);
+        stages.submit(self.followed, began);
+        core.note_stage(self.followed, Stage::Done);
+    }
+}

@@ -1,0 +1,111 @@
+//! A volume as a logical unit and a namespace.
+
+use std::sync::Arc;
+
+use longshore_block::reservation::Reservations;
+use longshore_nvme::controller::{Namespace, NamespaceParameters};
+use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
+use longshore_volume::{AttemptCost, Volume, WriteCache};
+
+use crate::config::Copies;
+use crate::counters::volume::VolumeStatistics;
+use crate::gate::WriteGate;
+
+/// Largest READ or WRITE, in bytes, where there is memory for it: the MAXIMUM TRANSFER LENGTH of the
+/// block limits VPD page.
+const MAX_TRANSFER_BYTES: u32 = 16 << 20;
+/// Initiators take it for granted that this much goes through.
+const MAX_TRANSFER_BYTES_LEAST: u32 = 64 << 10;
+
+/// The largest READ or WRITE with `memory` bytes for payload. A command that can never have the
+/// memory it needs would wait for ever.
+pub(crate) fn max_transfer_bytes(memory: u64) -> u32 {
+    let quarter = u32::try_from(memory / 4).unwrap_or(u32::MAX);
+    quarter.clamp(MAX_TRANSFER_BYTES_LEAST, MAX_TRANSFER_BYTES)
+}
+
+/// A volume as a logical unit and a namespace.
+pub(crate) struct Unit {
+    pub volume: Arc<dyn Volume>,
+    pub logical_unit: Arc<LogicalUnit>,
+    pub namespace: Arc<Namespace>,
+    pub statistics: VolumeStatistics,
+    pub gate: WriteGate,
+    /// log2 of the block size.
+    pub block_shift: u32,
+    /// What its attempts cost.
+    pub attempt_cost: AttemptCost,
+    /// Its pages may be sent by reference.
+    pub splices: bool,
+}
+
+impl Unit {
+    pub(crate) fn new(
+        volume: Arc<dyn Volume>,
+        shards: usize,
+        keeps_reservations: bool,
+        memory: u64,
+        copies: Copies,
+    ) -> Self {
+        let identity = volume.identity();
+        let geometry = volume.geometry();
+        let characteristics = volume.characteristics();
+        let block_size = geometry.block_size;
+        let volatile_cache = characteristics.write_cache == WriteCache::Volatile;
+        let unmap_granularity_blocks = characteristics
+            .unmap_granularity
+            .map(|bytes| bytes.div_ceil(block_size));
+        let max_transfer_blocks = max_transfer_bytes(memory) / block_size;
+        let reservations = Reservations::new();
+        let logical_unit = LogicalUnit::new(
+            LogicalUnitConfig {
+                uuid: identity.uuid,
+                name: identity.name.clone(),
+                serial: identity.serial.clone(),
+                block_size,
+                block_count: geometry.block_count,
+                read_only: characteristics.read_only,
+                volatile_cache,
+                unmap_granularity_blocks,
+                unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
+                rotational: characteristics.rotational,
+                max_transfer_blocks,
+                persistent_reservations_store: keeps_reservations,
+                product_revision: product_revision(),
+            },
+            Arc::clone(&reservations),
+        );
+        let namespace = Namespace::new(NamespaceParameters {
+            uuid: identity.uuid,
+            block_size,
+            block_count: geometry.block_count,
+            read_only: characteristics.read_only,
+            volatile_cache,
+            unmap_granularity_blocks,
+            unmapped_reads_zeros: characteristics.unmapped_reads_zeros,
+            rotational: characteristics.rotational,
+            can_store_reservations: keeps_reservations,
+            reservations,
+        });
+        Self {
+            block_shift: block_size.trailing_zeros(),
+            attempt_cost: volume.attempt_cost(),
+            splices: copies.splice.is_done(characteristics.read_only),
+            gate: WriteGate::new(shards),
+            logical_unit,
+            namespace,
+            statistics: VolumeStatistics::new(shards),
+            volume,
+        }
+    }
+}
+
+/// Major and minor version in four characters.
+pub(crate) fn product_revision() -> String {
+    let version = concat!(
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        ".",
+        env!("CARGO_PKG_VERSION_MINOR")
+    );
+    format!("{version:<4.4}")
+}

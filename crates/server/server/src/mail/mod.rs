@@ -1,0 +1,13 @@
+//! What shards, connections and tasks tell each other.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`abort`] | orders to abort tasks, and the end of the last of them |
+//! | [`message`] | the messages |
+//! | [`mailbox`] | delivery that loses nothing |
+//! | [`addresses`] | mail for connections that have moved |
+
+pub(crate) mod abort;
+pub(crate) mod addresses;
+pub(crate) mod mailbox;
+pub(crate) mod message;

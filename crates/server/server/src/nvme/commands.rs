@@ -1,0 +1,556 @@
+//! Commands of I/O queues: their steps on one side, volumes on the other.
+
+use std::sync::Arc;
+
+use longshore_block::media::MediaError;
+use longshore_nvme::command::CommandId;
+use longshore_nvme::controller::ErrorRecord;
+use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Outcome, Step};
+use longshore_nvme::opcode::Direction;
+use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, DataTransfer, Payload};
+use longshore_nvme::status::Status;
+use longshore_wire::transmit::PayloadId;
+
+use super::state::{Kind, Nvme, NvmeWork, Queue, Task};
+use crate::connection::protocol::Protocol;
+use crate::core::Core;
+use crate::execute::medium;
+use crate::execute::pages::held_payload;
+use crate::execute::plain::TaskStart;
+use crate::execute::reads::COPY_BYTES_MAX;
+use crate::execute::task::{DataIn, Executed, MediaRequest, TaskState};
+use crate::mail::abort::AbortOrder;
+use crate::mail::message::{Message, Note};
+use crate::transport::channel::Channel;
+
+/// Parameter Error Location when no field is to blame.
+const NO_LOCATION: u16 = 0xffff;
+
+impl Nvme {
+    /// A command arrived.
+    pub(super) fn start_command(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        arrived: &ArrivedCommand,
+        begun: TaskStart,
+    ) {
+        core.counters.operations_nvme += 1;
+        channel.counts.operations += 1;
+        let Queue::Io(queue) = &mut self.queue else {
+            return self.start_admin(core, channel, arrived);
+        };
+        if arrived.entry.opcode() == longshore_nvme::opcode::FABRICS {
+            return self.start_admin(core, channel, arrived);
+        }
+        if !queue.controller.is_enabled() {
+            let status = Status::COMMAND_SEQUENCE_ERROR;
+            return self.refuse(channel, arrived.slot, status);
+        }
+        let command = Command::begin(&queue.namespaces, &arrived.entry, arrived.data.length());
+        let arrival = queue.fusing.arrive(command.fuse(), arrived.slot.0);
+        match arrival.next {
+            Next::Alone(_) => {
+                if let Some(orphan) = arrival.orphan {
+                    self.end_lone_half(core, channel, orphan);
+                }
+                self.start_io(core, channel, arrived, command, begun);
+            }
+            Next::Wait | Next::Pair { .. } => {
+                self.start_half(core, channel, arrived, command, &arrival)
+            }
+        }
+    }
+
+    /// A task of a command that arrived.
+    pub(super) fn task(
+        &mut self,
+        channel: &mut Channel,
+        arrived: &ArrivedCommand,
+        kind: Kind,
+        unit: Option<usize>,
+    ) -> Task {
+        let address = self.tasks.begin(channel.address, arrived.slot.0);
+        let work = NvmeWork {
+            id: arrived.entry.id(),
+            first_block: arrived.entry.qword(10),
+            kind,
+            aborted: None,
+        };
+        Task::new(address, work, unit)
+    }
+
+    /// Index of the unit behind a namespace, by its place among those of the controller.
+    pub(super) fn unit_of(&self, namespace: Option<usize>) -> Option<usize> {
+        match &self.queue {
+            Queue::Io(queue) => Some(queue.namespaces.get(namespace?)?.index),
+            Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn start_io(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        arrived: &ArrivedCommand,
+        command: Command,
+        begun: TaskStart,
+    ) {
+        let unit = self.unit_of(command.namespace());
+        let transfer = command.transfer();
+        let scratch_length = command.scratch_length();
+        let mut task = self.task(channel, arrived, Kind::Io(command), unit);
+        task.sleeps = begun.sleeps;
+        task.followed = begun.followed.unwrap_or_else(|| core.follow(Nvme::KIND));
+        if scratch_length > 0 {
+            task.scratch = core.memory.pool.take_at_once(scratch_length);
+            if task.scratch.is_none() {
+                return self.finish_status(core, channel, task, self.busy());
+            }
+        }
+        match transfer.direction {
+            Direction::ToController if transfer.length > 0 => {
+                self.collect(core, channel, arrived, task, transfer.length);
+            }
+            Direction::ToHost if self.tasks.is_backed_up(core, channel) => self.tasks.defer(task),
+            _ => self.run_command(core, channel, task, CommandEvent::Start),
+        }
+    }
+
+    /// Has the data of a command come.
+    pub(super) fn collect(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        arrived: &ArrivedCommand,
+        mut task: Task,
+        wanted: u32,
+    ) {
+        if let DataTransfer::ToController { .. } = arrived.data {
+            task.state = TaskState::Memory { wanted };
+            return self.solicit(core, channel, task);
+        }
+        // The data are here already, so there is no way to wait.
+        let length = usize::try_from(wanted).unwrap_or(usize::MAX);
+        task.data_out = core.memory.pool.take_at_once(length);
+        let Some(buffer) = &task.data_out else {
+            core.memory.is_short = true;
+            let status = self.busy();
+            if let Kind::Half(half) = &mut task.work.kind {
+                // The other half must find it.
+                half.fail(status);
+                return self.receive_data(channel, task, 0);
+            }
+            return self.finish_status(core, channel, task, status);
+        };
+        task.writing = buffer.capacity();
+        self.tasks.holdings.writing += task.writing;
+        self.receive_data(channel, task, wanted);
+    }
+
+    /// Has memory for data that the host keeps until it is asked for them, or waits for memory.
+    pub(super) fn solicit(&mut self, core: &mut Core, channel: &mut Channel, mut task: Task) {
+        let TaskState::Memory { wanted } = task.state else {
+            return self.tasks.park(task);
+        };
+        let length = usize::try_from(wanted).unwrap_or(usize::MAX);
+        if core.memory.line.admits(task.address)
+            && self
+                .tasks
+                .take_data_out(core, channel, &mut task, length, 0)
+            || self
+                .tasks
+                .take_data_out_as_newcomer(core, channel, &mut task, length)
+        {
+            self.receive_data(channel, task, wanted);
+        } else {
+            // At its connection's limit it waits for others of these, and keeps nobody else waiting.
+            let has_claim = self.tasks.has_part(core, length)
+                && self.tasks.holdings.has_claim(&core.memory, length);
+            self.tasks.wait_for_memory(core, task.address, has_claim);
+            self.tasks.park(task);
+        }
+    }
+
+    pub(super) fn receive_data(&mut self, channel: &mut Channel, mut task: Task, wanted: u32) {
+        task.state = TaskState::Receiving;
+        let slot = CommandSlot(task.address.slot);
+        self.tasks.park(task);
+        let transmit = &mut channel.transmit;
+        self.machine.want_data_out(slot, wanted, transmit);
+    }
+
+    /// All data of a command have arrived.
+    pub(super) fn data_out_complete(&mut self, core: &mut Core, channel: &mut Channel, slot: u32) {
+        if !self.tasks.is_receiving(slot) {
+            return;
+        }
+        let Some(task) = self.tasks.take(slot) else {
+            return;
+        };
+        let lacking = task.lacks_memory.then(|| self.busy());
+        if let Kind::Half(_) = task.work.kind {
+            return self.half_complete(core, channel, task, lacking);
+        }
+        if let Some(status) = lacking {
+            return self.finish_status(core, channel, task, status);
+        }
+        match &task.work.aborted {
+            Some(aborted) => {
+                let status = aborted.status;
+                self.finish_status(core, channel, task, status);
+            }
+            None => self.run_command(core, channel, task, CommandEvent::Start),
+        }
+    }
+
+    /// The data of a command did not match their digest.
+    pub(super) fn data_out_failed(&mut self, core: &mut Core, channel: &mut Channel, slot: u32) {
+        if !self.tasks.is_receiving(slot) {
+            return;
+        }
+        let Some(task) = self.tasks.take(slot) else {
+            return;
+        };
+        let status = Status::TRANSIENT_TRANSPORT_ERROR;
+        match task.work.kind {
+            Kind::Half(_) => self.half_complete(core, channel, task, Some(status)),
+            _ => self.finish_status(core, channel, task, status),
+        }
+    }
+
+    /// Runs a task until it ends or waits.
+    #[inline]
+    pub(super) fn run_command(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        mut event: CommandEvent,
+    ) {
+        if let Kind::Admin(_) = task.work.kind {
+            return self.run_admin(core, channel, task);
+        }
+        loop {
+            let step = self.step(channel, &mut task, event);
+            let (namespace, operation, place) = match step {
+                Step::Complete(outcome) => return self.finish(core, channel, task, outcome),
+                Step::Persist(order) => {
+                    core.persist(task.address, task.unit, order);
+                    task.state = TaskState::Elsewhere;
+                    return self.tasks.park(task);
+                }
+                Step::Wait(wait) => {
+                    let (post, address) = (core.post().clone(), task.address);
+                    task.state = TaskState::Elsewhere;
+                    self.tasks.park(task);
+                    return wait.then(move || {
+                        let note = Note::StoreIsFree { task: address };
+                        post.send(Message::Note(address.connection, note));
+                    });
+                }
+                Step::AbortTasks(participants) => {
+                    core.abort_for_preemption(task.address, task.unit, participants);
+                    task.state = TaskState::Elsewhere;
+                    return self.tasks.park(task);
+                }
+                Step::Media {
+                    namespace,
+                    operation,
+                    place,
+                } => (namespace, operation, place),
+            };
+            if let Some(aborted) = &task.work.aborted {
+                let status = aborted.status;
+                return self.finish_status(core, channel, task, status);
+            }
+            let executed = match self.unit_of(Some(namespace)) {
+                Some(unit) => {
+                    let wanted = MediaRequest {
+                        unit,
+                        operation,
+                        place,
+                    };
+                    self.execute(core, channel, &mut task, wanted)
+                }
+                None => Executed::Now(Err(MediaError::Io)),
+            };
+            match executed {
+                Executed::Now(result) => event = CommandEvent::Media(result),
+                Executed::Waits => return self.tasks.park(task),
+            }
+        }
+    }
+
+    fn step(&mut self, channel: &mut Channel, task: &mut Task, event: CommandEvent) -> Step {
+        let Queue::Io(queue) = &self.queue else {
+            unreachable!("commands of I/O queues come from I/O queues");
+        };
+        let buffers = Buffers {
+            data_out: task.data_out.as_deref().unwrap_or_default(),
+            scratch: task.scratch.as_deref_mut().unwrap_or_default(),
+            data_in: &mut task.parameter_data,
+        };
+        match &mut task.work.kind {
+            Kind::Io(command) => command.step(&queue.namespaces, event, buffers),
+            Kind::Pair { pair, first } => match pair.step(event, buffers) {
+                FusedStep::Media {
+                    namespace,
+                    operation,
+                    place,
+                } => Step::Media {
+                    namespace,
+                    operation,
+                    place,
+                },
+                FusedStep::Complete(outcome) => {
+                    let first = CommandSlot(*first);
+                    self.complete(channel, first, outcome.first);
+                    Step::Complete(outcome.second)
+                }
+            },
+            Kind::Admin(_) | Kind::Half(_) | Kind::Spent => {
+                unreachable!("only whole commands of I/O queues take steps")
+            }
+        }
+    }
+
+    fn execute(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: &mut Task,
+        wanted: MediaRequest,
+    ) -> Executed {
+        let (command, machine) = (medium::Command::Task(task), &mut self.machine);
+        self.tasks.execute(core, channel, machine, command, wanted)
+    }
+
+    /// Answers a task and lets go of all it holds.
+    pub(super) fn finish(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        mut task: Task,
+        mut outcome: Outcome,
+    ) {
+        let slot = CommandSlot(task.address.slot);
+        let success = outcome.status.is_success();
+        if !success {
+            let work = &task.work;
+            outcome.status = self.log_error(task.unit, work.id, work.first_block, outcome.status);
+        }
+        let transmit = &mut channel.transmit;
+        let machine = &mut self.machine;
+        let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
+        if let DataIn::Inline = data_in {
+            if success {
+                machine.commit_inline_read(slot, transmit);
+                return self.tasks.let_go(core, channel, task);
+            }
+            machine.rollback_inline_read(slot, transmit);
+        }
+        let mut sent = None;
+        let data = match &data_in {
+            DataIn::Zeros(length) if success => Payload::Zeros(*length),
+            DataIn::Buffer(buffer) if success && buffer.len() <= COPY_BYTES_MAX => {
+                core.counters.copied_transmit_bytes += buffer.len() as u64;
+                Payload::Bytes(buffer)
+            }
+            DataIn::Buffer(buffer) if success => {
+                let number = channel.sending.vacant_key();
+                sent = Some(number);
+                Payload::Buffer {
+                    id: PayloadId(number as u64),
+                    bytes: buffer,
+                }
+            }
+            DataIn::Pages(pages) if success => {
+                let number = channel.sending.vacant_key();
+                sent = Some(number);
+                held_payload(number, pages.held())
+            }
+            _ if success && !task.parameter_data.is_empty() => Payload::Bytes(&task.parameter_data),
+            _ => Payload::None,
+        };
+        let completion = Completion {
+            status: outcome.status,
+            result: outcome.result,
+            data,
+        };
+        machine.complete(slot, completion, transmit);
+        data_in.send(core, channel, sent);
+        self.tasks.let_go(core, channel, task);
+    }
+
+    pub(super) fn finish_status(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: Task,
+        status: Status,
+    ) {
+        if let Kind::Pair { first, .. } = task.work.kind {
+            self.complete(channel, CommandSlot(first), status.into());
+        }
+        self.finish(core, channel, task, status.into());
+    }
+
+    /// Notes a failure of the medium in the error information log. The status to answer with.
+    #[cold]
+    pub(super) fn log_error(
+        &self,
+        unit: Option<usize>,
+        command: CommandId,
+        lba: u64,
+        status: Status,
+    ) -> Status {
+        let Queue::Io(queue) = &self.queue else {
+            return status;
+        };
+        let code = status.code();
+        let logged = [
+            Status::WRITE_FAULT,
+            Status::UNRECOVERED_READ_ERROR,
+            Status::CAPACITY_EXCEEDED,
+        ];
+        let mut namespaces = queue.namespaces.iter();
+        let namespace = namespaces.find(|namespace| Some(namespace.index) == unit);
+        match namespace {
+            Some(namespace) if logged.contains(&code) => {
+                queue.controller.record_error(&ErrorRecord {
+                    queue_id: queue.id,
+                    command,
+                    status,
+                    location: NO_LOCATION,
+                    lba,
+                    namespace: namespace.id,
+                })
+            }
+            _ => status,
+        }
+    }
+
+    /// Answers a command that has no task.
+    pub(super) fn complete(&mut self, channel: &mut Channel, slot: CommandSlot, outcome: Outcome) {
+        let completion = Completion {
+            status: outcome.status,
+            result: outcome.result,
+            data: Payload::None,
+        };
+        let transmit = &mut channel.transmit;
+        self.machine.complete(slot, completion, transmit);
+    }
+
+    /// Answers a command that has no task, and none of whose data is wanted.
+    pub(super) fn refuse(&mut self, channel: &mut Channel, slot: CommandSlot, status: Status) {
+        self.complete(channel, slot, status.into());
+    }
+
+    /// Carries out what an abort order says about this queue's commands. Those that wait end; those
+    /// on the medium end when it has answered, and the order waits for them.
+    pub(super) fn obey_order(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        order: &Arc<AbortOrder>,
+    ) -> bool {
+        let Queue::Io(queue) = &self.queue else {
+            return false;
+        };
+        let named = |task: &&Task| {
+            let namespace = task.unit.and_then(|unit| {
+                let mut namespaces = queue.namespaces.iter();
+                namespaces.find(|namespace| namespace.index == unit)
+            });
+            namespace.is_some_and(|namespace| {
+                order.preempts(task.address, namespace.index, &*namespace.host)
+            })
+        };
+        let tasks = self.tasks.iter().filter(named);
+        let slots: Vec<u32> = tasks.map(|task| task.address.slot).collect();
+        let status = Status::ABORTED_PREEMPT_AND_ABORT;
+        for slot in &slots {
+            self.abort_task(core, channel, *slot, status, Some(order));
+        }
+        !slots.is_empty()
+    }
+
+    /// The host wants a command aborted. Whether it was.
+    pub(super) fn abort_command(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        command: CommandId,
+    ) -> bool {
+        let task = self.tasks.iter().find(|task| task.work.id == command);
+        let Some(slot) = task.map(|task| task.address.slot) else {
+            return false;
+        };
+        self.abort_task(core, channel, slot, Status::ABORT_REQUESTED, None)
+    }
+
+    /// Aborts a task that is parked. `false`: it goes on, because storage works for it, or part of what it
+    /// does is done elsewhere.
+    fn abort_task(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        slot: u32,
+        status: Status,
+        order: Option<&Arc<AbortOrder>>,
+    ) -> bool {
+        let Some(task) = self.tasks.get_mut(slot) else {
+            return false;
+        };
+        let lone = match &task.work.kind {
+            Kind::Half(half) => half.is_lone(),
+            _ => false,
+        };
+        let whole = !matches!(task.work.kind, Kind::Half(_));
+        match task.state {
+            TaskState::Storage { .. } => {
+                if order.is_some() {
+                    task.work.abort(status, order);
+                }
+                false
+            }
+            TaskState::Elsewhere => false,
+            // The host may be sending already: it ends when all it was asked for is here.
+            TaskState::Receiving => {
+                task.work.abort(status, None);
+                let transmit = &mut channel.transmit;
+                let machine = &mut self.machine;
+                machine.want_data_out(CommandSlot(slot), 0, transmit);
+                true
+            }
+            // Its other half is still to come here.
+            _ if !whole && !lone => {
+                task.work.abort(status, None);
+                true
+            }
+            TaskState::Half
+            | TaskState::Deferred
+            | TaskState::Ordering
+            | TaskState::Memory { .. }
+            | TaskState::Medium(_) => {
+                let task = self.tasks.take(slot).expect("looked at above");
+                if lone {
+                    self.forget_first(slot);
+                }
+                self.finish_status(core, channel, task, status);
+                true
+            }
+        }
+    }
+
+    /// There is no memory now: the host is to try again, after a moment if it understands that.
+    pub(super) fn busy(&self) -> Status {
+        let status = Status::COMMAND_INTERRUPTED;
+        match self.controller() {
+            Some(controller) if controller.has_advanced_retry() => status.retry_delay(1),
+            _ => status,
+        }
+    }
+}

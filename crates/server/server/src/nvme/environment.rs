@@ -1,0 +1,84 @@
+//! What controllers learn of this server.
+
+use std::net::{IpAddr, SocketAddr};
+
+use longshore_nvme::controller::{DiscoveryEntry, Environment, Health, Statistics, SubsystemType};
+use longshore_nvme::nqn::Nqn;
+
+use crate::exports::{Exports, unmapped};
+
+/// What controllers may ask of this server, for a host that came in by one of its ports.
+pub(crate) struct PortEnvironment<'a> {
+    pub exports: &'a Exports,
+    /// Our address, as the host reached it.
+    pub reached: SocketAddr,
+    /// Index among the ports.
+    pub port: usize,
+}
+
+impl PortEnvironment<'_> {
+    /// Whether a host that reached us where it did can reach that address too.
+    fn is_reachable(&self, address: SocketAddr) -> bool {
+        let reached = unmapped(self.reached.ip());
+        !address.ip().is_loopback() || reached.is_loopback() && same_family(reached, address.ip())
+    }
+}
+
+fn same_family(one: IpAddr, other: IpAddr) -> bool {
+    one.is_ipv4() == other.is_ipv4()
+}
+
+impl Environment for PortEnvironment<'_> {
+    fn discovery_entries(&self, _host: &Nqn) -> Vec<DiscoveryEntry> {
+        let exports = &self.exports.nvme;
+        let ports = exports.ports.iter().enumerate();
+        let mut entries = Vec::new();
+        for (number, port) in ports.filter(|(_, port)| !port.discovery_only) {
+            let address = port.address(self.reached);
+            if port.advertise.is_none() && !self.is_reachable(address) {
+                continue;
+            }
+            entries.extend(exports.names.iter().map(|nqn| DiscoveryEntry {
+                subsystem: nqn.clone(),
+                kind: SubsystemType::Nvm,
+                address,
+                port_id: u16::try_from(number + 1).unwrap_or(u16::MAX),
+            }));
+        }
+        entries
+    }
+
+    fn discovery_generation(&self) -> u64 {
+        // What is exported, and where, stays the same from start to end.
+        1
+    }
+
+    fn is_discovery_only(&self) -> bool {
+        self.exports.nvme.ports[self.port].discovery_only
+    }
+
+    fn statistics(&self, index: usize) -> Statistics {
+        let totals = self.exports.units[index].statistics.totals();
+        Statistics {
+            read_bytes: totals.read_bytes,
+            written_bytes: totals.written_bytes,
+            read_commands: totals.reads,
+            write_commands: totals.writes,
+            media_errors: totals.errors,
+            ..Statistics::default()
+        }
+    }
+
+    fn health(&self, index: usize) -> Health {
+        let has_failed = !self.exports.units[index].volume.condition().is_sound();
+        Health {
+            degraded: has_failed,
+            read_only: has_failed,
+        }
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        let uptime = self.exports.nvme.started.elapsed();
+        u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,89 @@
+//! What one shard knows, for those who ask, and what it leaves at its end.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore_reactor::EngineCounters;
+
+use super::report::{ConnectionStatistics, Sampling, ThreadTimes};
+use crate::counters::Counters;
+use crate::counters::published::Published;
+use crate::counters::stages::{Histograms, Kind};
+use crate::spin::WaitingState;
+
+/// A question, and where the answer goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Question(pub Sender<ShardReport>);
+
+impl Question {
+    pub(crate) fn answer(&self, report: ShardReport) {
+        // Who has lost patience does not mind.
+        let _ = self.0.send(report);
+    }
+}
+
+/// What a shard knows.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardReport {
+    pub shard: usize,
+    pub counters: Counters,
+    pub engine: EngineCounters,
+    pub times: ThreadTimes,
+    pub waiting: WaitingState,
+    pub connections: Vec<ConnectionStatistics>,
+    pub kept_bytes: usize,
+    pub receive_buffer_bytes: usize,
+    pub requests: usize,
+    pub stages: Vec<(Kind, Box<Histograms>)>,
+    pub sampling: Sampling,
+}
+
+/// What shards leave for those who ask.
+#[derive(Debug)]
+pub(crate) struct Board {
+    started: Instant,
+    shards: Vec<Place>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    published: Published,
+    /// What the shard said at its end.
+    last: Mutex<Option<Box<ShardReport>>>,
+}
+
+impl Board {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self {
+            started: Instant::now(),
+            shards: (0..shards).map(|_| Place::default()).collect(),
+        }
+    }
+
+    /// For how long the server has been there.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// What a shard said at its end, if it has ended.
+    pub(crate) fn last(&self, shard: usize) -> Option<ShardReport> {
+        lock(&self.shards[shard].last).as_deref().cloned()
+    }
+
+    /// What a shard publishes.
+    pub(crate) fn published(&self, shard: usize) -> &Published {
+        &self.shards[shard].published
+    }
+
+    /// A shard has ended; this is its last word.
+    pub(crate) fn leave(&self, report: ShardReport) {
+        let place = &self.shards[report.shard];
+        place.published.store(&report.counters);
+        *lock(&place.last) = Some(Box::new(report));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,117 @@
+//! What other shards, and other threads, have to say.
+
+use std::sync::Arc;
+
+use super::mail::Mail;
+use super::state::Shard;
+use crate::address::{ConnectionAddress, TaskAddress};
+use crate::connection::driven::{Event, Handled};
+use crate::mail::abort::AbortOrder;
+use crate::mail::message::Message;
+
+impl Shard {
+    /// Out of line: inlined, it has each turn save registers that few turns need.
+    #[inline(never)]
+    pub(super) fn read_mail(&mut self) {
+        while let Some(mail) = self.inbox.receive() {
+            self.core.counters.messages += 1;
+            match mail {
+                Mail::Message(message) => self.receive_message(message),
+                Mail::Moved(connection) => {
+                    self.take_in(connection);
+                }
+            }
+        }
+    }
+
+    pub(super) fn receive_message(&mut self, message: Message) {
+        match message {
+            Message::Accepted { link, portal } => self.adopt(link, portal),
+            Message::MakeRoom => self.make_room(),
+            Message::Retry(task) => {
+                self.tell(task.connection, Event::Retry(task));
+                // A task that is gone may have been told to pass the gate on.
+                self.pass_on_gate(task);
+            }
+            Message::RequestsWoken => {
+                let core = &mut self.core;
+                core.requests.proceed(&mut *core.platform);
+                self.end_requests();
+            }
+            Message::Abort(order) => self.obey(&order),
+            Message::Relocate { peer, to } => self.relocate(peer, to),
+            Message::CloseConnection(name) => {
+                if let Some(address) = self.arrived.find(name)
+                    && self.connections.find(address).is_some()
+                {
+                    tracing::debug!("closing a connection whose session or controller has ended");
+                    self.close(address.slot);
+                }
+            }
+            Message::Note(name, note) => {
+                if let Some(address) = self.arrived.find(name) {
+                    self.tell(address, Event::Note(note));
+                    // It may take input now that it did not before.
+                    self.list_if_open(address);
+                }
+            }
+            Message::NoteForAll(note) => {
+                for slot in self.connections.slots() {
+                    if let Some(connection) = self.connections.at(slot) {
+                        connection.handle(&mut self.core, Event::Note(note.clone()));
+                        let slot = connection.channel().address.slot;
+                        self.connections.mark_dirty(slot);
+                    }
+                }
+            }
+            Message::MemoryShort => {
+                self.memory_short = true;
+                // What this shard keeps for later may be what another one lacks.
+                self.core.memory.pool.release_kept();
+            }
+            Message::Report(question) => question.answer(self.report()),
+            Message::Transmit(config) => {
+                self.core.transmit = config;
+                for connection in self.connections.iter_mut() {
+                    let channel = connection.channel_mut();
+                    channel.set_transmit(&config, &mut self.core.counters);
+                }
+            }
+            Message::Shutdown => self.begin_drain(),
+            Message::ShutdownNow => self.end_connections(),
+        }
+    }
+
+    pub(super) fn list_if_open(&mut self, address: ConnectionAddress) {
+        if self.connections.find(address).is_some() {
+            self.connections.list(address.slot);
+        }
+    }
+
+    /// Wakes the next in line at every gate that told a vanished task to try again.
+    pub(super) fn pass_on_gate(&mut self, task: TaskAddress) {
+        let alive = self
+            .connections
+            .get(task.connection)
+            .is_some_and(|connection| connection.has_task(task));
+        if !alive {
+            for unit in 0..self.core.shared.exports.units.len() {
+                self.core.leave_exclusive(unit, task);
+            }
+        }
+    }
+
+    /// Aborts the tasks that an order names.
+    pub(super) fn obey(&mut self, order: &Arc<AbortOrder>) {
+        self.core.hold_for_orphans(order);
+        for slot in self.connections.slots() {
+            if let Some(connection) = self.connections.at(slot)
+                && connection.handle(&mut self.core, Event::Abort(order)) == Handled::Changed
+            {
+                // Others of its tasks may run now, and its window may have to be announced.
+                let slot = connection.channel().address.slot;
+                self.connections.mark_dirty(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What a policy has done to the socket.
+
+/// What becomes of TCP_NODELAY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Switch {
+    /// Nothing.
+    Keep,
+    /// It is set. What was held back leaves.
+    NoDelay,
+    /// It is cleared.
+    Nagle,
+    /// It is set and cleared again, so that what was held back leaves.
+    Flush,
+}
+
+impl Switch {
+    /// The values to set, one after the other.
+    pub(crate) fn settings(self) -> impl Iterator<Item = bool> {
+        let settings: &[bool] = match self {
+            Self::Keep => &[],
+            Self::NoDelay => &[true],
+            Self::Nagle => &[false],
+            Self::Flush => &[true, false],
+        };
+        settings.iter().copied()
+    }
+}
