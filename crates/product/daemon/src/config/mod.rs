@@ -44,6 +44,7 @@ pub mod transmit;
 pub mod volume;
 pub mod warning;
 
+mod access;
 mod authentication;
 mod syntax;
 

@@ -6,17 +6,16 @@ use longshore_nvme::nqn::Nqn;
 use longshore_server::config::{HostRule, NamespaceMapEntry, SubsystemConfig};
 use toml::Spanned;
 
+use super::access::{Peers, VOLUMES_MAX, all_volumes, find_volume};
 use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
 use super::problem::{Problem, ProblemKind};
-use super::suggest;
-use super::target::{ALL_OTHERS, LUN_MAX};
 use super::warning::Warning;
 
 /// The subsystem that exports every volume when the configuration names no subsystem.
 pub const DEFAULT_SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
 
-/// The largest namespace identifier: as many namespaces as a target has logical units.
-pub const NSID_MAX: u32 = LUN_MAX as u32 + 1;
+/// The largest namespace identifier.
+pub const NSID_MAX: u32 = VOLUMES_MAX as u32;
 
 /// A subsystem for everybody, with every volume in order.
 pub(super) fn default_subsystem(volumes: usize) -> Result<SubsystemConfig, Problem> {
@@ -24,7 +23,7 @@ pub(super) fn default_subsystem(volumes: usize) -> Result<SubsystemConfig, Probl
         nqn: Nqn::new(DEFAULT_SUBSYSTEM).expect("the default name is well-formed"),
         serial: None,
         hosts: Vec::new(),
-        default_namespaces: Some(all_volumes(volumes).map_err(Problem::general)?),
+        default_namespaces: Some(every_volume(volumes).map_err(Problem::general)?),
     })
 }
 
@@ -67,7 +66,7 @@ impl SubsystemReader<'_> {
             // Rules that all have maps of their own leave nothing for this one to say.
             None if has_maps_of_its_own(&table.access) => Vec::new(),
             None => {
-                let map = all_volumes(self.volumes.len()).map_err(at_name)?;
+                let map = every_volume(self.volumes.len()).map_err(at_name)?;
                 for entry in &map {
                     known.take(entry, self.volumes).map_err(at_name)?;
                 }
@@ -108,28 +107,24 @@ impl SubsystemReader<'_> {
         for entry in &mut namespaces {
             entry.read_only |= table.read_only;
         }
-        let mut hosts = Vec::new();
-        for name in &table.hosts {
-            let twice = || {
-                let kind = ProblemKind::HostInTwoRules(name.get_ref().clone());
-                self.file.problem(name.span(), kind)
-            };
-            if name.get_ref() == ALL_OTHERS {
-                let earlier = &mut subsystem.default_namespaces;
-                if earlier.replace(namespaces.clone()).is_some() {
-                    return Err(twice());
-                }
-                continue;
-            }
-            let host = self.nqn(name)?;
-            let named = subsystem.hosts.iter().flat_map(|rule| &rule.hosts);
-            if named.chain(&hosts).any(|other| *other == host) {
-                return Err(twice());
-            }
-            hosts.push(host);
+        let peers = Peers::read(
+            self.file,
+            &table.hosts,
+            |name| self.nqn(name),
+            |peer| match peer {
+                Some(peer) => subsystem.hosts.iter().any(|rule| rule.hosts.contains(peer)),
+                None => subsystem.default_namespaces.is_some(),
+            },
+            ProblemKind::HostInTwoRules,
+        )?;
+        if peers.others {
+            subsystem.default_namespaces = Some(namespaces.clone());
         }
-        if !hosts.is_empty() {
-            subsystem.hosts.push(HostRule { hosts, namespaces });
+        if !peers.named.is_empty() {
+            subsystem.hosts.push(HostRule {
+                hosts: peers.named,
+                namespaces,
+            });
         }
         Ok(())
     }
@@ -167,14 +162,7 @@ impl SubsystemReader<'_> {
             .ok()
             .filter(|nsid| (1..=NSID_MAX).contains(nsid))
             .ok_or(ProblemKind::NsidOutOfRange(entry.nsid))?;
-        let index = self.volumes.iter().position(|name| *name == entry.volume);
-        let volume = index.ok_or_else(|| {
-            let known: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
-            ProblemKind::UnknownVolume {
-                volume: entry.volume.clone(),
-                suggestion: suggest::sentence(&entry.volume, &known),
-            }
-        })?;
+        let volume = find_volume(self.volumes, &entry.volume)?;
         if map.iter().any(|other| other.nsid == nsid) {
             return Err(ProblemKind::DuplicateNsid(nsid));
         }
@@ -236,19 +224,13 @@ impl Namespaces {
 }
 
 /// Every volume under the number of its place, from 1.
-fn all_volumes(volumes: usize) -> Result<Vec<NamespaceMapEntry>, ProblemKind> {
-    let too_many = || ProblemKind::TooManyVolumes(volumes);
-    let number = |volume: usize| u32::try_from(volume + 1).ok();
-    (0..volumes)
-        .map(|volume| {
-            let nsid = number(volume).filter(|nsid| *nsid <= NSID_MAX);
-            Ok(NamespaceMapEntry {
-                nsid: nsid.ok_or_else(too_many)?,
-                volume,
-                read_only: false,
-            })
-        })
-        .collect()
+fn every_volume(volumes: usize) -> Result<Vec<NamespaceMapEntry>, ProblemKind> {
+    let namespace = |(number, volume)| NamespaceMapEntry {
+        nsid: u32::from(number) + 1,
+        volume,
+        read_only: false,
+    };
+    Ok(all_volumes(volumes)?.map(namespace).collect())
 }
 
 /// Volumes that one host sees in two subsystems. The Linux host refuses the second, as a namespace of

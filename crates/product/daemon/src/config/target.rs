@@ -5,22 +5,19 @@ use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_server::config::{AccessRule, LunConfig, Moved, TargetConfig};
 use toml::Spanned;
 
+use super::access::{Peers, VOLUMES_MAX, all_volumes, find_volume};
 use super::authentication::{Demand, authentication};
 use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
 use super::limits::NegotiationTable;
 use super::listener::{ISCSI_PORT, parse_advertise};
 use super::problem::{Problem, ProblemKind};
-use super::suggest;
 use super::warning::Warning;
 
 /// The target that exports every volume when the configuration names no target.
 pub const DEFAULT_TARGET: &str = "iqn.2026-11.local.longshore:default";
 
-/// The largest logical unit number: flat space addressing has 14 bits (SAM-5 §4.7.7.4).
-pub const LUN_MAX: u16 = 16_383;
-
-/// The name of a rule for all initiators or hosts that no other rule names.
-pub(super) const ALL_OTHERS: &str = "*";
+/// The largest logical unit number.
+pub const LUN_MAX: u16 = VOLUMES_MAX - 1;
 
 /// What some initiators see and have to prove.
 #[derive(Clone, Debug)]
@@ -38,7 +35,7 @@ pub(super) fn default_target(volumes: usize, login: LoginConfig) -> Result<Targe
         portal_groups: Vec::new(),
         login,
         authentication: Authentication::none(),
-        default_luns: Some(all_volumes(volumes).map_err(Problem::general)?),
+        default_luns: Some(every_volume(volumes).map_err(Problem::general)?),
         access: Vec::new(),
         moved_to: None,
     })
@@ -76,7 +73,7 @@ impl TargetReader<'_> {
             authentication: authentication(file, &demand, self.warnings)?,
             luns: match &table.luns {
                 Some(luns) => self.map(luns, &table.name)?,
-                None => all_volumes(self.volumes.len())
+                None => every_volume(self.volumes.len())
                     .map_err(|kind| file.problem(table.name.span(), kind))?,
             },
         };
@@ -151,31 +148,27 @@ impl TargetReader<'_> {
             luns,
         };
 
-        let mut initiators = Vec::new();
-        for name in &rule.initiators {
-            let twice = || {
-                let kind = ProblemKind::InitiatorInTwoRules(name.get_ref().clone());
-                file.problem(name.span(), kind)
-            };
-            if name.get_ref() == ALL_OTHERS {
-                if target.default_luns.is_some() {
-                    return Err(twice());
-                }
-                let_others_in(target, access.clone());
-                continue;
-            }
+        let peers = Peers::read(
+            file,
+            &rule.initiators,
             // Names of initiators are taken as peers send them: some in daily use break the letter
             // of the rules, and those machines want access too.
-            let initiator = parse_name(file, name, IscsiName::from_peer)?;
-            let named = target.access.iter().flat_map(|rule| &rule.initiators);
-            if named.chain(&initiators).any(|other| *other == initiator) {
-                return Err(twice());
-            }
-            initiators.push(initiator);
+            |name| parse_name(file, name, IscsiName::from_peer),
+            |peer| match peer {
+                Some(peer) => target
+                    .access
+                    .iter()
+                    .any(|rule| rule.initiators.contains(peer)),
+                None => target.default_luns.is_some(),
+            },
+            ProblemKind::InitiatorInTwoRules,
+        )?;
+        if peers.others {
+            let_others_in(target, access.clone());
         }
-        if !initiators.is_empty() {
+        if !peers.named.is_empty() {
             target.access.push(AccessRule {
-                initiators,
+                initiators: peers.named,
                 authentication: Some(access.authentication),
                 luns: access.luns,
             });
@@ -209,14 +202,7 @@ impl TargetReader<'_> {
             .ok()
             .filter(|lun| *lun <= LUN_MAX)
             .ok_or(ProblemKind::LunOutOfRange(entry.lun))?;
-        let index = self.volumes.iter().position(|name| *name == entry.volume);
-        let volume = index.ok_or_else(|| {
-            let known: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
-            ProblemKind::UnknownVolume {
-                volume: entry.volume.clone(),
-                suggestion: suggest::sentence(&entry.volume, &known),
-            }
-        })?;
+        let volume = find_volume(self.volumes, &entry.volume)?;
         if map.iter().any(|other| other.lun == lun) {
             return Err(ProblemKind::DuplicateLun(lun));
         }
@@ -282,18 +268,13 @@ fn moved_to(file: &ConfigFile, table: &TargetTable) -> Result<Option<Moved>, Pro
 }
 
 /// Every volume under the number of its place.
-fn all_volumes(volumes: usize) -> Result<Vec<LunConfig>, ProblemKind> {
-    let too_many = || ProblemKind::TooManyVolumes(volumes);
-    (0..volumes)
-        .map(|volume| {
-            let lun = u16::try_from(volume).ok().filter(|lun| *lun <= LUN_MAX);
-            Ok(LunConfig {
-                lun: lun.ok_or_else(too_many)?,
-                volume,
-                read_only: false,
-            })
-        })
-        .collect()
+fn every_volume(volumes: usize) -> Result<Vec<LunConfig>, ProblemKind> {
+    let lun = |(lun, volume)| LunConfig {
+        lun,
+        volume,
+        read_only: false,
+    };
+    Ok(all_volumes(volumes)?.map(lun).collect())
 }
 
 /// Reads an iSCSI name.
