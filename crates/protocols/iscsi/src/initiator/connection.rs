@@ -33,13 +33,14 @@ mod tests;
 use self::responses::Incoming;
 use super::login::{Login, LoginConfig, LoginError, LoginStep};
 use crate::encoder::Encoder;
-use crate::framing::{Framing, HeaderStep, TrailerStep};
+use crate::framing::{Framing, HeaderStep};
 use crate::pdu::{
     AsyncMessage, Bhs, CmdSn, CommandWindow, DataSn, InitiatorTaskTag, LoginRequest, LoginResponse,
     LogoutResult, Lun, Opcode, R2tSn, RejectReason, StatSn, TargetTransferTag,
     TaskManagementResponseCode,
 };
 use crate::session_parameters::{OperationalParameters, SessionParameters};
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
 /// Dense number of a command of this connection, reused after its completion.
@@ -405,12 +406,12 @@ impl Connection {
 
     #[cold]
     fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<Event<'static>> {
-        let bytes = self.framing.take_data(u32::MAX, input);
+        let bytes = self.framing.data.take(u32::MAX, input);
         self.collected.extend_from_slice(bytes);
-        if self.framing.remaining() > 0 {
+        if self.framing.data.remaining() > 0 {
             return Some(Event::NeedMore);
         }
-        match self.framing.take_trailer(input) {
+        match self.framing.data.take_trailer(input) {
             TrailerStep::NeedMore => Some(Event::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 Some(self.close(CloseReason::DataDigestError))

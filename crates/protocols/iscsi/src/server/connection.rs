@@ -56,9 +56,10 @@ use super::login::{Claims, Login, LoginError};
 use super::task::Tasks;
 use super::window::Window;
 use crate::encoder::Encoder;
-use crate::framing::{Framing, HeaderStep, TrailerStep};
+use crate::framing::{Framing, HeaderStep};
 use crate::pdu::{Bhs, CmdSn, LoginRequest, LoginStatus, Opcode, StatSn, TargetTransferTag};
 use crate::session_parameters::{OperationalParameters, SessionParameters, SessionType};
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
 /// What the driver decides about a connection before it starts.
@@ -476,17 +477,17 @@ impl Connection {
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
     ) -> Option<Event<'a>> {
-        if self.framing.remaining() > 0 {
+        if self.framing.data.remaining() > 0 {
             if input.is_empty() {
                 return Some(Event::NeedMore);
             }
-            let bytes = self.framing.take_data(u32::MAX, input);
+            let bytes = self.framing.data.take(u32::MAX, input);
             if !matches!(self.receiving, Receiving::Discarded) {
                 self.collected.extend_from_slice(bytes);
             }
             return None;
         }
-        let TrailerStep::Done { digest_ok } = self.framing.take_trailer(input) else {
+        let TrailerStep::Done { digest_ok } = self.framing.data.take_trailer(input) else {
             return Some(Event::NeedMore);
         };
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Header);

@@ -5,6 +5,7 @@ mod streams;
 mod transfers;
 
 use longshore_block::media::Lba;
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use super::*;
@@ -13,7 +14,6 @@ use crate::completion::CompletionEntry;
 use crate::host::Command;
 use crate::host::commands::{self, Blocks};
 use crate::pdu::encoder::push_term_req;
-use crate::pdu::framing::TrailerStep;
 use crate::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, IcReq, PduType, R2t, TermReq, Terminator,
 };
@@ -89,9 +89,9 @@ impl Scene {
             let HeaderStep::Header(_) = self.framing.take_header(&mut rest) else {
                 panic!("a whole, faultless header");
             };
-            let data = self.framing.take_data(u32::MAX, &mut rest).to_vec();
-            assert_eq!(self.framing.remaining(), 0);
-            let trailer = self.framing.take_trailer(&mut rest);
+            let data = self.framing.data.take(u32::MAX, &mut rest).to_vec();
+            assert_eq!(self.framing.data.remaining(), 0);
+            let trailer = self.framing.data.take_trailer(&mut rest);
             assert_eq!(trailer, TrailerStep::Done { digest_ok: true });
             pdus.push((self.framing.header_bytes().to_vec(), data));
         }

@@ -9,13 +9,13 @@ mod violations;
 
 use std::collections::BTreeMap;
 
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::{PayloadId, Segment};
 
 use super::*;
 use crate::command::{NamespaceId, SubmissionEntry};
 use crate::completion::CompletionEntry;
 use crate::opcode::{self, Opcode, io};
-use crate::pdu::framing::TrailerStep;
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, H2cData, R2t, TransferTag};
 use crate::server::command::{Completion, DataTransfer, Payload};
 use crate::sgl::SglDescriptor;
@@ -381,11 +381,8 @@ impl Wire {
                 HeaderStep::Header(common) => common,
                 other => panic!("{other:?} in what the controller says"),
             };
-            let data = self
-                .host
-                .take_data(self.host.remaining(), &mut rest)
-                .to_vec();
-            let trailer = self.host.take_trailer(&mut rest);
+            let data = self.host.data.take(u32::MAX, &mut rest).to_vec();
+            let trailer = self.host.data.take_trailer(&mut rest);
             assert_eq!(trailer, TrailerStep::Done { digest_ok: true });
             said.push(match common.pdu_type {
                 PduType::IC_RESP => {
