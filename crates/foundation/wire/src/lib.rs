@@ -11,6 +11,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "test-support"))]
+pub mod back_to_back;
 mod crc32c;
 pub mod field;
 pub mod pdu_data;

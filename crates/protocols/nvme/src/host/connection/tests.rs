@@ -5,8 +5,9 @@ mod streams;
 mod transfers;
 
 use longshore_block::media::Lba;
+use longshore_wire::back_to_back::bytes_of;
 use longshore_wire::pdu_data::TrailerStep;
-use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
+use longshore_wire::transmit::{Chunk, PayloadId, Transmit, WriteData};
 
 use super::*;
 use crate::command::{NamespaceId, SubmissionEntry};
@@ -17,7 +18,6 @@ use crate::pdu::encoder::push_term_req;
 use crate::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, IcReq, PduType, R2t, TermReq, Terminator,
 };
-use longshore_wire::transmit::Chunk;
 
 const BOTH: Digests = Digests {
     header: true,
@@ -214,19 +214,7 @@ impl Scene {
 }
 
 fn flatten(transmit: &Transmit, payload: &[u8]) -> Vec<u8> {
-    let mut stream = Vec::new();
-    for segment in transmit.segments() {
-        match segment {
-            Segment::Arena { start, length } => {
-                stream.extend_from_slice(&transmit.arena()[start..start + length]);
-            }
-            Segment::Zeros { length } => stream.resize(stream.len() + length, 0),
-            Segment::Buffer { start, length, .. } => {
-                stream.extend_from_slice(&payload[start..start + length]);
-            }
-        }
-    }
-    stream
+    bytes_of(transmit, |_| payload)
 }
 
 fn response(digests: Digests) -> IcResp {
