@@ -3,6 +3,7 @@
 //! - [`field`]: fixed-offset integers of a fixed-size header, big and little endian;
 //! - [`Reader`] and [`Writer`]: bounded cursors for the variable parts;
 //! - [`Crc32c`]: the incremental CRC of iSCSI and NVMe/TCP digests;
+//! - [`pdu_data`]: the data of a PDU while they arrive;
 //! - [`serial_number!`]: sequence numbers that wrap around (RFC 1982);
 //! - [`transmit`]: what a connection has to send, by copy and by reference.
 //!
@@ -10,8 +11,11 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "test-support"))]
+pub mod back_to_back;
 mod crc32c;
 pub mod field;
+pub mod pdu_data;
 mod reader;
 mod serial;
 pub mod transmit;

@@ -3,9 +3,8 @@
 //! The limit a process is started with is usually 1,024, for the sake of programs that use `select`.
 //! This one does not, so it raises its own limit as far as it may and as the configured limits need.
 
+use longshore_server::config::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::config::limits::Limits;
 
 /// For volumes, listeners, event loops and what libraries open.
 const BESIDE_CONNECTIONS: usize = 256;
@@ -16,7 +15,7 @@ const CONNECTIONS_PER_CONTROLLER: usize = 9;
 
 /// Makes room for as many connections as `limits` allow. Says so where there is not enough.
 pub fn make_room(limits: &Limits) {
-    let io_queues = usize::from(limits.io_queues);
+    let io_queues = usize::from(limits.nvme_io_queues);
     let per_controller = CONNECTIONS_PER_CONTROLLER.min(io_queues.saturating_add(1));
     let wanted = limits
         .sessions
@@ -83,7 +82,7 @@ mod tests {
             sessions: 300,
             pending_logins: 20,
             controllers: 10,
-            io_queues: 1,
+            nvme_io_queues: 1,
             ..Limits::default()
         };
         let before = getrlimit(Resource::Nofile);

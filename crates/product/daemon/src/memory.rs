@@ -108,7 +108,7 @@ pub fn decide(config: &Config, sizes: &[u64]) -> Memory {
     let cores = config.engine.cores.as_ref().map(|cores| cores.0.len());
     let cores = cores.or_else(|| affinity::allowed_cores().ok().map(|cores| cores.len()));
     let event_loops = u64::try_from(cores.unwrap_or(1)).unwrap_or(u64::MAX);
-    let asked = config.limits.memory_bytes;
+    let asked = config.memory_bytes;
     let limits = limits(bytes_of_memory_volumes(config, sizes));
     let least = limits.iter().min_by_key(|limit| limit.room(event_loops));
     let Some(least) = least else {

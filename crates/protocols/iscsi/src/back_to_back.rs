@@ -1,5 +1,4 @@
-//! The two machines against each other, without sockets: what one sends, the other receives, cut into
-//! pieces of any size.
+//! The two machines against each other, without sockets.
 //!
 //! The device behind the target is a byte array. Its commands look like READ(10) and WRITE(10), but
 //! bytes 2 to 5 of the CDB are an offset in bytes and bytes 6 to 9 a length.
@@ -17,7 +16,8 @@ use crate::server::{
     self, Completion, ConnectionConfig, Payload, TaskId, TaskManagementFunction,
     TaskManagementResult,
 };
-use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
+use longshore_wire::back_to_back::{self as shared, Pair as _, Rig, SENDINGS, Sending, pattern};
+use longshore_wire::transmit::{Transmit, WriteData};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
@@ -32,35 +32,12 @@ const SENSE: [u8; 18] = [
     0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x44, 0, 0, 0, 0, 0,
 ];
 
-/// How the device sends read data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sending {
-    Inline,
-    Copied,
-    ByReference,
-}
-
 /// Both ends of a connection and what is between them.
 struct Pair {
     initiator: initiator::Connection,
-    to_target: Transmit,
     target: server::Connection,
-    to_initiator: Transmit,
+    rig: Rig,
     directory: TestDirectory,
-    /// Streams are handed over in pieces of this many bytes.
-    piece: usize,
-    sending: Sending,
-    /// Data goes straight to its place where the machine that receives it says where that is.
-    placing: bool,
-    /// The initiator sends write data by reference.
-    referring: bool,
-    /// A byte of the stream to the target that is flipped, by absolute position.
-    damage: Option<usize>,
-    sent_to_target: usize,
-    device: Vec<u8>,
-    payloads: HashMap<PayloadId, Vec<u8>>,
-    released: Vec<PayloadId>,
-    next_payload: u64,
     /// Write commands that wait for their data.
     writes: HashMap<TaskId, (u32, Vec<u8>)>,
     stuck: Vec<TaskId>,
@@ -108,31 +85,18 @@ impl Setup {
         login.preferences = self.initiator.clone();
         // So that the numbers wrap around early.
         login.cmd_sn = CmdSn(u32::MAX - 2);
-        let mut to_target = Transmit::new();
-        let initiator =
-            initiator::Connection::new(login, 64, &mut |bytes| bytes.fill(7), &mut to_target);
+        let mut rig = Rig::new(&[piece]);
+        let transmit = &mut rig.to_server.transmit;
+        let initiator = initiator::Connection::new(login, 64, &mut |bytes| bytes.fill(7), transmit);
         let directory = TestDirectory {
             config: self.target.clone(),
             ..TestDirectory::default()
         };
         let mut pair = Pair {
             initiator,
-            to_target,
             target: server::Connection::new(self.connection.clone(), 0),
-            to_initiator: Transmit::new(),
+            rig,
             directory,
-            piece,
-            sending: Sending::ByReference,
-            placing: false,
-            referring: false,
-            damage: None,
-            sent_to_target: 0,
-            device: (0..1 << 20)
-                .map(|i: u32| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0])
-                .collect(),
-            payloads: HashMap::new(),
-            released: Vec::new(),
-            next_payload: 0,
             writes: HashMap::new(),
             stuck: Vec::new(),
             data_out: HashMap::new(),
@@ -163,83 +127,14 @@ fn cdb(opcode: u8, offset: usize, length: usize) -> [u8; 10] {
     cdb
 }
 
-/// All that is queued, as one stream; payload is looked up.
-fn drain(
-    transmit: &mut Transmit,
-    payloads: &HashMap<PayloadId, Vec<u8>>,
-    released: &mut Vec<PayloadId>,
-) -> Vec<u8> {
-    let mut stream = Vec::new();
-    for segment in transmit.segments() {
-        match segment {
-            Segment::Arena { start, length } => {
-                stream.extend_from_slice(&transmit.arena()[start..start + length]);
-            }
-            Segment::Zeros { length } => stream.resize(stream.len() + length, 0),
-            Segment::Buffer { id, start, length } => {
-                stream.extend_from_slice(&payloads[&id][start..start + length]);
-            }
-        }
-    }
-    assert_eq!(stream.len(), transmit.pending_bytes());
-    // In two goes, so that a segment is cut.
-    let half = stream.len() / 2;
-    transmit.advance(half, released);
-    transmit.advance(stream.len() - half, released);
-    assert!(transmit.is_empty());
-    stream
-}
+impl shared::Pair for Pair {
+    type Command = CommandId;
 
-impl Pair {
-    /// Hands over what is queued, both ways, until nothing is.
-    fn run(&mut self) {
-        loop {
-            let to_target = drain(&mut self.to_target, &self.payloads, &mut self.released);
-            let to_initiator = drain(&mut self.to_initiator, &self.payloads, &mut self.released);
-            for id in self.released.drain(..) {
-                assert!(self.payloads.remove(&id).is_some(), "{id:?} released twice");
-            }
-            if to_target.is_empty() && to_initiator.is_empty() {
-                break;
-            }
-            self.feed_target(to_target);
-            for mut piece in to_initiator.chunks(self.piece) {
-                self.place_at_initiator(&mut piece);
-                while self.initiator_event(&mut piece) {
-                    self.place_at_initiator(&mut piece);
-                }
-                assert!(piece.is_empty() || self.initiator_closed.is_some());
-            }
-        }
-        assert!(self.payloads.is_empty(), "payload was not released");
+    fn rig(&mut self) -> &mut Rig {
+        &mut self.rig
     }
 
-    fn feed_target(&mut self, mut stream: Vec<u8>) {
-        if let Some(at) = self.damage
-            && let Some(byte) = at
-                .checked_sub(self.sent_to_target)
-                .and_then(|at| stream.get_mut(at))
-        {
-            *byte ^= 0x20;
-        }
-        self.sent_to_target += stream.len();
-        let mut rest = &stream[..];
-        while !rest.is_empty() {
-            let (mut piece, later) = rest.split_at(rest.len().min(self.piece));
-            rest = later;
-            self.place(&mut piece);
-            while self.target_event(&mut piece) {
-                self.place(&mut piece);
-            }
-            assert!(piece.is_empty() || self.target_closed.is_some());
-        }
-    }
-
-    /// Does what a driver does that receives straight into a write buffer.
-    fn place(&mut self, piece: &mut &[u8]) {
-        if !self.placing {
-            return;
-        }
+    fn place_at_server(&mut self, piece: &mut &[u8]) {
         if let Some(wanted) = self.target.payload_wanted() {
             let length = piece.len().min(wanted.length as usize);
             let (now, later) = piece.split_at(length);
@@ -251,11 +146,7 @@ impl Pair {
         }
     }
 
-    /// The same for read data.
-    fn place_at_initiator(&mut self, piece: &mut &[u8]) {
-        if !self.placing {
-            return;
-        }
+    fn place_at_client(&mut self, piece: &mut &[u8]) {
         if let Some(wanted) = self.initiator.payload_wanted() {
             let length = piece.len().min(wanted.length as usize);
             let (now, later) = piece.split_at(length);
@@ -267,31 +158,8 @@ impl Pair {
         }
     }
 
-    /// Hands write data to a call of the initiator, copied or by reference.
-    fn with_data<T>(
-        &mut self,
-        bytes: &[u8],
-        call: impl FnOnce(&mut initiator::Connection, WriteData<'_>, &mut Transmit) -> T,
-    ) -> T {
-        if !self.referring {
-            let data = WriteData::Bytes(bytes);
-            return call(&mut self.initiator, data, &mut self.to_target);
-        }
-        let id = PayloadId(self.next_payload);
-        self.next_payload += 1;
-        let (start, payload) = (5, [b"....." as &[u8], bytes].concat());
-        let due = self.to_target.releases_due();
-        let data = WriteData::Buffer { id, start, bytes };
-        let result = call(&mut self.initiator, data, &mut self.to_target);
-        // What was not referred to is not released.
-        if self.to_target.releases_due() > due {
-            self.payloads.insert(id, payload);
-        }
-        result
-    }
-
-    fn target_event(&mut self, input: &mut &[u8]) -> bool {
-        let (directory, transmit) = (&mut self.directory, &mut self.to_initiator);
+    fn server_event(&mut self, input: &mut &[u8]) -> bool {
+        let (directory, transmit) = (&mut self.directory, &mut self.rig.to_client.transmit);
         match self.target.next(input, directory, transmit, 0) {
             server::Event::NeedMore => return false,
             server::Event::Established => {}
@@ -308,7 +176,7 @@ impl Pair {
             server::Event::DataOutComplete { task } => {
                 let (offset, buffer) = self.writes.remove(&task).unwrap();
                 let start = offset as usize;
-                self.device[start..start + buffer.len()].copy_from_slice(&buffer);
+                self.rig.device[start..start + buffer.len()].copy_from_slice(&buffer);
                 self.complete(task, GOOD, Payload::None, buffer.len());
             }
             server::Event::DataOutFailed { task, failure } => {
@@ -329,8 +197,11 @@ impl Pair {
                     self.target.abort(task);
                 }
                 let result = TaskManagementResult::FunctionComplete;
-                self.target
-                    .task_management_done(request.id, result, &mut self.to_initiator);
+                self.target.task_management_done(
+                    request.id,
+                    result,
+                    &mut self.rig.to_client.transmit,
+                );
             }
             server::Event::Close(reason) => {
                 self.target_closed = Some(reason);
@@ -340,89 +211,8 @@ impl Pair {
         true
     }
 
-    fn execute(&mut self, command: &server::ScsiCommand) {
-        let bytes = command.cdb.as_bytes();
-        let (offset, length) = (word(bytes, 2), word(bytes, 6));
-        let task = command.task;
-        match bytes[0] {
-            READ => self.read(task, offset as usize, length),
-            FAILING_READ => {
-                let half = self.device[offset as usize..][..length as usize / 2].to_vec();
-                self.complete(
-                    task,
-                    CHECK_CONDITION,
-                    Payload::Bytes(&half),
-                    length as usize,
-                );
-            }
-            WRITE => {
-                let wanted = length.min(command.expected_data_transfer_length);
-                self.writes.insert(task, (offset, vec![0; wanted as usize]));
-                self.target
-                    .want_data_out(task, u64::from(length), &mut self.to_initiator);
-            }
-            STUCK if command.write => {
-                self.writes.insert(task, (0, vec![0; length as usize]));
-                self.target
-                    .want_data_out(task, u64::from(length), &mut self.to_initiator);
-            }
-            STUCK => self.stuck.push(task),
-            _ => self.complete(task, CHECK_CONDITION, Payload::None, 0),
-        }
-    }
-
-    fn read(&mut self, task: TaskId, offset: usize, length: u32) {
-        let data = self.device[offset..offset + length as usize].to_vec();
-        match self.sending {
-            Sending::Inline => {
-                let inline = self
-                    .target
-                    .begin_inline_read(task, length, &mut self.to_initiator);
-                if let Some(place) = inline {
-                    // Once for nothing, to see that it leaves no trace.
-                    place.fill(0xee);
-                    self.target
-                        .rollback_inline_read(task, &mut self.to_initiator);
-                    let place = self
-                        .target
-                        .begin_inline_read(task, length, &mut self.to_initiator)
-                        .unwrap();
-                    let sent = place.len();
-                    place.copy_from_slice(&data[..sent]);
-                    self.target.commit_inline_read(task, &mut self.to_initiator);
-                } else {
-                    self.complete(task, GOOD, Payload::Bytes(&data), data.len());
-                }
-            }
-            Sending::Copied => self.complete(task, GOOD, Payload::Bytes(&data), data.len()),
-            Sending::ByReference => {
-                let id = PayloadId(self.next_payload);
-                self.next_payload += 1;
-                self.payloads.insert(id, data.clone());
-                self.complete(task, GOOD, Payload::Buffer { id, bytes: &data }, data.len());
-            }
-        }
-    }
-
-    fn complete(&mut self, task: TaskId, status: u8, data_in: Payload<'_>, scsi_length: usize) {
-        let sense: &[u8] = if status == CHECK_CONDITION {
-            &SENSE
-        } else {
-            &[]
-        };
-        let scsi_length = scsi_length as u64;
-        let completion = Completion {
-            status,
-            sense,
-            data_in,
-            scsi_length,
-        };
-        self.target
-            .complete(task, completion, &mut self.to_initiator);
-    }
-
-    fn initiator_event(&mut self, input: &mut &[u8]) -> bool {
-        match self.initiator.next(input, &mut self.to_target) {
+    fn client_event(&mut self, input: &mut &[u8]) -> bool {
+        match self.initiator.next(input, &mut self.rig.to_server.transmit) {
             initiator::Event::NeedMore => return false,
             initiator::Event::DataIn {
                 command,
@@ -458,6 +248,156 @@ impl Pair {
         true
     }
 
+    fn is_server_closed(&self) -> bool {
+        self.target_closed.is_some()
+    }
+
+    fn is_client_closed(&self) -> bool {
+        self.initiator_closed.is_some()
+    }
+
+    fn start_write(&mut self, offset: usize, data: &[u8]) -> CommandId {
+        let expected = u32::try_from(data.len()).unwrap();
+        self.submit(
+            &cdb(WRITE, offset, data.len()),
+            Transfer::Write(expected),
+            data,
+        )
+    }
+
+    fn start_read(&mut self, offset: usize, length: usize) -> CommandId {
+        let expected = u32::try_from(length).unwrap();
+        self.submit(&cdb(READ, offset, length), Transfer::Read(expected), &[])
+    }
+
+    fn assert_good(&self, command: CommandId) {
+        let outcome = self.outcome(command);
+        assert_eq!(
+            (outcome.status, outcome.residual),
+            (Some(GOOD), Residual::None)
+        );
+    }
+
+    fn data_in(&self, command: CommandId) -> &[u8] {
+        &self.data_in[&command]
+    }
+
+    fn assert_idle(&self) {
+        assert_eq!(self.target.tasks().count(), 0);
+        assert_eq!(self.target_closed, None);
+    }
+}
+
+impl Pair {
+    /// Hands write data to a call of the initiator, copied or by reference.
+    fn with_data<T>(
+        &mut self,
+        bytes: &[u8],
+        call: impl FnOnce(&mut initiator::Connection, WriteData<'_>, &mut Transmit) -> T,
+    ) -> T {
+        let line = &mut self.rig.to_server;
+        if !self.rig.referring {
+            let data = WriteData::Bytes(bytes);
+            return call(&mut self.initiator, data, &mut line.transmit);
+        }
+        let (start, payload) = (5, [b"....." as &[u8], bytes].concat());
+        let id = line.keep(payload);
+        let due = line.transmit.releases_due();
+        let data = WriteData::Buffer { id, start, bytes };
+        let result = call(&mut self.initiator, data, &mut line.transmit);
+        // What was not referred to is not released.
+        if line.transmit.releases_due() == due {
+            line.forget(id);
+        }
+        result
+    }
+
+    fn execute(&mut self, command: &server::ScsiCommand) {
+        let bytes = command.cdb.as_bytes();
+        let (offset, length) = (word(bytes, 2), word(bytes, 6));
+        let task = command.task;
+        match bytes[0] {
+            READ => self.read(task, offset as usize, length),
+            FAILING_READ => {
+                let half = self.rig.device[offset as usize..][..length as usize / 2].to_vec();
+                self.complete(
+                    task,
+                    CHECK_CONDITION,
+                    Payload::Bytes(&half),
+                    length as usize,
+                );
+            }
+            WRITE => {
+                let wanted = length.min(command.expected_data_transfer_length);
+                self.writes.insert(task, (offset, vec![0; wanted as usize]));
+                self.target.want_data_out(
+                    task,
+                    u64::from(length),
+                    &mut self.rig.to_client.transmit,
+                );
+            }
+            STUCK if command.write => {
+                self.writes.insert(task, (0, vec![0; length as usize]));
+                self.target.want_data_out(
+                    task,
+                    u64::from(length),
+                    &mut self.rig.to_client.transmit,
+                );
+            }
+            STUCK => self.stuck.push(task),
+            _ => self.complete(task, CHECK_CONDITION, Payload::None, 0),
+        }
+    }
+
+    fn read(&mut self, task: TaskId, offset: usize, length: u32) {
+        let data = self.rig.device[offset..offset + length as usize].to_vec();
+        match self.rig.sending {
+            Sending::Inline => {
+                let inline =
+                    self.target
+                        .begin_inline_read(task, length, &mut self.rig.to_client.transmit);
+                if let Some(place) = inline {
+                    // Once for nothing, to see that it leaves no trace.
+                    place.fill(0xee);
+                    self.target
+                        .rollback_inline_read(task, &mut self.rig.to_client.transmit);
+                    let place = self
+                        .target
+                        .begin_inline_read(task, length, &mut self.rig.to_client.transmit)
+                        .unwrap();
+                    let sent = place.len();
+                    place.copy_from_slice(&data[..sent]);
+                    self.target
+                        .commit_inline_read(task, &mut self.rig.to_client.transmit);
+                } else {
+                    self.complete(task, GOOD, Payload::Bytes(&data), data.len());
+                }
+            }
+            Sending::Copied => self.complete(task, GOOD, Payload::Bytes(&data), data.len()),
+            Sending::ByReference => {
+                let id = self.rig.to_client.keep(data.clone());
+                self.complete(task, GOOD, Payload::Buffer { id, bytes: &data }, data.len());
+            }
+        }
+    }
+
+    fn complete(&mut self, task: TaskId, status: u8, data_in: Payload<'_>, scsi_length: usize) {
+        let sense: &[u8] = if status == CHECK_CONDITION {
+            &SENSE
+        } else {
+            &[]
+        };
+        let scsi_length = scsi_length as u64;
+        let completion = Completion {
+            status,
+            sense,
+            data_in,
+            scsi_length,
+        };
+        self.target
+            .complete(task, completion, &mut self.rig.to_client.transmit);
+    }
+
     fn submit(&mut self, cdb: &[u8], transfer: Transfer, data: &[u8]) -> CommandId {
         let command = Command {
             lun: Lun::ZERO,
@@ -479,20 +419,6 @@ impl Pair {
         id
     }
 
-    fn start_write(&mut self, offset: usize, data: &[u8]) -> CommandId {
-        let expected = u32::try_from(data.len()).unwrap();
-        self.submit(
-            &cdb(WRITE, offset, data.len()),
-            Transfer::Write(expected),
-            data,
-        )
-    }
-
-    fn start_read(&mut self, offset: usize, length: usize) -> CommandId {
-        let expected = u32::try_from(length).unwrap();
-        self.submit(&cdb(READ, offset, length), Transfer::Read(expected), &[])
-    }
-
     fn outcome(&self, command: CommandId) -> &Outcome {
         self.outcomes.get(&command).unwrap_or_else(|| {
             panic!(
@@ -501,20 +427,6 @@ impl Pair {
             )
         })
     }
-
-    fn assert_good(&self, command: CommandId) {
-        let outcome = self.outcome(command);
-        assert_eq!(
-            (outcome.status, outcome.residual),
-            (Some(GOOD), Residual::None)
-        );
-    }
-}
-
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
-    (0..length)
-        .map(|i| u8::try_from((i * 31 + seed * 7 + i / 251) % 256).unwrap())
-        .collect()
 }
 
 /// Small limits, so that everything is cut.

@@ -1,15 +1,15 @@
 //! Cuts the byte stream into headers and data segments, and checks digests; both roles.
 //!
 //! ```text
-//! take_header ──► header ──► begin_segment ──► take_data … ──► take_trailer ──► take_header
+//! take_header ──► header ──► begin_segment ──► data.take … ──► data.take_trailer ──► take_header
 //!  (BHS, AHS, header digest)                   (payload)       (padding, data digest)
 //! ```
 //!
 //! Whole headers are read where they lie; one cut by the end of the input is staged, so the input
-//! need not be kept. Payload passes by and is only counted and digested. Bytes that need buffering
-//! are bounded by the header's own limit: 48, 255 words and a digest.
+//! need not be kept. Bytes that need buffering are bounded by the header's own limit: 48, 255 words and a
+//! digest.
 
-use longshore_wire::Crc32c;
+use longshore_wire::pdu_data::{DataLayout, PduData};
 
 use crate::pdu::{BHS_LENGTH, Bhs, padding};
 use crate::session_parameters::Digest;
@@ -20,9 +20,6 @@ const STAGED_MAX: usize = BHS_LENGTH + 255 * 4 + DIGEST_LENGTH;
 /// Bytes of a digest.
 pub(crate) const DIGEST_LENGTH: usize = 4;
 
-/// Up to three bytes of padding and a digest.
-const TRAILER_MAX: usize = 3 + DIGEST_LENGTH;
-
 /// The receiving side of a connection. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Framing {
@@ -32,13 +29,8 @@ pub(crate) struct Framing {
     staged: Vec<u8>,
     /// Additional header segments of the header taken last.
     ahs: Vec<u8>,
-    /// Payload bytes of the data segment that have not arrived.
-    remaining: u32,
-    crc: Crc32c,
-    trailer: [u8; TRAILER_MAX],
-    trailer_have: usize,
-    trailer_length: usize,
-    padding: usize,
+    /// The data segment.
+    pub(crate) data: PduData,
 }
 
 /// What [`Framing::take_header`] found.
@@ -52,18 +44,6 @@ pub(crate) enum HeaderStep {
     DigestError,
 }
 
-/// What [`Framing::take_trailer`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TrailerStep {
-    /// The input is used up.
-    NeedMore,
-    /// The data segment is over.
-    Done {
-        /// Whether its digest matches; true without one.
-        digest_ok: bool,
-    },
-}
-
 impl Framing {
     /// At the start of a connection, where there are no digests (RFC 7143 §13.1).
     pub(crate) fn new() -> Self {
@@ -72,12 +52,7 @@ impl Framing {
             data_digest: false,
             staged: Vec::new(),
             ahs: Vec::new(),
-            remaining: 0,
-            crc: Crc32c::new(),
-            trailer: [0; TRAILER_MAX],
-            trailer_have: 0,
-            trailer_length: 0,
-            padding: 0,
+            data: PduData::new(),
         }
     }
 
@@ -165,105 +140,19 @@ impl Framing {
     /// A data segment of `length` payload bytes comes next; none if that is 0.
     #[inline]
     pub(crate) fn begin_segment(&mut self, length: u32) {
-        debug_assert_eq!(self.remaining, 0);
-        self.remaining = length;
-        self.padding = padding(length as usize);
-        let digest = if self.data_digest && length > 0 {
-            DIGEST_LENGTH
-        } else {
-            0
-        };
-        self.trailer_length = self.padding + digest;
-        self.trailer_have = 0;
-        self.crc = Crc32c::new();
-    }
-
-    /// Payload bytes of the data segment that have not arrived.
-    #[inline]
-    pub(crate) const fn remaining(&self) -> u32 {
-        self.remaining
-    }
-
-    /// Takes payload off the front of `input`, at most `most` bytes.
-    #[inline]
-    pub(crate) fn take_data<'a>(&mut self, most: u32, input: &mut &'a [u8]) -> &'a [u8] {
-        let length = input.len().min(most.min(self.remaining) as usize);
-        let (taken, rest) = input.split_at(length);
-        *input = rest;
-        self.placed(taken);
-        taken
-    }
-
-    /// The payload of a data segment of which nothing has been taken, if `input` has all of it and its
-    /// digest matches. Takes nothing; [`Self::take_whole`] does.
-    #[inline]
-    pub(crate) fn whole_segment<'a>(&self, input: &'a [u8]) -> Option<&'a [u8]> {
-        let (data, rest) = input.split_at_checked(self.remaining as usize)?;
-        if rest.len() < self.trailer_length {
-            return None;
-        }
-        if self.trailer_length > self.padding {
-            let covered = data.len() + self.padding;
-            let digest = &input[covered..covered + DIGEST_LENGTH];
-            if longshore_wire::crc32c(&input[..covered]).to_bytes() != digest {
-                return None;
-            }
-        }
-        Some(data)
-    }
-
-    /// Takes the data segment that [`Self::whole_segment`] showed.
-    #[inline]
-    pub(crate) fn take_whole(&mut self, input: &mut &[u8]) {
-        *input = &input[self.remaining as usize + self.trailer_length..];
-        self.remaining = 0;
-    }
-
-    /// Counts payload that arrived by another way than [`Self::take_data`].
-    ///
-    /// # Panics
-    /// When it is more than what remains.
-    #[inline]
-    pub(crate) fn placed(&mut self, bytes: &[u8]) {
-        if self.data_digest {
-            self.crc.update(bytes);
-        }
-        let length = u32::try_from(bytes.len()).expect("payload fits its segment");
-        self.remaining = self
-            .remaining
-            .checked_sub(length)
-            .expect("payload fits its segment");
-    }
-
-    /// Takes padding and digest after all payload has been taken.
-    #[inline]
-    pub(crate) fn take_trailer(&mut self, input: &mut &[u8]) -> TrailerStep {
-        debug_assert_eq!(self.remaining, 0);
-        if self.trailer_length == 0 {
-            return TrailerStep::Done { digest_ok: true };
-        }
-        let length = input.len().min(self.trailer_length - self.trailer_have);
-        let (taken, rest) = input.split_at(length);
-        self.trailer[self.trailer_have..self.trailer_have + length].copy_from_slice(taken);
-        self.trailer_have += length;
-        *input = rest;
-        if self.trailer_have < self.trailer_length {
-            return TrailerStep::NeedMore;
-        }
-        // The digest covers the padding, whatever is in it (§11.2.3).
-        let (padding, digest) = self.trailer[..self.trailer_length].split_at(self.padding);
-        if digest.is_empty() {
-            return TrailerStep::Done { digest_ok: true };
-        }
-        self.crc.update(padding);
-        TrailerStep::Done {
-            digest_ok: self.crc.to_bytes() == digest,
-        }
+        self.data.begin(DataLayout {
+            lead: 0,
+            length,
+            padding: padding(length as usize),
+            has_digest: self.data_digest && length > 0,
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use longshore_wire::pdu_data::TrailerStep;
+
     use super::*;
     use crate::pdu::{CmdSn, InitiatorTaskTag, Lun, NopOut, StatSn, TargetTransferTag};
 
@@ -317,10 +206,10 @@ mod tests {
                         }
                     }
                 }
-                data.extend_from_slice(framing.take_data(u32::MAX, &mut piece));
-                if framing.remaining() == 0 && !done {
-                    done =
-                        framing.take_trailer(&mut piece) == TrailerStep::Done { digest_ok: true };
+                data.extend_from_slice(framing.data.take(u32::MAX, &mut piece));
+                if framing.data.remaining() == 0 && !done {
+                    done = framing.data.take_trailer(&mut piece)
+                        == TrailerStep::Done { digest_ok: true };
                 }
                 assert!(piece.is_empty());
             }
@@ -345,8 +234,8 @@ mod tests {
                 continue;
             }
             framing.begin_segment(5);
-            framing.take_data(u32::MAX, &mut input);
-            let trailer = framing.take_trailer(&mut input);
+            framing.data.take(u32::MAX, &mut input);
+            let trailer = framing.data.take_trailer(&mut input);
             assert_eq!(
                 trailer,
                 TrailerStep::Done { digest_ok: false },

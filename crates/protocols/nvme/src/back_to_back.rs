@@ -1,5 +1,4 @@
-//! The two machines against each other, without sockets: what one sends, the other receives, cut into
-//! pieces of any size.
+//! The two machines against each other, without sockets.
 //!
 //! The device behind the controller is a byte array. Its commands are Read and Write, but SLBA is an
 //! offset in bytes, and the SGL says how many.
@@ -8,7 +7,8 @@ mod conversations;
 
 use std::collections::HashMap;
 
-use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
+use longshore_wire::back_to_back::{self as shared, Pair as _, Rig, SENDINGS, Sending, pattern};
+use longshore_wire::transmit::WriteData;
 
 use crate::command::NamespaceId;
 use crate::host::{self, Command, Outcome, Transfer};
@@ -23,16 +23,6 @@ const FAILING_READ: Opcode = Opcode(0x82);
 const STUCK: Opcode = Opcode(0x81);
 /// Writes like Write, but takes half of the data that the host has.
 const HALF_WRITE: Opcode = Opcode(0x85);
-
-/// How the device sends read data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sending {
-    Inline,
-    Copied,
-    ByReference,
-}
-
-const SENDINGS: [Sending; 3] = [Sending::Inline, Sending::Copied, Sending::ByReference];
 
 #[derive(Clone, Debug)]
 struct Setup {
@@ -62,28 +52,9 @@ impl Default for Setup {
 /// Both ends of a connection and what is between them.
 struct Pair {
     host: host::Connection,
-    to_target: Transmit,
     target: server::Connection,
-    to_host: Transmit,
+    rig: Rig,
     queue: QueueParameters,
-    /// Streams are handed over in pieces of these lengths, one after the other, over and over.
-    pieces: Vec<usize>,
-    next_piece: usize,
-    sending: Sending,
-    /// Data go straight to their place where the machines say where that is.
-    placing: bool,
-    /// The host sends by reference.
-    referring: bool,
-    /// A byte of a stream that is flipped, by absolute position.
-    damage_to_target: Option<usize>,
-    damage_to_host: Option<usize>,
-    sent_to_target: usize,
-    sent_to_host: usize,
-    device: Vec<u8>,
-    /// What the two ends send by reference.
-    target_payloads: HashMap<PayloadId, Vec<u8>>,
-    host_payloads: HashMap<PayloadId, Vec<u8>>,
-    next_payload: u64,
     /// Commands that wait for their data.
     writes: HashMap<server::CommandSlot, (ArrivedCommand, Vec<u8>)>,
     stuck: Vec<server::CommandSlot>,
@@ -105,31 +76,15 @@ impl Setup {
 
     /// Initializes and connects.
     fn connect(&self, pieces: &[usize]) -> Pair {
-        let mut to_target = Transmit::new();
+        let mut rig = Rig::new(pieces);
         let mut config = self.host;
         config.commands = self.queue.entries - 1;
-        let host = host::Connection::new(config, &mut to_target);
+        let host = host::Connection::new(config, &mut rig.to_server.transmit);
         let mut pair = Pair {
             host,
-            to_target,
             target: server::Connection::new(self.target.clone(), 0),
-            to_host: Transmit::new(),
+            rig,
             queue: self.queue,
-            pieces: pieces.to_vec(),
-            next_piece: 0,
-            sending: Sending::ByReference,
-            placing: false,
-            referring: false,
-            damage_to_target: None,
-            damage_to_host: None,
-            sent_to_target: 0,
-            sent_to_host: 0,
-            device: (0..1 << 20)
-                .map(|i: u32| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0])
-                .collect(),
-            target_payloads: HashMap::new(),
-            host_payloads: HashMap::new(),
-            next_payload: 0,
             writes: HashMap::new(),
             stuck: Vec::new(),
             data_out: HashMap::new(),
@@ -146,7 +101,7 @@ impl Setup {
         connect.transfer = Transfer::ToController(1024);
         let connect = pair.submit(&connect, &[7; 1024]);
         pair.run();
-        pair.assert_success(connect);
+        pair.assert_good(connect);
         assert!(pair.target.is_connected());
         pair.host
             .set_in_capsule_data_bytes(self.in_capsule_data_bytes);
@@ -154,102 +109,15 @@ impl Setup {
     }
 }
 
-/// All that is queued, as one stream; payload is looked up.
-fn drain(transmit: &mut Transmit, payloads: &mut HashMap<PayloadId, Vec<u8>>) -> Vec<u8> {
-    let mut stream = Vec::new();
-    for segment in transmit.segments() {
-        match segment {
-            Segment::Arena { start, length } => {
-                stream.extend_from_slice(&transmit.arena()[start..start + length]);
-            }
-            Segment::Zeros { length } => stream.resize(stream.len() + length, 0),
-            Segment::Buffer { id, start, length } => {
-                stream.extend_from_slice(&payloads[&id][start..start + length]);
-            }
-        }
-    }
-    assert_eq!(stream.len(), transmit.pending_bytes());
-    // In two goes, so that a segment is cut.
-    let half = stream.len() / 2;
-    let mut released = Vec::new();
-    transmit.advance(half, &mut released);
-    transmit.advance(stream.len() - half, &mut released);
-    assert!(transmit.is_empty());
-    for id in released {
-        assert!(payloads.remove(&id).is_some(), "{id:?} released twice");
-    }
-    stream
-}
+impl shared::Pair for Pair {
+    type Command = host::CommandSlot;
 
-/// Flips a bit of the byte at `at` of all that has been sent, if it is in this piece.
-fn damage(stream: &mut [u8], sent: &mut usize, at: Option<usize>) {
-    if let Some(byte) = at
-        .and_then(|at| at.checked_sub(*sent))
-        .and_then(|at| stream.get_mut(at))
-    {
-        *byte ^= 0x20;
-    }
-    *sent += stream.len();
-}
-
-impl Pair {
-    /// Hands over what is queued, both ways, until nothing is.
-    fn run(&mut self) {
-        loop {
-            let mut to_target = drain(&mut self.to_target, &mut self.host_payloads);
-            let mut to_host = drain(&mut self.to_host, &mut self.target_payloads);
-            if to_target.is_empty() && to_host.is_empty() {
-                break;
-            }
-            damage(
-                &mut to_target,
-                &mut self.sent_to_target,
-                self.damage_to_target,
-            );
-            damage(&mut to_host, &mut self.sent_to_host, self.damage_to_host);
-            self.feed_target(&to_target);
-            self.feed_host(&to_host);
-        }
-        let referred = self.host_payloads.len() + self.target_payloads.len();
-        assert_eq!(referred, 0, "payload was not released");
+    fn rig(&mut self) -> &mut Rig {
+        &mut self.rig
     }
 
-    /// Takes the next piece off a stream.
-    fn cut<'a>(&mut self, rest: &mut &'a [u8]) -> &'a [u8] {
-        let length = self.pieces[self.next_piece % self.pieces.len()];
-        self.next_piece += 1;
-        let (piece, later) = rest.split_at(length.min(rest.len()));
-        *rest = later;
-        piece
-    }
-
-    fn feed_target(&mut self, stream: &[u8]) {
-        let mut rest = stream;
-        while !rest.is_empty() {
-            let mut piece = self.cut(&mut rest);
-            self.place_at_target(&mut piece);
-            while self.target_event(&mut piece) {
-                self.place_at_target(&mut piece);
-            }
-            assert!(piece.is_empty() || self.target_closed.is_some());
-        }
-    }
-
-    fn feed_host(&mut self, stream: &[u8]) {
-        let mut rest = stream;
-        while !rest.is_empty() {
-            let mut piece = self.cut(&mut rest);
-            self.place_at_host(&mut piece);
-            while self.host_event(&mut piece) {
-                self.place_at_host(&mut piece);
-            }
-            assert!(piece.is_empty() || self.host_closed.is_some());
-        }
-    }
-
-    /// Does what a driver does that receives straight into a buffer.
-    fn place_at_target(&mut self, piece: &mut &[u8]) {
-        if let Some(wanted) = self.target.payload_wanted().filter(|_| self.placing) {
+    fn place_at_server(&mut self, piece: &mut &[u8]) {
+        if let Some(wanted) = self.target.payload_wanted() {
             let (now, later) = piece.split_at(piece.len().min(wanted.length as usize));
             let start = wanted.buffer_offset as usize;
             if let Some((_, buffer)) = self.writes.get_mut(&wanted.slot) {
@@ -260,8 +128,8 @@ impl Pair {
         }
     }
 
-    fn place_at_host(&mut self, piece: &mut &[u8]) {
-        if let Some(wanted) = self.host.payload_wanted().filter(|_| self.placing) {
+    fn place_at_client(&mut self, piece: &mut &[u8]) {
+        if let Some(wanted) = self.host.payload_wanted() {
             let (now, later) = piece.split_at(piece.len().min(wanted.length as usize));
             let start = wanted.buffer_offset as usize;
             let buffer = self.data_in.get_mut(&wanted.slot).unwrap();
@@ -271,8 +139,8 @@ impl Pair {
         }
     }
 
-    fn target_event(&mut self, input: &mut &[u8]) -> bool {
-        match self.target.next(input, &mut self.to_host, 0) {
+    fn server_event(&mut self, input: &mut &[u8]) -> bool {
+        match self.target.next(input, &mut self.rig.to_client.transmit, 0) {
             server::Event::NeedMore => return false,
             server::Event::Command(command) => self.execute(command),
             server::Event::DataOut {
@@ -297,19 +165,94 @@ impl Pair {
         true
     }
 
+    fn client_event(&mut self, input: &mut &[u8]) -> bool {
+        match self.host.next(input, &mut self.rig.to_server.transmit) {
+            host::Event::NeedMore => return false,
+            host::Event::Ready => {}
+            host::Event::DataIn {
+                slot,
+                buffer_offset,
+                bytes,
+            } => {
+                let start = buffer_offset as usize;
+                let buffer = self.data_in.get_mut(&slot).unwrap();
+                buffer[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+            host::Event::R2t(r2t) => {
+                self.r2ts += 1;
+                let start = r2t.buffer_offset as usize;
+                let data = &self.data_out[&r2t.slot][start..start + r2t.length as usize];
+                let line = &mut self.rig.to_server;
+                let payload = if self.rig.referring {
+                    let id = line.keep(data.to_vec());
+                    WriteData::Buffer {
+                        id,
+                        start: 0,
+                        bytes: data,
+                    }
+                } else {
+                    WriteData::Bytes(data)
+                };
+                self.host.send_data(&r2t, payload, &mut line.transmit);
+            }
+            host::Event::Completed { slot, outcome } => {
+                self.outcomes.insert(slot, outcome);
+            }
+            host::Event::Close(reason) => {
+                self.host_closed = Some(reason);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn is_server_closed(&self) -> bool {
+        self.target_closed.is_some()
+    }
+
+    fn is_client_closed(&self) -> bool {
+        self.host_closed.is_some()
+    }
+
+    fn start_write(&mut self, offset: usize, data: &[u8]) -> host::CommandSlot {
+        self.start(io::WRITE, offset, data)
+    }
+
+    fn start_read(&mut self, offset: usize, length: usize) -> host::CommandSlot {
+        self.start(io::READ, offset, &vec![0; length])
+    }
+
+    #[track_caller]
+    fn assert_good(&self, slot: host::CommandSlot) {
+        assert_eq!(self.outcome(slot).status, Status::SUCCESS);
+    }
+
+    fn data_in(&self, slot: host::CommandSlot) -> &[u8] {
+        &self.data_in[&slot]
+    }
+
+    fn assert_idle(&self) {
+        assert_eq!(self.target.commands().count(), 0);
+        assert_eq!(self.host.under_way().count(), 0);
+        assert_eq!((self.target_closed, self.host_closed), (None, None));
+    }
+}
+
+impl Pair {
     fn execute(&mut self, command: ArrivedCommand) {
         let (slot, length) = (command.slot, command.data.length());
         let offset = usize::try_from(command.entry.qword(10)).unwrap();
         match command.data {
             DataTransfer::None => self.complete(slot, Status::INVALID_COMMAND_OPCODE),
             DataTransfer::ToHost { .. } if command.entry.opcode() == FAILING_READ => {
-                let half = self.device[offset..][..length as usize / 2].to_vec();
+                let half = self.rig.device[offset..][..length as usize / 2].to_vec();
                 let completion = Completion {
                     status: Status::UNRECOVERED_READ_ERROR,
                     result: 0,
                     data: server::Payload::Bytes(&half),
                 };
-                self.target.complete(slot, completion, &mut self.to_host);
+                self.target
+                    .complete(slot, completion, &mut self.rig.to_client.transmit);
             }
             DataTransfer::ToHost { .. } => self.read(slot, offset, length),
             DataTransfer::InCapsule { .. } | DataTransfer::ToController { .. } => {
@@ -319,7 +262,8 @@ impl Pair {
                 };
                 self.writes
                     .insert(slot, (command, vec![0; wanted as usize]));
-                self.target.want_data_out(slot, wanted, &mut self.to_host);
+                self.target
+                    .want_data_out(slot, wanted, &mut self.rig.to_client.transmit);
             }
         }
     }
@@ -338,7 +282,7 @@ impl Pair {
             }
             _ => {
                 let start = usize::try_from(command.entry.qword(10)).unwrap();
-                self.device[start..start + data.len()].copy_from_slice(&data);
+                self.rig.device[start..start + data.len()].copy_from_slice(&data);
             }
         }
         self.complete(slot, Status::SUCCESS);
@@ -346,27 +290,27 @@ impl Pair {
 
     fn complete(&mut self, slot: server::CommandSlot, status: Status) {
         let completion = Completion::status(status);
-        self.target.complete(slot, completion, &mut self.to_host);
+        self.target
+            .complete(slot, completion, &mut self.rig.to_client.transmit);
     }
 
     fn read(&mut self, slot: server::CommandSlot, offset: usize, length: u32) {
-        let data = self.device[offset..offset + length as usize].to_vec();
-        let inline = self.sending == Sending::Inline;
+        let data = self.rig.device[offset..offset + length as usize].to_vec();
+        let inline = self.rig.sending == Sending::Inline;
         if inline && let Some(place) = self.begin_inline_read(slot, length) {
             // Once for nothing, to see that it leaves no trace.
             place.fill(0xee);
-            self.target.rollback_inline_read(slot, &mut self.to_host);
+            self.target
+                .rollback_inline_read(slot, &mut self.rig.to_client.transmit);
             let place = self.begin_inline_read(slot, length).unwrap();
             place.copy_from_slice(&data);
-            self.target.commit_inline_read(slot, &mut self.to_host);
+            self.target
+                .commit_inline_read(slot, &mut self.rig.to_client.transmit);
             return;
         }
-        let id = PayloadId(self.next_payload);
-        let data = if self.sending == Sending::ByReference {
-            self.next_payload += 1;
-            self.target_payloads.insert(id, data);
-            let bytes = &self.target_payloads[&id];
-            server::Payload::Buffer { id, bytes }
+        let data = if self.rig.sending == Sending::ByReference {
+            let id = self.rig.to_client.keep(data.clone());
+            server::Payload::Buffer { id, bytes: &data }
         } else {
             server::Payload::Bytes(&data)
         };
@@ -375,61 +319,20 @@ impl Pair {
             result: 0,
             data,
         };
-        self.target.complete(slot, completion, &mut self.to_host);
+        self.target
+            .complete(slot, completion, &mut self.rig.to_client.transmit);
     }
 
     fn begin_inline_read(&mut self, slot: server::CommandSlot, length: u32) -> Option<&mut [u8]> {
         self.target
-            .begin_inline_read(slot, length, &mut self.to_host)
-    }
-
-    fn host_event(&mut self, input: &mut &[u8]) -> bool {
-        match self.host.next(input, &mut self.to_target) {
-            host::Event::NeedMore => return false,
-            host::Event::Ready => {}
-            host::Event::DataIn {
-                slot,
-                buffer_offset,
-                bytes,
-            } => {
-                let start = buffer_offset as usize;
-                let buffer = self.data_in.get_mut(&slot).unwrap();
-                buffer[start..start + bytes.len()].copy_from_slice(bytes);
-            }
-            host::Event::R2t(r2t) => {
-                self.r2ts += 1;
-                let start = r2t.buffer_offset as usize;
-                let data = &self.data_out[&r2t.slot][start..start + r2t.length as usize];
-                let id = PayloadId(self.next_payload);
-                let payload = if self.referring {
-                    self.next_payload += 1;
-                    self.host_payloads.insert(id, data.to_vec());
-                    WriteData::Buffer {
-                        id,
-                        start: 0,
-                        bytes: data,
-                    }
-                } else {
-                    WriteData::Bytes(data)
-                };
-                self.host.send_data(&r2t, payload, &mut self.to_target);
-            }
-            host::Event::Completed { slot, outcome } => {
-                self.outcomes.insert(slot, outcome);
-            }
-            host::Event::Close(reason) => {
-                self.host_closed = Some(reason);
-                return false;
-            }
-        }
-        true
+            .begin_inline_read(slot, length, &mut self.rig.to_client.transmit)
     }
 
     fn submit(&mut self, command: &Command, data: &[u8]) -> host::CommandSlot {
         let payload = WriteData::Bytes(data);
         let slot = self
             .host
-            .submit(command, payload, &mut self.to_target)
+            .submit(command, payload, &mut self.rig.to_server.transmit)
             .unwrap();
         self.outcomes.remove(&slot);
         self.data_out.insert(slot, data.to_vec());
@@ -450,14 +353,6 @@ impl Pair {
         self.submit(&command, data)
     }
 
-    fn start_write(&mut self, offset: usize, data: &[u8]) -> host::CommandSlot {
-        self.start(io::WRITE, offset, data)
-    }
-
-    fn start_read(&mut self, offset: usize, length: usize) -> host::CommandSlot {
-        self.start(io::READ, offset, &vec![0; length])
-    }
-
     #[track_caller]
     fn outcome(&self, slot: host::CommandSlot) -> Outcome {
         *self.outcomes.get(&slot).unwrap_or_else(|| {
@@ -467,17 +362,6 @@ impl Pair {
             )
         })
     }
-
-    #[track_caller]
-    fn assert_success(&self, slot: host::CommandSlot) {
-        assert_eq!(self.outcome(slot).status, Status::SUCCESS);
-    }
-}
-
-fn pattern(length: usize, seed: usize) -> Vec<u8> {
-    (0..length)
-        .map(|i| u8::try_from((i * 31 + seed * 7 + i / 251) % 256).unwrap())
-        .collect()
 }
 
 /// Small limits, so that everything is cut.

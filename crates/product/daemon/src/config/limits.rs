@@ -2,128 +2,19 @@
 
 use std::time::Duration;
 
+use longshore_iscsi::negotiation::DigestPolicy;
+use longshore_iscsi::server::directory::LoginConfig;
+use longshore_server::config::Limits;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
 
 use super::size::{Size, Span};
 use super::suggest;
 
-/// Bounds on everything a peer can make grow. `[limits]` in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Sessions; a login beyond is refused as out of resources (RFC 7143 §11.13.5, 0302h).
-    pub sessions: usize,
-    /// Connections that have not finished their login, or NVMe's Connect; for each beyond, the oldest of
-    /// them is closed.
-    pub pending_logins: usize,
-    /// Commands a session may have outstanding: its command window.
-    pub queue_depth: u32,
-    /// Time for a login, or from an NVMe connection to its Connect.
-    pub login_timeout: Duration,
-    /// Silence after which an initiator is pinged by NOP-In; zero: never.
-    pub nop_interval: Duration,
-    /// Time to answer such a ping.
-    pub nop_timeout: Duration,
-    /// Time for a peer to take some of what it asked for, or to send some of the write data it was asked for.
-    pub stall_timeout: Duration,
-    /// Bytes of payload memory, all event loops together. `None`: as much as [`memory`](crate::memory) finds room for.
-    pub memory_bytes: Option<u64>,
-    /// Time for sessions and controllers to end at shutdown.
-    pub drain_timeout: Duration,
-    /// NVMe controllers, those of discovery included; a Connect beyond is refused.
-    pub controllers: usize,
-    /// I/O queues that one controller may have.
-    pub io_queues: u16,
-    /// Entries of an NVMe queue.
-    pub nvme_queue_depth: u16,
-    /// Bytes of write data that may come with an NVMe I/O command; a multiple of 16.
-    pub in_capsule_data: u32,
-    /// The longest Keep Alive Timeout that hosts are granted.
-    pub keep_alive_max: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            sessions: 4096,
-            pending_logins: 256,
-            queue_depth: 512,
-            login_timeout: Duration::from_secs(15),
-            nop_interval: Duration::from_secs(30),
-            nop_timeout: Duration::from_secs(30),
-            stall_timeout: Duration::from_secs(60),
-            memory_bytes: None,
-            drain_timeout: Duration::from_secs(10),
-            controllers: 1024,
-            io_queues: 64,
-            nvme_queue_depth: 1024,
-            in_capsule_data: 8192,
-            keep_alive_max: Duration::from_secs(600),
-        }
-    }
-}
-
-/// Which digests are accepted (RFC 7143 §13.1). The initiator's order of preference decides among
+/// Which digests are accepted (RFC 7143 §13.1), as written. The initiator's order of preference decides among
 /// those that both sides accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digests {
-    /// No digest.
-    pub none: bool,
-    /// CRC32C.
-    pub crc32c: bool,
-}
-
-impl Default for Digests {
-    fn default() -> Self {
-        Self {
-            none: true,
-            crc32c: true,
-        }
-    }
-}
-
-/// What a target offers in negotiations (RFC 7143 chapter 13). `[iscsi]` and `[target.iscsi]` in
-/// the file, whose keys are the names of the RFC in kebab case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Negotiation {
-    /// The longest data segment we take, in bytes (§13.12). Declared, not negotiated.
-    pub max_recv_data_segment_length: u32,
-    /// The longest burst of solicited data, in bytes (§13.13).
-    pub max_burst_length: u32,
-    /// The longest burst of unsolicited data, in bytes (§13.14); at most `max_burst_length`.
-    pub first_burst_length: u32,
-    /// R2Ts a command may have outstanding (§13.17).
-    pub max_outstanding_r2t: u16,
-    /// Whether unsolicited Data-Out PDUs are forbidden (§13.10).
-    pub initial_r2t: bool,
-    /// Whether a command may carry data (§13.11).
-    pub immediate_data: bool,
-    /// Accepted header digests.
-    pub header_digest: Digests,
-    /// Accepted data digests.
-    pub data_digest: Digests,
-    /// Seconds before a reconnect (§13.15).
-    pub default_time2wait: u16,
-    /// Seconds a connection's tasks wait for a reconnect (§13.16).
-    pub default_time2retain: u16,
-}
-
-impl Default for Negotiation {
-    fn default() -> Self {
-        Self {
-            max_recv_data_segment_length: 262_144,
-            max_burst_length: 1_048_576,
-            first_burst_length: 262_144,
-            max_outstanding_r2t: 8,
-            initial_r2t: false,
-            immediate_data: true,
-            header_digest: Digests::default(),
-            data_digest: Digests::default(),
-            default_time2wait: 2,
-            default_time2retain: 0,
-        }
-    }
-}
+#[derive(Clone, Copy, Debug)]
+struct AcceptedDigests(DigestPolicy);
 
 /// A whole number, perhaps written with a unit of size, within a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +85,12 @@ const QUEUE_DEPTH_MIN: u64 = 32;
 pub const IN_CAPSULE_UNIT: u32 = 16;
 
 impl LimitsTable {
-    /// Replaces what was written.
+    /// Bytes of payload memory, when written.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.memory.map(|v| v.0)
+    }
+
+    /// Replaces what was written, but for the payload memory: [`memory`](crate::memory) decides on that.
     pub fn apply(&self, limits: &mut Limits) {
         set(&mut limits.sessions, self.sessions.map(|v| v.0));
         set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
@@ -203,10 +99,9 @@ impl LimitsTable {
         set(&mut limits.nop_interval, self.nop_interval.map(|v| v.0));
         set(&mut limits.nop_timeout, self.nop_timeout.map(|v| v.0));
         set(&mut limits.stall_timeout, self.stall_timeout.map(|v| v.0));
-        limits.memory_bytes = self.memory.map(|v| v.0).or(limits.memory_bytes);
         set(&mut limits.drain_timeout, self.drain_timeout.map(|v| v.0));
         set(&mut limits.controllers, self.controllers.map(|v| v.0));
-        set(&mut limits.io_queues, self.io_queues.map(|v| v.0));
+        set(&mut limits.nvme_io_queues, self.io_queues.map(|v| v.0));
         set(
             &mut limits.nvme_queue_depth,
             self.nvme_queue_depth.map(|v| v.0),
@@ -232,8 +127,8 @@ pub struct NegotiationTable {
     #[serde(rename = "initial-r2t")]
     initial_r2t: Option<bool>,
     immediate_data: Option<bool>,
-    header_digest: Option<Digests>,
-    data_digest: Option<Digests>,
+    header_digest: Option<AcceptedDigests>,
+    data_digest: Option<AcceptedDigests>,
     #[serde(rename = "default-time2wait")]
     default_time2wait: Option<Bounded<u16, 0, 3600>>,
     #[serde(rename = "default-time2retain")]
@@ -244,7 +139,7 @@ impl NegotiationTable {
     /// Replaces what was written.
     ///
     /// FirstBurstLength follows a MaxBurstLength below it unless it was written too.
-    pub fn apply(&self, values: &mut Negotiation) {
+    pub fn apply(&self, values: &mut LoginConfig) {
         set(
             &mut values.max_recv_data_segment_length,
             self.max_recv_data_segment_length.map(|v| v.0),
@@ -266,8 +161,8 @@ impl NegotiationTable {
         );
         set(&mut values.initial_r2t, self.initial_r2t);
         set(&mut values.immediate_data, self.immediate_data);
-        set(&mut values.header_digest, self.header_digest);
-        set(&mut values.data_digest, self.data_digest);
+        set(&mut values.header_digest, self.header_digest.map(|v| v.0));
+        set(&mut values.data_digest, self.data_digest.map(|v| v.0));
         set(
             &mut values.default_time2wait,
             self.default_time2wait.map(|v| v.0),
@@ -286,17 +181,14 @@ fn set<T>(slot: &mut T, given: Option<T>) {
     }
 }
 
-impl<'de> Deserialize<'de> for Digests {
+impl<'de> Deserialize<'de> for AcceptedDigests {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let accepted = Vec::<String>::deserialize(deserializer)?;
-        let mut digests = Self {
-            none: false,
-            crc32c: false,
-        };
+        let (mut none, mut crc32c) = (false, false);
         for name in &accepted {
             match name.to_ascii_lowercase().as_str() {
-                "none" => digests.none = true,
-                "crc32c" => digests.crc32c = true,
+                "none" => none = true,
+                "crc32c" => crc32c = true,
                 _ => {
                     let meant = suggest::did_you_mean(name, &["none", "crc32c"]);
                     return Err(D::Error::custom(format!(
@@ -305,12 +197,14 @@ impl<'de> Deserialize<'de> for Digests {
                 }
             }
         }
-        if accepted.is_empty() {
-            return Err(D::Error::custom(
+        match (none, crc32c) {
+            (true, true) => Ok(Self(DigestPolicy::PreferNone)),
+            (false, true) => Ok(Self(DigestPolicy::Crc32c)),
+            (true, false) => Ok(Self(DigestPolicy::None)),
+            (false, false) => Err(D::Error::custom(
                 "accept at least one of \"none\" and \"crc32c\"",
-            ));
+            )),
         }
-        Ok(digests)
     }
 }
 
@@ -318,9 +212,9 @@ impl<'de> Deserialize<'de> for Digests {
 mod tests {
     use super::*;
 
-    fn negotiation(text: &str) -> Result<Negotiation, String> {
+    fn negotiation(text: &str) -> Result<LoginConfig, String> {
         let table: NegotiationTable = toml::from_str(text).map_err(|e| e.message().to_owned())?;
-        let mut values = Negotiation::default();
+        let mut values = LoginConfig::default();
         table.apply(&mut values);
         Ok(values)
     }
@@ -335,23 +229,18 @@ mod tests {
         );
         assert_eq!(
             values,
-            Ok(Negotiation {
+            Ok(LoginConfig {
                 max_recv_data_segment_length: 65_536,
                 max_burst_length: 131_072,
                 first_burst_length: 65_536,
                 max_outstanding_r2t: 1,
                 initial_r2t: true,
                 immediate_data: false,
-                header_digest: Digests {
-                    none: false,
-                    crc32c: true
-                },
-                data_digest: Digests {
-                    none: true,
-                    crc32c: false
-                },
+                header_digest: DigestPolicy::Crc32c,
+                data_digest: DigestPolicy::None,
                 default_time2wait: 0,
                 default_time2retain: 20,
+                target_alias: None,
             })
         );
     }
@@ -410,14 +299,15 @@ mod tests {
                 nop_interval: Duration::ZERO,
                 nop_timeout: Duration::from_millis(500),
                 stall_timeout: Duration::from_secs(20),
-                memory_bytes: Some(64 << 20),
                 drain_timeout: Duration::from_secs(3),
                 controllers: 20,
-                io_queues: 4,
+                nvme_io_queues: 4,
                 nvme_queue_depth: 64,
                 in_capsule_data: 16_384,
                 keep_alive_max: Duration::from_secs(120),
+                ..Limits::default()
             }
         );
+        assert_eq!(table.memory_bytes(), Some(64 << 20));
     }
 }

@@ -44,6 +44,7 @@ pub mod transmit;
 pub mod volume;
 pub mod warning;
 
+mod access;
 mod authentication;
 mod syntax;
 
@@ -51,15 +52,16 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use longshore_initiator::url::Url;
-use longshore_iscsi::server::directory::Authentication;
+use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_remote::RemoteSpec;
+use longshore_server::config::{Limits, SubsystemConfig, TargetConfig};
 use longshore_volume::VolumeSpec;
 
 use authentication::Demand;
 use copies::{ByReference, RegisteredBuffers};
 use engine::{CoreList, EngineConfig, EngineKind};
 use file::ConfigFile;
-use limits::{IN_CAPSULE_UNIT, Limits, Negotiation};
+use limits::IN_CAPSULE_UNIT;
 use listener::{DEFAULT_LISTENER, ListenerConfig};
 use log::{LogConfig, LogFilter, LogFormat};
 use nvme_listener::{
@@ -67,8 +69,8 @@ use nvme_listener::{
 };
 use problem::{Location, Problem, ProblemKind};
 use reactor::ReactorSettings;
-use subsystem::{SubsystemConfig, SubsystemReader};
-use target::{TargetConfig, TargetReader};
+use subsystem::SubsystemReader;
+use target::TargetReader;
 use transmit::{TransmitKeys, TransmitSources};
 use volume::VolumeArgument;
 use warning::Warning;
@@ -124,7 +126,7 @@ pub struct Config {
     /// What discovery sessions must prove.
     pub discovery: Authentication,
     /// What is offered in negotiations where a target says nothing else.
-    pub negotiation: Negotiation,
+    pub negotiation: LoginConfig,
     /// Where to listen for iSCSI.
     pub listeners: Vec<ListenerConfig>,
     /// Where to listen for NVMe/TCP; at least one if there is none for iSCSI.
@@ -139,8 +141,10 @@ pub struct Config {
     pub engine: EngineConfig,
     /// Where it is said when responses leave, to be read again.
     pub transmit: TransmitSources,
-    /// Bounds on what peers can make grow.
+    /// Bounds on what peers can make grow, but for the payload memory.
     pub limits: Limits,
+    /// Bytes of payload memory, all event loops together. `None`: as much as [`memory`](crate::memory) finds room for.
+    pub memory_bytes: Option<u64>,
     /// How the log looks.
     pub log: LogConfig,
     /// Where to keep what must survive a restart, when said.
@@ -183,7 +187,7 @@ impl Config {
             subsystems: Vec::new(),
             named: Named::default(),
             discovery: Authentication::none(),
-            negotiation: Negotiation::default(),
+            negotiation: LoginConfig::default(),
             listeners: arguments.iscsi,
             nvme_listeners: arguments.nvme,
             nvme_discovery: DiscoveryListeners::default(),
@@ -195,6 +199,7 @@ impl Config {
                 arguments: arguments.transmit,
             },
             limits: Limits::default(),
+            memory_bytes: None,
             log: LogConfig::default(),
             state_dir: None,
             warnings: Vec::new(),
@@ -259,11 +264,11 @@ impl Config {
         }
         if !self.named.targets {
             let negotiation = self.negotiation.clone();
-            let target = TargetConfig::default_target(volumes, negotiation)?;
+            let target = target::default_target(volumes, negotiation)?;
             self.targets.push(target);
         }
         if !self.named.subsystems {
-            let subsystem = SubsystemConfig::default_subsystem(volumes)?;
+            let subsystem = subsystem::default_subsystem(volumes)?;
             self.subsystems.push(subsystem);
         }
         Ok(())
@@ -288,6 +293,7 @@ impl Config {
         let document = &file.document;
         self.negotiation = target::merge(file, &self.negotiation, document.iscsi.as_ref())?;
         document.limits.apply(&mut self.limits);
+        self.memory_bytes = document.limits.memory_bytes();
         if let Some(bytes) = &document.limits.in_capsule_data
             && bytes.get_ref().0 % IN_CAPSULE_UNIT != 0
         {

@@ -5,10 +5,10 @@
 
 use std::net::SocketAddr;
 
+use longshore_server::config::{SubsystemConfig, TargetConfig};
+
 use super::Config;
 use super::problem::{Problem, ProblemKind};
-use super::subsystem::SubsystemConfig;
-use super::target::TargetConfig;
 use super::warning::Warning;
 
 /// The addresses that are listened on.

@@ -3,82 +3,40 @@
 use std::collections::{HashMap, HashSet};
 
 use longshore_nvme::nqn::Nqn;
+use longshore_server::config::{HostRule, NamespaceMapEntry, SubsystemConfig};
 use toml::Spanned;
 
+use super::access::{Peers, VOLUMES_MAX, all_volumes, find_volume};
 use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
 use super::problem::{Problem, ProblemKind};
-use super::suggest;
-use super::target::{ALL_OTHERS, LUN_MAX};
 use super::warning::Warning;
 
 /// The subsystem that exports every volume when the configuration names no subsystem.
 pub const DEFAULT_SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
 
-/// The largest namespace identifier: as many namespaces as a target has logical units.
-pub const NSID_MAX: u32 = LUN_MAX as u32 + 1;
+/// The largest namespace identifier.
+pub const NSID_MAX: u32 = VOLUMES_MAX as u32;
 
-/// One subsystem.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubsystemConfig {
-    /// Its name.
-    pub nqn: Nqn,
-    /// Serial number; derived from the name when `None`.
-    pub serial: Option<String>,
-    /// Rules for hosts by name; no host is in two.
-    pub rules: Vec<HostRule>,
-    /// The map of hosts that no rule names; `None` refuses them.
-    pub others: Option<Vec<NamespaceConfig>>,
+/// A subsystem for everybody, with every volume in order.
+pub(super) fn default_subsystem(volumes: usize) -> Result<SubsystemConfig, Problem> {
+    Ok(SubsystemConfig {
+        nqn: Nqn::new(DEFAULT_SUBSYSTEM).expect("the default name is well-formed"),
+        serial: None,
+        hosts: Vec::new(),
+        default_namespaces: Some(every_volume(volumes).map_err(Problem::general)?),
+    })
 }
 
-/// What hosts get by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostRule {
-    /// Their names.
-    pub hosts: Vec<Nqn>,
-    /// Their map, ascending; not empty.
-    pub namespaces: Vec<NamespaceConfig>,
-}
-
-/// A volume under a namespace identifier, which is the same in all maps of a subsystem.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespaceConfig {
-    /// 1 to [`NSID_MAX`].
-    pub nsid: u32,
-    /// Index of the volume.
-    pub volume: usize,
-    /// Writes through this identifier are refused.
-    pub read_only: bool,
-}
-
-impl SubsystemConfig {
-    /// The default subsystem: every volume in order, for everybody.
-    pub(super) fn default_subsystem(volumes: usize) -> Result<Self, Problem> {
-        Ok(Self {
-            nqn: Nqn::new(DEFAULT_SUBSYSTEM).expect("the default name is well-formed"),
-            serial: None,
-            rules: Vec::new(),
-            others: Some(all_volumes(volumes).map_err(Problem::general)?),
-        })
-    }
-
-    /// Whether hosts get in without being named.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.others.is_some()
-    }
-
-    /// Every map of the subsystem.
-    pub fn maps(&self) -> impl Iterator<Item = &[NamespaceConfig]> {
-        let rules = self.rules.iter().map(|rule| &rule.namespaces);
-        rules.chain(&self.others).map(Vec::as_slice)
-    }
-
-    /// The map of a host; `None` stands for all that no rule names.
-    fn map_of(&self, host: Option<&Nqn>) -> Option<&[NamespaceConfig]> {
-        let named = |rule: &&HostRule| host.is_some_and(|host| rule.hosts.contains(host));
-        let rule = self.rules.iter().find(named).map(|rule| &rule.namespaces);
-        rule.or(self.others.as_ref()).map(Vec::as_slice)
-    }
+/// The map of a host; `None` stands for all that no rule names.
+fn map_of<'a>(
+    subsystem: &'a SubsystemConfig,
+    host: Option<&Nqn>,
+) -> Option<&'a [NamespaceMapEntry]> {
+    let named = |rule: &&HostRule| host.is_some_and(|host| rule.hosts.contains(host));
+    let rule = subsystem.hosts.iter().find(named);
+    let map = rule.map(|rule| &rule.namespaces);
+    map.or(subsystem.default_namespaces.as_ref())
+        .map(Vec::as_slice)
 }
 
 /// Turns `[[subsystem]]` tables into subsystems.
@@ -108,7 +66,7 @@ impl SubsystemReader<'_> {
             // Rules that all have maps of their own leave nothing for this one to say.
             None if has_maps_of_its_own(&table.access) => Vec::new(),
             None => {
-                let map = all_volumes(self.volumes.len()).map_err(at_name)?;
+                let map = every_volume(self.volumes.len()).map_err(at_name)?;
                 for entry in &map {
                     known.take(entry, self.volumes).map_err(at_name)?;
                 }
@@ -118,8 +76,8 @@ impl SubsystemReader<'_> {
         let mut subsystem = SubsystemConfig {
             nqn,
             serial: table.serial.as_ref().map(|serial| serial.0.clone()),
-            rules: Vec::new(),
-            others: None,
+            hosts: Vec::new(),
+            default_namespaces: None,
         };
         for rule in &table.access {
             let namespaces = match &rule.get_ref().namespaces {
@@ -129,7 +87,7 @@ impl SubsystemReader<'_> {
             self.read_rule(rule, namespaces, &mut subsystem)?;
         }
         if table.access.is_empty() {
-            subsystem.others = Some(own);
+            subsystem.default_namespaces = Some(own);
         }
         Ok(subsystem)
     }
@@ -138,7 +96,7 @@ impl SubsystemReader<'_> {
     fn read_rule(
         &self,
         rule: &Spanned<HostTable>,
-        mut namespaces: Vec<NamespaceConfig>,
+        mut namespaces: Vec<NamespaceMapEntry>,
         subsystem: &mut SubsystemConfig,
     ) -> Result<(), Problem> {
         let table = rule.get_ref();
@@ -149,27 +107,24 @@ impl SubsystemReader<'_> {
         for entry in &mut namespaces {
             entry.read_only |= table.read_only;
         }
-        let mut hosts = Vec::new();
-        for name in &table.hosts {
-            let twice = || {
-                let kind = ProblemKind::HostInTwoRules(name.get_ref().clone());
-                self.file.problem(name.span(), kind)
-            };
-            if name.get_ref() == ALL_OTHERS {
-                if subsystem.others.replace(namespaces.clone()).is_some() {
-                    return Err(twice());
-                }
-                continue;
-            }
-            let host = self.nqn(name)?;
-            let named = subsystem.rules.iter().flat_map(|rule| &rule.hosts);
-            if named.chain(&hosts).any(|other| *other == host) {
-                return Err(twice());
-            }
-            hosts.push(host);
+        let peers = Peers::read(
+            self.file,
+            &table.hosts,
+            |name| self.nqn(name),
+            |peer| match peer {
+                Some(peer) => subsystem.hosts.iter().any(|rule| rule.hosts.contains(peer)),
+                None => subsystem.default_namespaces.is_some(),
+            },
+            ProblemKind::HostInTwoRules,
+        )?;
+        if peers.others {
+            subsystem.default_namespaces = Some(namespaces.clone());
         }
-        if !hosts.is_empty() {
-            subsystem.rules.push(HostRule { hosts, namespaces });
+        if !peers.named.is_empty() {
+            subsystem.hosts.push(HostRule {
+                hosts: peers.named,
+                namespaces,
+            });
         }
         Ok(())
     }
@@ -180,12 +135,12 @@ impl SubsystemReader<'_> {
         entries: &[Spanned<NamespaceTable>],
         subsystem: &Spanned<String>,
         known: &mut Namespaces,
-    ) -> Result<Vec<NamespaceConfig>, Problem> {
+    ) -> Result<Vec<NamespaceMapEntry>, Problem> {
         if entries.is_empty() {
             let kind = ProblemKind::EmptyNamespaceMap;
             return Err(self.file.problem(subsystem.span(), kind));
         }
-        let mut map: Vec<NamespaceConfig> = Vec::with_capacity(entries.len());
+        let mut map: Vec<NamespaceMapEntry> = Vec::with_capacity(entries.len());
         for entry in entries {
             let namespace = self
                 .namespace(entry.get_ref(), &map, known)
@@ -200,25 +155,18 @@ impl SubsystemReader<'_> {
     fn namespace(
         &self,
         entry: &NamespaceTable,
-        map: &[NamespaceConfig],
+        map: &[NamespaceMapEntry],
         known: &mut Namespaces,
-    ) -> Result<NamespaceConfig, ProblemKind> {
+    ) -> Result<NamespaceMapEntry, ProblemKind> {
         let nsid = u32::try_from(entry.nsid)
             .ok()
             .filter(|nsid| (1..=NSID_MAX).contains(nsid))
             .ok_or(ProblemKind::NsidOutOfRange(entry.nsid))?;
-        let index = self.volumes.iter().position(|name| *name == entry.volume);
-        let volume = index.ok_or_else(|| {
-            let known: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
-            ProblemKind::UnknownVolume {
-                volume: entry.volume.clone(),
-                suggestion: suggest::sentence(&entry.volume, &known),
-            }
-        })?;
+        let volume = find_volume(self.volumes, &entry.volume)?;
         if map.iter().any(|other| other.nsid == nsid) {
             return Err(ProblemKind::DuplicateNsid(nsid));
         }
-        let namespace = NamespaceConfig {
+        let namespace = NamespaceMapEntry {
             nsid,
             volume,
             read_only: entry.read_only,
@@ -253,7 +201,7 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    fn take(&mut self, entry: &NamespaceConfig, names: &[String]) -> Result<(), ProblemKind> {
+    fn take(&mut self, entry: &NamespaceMapEntry, names: &[String]) -> Result<(), ProblemKind> {
         let volume = names[entry.volume].clone();
         let other = *self.volumes.entry(entry.nsid).or_insert(entry.volume);
         if other != entry.volume {
@@ -276,25 +224,19 @@ impl Namespaces {
 }
 
 /// Every volume under the number of its place, from 1.
-fn all_volumes(volumes: usize) -> Result<Vec<NamespaceConfig>, ProblemKind> {
-    let too_many = || ProblemKind::TooManyVolumes(volumes);
-    let number = |volume: usize| u32::try_from(volume + 1).ok();
-    (0..volumes)
-        .map(|volume| {
-            let nsid = number(volume).filter(|nsid| *nsid <= NSID_MAX);
-            Ok(NamespaceConfig {
-                nsid: nsid.ok_or_else(too_many)?,
-                volume,
-                read_only: false,
-            })
-        })
-        .collect()
+fn every_volume(volumes: usize) -> Result<Vec<NamespaceMapEntry>, ProblemKind> {
+    let namespace = |(number, volume)| NamespaceMapEntry {
+        nsid: u32::from(number) + 1,
+        volume,
+        read_only: false,
+    };
+    Ok(all_volumes(volumes)?.map(namespace).collect())
 }
 
 /// Volumes that one host sees in two subsystems. The Linux host refuses the second, as a namespace of
 /// another subsystem cannot have the same identifiers.
 pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &[String]) -> Vec<Warning> {
-    let rules = subsystems.iter().flat_map(|subsystem| &subsystem.rules);
+    let rules = subsystems.iter().flat_map(|subsystem| &subsystem.hosts);
     let named = rules.flat_map(|rule| &rule.hosts);
     let mut known = HashSet::new();
     let mut warnings = Vec::new();
@@ -302,7 +244,7 @@ pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &[String]) -> 
         // Of each volume, the first subsystem that shows it.
         let mut shown: HashMap<usize, usize> = HashMap::new();
         for (index, subsystem) in subsystems.iter().enumerate() {
-            for entry in subsystem.map_of(host).unwrap_or_default() {
+            for entry in map_of(subsystem, host).unwrap_or_default() {
                 let first = *shown.entry(entry.volume).or_insert(index);
                 if first != index && known.insert((entry.volume, first, index)) {
                     warnings.push(Warning::VolumeInTwoSubsystems {

@@ -1,119 +1,44 @@
 //! Targets as they will be served: names, maps of logical units, and who gets in.
 
 use longshore_iscsi::name::{IscsiName, NameError};
-use longshore_iscsi::server::directory::Authentication;
+use longshore_iscsi::server::directory::{Authentication, LoginConfig};
+use longshore_server::config::{AccessRule, LunConfig, Moved, TargetConfig};
 use toml::Spanned;
 
+use super::access::{Peers, VOLUMES_MAX, all_volumes, find_volume};
 use super::authentication::{Demand, authentication};
 use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
-use super::limits::{Negotiation, NegotiationTable};
+use super::limits::NegotiationTable;
 use super::listener::{ISCSI_PORT, parse_advertise};
 use super::problem::{Problem, ProblemKind};
-use super::suggest;
 use super::warning::Warning;
 
 /// The target that exports every volume when the configuration names no target.
 pub const DEFAULT_TARGET: &str = "iqn.2026-11.local.longshore:default";
 
-/// The largest logical unit number: flat space addressing has 14 bits (SAM-5 §4.7.7.4).
-pub const LUN_MAX: u16 = 16_383;
-
-/// The name of a rule for all initiators or hosts that no other rule names.
-pub(super) const ALL_OTHERS: &str = "*";
-
-/// One target.
-#[derive(Clone, Debug)]
-pub struct TargetConfig {
-    /// Its name.
-    pub name: IscsiName,
-    /// Told in discovery and login.
-    pub alias: Option<String>,
-    /// Tags of the portal groups it is reachable through; all when empty.
-    pub portal_groups: Vec<u16>,
-    /// What it offers in negotiations.
-    pub negotiation: Negotiation,
-    /// Rules for initiators by name; no initiator is in two.
-    pub rules: Vec<NamedAccess>,
-    /// What initiators get that no rule names; `None` refuses them.
-    pub others: Option<Access>,
-    /// Where it is served now, if no longer here.
-    pub moved_to: Option<Moved>,
-}
-
-/// Where a target has gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// In the form of the key TargetAddress without the portal group tag (RFC 7143 §13.8).
-    pub address: String,
-    /// For good, or for now.
-    pub permanent: bool,
-}
+/// The largest logical unit number.
+pub const LUN_MAX: u16 = VOLUMES_MAX - 1;
 
 /// What some initiators see and have to prove.
 #[derive(Clone, Debug)]
-pub struct Access {
-    /// What they must prove.
-    pub authentication: Authentication,
-    /// Their map of logical units, ascending; not empty.
-    pub luns: Vec<LunConfig>,
+struct Access {
+    authentication: Authentication,
+    /// Ascending; not empty.
+    luns: Vec<LunConfig>,
 }
 
-/// What initiators get by name.
-#[derive(Clone, Debug)]
-pub struct NamedAccess {
-    /// Their names.
-    pub initiators: Vec<IscsiName>,
-    /// What they get.
-    pub access: Access,
-}
-
-/// A volume under a number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LunConfig {
-    /// 0 to [`LUN_MAX`].
-    pub lun: u16,
-    /// Index of the volume.
-    pub volume: usize,
-    /// Writes through this number are refused.
-    pub read_only: bool,
-}
-
-impl TargetConfig {
-    /// The default target: every volume in order, for everybody.
-    pub(super) fn default_target(
-        volumes: usize,
-        negotiation: Negotiation,
-    ) -> Result<Self, Problem> {
-        let name = IscsiName::parse(DEFAULT_TARGET).expect("the default name is well-formed");
-        Ok(Self {
-            name,
-            alias: None,
-            portal_groups: Vec::new(),
-            negotiation,
-            rules: Vec::new(),
-            others: Some(Access {
-                authentication: Authentication::none(),
-                luns: all_volumes(volumes).map_err(Problem::general)?,
-            }),
-            moved_to: None,
-        })
-    }
-
-    /// Whether initiators get in without being named or proving anything.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.others
-            .as_ref()
-            .is_some_and(|access| access.authentication.none_allowed)
-    }
-
-    /// Every map of the target.
-    pub fn maps(&self) -> impl Iterator<Item = &[LunConfig]> {
-        let rules = self.rules.iter().map(|rule| &rule.access);
-        rules
-            .chain(&self.others)
-            .map(|access| access.luns.as_slice())
-    }
+/// A target for everybody, with every volume in order.
+pub(super) fn default_target(volumes: usize, login: LoginConfig) -> Result<TargetConfig, Problem> {
+    Ok(TargetConfig {
+        name: IscsiName::parse(DEFAULT_TARGET).expect("the default name is well-formed"),
+        alias: None,
+        portal_groups: Vec::new(),
+        login,
+        authentication: Authentication::none(),
+        default_luns: Some(every_volume(volumes).map_err(Problem::general)?),
+        access: Vec::new(),
+        moved_to: None,
+    })
 }
 
 /// Turns `[[target]]` tables into targets.
@@ -123,7 +48,7 @@ pub(super) struct TargetReader<'a> {
     /// Names of all volumes, by index.
     pub volumes: &'a [String],
     /// `[iscsi]` applied to the defaults.
-    pub negotiation: &'a Negotiation,
+    pub negotiation: &'a LoginConfig,
     /// What is worth a line in the log.
     pub warnings: &'a mut Vec<Warning>,
 }
@@ -148,9 +73,13 @@ impl TargetReader<'_> {
             authentication: authentication(file, &demand, self.warnings)?,
             luns: match &table.luns {
                 Some(luns) => self.map(luns, &table.name)?,
-                None => all_volumes(self.volumes.len())
+                None => every_volume(self.volumes.len())
                     .map_err(|kind| file.problem(table.name.span(), kind))?,
             },
+        };
+        let login = LoginConfig {
+            target_alias: alias.clone(),
+            ..merge(file, self.negotiation, table.iscsi.as_ref())?
         };
         let mut target = TargetConfig {
             name,
@@ -160,16 +89,18 @@ impl TargetReader<'_> {
                 .iter()
                 .map(|tag| *tag.get_ref())
                 .collect(),
-            negotiation: merge(file, self.negotiation, table.iscsi.as_ref())?,
-            rules: Vec::new(),
-            others: None,
+            login,
+            // Rules carry their own, so this is for others. Without a map for them it lets nobody in.
+            authentication: Authentication::default(),
+            default_luns: None,
+            access: Vec::new(),
             moved_to: moved_to(file, table)?,
         };
         for rule in &table.access {
             self.read_rule(table, rule.get_ref(), rule.span(), &own, &mut target)?;
         }
         if table.access.is_empty() {
-            target.others = Some(own);
+            let_others_in(&mut target, own);
         }
         if target
             .maps()
@@ -217,29 +148,30 @@ impl TargetReader<'_> {
             luns,
         };
 
-        let mut initiators = Vec::new();
-        for name in &rule.initiators {
-            let twice = || {
-                let kind = ProblemKind::InitiatorInTwoRules(name.get_ref().clone());
-                file.problem(name.span(), kind)
-            };
-            if name.get_ref() == ALL_OTHERS {
-                if target.others.replace(access.clone()).is_some() {
-                    return Err(twice());
-                }
-                continue;
-            }
+        let peers = Peers::read(
+            file,
+            &rule.initiators,
             // Names of initiators are taken as peers send them: some in daily use break the letter
             // of the rules, and those machines want access too.
-            let initiator = parse_name(file, name, IscsiName::from_peer)?;
-            let named = target.rules.iter().flat_map(|rule| &rule.initiators);
-            if named.chain(&initiators).any(|other| *other == initiator) {
-                return Err(twice());
-            }
-            initiators.push(initiator);
+            |name| parse_name(file, name, IscsiName::from_peer),
+            |peer| match peer {
+                Some(peer) => target
+                    .access
+                    .iter()
+                    .any(|rule| rule.initiators.contains(peer)),
+                None => target.default_luns.is_some(),
+            },
+            ProblemKind::InitiatorInTwoRules,
+        )?;
+        if peers.others {
+            let_others_in(target, access.clone());
         }
-        if !initiators.is_empty() {
-            target.rules.push(NamedAccess { initiators, access });
+        if !peers.named.is_empty() {
+            target.access.push(AccessRule {
+                initiators: peers.named,
+                authentication: Some(access.authentication),
+                luns: access.luns,
+            });
         }
         Ok(())
     }
@@ -270,14 +202,7 @@ impl TargetReader<'_> {
             .ok()
             .filter(|lun| *lun <= LUN_MAX)
             .ok_or(ProblemKind::LunOutOfRange(entry.lun))?;
-        let index = self.volumes.iter().position(|name| *name == entry.volume);
-        let volume = index.ok_or_else(|| {
-            let known: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
-            ProblemKind::UnknownVolume {
-                volume: entry.volume.clone(),
-                suggestion: suggest::sentence(&entry.volume, &known),
-            }
-        })?;
+        let volume = find_volume(self.volumes, &entry.volume)?;
         if map.iter().any(|other| other.lun == lun) {
             return Err(ProblemKind::DuplicateLun(lun));
         }
@@ -296,12 +221,18 @@ impl TargetReader<'_> {
     }
 }
 
+/// Initiators that no rule names get this.
+fn let_others_in(target: &mut TargetConfig, access: Access) {
+    target.authentication = access.authentication;
+    target.default_luns = Some(access.luns);
+}
+
 /// A table of negotiated values applied to those it inherits.
 pub(super) fn merge(
     file: &ConfigFile,
-    inherited: &Negotiation,
+    inherited: &LoginConfig,
     table: Option<&Spanned<NegotiationTable>>,
-) -> Result<Negotiation, Problem> {
+) -> Result<LoginConfig, Problem> {
     let mut values = inherited.clone();
     let Some(table) = table else {
         return Ok(values);
@@ -337,18 +268,13 @@ fn moved_to(file: &ConfigFile, table: &TargetTable) -> Result<Option<Moved>, Pro
 }
 
 /// Every volume under the number of its place.
-fn all_volumes(volumes: usize) -> Result<Vec<LunConfig>, ProblemKind> {
-    let too_many = || ProblemKind::TooManyVolumes(volumes);
-    (0..volumes)
-        .map(|volume| {
-            let lun = u16::try_from(volume).ok().filter(|lun| *lun <= LUN_MAX);
-            Ok(LunConfig {
-                lun: lun.ok_or_else(too_many)?,
-                volume,
-                read_only: false,
-            })
-        })
-        .collect()
+fn every_volume(volumes: usize) -> Result<Vec<LunConfig>, ProblemKind> {
+    let lun = |(lun, volume)| LunConfig {
+        lun,
+        volume,
+        read_only: false,
+    };
+    Ok(all_volumes(volumes)?.map(lun).collect())
 }
 
 /// Reads an iSCSI name.

@@ -1,7 +1,8 @@
 use std::path::Path;
 
+use longshore_server::config::LunConfig;
+
 use super::reach::Addresses;
-use super::target::LunConfig;
 use super::*;
 
 mod nvme;
@@ -128,7 +129,7 @@ fn volumes_of_the_command_line_are_luns_of_the_default_target() {
             read_only: false,
         },
     ];
-    assert_eq!(target.others.as_ref().unwrap().luns, expected);
+    assert_eq!(target.default_luns.as_deref(), Some(&expected[..]));
     assert_eq!(config.listeners, [DEFAULT_LISTENER]);
     assert!(config.listeners_by_default);
 }
@@ -453,20 +454,20 @@ fn access_rules_give_initiators_their_own_map_and_refuse_the_rest() {
          [[target.access]]\ninitiators = [\"iqn.2008-11.org.linux-kvm:my_vm\"]\nread-only = true\n"
     ));
     let target = &config.targets[0];
-    assert!(target.others.is_none() && !target.is_open());
-    let own = &target.rules[0];
+    assert!(target.default_luns.is_none() && !target.is_open());
+    let own = &target.access[0];
     assert_eq!(own.initiators[0].as_str(), "iqn.1993-08.org.debian:01:web");
     assert_eq!(
-        own.access.luns,
+        own.luns,
         [LunConfig {
             lun: 0,
             volume: 1,
             read_only: false
         }]
     );
-    let inherited = &target.rules[1];
-    assert!(inherited.access.luns.iter().all(|lun| lun.read_only));
-    assert_eq!(inherited.access.luns.len(), 2);
+    let inherited = &target.access[1];
+    assert!(inherited.luns.iter().all(|lun| lun.read_only));
+    assert_eq!(inherited.luns.len(), 2);
 }
 
 #[test]
@@ -475,9 +476,9 @@ fn a_star_stands_for_all_others() {
         "{TARGET}[[target.access]]\ninitiators = [\"iqn.2026-11.com.example:a\"]\n\
          [[target.access]]\ninitiators = [\"*\"]\nread-only = true\n"
     ));
-    let others = config.targets[0].others.as_ref().unwrap();
-    assert!(others.luns[0].read_only);
-    assert!(!config.targets[0].rules[0].access.luns[0].read_only);
+    let others = config.targets[0].default_luns.as_ref().unwrap();
+    assert!(others[0].read_only);
+    assert!(!config.targets[0].access[0].luns[0].read_only);
     assert!(config.targets[0].is_open());
 }
 
@@ -508,9 +509,10 @@ fn chap_accounts_close_a_target_and_keep_their_secrets_to_themselves() {
          mutual = {{ user = \"nas\", secret = \"staple-staple-staple\" }}\n\
          chap-algorithms = [\"SHA256\", \"md5\"]\n"
     ));
-    let access = config.targets[0].others.as_ref().unwrap();
-    assert!(!access.authentication.none_allowed && !config.targets[0].is_open());
-    let chap = access.authentication.chap.as_ref().unwrap();
+    let target = &config.targets[0];
+    assert!(target.default_luns.is_some() && !target.is_open());
+    assert!(!target.authentication.none_allowed);
+    let chap = target.authentication.chap.as_ref().unwrap();
     assert_eq!(chap.accounts[0].name, "alice");
     assert_eq!(chap.mutual.as_ref().unwrap().name, "nas");
     assert_eq!(chap.algorithms.len(), 2);
@@ -590,14 +592,7 @@ fn a_secret_file_loses_its_line_end_and_a_short_secret_is_worth_a_warning() {
     let config = assemble(&text);
     std::fs::remove_file(&path).unwrap();
     let config = config.unwrap();
-    let chap = config.targets[0]
-        .others
-        .as_ref()
-        .unwrap()
-        .authentication
-        .chap
-        .clone()
-        .unwrap();
+    let chap = config.targets[0].authentication.chap.clone().unwrap();
     assert_eq!(chap.accounts[0].secret, "short".into());
     assert!(config.warnings.contains(&Warning::ShortSecret {
         user: "alice".into()
@@ -618,7 +613,7 @@ fn negotiated_values_are_inherited_and_overridden() {
         "[iscsi]\nmax-outstanding-r2t = 4\nimmediate-data = false\n\
          {TARGET}iscsi = {{ max-outstanding-r2t = 1 }}\n"
     ));
-    let own = &config.targets[0].negotiation;
+    let own = &config.targets[0].login;
     assert_eq!((own.max_outstanding_r2t, own.immediate_data), (1, false));
     assert_eq!(config.negotiation.max_outstanding_r2t, 4);
     let message = refusal("[iscsi]\nfirst-burst-length = 4096\nmax-burst-length = 2048\n");

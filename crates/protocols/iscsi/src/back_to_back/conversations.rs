@@ -12,76 +12,31 @@ fn what_was_written_is_read_back_with_every_digest_and_r2t_setting() {
         for outstanding in [1, 3] {
             let setup = small(bit(0), bit(1), outstanding).digests(bit(2), bit(3));
             let mut pair = setup.log_in(777);
-            pair.placing = bit(0) ^ bit(3);
-            pair.referring = bit(1) ^ bit(3);
-            for (n, length) in [1, 511, 512, 1024, 3072, 3073, 4096, 20_001]
-                .into_iter()
-                .enumerate()
-            {
-                let data = pattern(length, n);
-                let write = pair.start_write(n * 40_000, &data);
-                pair.run();
-                pair.assert_good(write);
-                for sending in [Sending::Inline, Sending::Copied, Sending::ByReference] {
-                    pair.sending = sending;
-                    let read = pair.start_read(n * 40_000, length);
-                    pair.run();
-                    pair.assert_good(read);
-                    assert_eq!(pair.data_in[&read], data, "{setup:?} {sending:?}");
-                }
-            }
-            assert_eq!(pair.target.tasks().count(), 0);
+            pair.rig.placing = bit(0) ^ bit(3);
+            pair.rig.referring = bit(1) ^ bit(3);
+            pair.check_read_back(&[1, 511, 512, 1024, 3072, 3073, 4096, 20_001]);
         }
     }
 }
 
 #[test]
 fn streams_may_be_cut_at_every_byte() {
-    let lengths = [1, 700, 5000];
-    for piece in [1, 2, 3, 47, 48, 49, 52, 1000, 100_000] {
-        for placing in [false, true] {
-            let mut pair = small(false, true, 2).digests(true, true).log_in(piece);
-            pair.placing = placing;
-            pair.referring = placing;
-            let writes: Vec<_> = lengths
-                .iter()
-                .enumerate()
-                .map(|(n, length)| pair.start_write(n * 10_000, &pattern(*length, n)))
-                .collect();
-            pair.run();
-            let reads: Vec<_> = lengths
-                .iter()
-                .enumerate()
-                .map(|(n, length)| pair.start_read(n * 10_000, *length))
-                .collect();
-            pair.run();
-            for (n, (write, read)) in writes.into_iter().zip(reads).enumerate() {
-                pair.assert_good(write);
-                pair.assert_good(read);
-                assert_eq!(pair.data_in[&read], pattern(lengths[n], n), "piece {piece}");
-            }
-        }
-    }
+    let setup = small(false, true, 2).digests(true, true);
+    let pieces = [1, 2, 3, 47, 48, 49, 52, 1000, 100_000];
+    shared::check_pieces(&pieces, |piece| setup.log_in(piece));
 }
 
 #[test]
 fn a_burst_of_small_reads_is_one_segment_to_send() {
     let mut pair = Setup::default().log_in(100_000);
-    pair.sending = Sending::Inline;
-    for n in 0..32 {
-        pair.start_read(n * 512, 512);
-    }
-    let to_target = drain(&mut pair.to_target, &pair.payloads, &mut pair.released);
-    pair.feed_target(to_target);
-    assert_eq!(pair.to_initiator.segments().count(), 1);
-    assert_eq!(pair.to_initiator.pending_bytes(), 32 * (48 + 512));
+    pair.check_burst_is_one_segment(48);
 }
 
 #[test]
 fn a_read_shorter_than_expected_is_an_underflow_and_a_longer_one_an_overflow() {
-    for sending in [Sending::Inline, Sending::Copied, Sending::ByReference] {
+    for sending in SENDINGS {
         let mut pair = Setup::default().log_in(1000);
-        pair.sending = sending;
+        pair.rig.sending = sending;
         let short = pair.submit(&cdb(READ, 0, 512), Transfer::Read(1000), &[]);
         let long = pair.submit(&cdb(READ, 0, 512), Transfer::Read(500), &[]);
         let none = pair.submit(&cdb(READ, 0, 512), Transfer::Read(0), &[]);
@@ -90,7 +45,7 @@ fn a_read_shorter_than_expected_is_an_underflow_and_a_longer_one_an_overflow() {
         assert_eq!(pair.outcome(short).residual, Residual::Underflow(488));
         assert_eq!(pair.outcome(short).data_in_length, 512);
         assert_eq!(pair.outcome(long).residual, Residual::Overflow(12));
-        assert_eq!(pair.data_in[&long], pair.device[..500]);
+        assert_eq!(pair.data_in[&long], pair.rig.device[..500]);
         for command in [none, no_direction] {
             assert_eq!(pair.outcome(command).residual, Residual::Overflow(512));
             assert_eq!(pair.outcome(command).status, Some(GOOD));
@@ -106,14 +61,14 @@ fn a_write_takes_no_more_than_the_command_wants() {
         Setup::default(),
     ] {
         let mut pair = setup.log_in(1000);
-        let before = pair.device.clone();
+        let before = pair.rig.device.clone();
         let data = pattern(9000, 1);
         let write = pair.submit(&cdb(WRITE, 0, 512), Transfer::Write(9000), &data);
         let next = pair.start_write(20_000, &data);
         pair.run();
         assert_eq!(pair.outcome(write).residual, Residual::Underflow(8488));
-        assert_eq!(pair.device[..512], data[..512]);
-        assert_eq!(pair.device[512..9000], before[512..9000]);
+        assert_eq!(pair.rig.device[..512], data[..512]);
+        assert_eq!(pair.rig.device[512..9000], before[512..9000]);
         pair.assert_good(next);
     }
 }
@@ -124,7 +79,7 @@ fn a_write_expecting_less_than_the_command_is_an_overflow() {
     let data = pattern(2000, 1);
     let write = pair.submit(&cdb(WRITE, 0, 2500), Transfer::Write(2000), &data);
     pair.run();
-    assert_eq!(pair.device[..2000], data);
+    assert_eq!(pair.rig.device[..2000], data);
     // The device of this test says it moved what came.
     assert_eq!(pair.outcome(write).residual, Residual::None);
 }
@@ -150,7 +105,7 @@ fn an_extended_cdb_arrives_whole() {
         let read = pair.submit(&long, Transfer::Read(512), &[]);
         pair.run();
         pair.assert_good(read);
-        assert_eq!(pair.data_in[&read], pair.device[4096..4608]);
+        assert_eq!(pair.data_in[&read], pair.rig.device[4096..4608]);
     }
 }
 
@@ -166,13 +121,23 @@ fn a_stuck_task_is_aborted_and_its_place_in_the_window_comes_back() {
     assert_eq!(pair.initiator.window_open(), 0);
     let (lun, to) = (Lun::ZERO, Some((stuck, cmd_sn)));
     pair.initiator
-        .task_management(Function::ABORT_TASK, lun, to, &mut pair.to_target)
+        .task_management(
+            Function::ABORT_TASK,
+            lun,
+            to,
+            &mut pair.rig.to_server.transmit,
+        )
         .unwrap();
     pair.run();
     pair.initiator.forget(stuck);
     assert_eq!(pair.initiator.window_open(), 1);
     pair.initiator
-        .task_management(Function::LOGICAL_UNIT_RESET, lun, None, &mut pair.to_target)
+        .task_management(
+            Function::LOGICAL_UNIT_RESET,
+            lun,
+            None,
+            &mut pair.rig.to_server.transmit,
+        )
         .unwrap();
     pair.run();
     pair.initiator.forget(other);
@@ -203,7 +168,9 @@ fn the_queue_holds_as_many_commands_as_the_window_promises() {
 #[test]
 fn a_ping_comes_back_with_its_data() {
     let mut pair = Setup::default().digests(true, true).log_in(13);
-    pair.initiator.ping(b"hello", &mut pair.to_target).unwrap();
+    pair.initiator
+        .ping(b"hello", &mut pair.rig.to_server.transmit)
+        .unwrap();
     pair.run();
     assert!(
         pair.initiator_log[0].starts_with("Pong"),
@@ -217,7 +184,9 @@ fn a_ping_comes_back_with_its_data() {
 fn logout_closes_both_ends() {
     for reason in [LogoutReason::CLOSE_SESSION, LogoutReason::CLOSE_CONNECTION] {
         let mut pair = Setup::default().log_in(1000);
-        pair.initiator.logout(reason, &mut pair.to_target).unwrap();
+        pair.initiator
+            .logout(reason, &mut pair.rig.to_server.transmit)
+            .unwrap();
         pair.run();
         assert_eq!(pair.logged_out, Some(LogoutResult::CLOSED));
         assert_eq!(pair.target_closed, Some(server::CloseReason::Logout));
@@ -229,7 +198,9 @@ fn logout_closes_both_ends() {
 fn connection_recovery_is_refused_and_the_connection_lives() {
     let mut pair = Setup::default().log_in(1000);
     let reason = LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
-    pair.initiator.logout(reason, &mut pair.to_target).unwrap();
+    pair.initiator
+        .logout(reason, &mut pair.rig.to_server.transmit)
+        .unwrap();
     pair.run();
     assert_eq!(pair.logged_out, Some(LogoutResult::RECOVERY_NOT_SUPPORTED));
     let read = pair.start_read(0, 512);
@@ -251,7 +222,7 @@ fn discovery_lists_the_targets_in_pieces_the_initiator_takes() {
         pair.directory.records.push(record);
     }
     pair.initiator
-        .text(b"SendTargets=All\0", &mut pair.to_target)
+        .text(b"SendTargets=All\0", &mut pair.rig.to_server.transmit)
         .unwrap();
     pair.run();
     let [event] = &pair.initiator_log[..] else {
@@ -266,14 +237,16 @@ fn discovery_lists_the_targets_in_pieces_the_initiator_takes() {
 fn a_new_segment_length_declared_in_full_feature_phase_is_in_force_at_once() {
     let mut pair = Setup::default().log_in(1000);
     let text = b"MaxRecvDataSegmentLength=512\0";
-    pair.initiator.text(text, &mut pair.to_target).unwrap();
+    pair.initiator
+        .text(text, &mut pair.rig.to_server.transmit)
+        .unwrap();
     pair.run();
     let operational = &pair.target.session().unwrap().operational;
     assert_eq!(operational.initiator_max_recv_data_segment_length, 512);
     let read = pair.start_read(0, 2048);
     pair.run();
     pair.assert_good(read);
-    assert_eq!(pair.data_in[&read], pair.device[..2048]);
+    assert_eq!(pair.data_in[&read], pair.rig.device[..2048]);
 }
 
 #[test]
@@ -285,7 +258,7 @@ fn a_text_longer_than_a_data_segment_is_joined() {
         .map(|n| format!("X-com.example.key{n}=value\0"))
         .collect();
     pair.initiator
-        .text(text.as_bytes(), &mut pair.to_target)
+        .text(text.as_bytes(), &mut pair.rig.to_server.transmit)
         .unwrap();
     pair.run();
     let [event] = &pair.initiator_log[..] else {
@@ -301,12 +274,12 @@ fn a_damaged_header_closes_the_connection_and_damaged_data_fails_the_command() {
     // From the start of the command to the end of its data: every 20th byte.
     for at in (0..3000 + 3 * (48 + 8)).step_by(20) {
         let mut pair = small(false, true, 1).digests(true, true).log_in(1000);
-        pair.damage = Some(pair.sent_to_target + at);
-        let before = pair.device.clone();
+        pair.rig.to_server.damage = Some(pair.rig.to_server.sent + at);
+        let before = pair.rig.device.clone();
         let write = pair.start_write(0, &data);
         pair.run();
         match &pair.target_closed {
-            Some(server::CloseReason::HeaderDigestError) => assert_eq!(pair.device, before),
+            Some(server::CloseReason::HeaderDigestError) => assert_eq!(pair.rig.device, before),
             Some(other) => panic!("{other:?}"),
             None if pair.outcomes.is_empty() => {
                 // A length that grew: the target waits for the rest of the header.
@@ -315,7 +288,7 @@ fn a_damaged_header_closes_the_connection_and_damaged_data_fails_the_command() {
             None => {
                 let outcome = pair.outcome(write);
                 assert_eq!(outcome.status, Some(CHECK_CONDITION), "flip at {at}");
-                assert_eq!(pair.device, before);
+                assert_eq!(pair.rig.device, before);
                 assert!(
                     pair.target_log[0].contains("asc: 71, ascq: 5"),
                     "{:?}",
@@ -331,32 +304,11 @@ fn a_damaged_header_closes_the_connection_and_damaged_data_fails_the_command() {
     }
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Write { offset: usize, length: usize },
-    Read { offset: usize, length: usize },
-    Run,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let place = (0_usize..50_000, 1_usize..12_000);
-    let step = prop_oneof![
-        place
-            .clone()
-            .prop_map(|(offset, length)| Step::Write { offset, length }),
-        place.prop_map(|(offset, length)| Step::Read { offset, length }),
-        Just(Step::Run),
-    ];
-    prop::collection::vec(step, 1..30)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
-    /// Commands in flight together may be served in any order as far as overlapping writes go, so a
-    /// write waits for what came before; reads run along.
     #[test]
     fn any_sequence_of_reads_and_writes_agrees_with_a_byte_array(
-        steps in steps(),
+        steps in shared::steps(),
         piece in 1_usize..5000,
         settings: u8,
         outstanding in 1_u16..5,
@@ -364,36 +316,9 @@ proptest! {
         let bit = |n: u8| settings >> n & 1 == 1;
         let setup = small(bit(0), bit(1), outstanding).digests(bit(2), bit(3));
         let mut pair = setup.log_in(piece);
-        pair.placing = bit(4);
-        pair.sending = [Sending::Inline, Sending::Copied, Sending::ByReference, Sending::Inline]
-            [usize::from(settings >> 5 & 3)];
-        let mut model = pair.device.clone();
-        for (n, step) in steps.into_iter().enumerate() {
-            match step {
-                Step::Write { offset, length } => {
-                    let data = pattern(length, n);
-                    model[offset..offset + length].copy_from_slice(&data);
-                    pair.run();
-                    let write = pair.start_write(offset, &data);
-                    pair.run();
-                    pair.assert_good(write);
-                }
-                Step::Read { offset, length } => {
-                    let read = pair.start_read(offset, length);
-                    if bit(7) {
-                        continue;
-                    }
-                    pair.run();
-                    pair.assert_good(read);
-                    prop_assert_eq!(&pair.data_in[&read], &model[offset..offset + length]);
-                }
-                Step::Run => pair.run(),
-            }
-        }
-        pair.run();
-        prop_assert_eq!(&pair.device, &model);
-        prop_assert_eq!(pair.target.tasks().count(), 0);
-        prop_assert!(pair.target_closed.is_none());
+        pair.rig.placing = bit(4);
+        pair.rig.sending = SENDINGS[usize::from(settings >> 5) % 3];
+        pair.check_against_array(steps, !bit(7));
     }
 
     #[test]
@@ -403,6 +328,6 @@ proptest! {
             pair.target = server::Connection::new(ConnectionConfig::default(), 0);
         }
         pair.writes.clear();
-        pair.feed_target(bytes);
+        pair.feed_server(&bytes);
     }
 }

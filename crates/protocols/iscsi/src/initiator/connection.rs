@@ -32,8 +32,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::framing::{HeaderStep, TrailerStep};
+use crate::framing::HeaderStep;
 use crate::pdu::{Bhs, Opcode};
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 use state::{Phase, Receiving};
 
@@ -94,12 +95,12 @@ impl Connection {
 
     #[cold]
     fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<Event<'static>> {
-        let bytes = self.framing.take_data(u32::MAX, input);
+        let bytes = self.framing.data.take(u32::MAX, input);
         self.collected.extend_from_slice(bytes);
-        if self.framing.remaining() > 0 {
+        if self.framing.data.remaining() > 0 {
             return Some(Event::NeedMore);
         }
-        match self.framing.take_trailer(input) {
+        match self.framing.data.take_trailer(input) {
             TrailerStep::NeedMore => Some(Event::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 Some(self.close(CloseReason::DataDigestError))

@@ -51,8 +51,9 @@ mod transfer_tags;
 
 use self::state::{Phase, Receiving, Replay};
 use super::directory::Directory;
-use crate::framing::{HeaderStep, TrailerStep};
+use crate::framing::HeaderStep;
 use crate::pdu::{Bhs, Opcode};
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
 pub use self::event::{CloseReason, ConnectionConfig, Event};
@@ -149,17 +150,17 @@ impl Connection {
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
     ) -> Option<Event<'a>> {
-        if self.framing.remaining() > 0 {
+        if self.framing.data.remaining() > 0 {
             if input.is_empty() {
                 return Some(Event::NeedMore);
             }
-            let bytes = self.framing.take_data(u32::MAX, input);
+            let bytes = self.framing.data.take(u32::MAX, input);
             if !matches!(self.receiving, Receiving::Discarded) {
                 self.collected.extend_from_slice(bytes);
             }
             return None;
         }
-        let TrailerStep::Done { digest_ok } = self.framing.take_trailer(input) else {
+        let TrailerStep::Done { digest_ok } = self.framing.data.take_trailer(input) else {
             return Some(Event::NeedMore);
         };
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Header);

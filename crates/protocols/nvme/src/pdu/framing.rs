@@ -1,21 +1,20 @@
 //! Cuts the byte stream into headers and data, and checks digests; both roles.
 //!
 //! ```text
-//! take_header ──► take_data … ──► take_trailer ──► take_header
+//! take_header ──► data.take … ──► data.take_trailer ──► take_header
 //!  (header,        (padding,       (data digest)
 //!   its digest)     payload)
-//!              └──► skip ─────────────────────────┘
+//!              └──► data.skip ─────────────────────────┘
 //! ```
 //!
 //! Headers are copied, at most 128 bytes, and kept for the answer to a bad one; a header cut by the end of
-//! the input is completed later, so the input need not be kept. Payload passes by and is only counted and
-//! digested.
+//! the input is completed later, so the input need not be kept.
 
-use longshore_wire::Crc32c;
+use longshore_wire::pdu_data::PduData;
 
 use super::capsule::CapsuleCmd;
 use super::fatal_error::{FatalError, FatalErrorStatus};
-use super::header::{CommonHeader, DIGEST_LENGTH, Layout, PduType};
+use super::header::{CommonHeader, DIGEST_LENGTH, PduType};
 
 /// The longest header and its digest.
 const STAGED_MAX: usize = 128 + DIGEST_LENGTH;
@@ -64,14 +63,8 @@ pub(crate) struct Framing {
     staged_length: usize,
     /// The staged header is whole: the next one starts over.
     taken: bool,
-    /// Padding that has not arrived.
-    padding: u32,
-    /// Payload that has not arrived.
-    remaining: u32,
-    crc: Crc32c,
-    trailer: [u8; DIGEST_LENGTH],
-    trailer_have: usize,
-    trailer_length: usize,
+    /// The data of the PDU.
+    pub(crate) data: PduData,
 }
 
 /// What [`Framing::take_header`] found.
@@ -79,22 +72,10 @@ pub(crate) struct Framing {
 pub(crate) enum HeaderStep {
     /// The input is used up.
     NeedMore,
-    /// A header; [`Framing::header`] has it. Its data come next, [`Framing::remaining`] bytes.
+    /// A header; [`Framing::header`] has it. Its data come next: [`Framing::data`].
     Header(CommonHeader),
     /// The peer is to be told, and nothing after it can be found.
     Fault(FatalError),
-}
-
-/// What [`Framing::take_trailer`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TrailerStep {
-    /// The input is used up.
-    NeedMore,
-    /// The PDU is over.
-    Done {
-        /// Whether the data digest matches; true without one.
-        digest_ok: bool,
-    },
 }
 
 impl Framing {
@@ -109,12 +90,7 @@ impl Framing {
             staged: [0; STAGED_MAX],
             staged_length: 0,
             taken: false,
-            padding: 0,
-            remaining: 0,
-            crc: Crc32c::new(),
-            trailer: [0; DIGEST_LENGTH],
-            trailer_have: 0,
-            trailer_length: 0,
+            data: PduData::new(),
         }
     }
 
@@ -242,121 +218,9 @@ impl Framing {
             }
         }
         let layout = common.layout(self.data_digest, self.alignment)?;
-        self.begin_data(layout);
+        self.data.begin(layout);
         Ok(())
     }
-
-    #[inline]
-    fn begin_data(&mut self, layout: Layout) {
-        self.padding = layout.padding;
-        self.remaining = layout.data_length;
-        self.trailer_have = 0;
-        self.trailer_length = if layout.has_data_digest {
-            DIGEST_LENGTH
-        } else {
-            0
-        };
-        self.crc = Crc32c::new();
-    }
-
-    /// Payload bytes of the PDU that have not arrived.
-    #[inline]
-    pub(crate) const fn remaining(&self) -> u32 {
-        self.remaining
-    }
-
-    /// Whether the next byte to arrive is payload.
-    #[inline]
-    pub(crate) const fn is_at_payload(&self) -> bool {
-        self.padding == 0 && self.remaining > 0
-    }
-
-    /// Takes payload off the front of `input`, at most `most` bytes, and padding before it.
-    #[inline]
-    pub(crate) fn take_data<'a>(&mut self, most: u32, input: &mut &'a [u8]) -> &'a [u8] {
-        if self.padding > 0 {
-            self.padding -= drop_front(self.padding, input);
-        }
-        let length = input.len().min(most.min(self.remaining) as usize);
-        let (taken, rest) = input.split_at(length);
-        *input = rest;
-        self.placed(taken);
-        taken
-    }
-
-    /// The data of a PDU of which none have been taken, if `input` has all of them and their digest
-    /// matches. Takes nothing; [`Self::take_whole`] does.
-    #[inline]
-    pub(crate) fn whole_data<'a>(&self, input: &'a [u8]) -> Option<&'a [u8]> {
-        let input = input.get(self.padding as usize..)?;
-        let (data, rest) = input.split_at_checked(self.remaining as usize)?;
-        if self.trailer_length > 0
-            && longshore_wire::crc32c(data).to_bytes() != *rest.first_chunk::<DIGEST_LENGTH>()?
-        {
-            return None;
-        }
-        Some(data)
-    }
-
-    /// Takes the data that [`Self::whole_data`] showed.
-    #[inline]
-    pub(crate) fn take_whole(&mut self, input: &mut &[u8]) {
-        *input = &input[self.padding as usize + self.remaining as usize + self.trailer_length..];
-        self.padding = 0;
-        self.remaining = 0;
-    }
-
-    /// Counts payload that arrived by another way than [`Self::take_data`].
-    ///
-    /// # Panics
-    /// When it is more than what remains.
-    #[inline]
-    pub(crate) fn placed(&mut self, bytes: &[u8]) {
-        if self.trailer_length > 0 {
-            self.crc.update(bytes);
-        }
-        let length = u32::try_from(bytes.len()).expect("payload fits its PDU");
-        self.remaining = self
-            .remaining
-            .checked_sub(length)
-            .expect("payload fits its PDU");
-    }
-
-    /// Takes the data digest after all payload has been taken.
-    #[inline]
-    pub(crate) fn take_trailer(&mut self, input: &mut &[u8]) -> TrailerStep {
-        debug_assert_eq!(self.remaining, 0);
-        if self.trailer_length == 0 {
-            return TrailerStep::Done { digest_ok: true };
-        }
-        let length = input.len().min(self.trailer_length - self.trailer_have);
-        let (taken, rest) = input.split_at(length);
-        self.trailer[self.trailer_have..self.trailer_have + length].copy_from_slice(taken);
-        self.trailer_have += length;
-        *input = rest;
-        if self.trailer_have < self.trailer_length {
-            return TrailerStep::NeedMore;
-        }
-        TrailerStep::Done {
-            digest_ok: self.crc.to_bytes() == self.trailer,
-        }
-    }
-
-    /// Takes the rest of the PDU, unchecked. Returns whether all of it was there.
-    pub(crate) fn skip(&mut self, input: &mut &[u8]) -> bool {
-        self.padding -= drop_front(self.padding, input);
-        self.remaining -= drop_front(self.remaining, input);
-        let digest = u32::try_from(self.trailer_length - self.trailer_have).expect("four bytes");
-        self.trailer_have += drop_front(digest, input) as usize;
-        self.padding == 0 && self.remaining == 0 && self.trailer_have == self.trailer_length
-    }
-}
-
-/// Drops up to `most` bytes off the front of `input`; returns how many.
-fn drop_front(most: u32, input: &mut &[u8]) -> u32 {
-    let length = most.min(u32::try_from(input.len()).unwrap_or(u32::MAX));
-    *input = &input[length as usize..];
-    length
 }
 
 #[cfg(test)]
@@ -366,6 +230,7 @@ mod tests {
     use crate::opcode::io;
     use crate::pdu::encoder::Encoder;
     use crate::pdu::{CapsuleCmd, Flags, H2cData, IcReq, TransferTag};
+    use longshore_wire::pdu_data::TrailerStep;
     use longshore_wire::transmit::{Chunk, Transmit};
 
     fn digesting() -> Framing {
@@ -409,10 +274,10 @@ mod tests {
                         HeaderStep::Header(common) => header = Some(common),
                     }
                 }
-                data.extend_from_slice(framing.take_data(u32::MAX, &mut piece));
-                if framing.remaining() == 0 && !done {
-                    done =
-                        framing.take_trailer(&mut piece) == TrailerStep::Done { digest_ok: true };
+                data.extend_from_slice(framing.data.take(u32::MAX, &mut piece));
+                if framing.data.remaining() == 0 && !done {
+                    done = framing.data.take_trailer(&mut piece)
+                        == TrailerStep::Done { digest_ok: true };
                 }
                 assert!(piece.is_empty());
             }
@@ -466,9 +331,9 @@ mod tests {
                 framing.take_header(&mut input),
                 HeaderStep::Header(_)
             ));
-            assert_eq!(framing.skip(&mut input), cut == stream.len());
+            assert_eq!(framing.data.skip(&mut input), cut == stream.len());
             let mut rest = &stream[cut..];
-            assert!(framing.skip(&mut rest));
+            assert!(framing.data.skip(&mut rest));
             assert!(rest.is_empty());
         }
     }
@@ -488,9 +353,9 @@ mod tests {
                 continue;
             }
             assert!(matches!(step, HeaderStep::Header(_)), "flip at {at}");
-            framing.take_data(u32::MAX, &mut input);
+            framing.data.take(u32::MAX, &mut input);
             let digest_ok = at < 128;
-            let trailer = framing.take_trailer(&mut input);
+            let trailer = framing.data.take_trailer(&mut input);
             assert_eq!(trailer, TrailerStep::Done { digest_ok }, "flip at {at}");
         }
     }

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use longshore_wire::field::{le32, set_le32};
+use longshore_wire::pdu_data::DataLayout;
 
 use super::fatal_error::FatalError;
 
@@ -142,17 +143,6 @@ pub struct CommonHeader {
     pub plen: u32,
 }
 
-/// What follows the header and its digest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// Bytes of padding before the data.
-    pub padding: u32,
-    /// Bytes of data.
-    pub data_length: u32,
-    /// Whether a digest follows the data.
-    pub has_data_digest: bool,
-}
-
 impl CommonHeader {
     /// Bytes of it.
     pub const LENGTH: usize = 8;
@@ -235,11 +225,11 @@ impl CommonHeader {
     /// # Errors
     /// What to terminate the connection with.
     #[inline]
-    pub fn layout(self, data_digest: bool, alignment: u32) -> Result<Layout, FatalError> {
+    pub fn layout(self, data_digest: bool, alignment: u32) -> Result<DataLayout, FatalError> {
         let header_end = self.header_end();
         if self.plen == header_end {
             // PDO and DDGSTF mean nothing without data.
-            return Ok(Layout::default());
+            return Ok(DataLayout::default());
         }
         match self.pdu_type {
             PduType::CAPSULE_CMD | PduType::H2C_DATA | PduType::C2H_DATA => {
@@ -248,10 +238,9 @@ impl CommonHeader {
             PduType::H2C_TERM_REQ | PduType::C2H_TERM_REQ
                 if self.plen > header_end && self.plen <= TERM_REQ_LENGTH_MAX =>
             {
-                Ok(Layout {
-                    padding: 0,
-                    data_length: self.plen - header_end,
-                    has_data_digest: false,
+                Ok(DataLayout {
+                    length: self.plen - header_end,
+                    ..DataLayout::default()
                 })
             }
             _ => Err(FatalError::invalid_field(Self::PLEN_OFFSET)),
@@ -264,7 +253,7 @@ impl CommonHeader {
         data_digest: bool,
         alignment: u32,
         header_end: u32,
-    ) -> Result<Layout, FatalError> {
+    ) -> Result<DataLayout, FatalError> {
         let pdo = u32::from(self.pdo);
         if self.plen < header_end {
             return Err(FatalError::invalid_field(Self::PLEN_OFFSET));
@@ -277,10 +266,11 @@ impl CommonHeader {
         }
         let digest = if data_digest { 4 } else { 0 };
         match self.plen.checked_sub(pdo + digest) {
-            Some(data_length) if data_length > 0 => Ok(Layout {
-                padding: pdo - header_end,
-                data_length,
-                has_data_digest: data_digest,
+            Some(length) if length > 0 => Ok(DataLayout {
+                lead: pdo - header_end,
+                length,
+                padding: 0,
+                has_digest: data_digest,
             }),
             _ => Err(FatalError::invalid_field(Self::PLEN_OFFSET)),
         }

@@ -36,6 +36,6 @@ mod tests;
 pub use capsule::{CapsuleCmd, CapsuleResp};
 pub use data::{C2hData, H2cData, R2t, TransferTag};
 pub use fatal_error::{FatalError, FatalErrorStatus};
-pub use header::{CommonHeader, Flags, Layout, PduType};
+pub use header::{CommonHeader, Flags, PduType};
 pub use initialize::{Digests, IcReq, IcResp};
 pub use terminate::{TermReq, Terminator};

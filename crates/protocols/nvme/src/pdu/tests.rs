@@ -1,5 +1,6 @@
 //! Byte-exact examples, and what the types have in common.
 
+use longshore_wire::pdu_data::DataLayout;
 use proptest::prelude::*;
 
 use super::*;
@@ -154,12 +155,13 @@ fn data_lie_between_pdo_and_plen() {
         pdo,
         plen,
     };
-    let layout = |padding, data_length, has_data_digest| Layout {
-        padding,
-        data_length,
-        has_data_digest,
+    let layout = |lead, length, has_digest| DataLayout {
+        lead,
+        length,
+        padding: 0,
+        has_digest,
     };
-    let none = Layout::default();
+    let none = DataLayout::default();
     assert_eq!(common(0, 0, 72).layout(false, 4), Ok(none));
     // Without data PDO and DDGSTF mean nothing.
     assert_eq!(common(2, 99, 72).layout(true, 4), Ok(none));

@@ -90,7 +90,7 @@ impl Connection {
             }
             Receiving::Data(incoming) => self.h2c_payload(incoming, input, transmit),
             Receiving::Skipped => {
-                if !self.framing.skip(input) {
+                if !self.framing.data.skip(input) {
                     return Some(Event::NeedMore);
                 }
                 self.receiving = Receiving::Header;

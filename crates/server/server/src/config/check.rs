@@ -16,12 +16,7 @@ pub(crate) fn check(config: &ServerConfig) -> Result<(), StartError> {
         {
             return Err(StartError::TargetTwice(name()));
         }
-        let maps = target
-            .access
-            .iter()
-            .map(|rule| &rule.luns)
-            .chain(&target.default_luns);
-        for map in maps {
+        for map in target.maps() {
             check_map(config, map, &name)?;
         }
     }
@@ -35,9 +30,8 @@ fn check_subsystems(config: &ServerConfig) -> Result<(), StartError> {
         if nqn.is_discovery() || earlier.iter().any(|other| other.nqn == *nqn) {
             return Err(StartError::SubsystemTwice(nqn.clone()));
         }
-        let maps = subsystem.hosts.iter().map(|rule| &rule.namespaces);
         let mut volumes = HashMap::new();
-        for map in maps.chain(&subsystem.default_namespaces) {
+        for map in subsystem.maps() {
             for (index, entry) in map.iter().enumerate() {
                 let again = map[..index].iter().any(|other| other.nsid == entry.nsid);
                 let volume = *volumes.entry(entry.nsid).or_insert(entry.volume);

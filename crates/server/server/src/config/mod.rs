@@ -73,6 +73,7 @@ impl ListenerConfig {
 }
 
 /// One iSCSI target.
+#[derive(Clone, Debug)]
 pub struct TargetConfig {
     /// Its name.
     pub name: IscsiName,
@@ -92,6 +93,20 @@ pub struct TargetConfig {
     pub moved_to: Option<Moved>,
 }
 
+impl TargetConfig {
+    /// Every map of the target.
+    pub fn maps(&self) -> impl Iterator<Item = &[LunConfig]> {
+        let named = self.access.iter().map(|rule| &rule.luns);
+        named.chain(&self.default_luns).map(Vec::as_slice)
+    }
+
+    /// Whether initiators get in without being named or proving anything.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.default_luns.is_some() && self.authentication.none_allowed
+    }
+}
+
 /// Where a target has gone (RFC 7143 §11.13.5, Redirection).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
@@ -102,6 +117,7 @@ pub struct Moved {
 }
 
 /// What one group of initiators may do with a target.
+#[derive(Clone, Debug)]
 pub struct AccessRule {
     /// Names it is for.
     pub initiators: Vec<IscsiName>,
@@ -134,6 +150,20 @@ pub struct SubsystemConfig {
     pub hosts: Vec<HostRule>,
     /// The namespaces of hosts that no rule names. `None`: those hosts are refused.
     pub default_namespaces: Option<Vec<NamespaceMapEntry>>,
+}
+
+impl SubsystemConfig {
+    /// Every map of the subsystem.
+    pub fn maps(&self) -> impl Iterator<Item = &[NamespaceMapEntry]> {
+        let named = self.hosts.iter().map(|rule| &rule.namespaces);
+        named.chain(&self.default_namespaces).map(Vec::as_slice)
+    }
+
+    /// Whether hosts get in without being named.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.default_namespaces.is_some()
+    }
 }
 
 /// What one group of hosts may do with a subsystem.
@@ -235,7 +265,7 @@ pub struct SocketOptions {
 }
 
 /// Bounds on everything a peer can make grow.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Sessions; a login beyond is refused with "out of resources" (0302).
     pub sessions: usize,

@@ -71,12 +71,7 @@ impl Exports {
     /// The units that any initiator reaches through a target, each once.
     pub(crate) fn units_of(&self, target: usize) -> Vec<usize> {
         let target = &self.targets[target];
-        let maps = target
-            .access
-            .iter()
-            .map(|rule| &rule.luns)
-            .chain(&target.default_luns);
-        let mut units: Vec<usize> = maps.flatten().map(|lun| lun.volume).collect();
+        let mut units: Vec<usize> = target.maps().flatten().map(|lun| lun.volume).collect();
         units.sort_unstable();
         units.dedup();
         units

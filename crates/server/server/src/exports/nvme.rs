@@ -146,11 +146,7 @@ fn host_access(subsystem: &SubsystemConfig) -> HostAccess {
 
 /// The namespaces of all maps, each once, by ascending identifier.
 fn namespaces(subsystem: &SubsystemConfig, units: &[Unit]) -> Vec<NamespaceConfig> {
-    let maps = subsystem.hosts.iter().map(|rule| &rule.namespaces);
-    let mut entries: Vec<&NamespaceMapEntry> = maps
-        .chain(&subsystem.default_namespaces)
-        .flatten()
-        .collect();
+    let mut entries: Vec<&NamespaceMapEntry> = subsystem.maps().flatten().collect();
     entries.sort_by_key(|entry| entry.nsid);
     entries.dedup_by_key(|entry| entry.nsid);
     entries

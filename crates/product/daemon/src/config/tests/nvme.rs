@@ -1,15 +1,16 @@
 //! Subsystems, listeners for NVMe, and what both protocols mean to each other.
 
+use longshore_server::config::NamespaceMapEntry;
+
 use super::super::nvme_listener::DISCOVERY_PORT;
-use super::super::subsystem::NamespaceConfig;
 use super::*;
 
 const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.2026-11.com.example:s\"\n";
 const NVME: &str = "[listen]\nnvme = [\"127.0.0.1:4420\"]\n";
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
 
-fn namespace(nsid: u32, volume: usize, read_only: bool) -> NamespaceConfig {
-    NamespaceConfig {
+fn namespace(nsid: u32, volume: usize, read_only: bool) -> NamespaceMapEntry {
+    NamespaceMapEntry {
         nsid,
         volume,
         read_only,
@@ -37,9 +38,9 @@ fn volume_i_is_namespace_i_plus_1_of_the_default_subsystem() {
         subsystem.nqn.as_str(),
         "nqn.2026-11.local.longshore:default"
     );
-    assert!(subsystem.is_open() && subsystem.rules.is_empty());
+    assert!(subsystem.is_open() && subsystem.hosts.is_empty());
     let expected = [namespace(1, 0, false), namespace(2, 1, false)];
-    assert_eq!(subsystem.others.as_deref(), Some(&expected[..]));
+    assert_eq!(subsystem.default_namespaces.as_deref(), Some(&expected[..]));
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn a_subsystem_has_a_name_a_serial_number_and_a_map() {
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.serial.as_deref(), Some("LS-0001"));
     let expected = [namespace(2, 0, false), namespace(7, 1, true)];
-    assert_eq!(subsystem.others.as_deref(), Some(&expected[..]));
+    assert_eq!(subsystem.default_namespaces.as_deref(), Some(&expected[..]));
     let volume = "disk2".to_owned();
     assert_eq!(config.warnings, [Warning::UnmappedVolume { volume }]);
 }
@@ -260,11 +261,11 @@ fn access_rules_give_hosts_their_own_map_and_refuse_the_rest() {
     ));
     let subsystem = &config.subsystems[0];
     assert!(!subsystem.is_open());
-    let own = &subsystem.rules[0];
+    let own = &subsystem.hosts[0];
     assert_eq!(own.hosts[0].as_str(), HOST);
     assert_eq!(own.namespaces, [namespace(2, 1, false)]);
     let inherited = [1, 2, 3].map(|nsid| namespace(nsid, nsid as usize - 1, true));
-    assert_eq!(subsystem.rules[1].namespaces, inherited);
+    assert_eq!(subsystem.hosts[1].namespaces, inherited);
 }
 
 #[test]
@@ -276,10 +277,10 @@ fn a_star_stands_for_all_other_hosts() {
     let subsystem = &config.subsystems[0];
     assert!(subsystem.is_open());
     assert_eq!(
-        subsystem.others.as_deref(),
+        subsystem.default_namespaces.as_deref(),
         Some(&[namespace(1, 0, true)][..])
     );
-    assert!(!subsystem.rules[0].namespaces[0].read_only);
+    assert!(!subsystem.hosts[0].namespaces[0].read_only);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use super::event::{CloseReason, Event, Outcome, PayloadWanted, R2tRequest, Residual, Transfer};
 use super::state::{Connection, Incoming, Phase, Receiving, Slot, TEXT_ANSWER_MAX, TextExchange};
-use crate::framing::TrailerStep;
 use crate::initiator::login::LoginStep;
 use crate::keys::Key;
 use crate::negotiation::declared_segment_length;
@@ -12,6 +11,7 @@ use crate::pdu::{
     ScsiResponse, ServiceResponse, StatSn, TaskManagementResponse, TextResponse,
 };
 use crate::text;
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
 impl Connection {
@@ -97,11 +97,11 @@ impl Connection {
         mut incoming: Incoming,
         input: &mut &'a [u8],
     ) -> Option<Event<'a>> {
-        if self.framing.remaining() > 0 {
+        if self.framing.data.remaining() > 0 {
             if input.is_empty() {
                 return Some(Event::NeedMore);
             }
-            let bytes = self.framing.take_data(u32::MAX, input);
+            let bytes = self.framing.data.take(u32::MAX, input);
             let buffer_offset = incoming.offset;
             incoming.advance(bytes);
             self.receiving = Receiving::DataIn(incoming);
@@ -113,7 +113,7 @@ impl Connection {
                 bytes,
             });
         }
-        match self.framing.take_trailer(input) {
+        match self.framing.data.take_trailer(input) {
             TrailerStep::NeedMore => return Some(Event::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 return Some(self.close(CloseReason::DataDigestError));
@@ -141,12 +141,13 @@ impl Connection {
     pub fn payload_wanted(&self) -> Option<PayloadWanted> {
         match (&self.phase, self.receiving) {
             (Phase::FullFeature, Receiving::DataIn(incoming))
-                if self.framing.remaining() > 0 && self.is_live(incoming.command, incoming.tag) =>
+                if self.framing.data.remaining() > 0
+                    && self.is_live(incoming.command, incoming.tag) =>
             {
                 Some(PayloadWanted {
                     command: incoming.command,
                     buffer_offset: incoming.offset,
-                    length: self.framing.remaining(),
+                    length: self.framing.data.remaining(),
                 })
             }
             _ => None,
@@ -163,7 +164,7 @@ impl Connection {
             (Receiving::DataIn(mut incoming), Some(wanted))
                 if bytes.len() <= wanted.length as usize =>
             {
-                self.framing.placed(bytes);
+                self.framing.data.placed(bytes);
                 incoming.advance(bytes);
                 self.receiving = Receiving::DataIn(incoming);
             }

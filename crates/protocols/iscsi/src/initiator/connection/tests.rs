@@ -209,8 +209,8 @@ impl Scene {
                 panic!("half a header")
             };
             framing.begin_segment(bhs.data_segment_length());
-            let data = framing.take_data(u32::MAX, &mut input).to_vec();
-            let trailer = framing.take_trailer(&mut input);
+            let data = framing.data.take(u32::MAX, &mut input).to_vec();
+            let trailer = framing.data.take_trailer(&mut input);
             assert_eq!(trailer, TrailerStep::Done { digest_ok: true });
             pdus.push((bhs, data));
         }

@@ -14,10 +14,10 @@ use std::borrow::Cow;
 use super::event::Event;
 use super::reject::Refusal;
 use super::state::{Connection, Incoming, Receiving, Sequence};
-use crate::framing::TrailerStep;
 use crate::pdu::{self, Bhs, DataSn, R2t};
 use crate::server::command::{DataOutFailure, PayloadWanted, TaskId};
 use crate::server::task::{OutstandingR2t, Task};
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
 impl Connection {
@@ -58,7 +58,7 @@ impl Connection {
         if self.replay.is_some() || !self.ready.is_empty() {
             return None;
         }
-        let length = incoming.wanted(self.tasks.get(incoming.task), self.framing.remaining());
+        let length = incoming.wanted(self.tasks.get(incoming.task), self.framing.data.remaining());
         (length > 0).then_some(PayloadWanted {
             task: incoming.task,
             buffer_offset: incoming.offset,
@@ -78,7 +78,7 @@ impl Connection {
             panic!("no payload was wanted");
         };
         let length = u32::try_from(placed.len()).expect("a data segment is short");
-        self.framing.placed(placed);
+        self.framing.data.placed(placed);
         incoming.offset += length;
         self.tasks.get_mut(incoming.task).data_out.received += length;
     }
@@ -101,19 +101,19 @@ impl Connection {
             return None;
         }
         let slot = self.tasks.get(task);
-        if slot.expected_data_transfer_length != self.framing.remaining()
+        if slot.expected_data_transfer_length != self.framing.data.remaining()
             || slot.data_out.failure.is_some()
             || slot.data_out.owed()
         {
             return None;
         }
-        self.framing.whole_segment(input)
+        self.framing.data.whole(input)
     }
 
     /// Takes the data that [`Self::whole_immediate`] showed off the front of the same input.
     #[inline]
     pub fn take_immediate(&mut self, input: &mut &[u8]) {
-        self.framing.take_whole(input);
+        self.framing.data.take_whole(input);
         self.receiving = Receiving::Header;
     }
 
@@ -214,7 +214,7 @@ impl Connection {
         let Receiving::WriteData(incoming) = &mut self.receiving else {
             unreachable!("called for write data");
         };
-        let remaining = self.framing.remaining();
+        let remaining = self.framing.data.remaining();
         if remaining > 0 {
             if input.is_empty() {
                 return Some(Event::NeedMore);
@@ -222,7 +222,7 @@ impl Connection {
             let task = self.tasks.get_mut(incoming.task);
             let wanted = incoming.wanted(task, remaining);
             let most = if wanted > 0 { wanted } else { remaining };
-            let bytes = self.framing.take_data(most, input);
+            let bytes = self.framing.data.take(most, input);
             let buffer_offset = incoming.offset;
             let length = u32::try_from(bytes.len()).expect("a data segment is short");
             incoming.offset = incoming.offset.saturating_add(length);
@@ -237,7 +237,7 @@ impl Connection {
                 bytes,
             });
         }
-        match self.framing.take_trailer(input) {
+        match self.framing.data.take_trailer(input) {
             TrailerStep::NeedMore => Some(Event::NeedMore),
             TrailerStep::Done { digest_ok } => {
                 let incoming = *incoming;

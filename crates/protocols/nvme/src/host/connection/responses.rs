@@ -4,8 +4,9 @@ use super::state::{
     CloseReason, CommandSlot, Connection, Event, Incoming, Outcome, PayloadWanted, Phase,
     R2tRequest, Receiving,
 };
+use longshore_wire::pdu_data::TrailerStep;
+
 use crate::host::Transfer;
-use crate::pdu::framing::TrailerStep;
 use crate::pdu::{
     C2hData, CapsuleResp, CommonHeader, FatalError, FatalErrorStatus, IcReq, IcResp, PduType, R2t,
     TermReq,
@@ -112,7 +113,7 @@ impl Connection {
     #[inline]
     fn c2h_data(&mut self) -> Step<'static> {
         let data = C2hData::decode(self.framing.header());
-        let carried = self.framing.remaining();
+        let carried = self.framing.data.remaining();
         let Some((slot, state)) = self.slot_of(data.command) else {
             return Err(FatalError::invalid_field(COMMAND));
         };
@@ -150,8 +151,8 @@ impl Connection {
         mut incoming: Incoming,
         input: &mut &'a [u8],
     ) -> Option<Event<'a>> {
-        if self.framing.remaining() > 0 {
-            let bytes = self.framing.take_data(u32::MAX, input);
+        if self.framing.data.remaining() > 0 {
+            let bytes = self.framing.data.take(u32::MAX, input);
             if bytes.is_empty() {
                 return Some(Event::NeedMore);
             }
@@ -164,7 +165,7 @@ impl Connection {
                 bytes,
             });
         }
-        match self.framing.take_trailer(input) {
+        match self.framing.data.take_trailer(input) {
             TrailerStep::NeedMore => return Some(Event::NeedMore),
             TrailerStep::Done { digest_ok: true } => {}
             TrailerStep::Done { digest_ok: false } => {
@@ -183,11 +184,11 @@ impl Connection {
     #[must_use]
     pub fn payload_wanted(&self) -> Option<PayloadWanted> {
         match (self.phase, self.receiving) {
-            (Phase::Ready, Receiving::Data(incoming)) if self.framing.is_at_payload() => {
+            (Phase::Ready, Receiving::Data(incoming)) if self.framing.data.is_at_payload() => {
                 Some(PayloadWanted {
                     slot: incoming.slot,
                     buffer_offset: incoming.offset,
-                    length: self.framing.remaining(),
+                    length: self.framing.data.remaining(),
                 })
             }
             _ => None,
@@ -204,7 +205,7 @@ impl Connection {
             (Receiving::Data(mut incoming), Some(wanted))
                 if bytes.len() <= wanted.length as usize =>
             {
-                self.framing.placed(bytes);
+                self.framing.data.placed(bytes);
                 incoming.advance(bytes);
                 self.receiving = Receiving::Data(incoming);
             }
@@ -248,7 +249,7 @@ impl Connection {
 
     /// Passes over the header that a C2HTermReq gives back.
     pub(super) fn take_echo(&mut self, error: FatalError, input: &mut &[u8]) -> Event<'static> {
-        if self.framing.skip(input) {
+        if self.framing.data.skip(input) {
             self.close(CloseReason::Terminated(error))
         } else {
             Event::NeedMore

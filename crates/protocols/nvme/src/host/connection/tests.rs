@@ -5,7 +5,9 @@ mod streams;
 mod transfers;
 
 use longshore_block::media::Lba;
-use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
+use longshore_wire::back_to_back::bytes_of;
+use longshore_wire::pdu_data::TrailerStep;
+use longshore_wire::transmit::{Chunk, PayloadId, Transmit, WriteData};
 
 use super::*;
 use crate::command::{CommandId, NamespaceId, SubmissionEntry};
@@ -91,9 +93,9 @@ impl Scene {
             let HeaderStep::Header(_) = self.framing.take_header(&mut rest) else {
                 panic!("a whole, faultless header");
             };
-            let data = self.framing.take_data(u32::MAX, &mut rest).to_vec();
-            assert_eq!(self.framing.remaining(), 0);
-            let trailer = self.framing.take_trailer(&mut rest);
+            let data = self.framing.data.take(u32::MAX, &mut rest).to_vec();
+            assert_eq!(self.framing.data.remaining(), 0);
+            let trailer = self.framing.data.take_trailer(&mut rest);
             assert_eq!(trailer, TrailerStep::Done { digest_ok: true });
             pdus.push((self.framing.header_bytes().to_vec(), data));
         }
@@ -216,19 +218,7 @@ impl Scene {
 }
 
 fn flatten(transmit: &Transmit, payload: &[u8]) -> Vec<u8> {
-    let mut stream = Vec::new();
-    for segment in transmit.segments() {
-        match segment {
-            Segment::Arena { start, length } => {
-                stream.extend_from_slice(&transmit.arena()[start..start + length]);
-            }
-            Segment::Zeros { length } => stream.resize(stream.len() + length, 0),
-            Segment::Buffer { start, length, .. } => {
-                stream.extend_from_slice(&payload[start..start + length]);
-            }
-        }
-    }
-    stream
+    bytes_of(transmit, |_| payload)
 }
 
 fn response(digests: Digests) -> IcResp {

@@ -44,7 +44,7 @@ impl Connection {
     #[inline]
     pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
         let CapsuleCmd { entry } = CapsuleCmd::decode(self.framing.header());
-        let length = self.framing.remaining();
+        let length = self.framing.data.remaining();
         let admitted = loop {
             match self.admit(&entry, length) {
                 Ok(admitted) => break admitted,

@@ -10,10 +10,10 @@
 //! R2Ts any may be answered first. A data digest error does not end the command by itself: the data of the
 //! R2Ts that are outstanding is awaited and thrown away, and then the driver is told to fail the command.
 
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
 use super::state::{Connection, Event, Incoming, Phase, Ready, Receiving, Source};
-use crate::pdu::framing::TrailerStep;
 use crate::pdu::{CommonHeader, FatalError, FatalErrorStatus, H2cData, R2t};
 use crate::server::command::{CommandSlot, PayloadWanted};
 use crate::server::commands::OutstandingR2t;
@@ -45,7 +45,7 @@ impl Connection {
         let Receiving::Data(incoming) = &self.receiving else {
             return None;
         };
-        if !self.framing.is_at_payload() || !self.ready.is_empty() {
+        if !self.framing.data.is_at_payload() || !self.ready.is_empty() {
             return None;
         }
         let length = incoming.wanted(self.commands.get(incoming.slot));
@@ -67,7 +67,7 @@ impl Connection {
         let Receiving::Data(incoming) = &mut self.receiving else {
             panic!("no payload was wanted");
         };
-        self.framing.placed(placed);
+        self.framing.data.placed(placed);
         incoming.offset += u32::try_from(placed.len()).expect("a PDU is short");
     }
 
@@ -94,15 +94,15 @@ impl Connection {
             && incoming.source == Source::Capsule
             && incoming.lead == 0
             && incoming.offset == 0
-            && incoming.end == self.framing.remaining()
+            && incoming.end == self.framing.data.remaining()
             && self.ready.is_empty();
-        whole.then(|| self.framing.whole_data(input)).flatten()
+        whole.then(|| self.framing.data.whole(input)).flatten()
     }
 
     /// Takes the data that [`Self::whole_in_capsule`] showed off the front of the same input.
     #[inline]
     pub fn take_in_capsule(&mut self, slot: CommandSlot, input: &mut &[u8]) {
-        self.framing.take_whole(input);
+        self.framing.data.take_whole(input);
         self.receiving = Receiving::Header;
         self.commands.get_mut(slot).in_capsule = false;
     }
@@ -129,7 +129,7 @@ impl Connection {
     fn check_h2c_data(&mut self, data: &H2cData) -> Result<CommandSlot, FatalError> {
         let max_h2c_data = self.config.max_h2c_data_bytes;
         let plain = |status| Err(FatalError::plain(status));
-        if data.length == 0 || data.length != self.framing.remaining() {
+        if data.length == 0 || data.length != self.framing.data.remaining() {
             return Err(FatalError::invalid_field(H2cData::DATAL_OFFSET));
         }
         if data.length > max_h2c_data {
@@ -162,23 +162,23 @@ impl Connection {
         input: &mut &'a [u8],
         transmit: &mut Transmit,
     ) -> Option<Event<'a>> {
-        let remaining = self.framing.remaining();
+        let remaining = self.framing.data.remaining();
         if remaining > 0 {
             if input.is_empty() {
                 return Some(Event::NeedMore);
             }
             if incoming.lead > 0 {
-                let skipped = self.framing.take_data(incoming.lead, input).len();
+                let skipped = self.framing.data.take(incoming.lead, input).len();
                 incoming.lead -= u32::try_from(skipped).expect("a PDU is short");
                 self.receiving = Receiving::Data(incoming);
                 return None;
             }
             let wanted = incoming.wanted(self.commands.get(incoming.slot));
             if wanted == 0 {
-                self.framing.take_data(remaining, input);
+                self.framing.data.take(remaining, input);
                 return None;
             }
-            let bytes = self.framing.take_data(wanted, input);
+            let bytes = self.framing.data.take(wanted, input);
             if bytes.is_empty() {
                 return None;
             }
@@ -191,7 +191,7 @@ impl Connection {
                 bytes,
             });
         }
-        match self.framing.take_trailer(input) {
+        match self.framing.data.take_trailer(input) {
             TrailerStep::NeedMore => Some(Event::NeedMore),
             TrailerStep::Done { digest_ok } => {
                 self.receiving = Receiving::Header;

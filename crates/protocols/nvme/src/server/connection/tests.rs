@@ -9,6 +9,7 @@ mod violations;
 
 use std::collections::BTreeMap;
 
+use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::{PayloadId, Segment};
 
 use super::*;
@@ -382,11 +383,8 @@ impl Wire {
                 HeaderStep::Header(common) => common,
                 other => panic!("{other:?} in what the controller says"),
             };
-            let data = self
-                .host
-                .take_data(self.host.remaining(), &mut rest)
-                .to_vec();
-            let trailer = self.host.take_trailer(&mut rest);
+            let data = self.host.data.take(u32::MAX, &mut rest).to_vec();
+            let trailer = self.host.data.take_trailer(&mut rest);
             assert_eq!(trailer, TrailerStep::Done { digest_ok: true });
             said.push(match common.pdu_type {
                 PduType::IC_RESP => {
