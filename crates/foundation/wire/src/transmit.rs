@@ -9,6 +9,7 @@
 //! is reused: once warm, nothing is allocated. The arena is compacted when what has been sent
 //! outweighs what has not, which a peer that never stops reading would otherwise never allow.
 
+use crate::Crc32c;
 use std::collections::VecDeque;
 
 /// Names payload that a segment refers to; chosen by the driver.
@@ -457,6 +458,22 @@ impl Transmit {
             last_of_payload: last,
         });
     }
+
+    /// Appends payload of a PDU.
+    #[inline]
+    pub fn push_chunk(&mut self, chunk: Chunk<'_>) {
+        let length = chunk.len();
+        match chunk {
+            Chunk::Bytes(bytes) => self.push_bytes(bytes),
+            Chunk::Zeros(_) => self.push_zeros(length),
+            Chunk::Buffer {
+                id, start, last, ..
+            }
+            | Chunk::Unseen {
+                id, start, last, ..
+            } => self.push_buffer(id, start, length, last),
+        }
+    }
 }
 
 /// Payload of one PDU.
@@ -497,6 +514,20 @@ impl Chunk<'_> {
         match self {
             Self::Bytes(bytes) | Self::Buffer { bytes, .. } => bytes.len(),
             Self::Zeros(length) | Self::Unseen { length, .. } => *length as usize,
+        }
+    }
+
+    /// The CRC of all bytes.
+    ///
+    /// # Panics
+    /// When they are not seen.
+    #[inline]
+    #[must_use]
+    pub fn crc(&self) -> Crc32c {
+        match self {
+            Self::Bytes(bytes) | Self::Buffer { bytes, .. } => crate::crc32c(bytes),
+            Self::Zeros(length) => crate::crc32c_of_zeros(*length as usize),
+            Self::Unseen { .. } => unreachable!("what is not seen has no digest"),
         }
     }
 

@@ -9,18 +9,20 @@ use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
 use longshore_daemon::config::copies::{ByReference, RegisteredBuffers};
-use longshore_daemon::config::engine::{CoreList, EngineKind};
+use longshore_daemon::config::engine::CoreList;
 use longshore_daemon::config::listener::ListenerConfig;
 use longshore_daemon::config::log::{LogFilter, LogFormat};
 use longshore_daemon::config::masked::Masked;
 use longshore_daemon::config::nvme_listener::{DiscoveryArgument, NvmeListenerConfig};
 use longshore_daemon::config::reactor::{
-    BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread,
+    BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread, parse_spin,
 };
 use longshore_daemon::config::transmit::{
-    self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
+    NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy,
 };
 use longshore_daemon::config::volume::VolumeArgument;
+use longshore_daemon::config::words;
+use longshore_reactor::EngineChoice;
 
 use crate::bench::BenchArguments;
 use crate::copy::CopyArguments;
@@ -145,10 +147,11 @@ pub struct Serve {
     #[arg(
         long,
         value_name = "auto|io_uring|epoll",
+        value_parser = words::parse::<EngineChoice>,
         hide_short_help = true,
         hide_long_help = true
     )]
-    engine: Option<EngineKind>,
+    engine: Option<EngineChoice>,
 
     /// Cores to run on, one event loop each, such as 0,2-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
@@ -159,7 +162,7 @@ pub struct Serve {
     /// `auto` sends all responses of a turn of the event loop at once. The other policies send each response
     /// separately; the kernel may combine them.
     #[arg(long, value_name = "auto|nodelay|nagle|adaptive-nagle",
-          value_parser = transmit::parse::<TransmitPolicy>, hide_short_help = true, hide_long_help = true)]
+          value_parser = words::parse::<TransmitPolicy>, hide_short_help = true, hide_long_help = true)]
     transmit: Option<TransmitPolicy>,
 
     /// adaptive-nagle: commands without a pause that make a connection busy [default: 96]
@@ -182,12 +185,12 @@ pub struct Serve {
 
     /// adaptive-nagle: commands that a busy period that began with Nagle's algorithm on must count to keep
     /// it on: threshold and margin, or the margin alone [default: paper]
-    #[arg(long, value_name = "paper|corrected", value_parser = transmit::parse::<NagleCycles>,
+    #[arg(long, value_name = "paper|corrected", value_parser = words::parse::<NagleCycles>,
           hide_short_help = true, hide_long_help = true)]
     nagle_cycles: Option<NagleCycles>,
 
     /// What one send holds, under all transmit policies but `auto` [default: response]
-    #[arg(long, value_name = "response|turn", value_parser = transmit::parse::<SendUnit>,
+    #[arg(long, value_name = "response|turn", value_parser = words::parse::<SendUnit>,
           hide_short_help = true, hide_long_help = true)]
     send: Option<SendUnit>,
 
@@ -195,6 +198,7 @@ pub struct Serve {
     #[arg(
         long,
         value_name = "auto|off|always",
+        value_parser = words::parse::<ByReference>,
         hide_short_help = true,
         hide_long_help = true
     )]
@@ -204,13 +208,14 @@ pub struct Serve {
     #[arg(
         long,
         value_name = "auto|off",
+        value_parser = words::parse::<RegisteredBuffers>,
         hide_short_help = true,
         hide_long_help = true
     )]
     registered: Option<RegisteredBuffers>,
 
     /// Poll before sleeping: where trials show a gain (auto), never (off), or for a fixed time [default: auto]
-    #[arg(long, value_name = "auto|off|MICROSECONDS")]
+    #[arg(long, value_name = "auto|off|MICROSECONDS", value_parser = parse_spin)]
     spin: Option<Spin>,
 
     /// Percentage of each core's time that polling may take [default: 100]
@@ -236,6 +241,7 @@ pub struct Serve {
     #[arg(
         long,
         value_name = "auto|off|always",
+        value_parser = words::parse::<Spread>,
         hide_short_help = true,
         hide_long_help = true
     )]
@@ -450,7 +456,7 @@ mod tests {
         assert_eq!(arguments.iscsi.len(), 1);
         assert_eq!(arguments.nvme[0].to_string(), "127.0.0.1:4420");
         assert_eq!(arguments.nvme_discovery, [DiscoveryArgument::Nowhere]);
-        assert_eq!(arguments.engine, Some(EngineKind::Epoll));
+        assert_eq!(arguments.engine, Some(EngineChoice::Epoll));
         assert_eq!(arguments.cores, Some(CoreList(vec![0, 2, 3])));
         assert_eq!(arguments.transmit.policy, Some(TransmitPolicy::NoDelay));
         assert_eq!(arguments.log_format, Some(LogFormat::Json));
@@ -502,7 +508,7 @@ mod tests {
         assert_eq!(manual::OTHER_OPTIONS.lines().count(), 1);
         // Those that are not shown are understood.
         let hidden = serve(&["--engine", "epoll", "--cpu-budget", "50", "--sample", "0"]).unwrap();
-        assert_eq!(hidden.engine, Some(EngineKind::Epoll));
+        assert_eq!(hidden.engine, Some(EngineChoice::Epoll));
         assert_eq!(hidden.sample, Some(0));
     }
 

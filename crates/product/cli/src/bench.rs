@@ -22,7 +22,7 @@ use longshore_bench::spec::{self, Job, Length, Run, SpecError, Verify};
 use longshore_bench::units;
 use longshore_bench::watch::Interrupt;
 use longshore_bench::workload::{BlockSizes, Pattern};
-use longshore_daemon::config::engine::EngineKind;
+use longshore_daemon::config::words;
 use longshore_initiator::options::{Options, QueueMaps, ReceivePath, SendPath};
 use longshore_reactor::EngineChoice;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -205,8 +205,8 @@ struct LocalStorage {
     direct: bool,
 
     /// I/O engine [default: auto]
-    #[arg(long, value_name = "auto|io_uring|epoll")]
-    engine: Option<EngineKind>,
+    #[arg(long, value_name = "auto|io_uring|epoll", value_parser = words::parse::<EngineChoice>)]
+    engine: Option<EngineChoice>,
 }
 
 fn medium() -> ValueParser {
@@ -421,7 +421,7 @@ impl BenchArguments {
         }
         let local = LocalOptions {
             direct: self.storage.direct,
-            engine: self.storage.engine.map_or(EngineChoice::Auto, Into::into),
+            engine: self.storage.engine.unwrap_or_default(),
         };
         if local != LocalOptions::default() && media.iter().all(|medium| medium.url().is_some()) {
             return Err(UsageError::NothingLocal);

@@ -13,8 +13,8 @@ use longshore_client::copy::{
     self, CHUNK_MAX, CHUNK_MIN, CopyError, Interrupt, Job, PARALLEL_MAX, Report, Settings, Summary,
 };
 use longshore_client::endpoint::Endpoint;
-use longshore_daemon::config::engine::EngineKind;
 use longshore_daemon::config::size::{Size, Span};
+use longshore_daemon::config::words;
 use longshore_daemon::state;
 use longshore_reactor::EngineChoice;
 use serde::Serialize;
@@ -81,8 +81,8 @@ pub struct CopyArguments {
     checkpoint: Span,
 
     /// I/O engine for files [default: auto]
-    #[arg(long, value_name = "auto|io_uring|epoll")]
-    engine: Option<EngineKind>,
+    #[arg(long, value_name = "auto|io_uring|epoll", value_parser = words::parse::<EngineChoice>)]
+    engine: Option<EngineChoice>,
 
     /// Output format
     #[arg(
@@ -145,7 +145,7 @@ impl CopyArguments {
                 verify: self.verify,
                 resume: self.resume,
                 force: self.force,
-                engine: self.engine.map_or(EngineChoice::Auto, Into::into),
+                engine: self.engine.unwrap_or_default(),
             },
             journal: self.journal.clone(),
             state_directory: self.state_directory(),

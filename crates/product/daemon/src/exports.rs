@@ -8,8 +8,8 @@ use longshore_server::observe::SAMPLE;
 use longshore_volume::Volume;
 
 use crate::config::Config;
-use crate::config::copies::{ByReference, RegisteredBuffers};
-use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin, Spread};
+use crate::config::copies::RegisteredBuffers;
+use crate::config::reactor::{BusyPoll, Priority, ReactorSettings};
 use crate::memory::Memory;
 use crate::portals::{Portal, PortalError, Service};
 
@@ -29,7 +29,7 @@ pub fn server_config(
         listeners,
         subsystems: config.subsystems.clone(),
         nvme_listeners,
-        engine: config.engine.kind.into(),
+        engine: config.engine.kind,
         cores: config
             .engine
             .cores
@@ -38,7 +38,7 @@ pub fn server_config(
             .unwrap_or_default(),
         transmit: config.engine.transmit,
         copies: server::Copies {
-            splice: by_reference(config.engine.splice),
+            splice: config.engine.splice,
             registered: config.engine.registered == RegisteredBuffers::Auto,
         },
         reactor: reactor(&config.engine.reactor),
@@ -52,29 +52,13 @@ pub fn server_config(
     })
 }
 
-const fn by_reference(setting: ByReference) -> server::ByReference {
-    match setting {
-        ByReference::Auto => server::ByReference::Auto,
-        ByReference::Off => server::ByReference::Off,
-        ByReference::Always => server::ByReference::Always,
-    }
-}
-
 /// How event loops wait and share.
 fn reactor(settings: &ReactorSettings) -> server::ReactorConfig {
     server::ReactorConfig {
-        spin: match settings.spin.unwrap_or_default() {
-            Spin::Auto => server::Spin::Auto,
-            Spin::Off => server::Spin::Off,
-            Spin::For(microseconds) => server::Spin::For { microseconds },
-        },
+        spin: settings.spin.unwrap_or_default(),
         cpu_budget_percent: settings.cpu_budget.unwrap_or_default().0,
         rebalance: settings.rebalance.unwrap_or(true),
-        spread: match settings.spread.unwrap_or_default() {
-            Spread::Auto => server::Spread::Auto,
-            Spread::Off => server::Spread::Off,
-            Spread::Always => server::Spread::Always,
-        },
+        spread: settings.spread.unwrap_or_default(),
         sockets: server::SocketOptions {
             busy_poll_us: settings.busy_poll.map(|BusyPoll(us)| us),
             prefer_busy_poll: settings.prefer_busy_poll.unwrap_or_default(),

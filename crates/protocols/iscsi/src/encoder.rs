@@ -110,36 +110,12 @@ impl Encoder {
     /// Queues a data segment behind its header.
     fn push_segment(self, chunk: Chunk<'_>, transmit: &mut Transmit) {
         let length = chunk.len();
-        let crc = match chunk {
-            Chunk::Bytes(bytes) => {
-                transmit.push_bytes(bytes);
-                self.crc(bytes)
-            }
-            Chunk::Zeros(_) => {
-                transmit.push_zeros(length);
-                if self.data_digest {
-                    longshore_wire::crc32c_of_zeros(length)
-                } else {
-                    Crc32c::new()
-                }
-            }
-            Chunk::Buffer {
-                id,
-                start,
-                bytes,
-                last,
-            } => {
-                transmit.push_buffer(id, start, length, last);
-                self.crc(bytes)
-            }
-            Chunk::Unseen {
-                id, start, last, ..
-            } => {
-                assert!(!self.data_digest, "what is not seen has no digest");
-                transmit.push_buffer(id, start, length, last);
-                Crc32c::new()
-            }
+        let crc = if self.data_digest {
+            chunk.crc()
+        } else {
+            Crc32c::new()
         };
+        transmit.push_chunk(chunk);
         self.push_trailer(length, crc, transmit);
     }
 

@@ -8,35 +8,12 @@ use longshore_server::config::TransmitConfig;
 
 use super::copies::{ByReference, RegisteredBuffers};
 use super::reactor::ReactorSettings;
-use super::suggest;
-
-/// Which kernel interface drives sockets and files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EngineKind {
-    /// io_uring where the host allows it, else epoll.
-    #[default]
-    Auto,
-    /// io_uring or nothing.
-    IoUring,
-    /// epoll, with helper threads for files.
-    Epoll,
-}
-
-impl From<EngineKind> for EngineChoice {
-    fn from(kind: EngineKind) -> Self {
-        match kind {
-            EngineKind::Auto => Self::Auto,
-            EngineKind::IoUring => Self::IoUring,
-            EngineKind::Epoll => Self::Epoll,
-        }
-    }
-}
 
 /// Engine settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Which engine.
-    pub kind: EngineKind,
+    pub kind: EngineChoice,
     /// Cores to run on, one event loop each; `None` lets the server choose.
     pub cores: Option<CoreList>,
     /// When responses are sent.
@@ -54,12 +31,6 @@ pub struct EngineConfig {
 /// Why an engine setting is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// No such engine.
-    #[error(
-        "`{0}` is not an engine; use auto, io_uring or epoll{meant}",
-        meant = suggest::did_you_mean(.0, &["auto", "io_uring", "epoll"])
-    )]
-    UnknownEngine(String),
     /// Not a list of cores.
     #[error("`{0}` is not a list of cores; write for example 0,2-3")]
     Cores(String),
@@ -69,19 +40,6 @@ pub enum EngineError {
     /// A core no machine has.
     #[error("core {0} is too large; core numbers are {max} at most", max = CoreList::MAX)]
     CoreTooLarge(usize),
-}
-
-impl FromStr for EngineKind {
-    type Err = EngineError;
-
-    fn from_str(text: &str) -> Result<Self, EngineError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "io_uring" | "io-uring" => Ok(Self::IoUring),
-            "epoll" => Ok(Self::Epoll),
-            _ => Err(EngineError::UnknownEngine(text.to_owned())),
-        }
-    }
 }
 
 /// Numbers of cores, ascending, each once, at least one.
@@ -138,7 +96,7 @@ impl fmt::Display for CoreList {
     }
 }
 
-deserialize_from_str!(EngineKind, CoreList);
+deserialize_from_str!(CoreList);
 
 #[cfg(test)]
 mod tests {

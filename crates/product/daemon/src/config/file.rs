@@ -5,24 +5,26 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use longshore_reactor::engine::EngineChoice;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 use uuid::Uuid;
 
 use super::copies::{ByReference, RegisteredBuffers};
-use super::engine::{CoreList, EngineKind};
+use super::engine::CoreList;
 use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
 use super::problem::{Location, Problem, ProblemKind};
-use super::reactor::{BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
+use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
 use super::syntax;
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
 use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
+use super::words;
 
 /// A file that was read.
 #[derive(Clone)]
@@ -304,31 +306,36 @@ pub struct PortalEntry(pub ListenerConfig);
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EngineTable {
     /// `auto`, `io_uring` or `epoll`.
-    pub kind: Option<EngineKind>,
+    #[serde(default, deserialize_with = "words::word")]
+    pub kind: Option<EngineChoice>,
     /// Such as `"0,2-3"`.
     pub cores: Option<CoreList>,
-    #[serde(default, deserialize_with = "transmit::word")]
+    #[serde(default, deserialize_with = "words::word")]
     transmit: Option<TransmitPolicy>,
     #[serde(default, deserialize_with = "transmit::threshold")]
     nagle_threshold: Option<NagleThreshold>,
     nagle_margin: Option<u32>,
-    #[serde(default, deserialize_with = "transmit::word")]
+    #[serde(default, deserialize_with = "words::word")]
     nagle_cycles: Option<NagleCycles>,
-    #[serde(default, deserialize_with = "transmit::word")]
+    #[serde(default, deserialize_with = "words::word")]
     send: Option<SendUnit>,
     /// `auto`, `off` or `always`.
+    #[serde(default, deserialize_with = "words::word")]
     pub splice: Option<ByReference>,
     /// `auto` or `off`.
+    #[serde(default, deserialize_with = "words::word")]
     pub registered: Option<RegisteredBuffers>,
     /// One operation in so many is followed through its stages, for statistics; 0: none.
     pub sample: Option<u32>,
     /// `auto`, `off` or microseconds.
+    #[serde(default, deserialize_with = "reactor::spin")]
     pub spin: Option<Spin>,
     /// A percentage.
     pub cpu_budget: Option<CpuBudget>,
     /// Whether connections move.
     pub rebalance: Option<bool>,
     /// `auto`, `off` or `always`.
+    #[serde(default, deserialize_with = "words::word")]
     pub spread: Option<Spread>,
     /// Microseconds.
     pub busy_poll: Option<BusyPoll>,

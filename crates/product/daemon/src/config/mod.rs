@@ -43,6 +43,7 @@ pub mod target;
 pub mod transmit;
 pub mod volume;
 pub mod warning;
+pub mod words;
 
 mod access;
 mod authentication;
@@ -53,13 +54,14 @@ use std::path::PathBuf;
 
 use longshore_initiator::url::Url;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
+use longshore_reactor::engine::EngineChoice;
 use longshore_remote::RemoteSpec;
 use longshore_server::config::{Limits, SubsystemConfig, TargetConfig};
 use longshore_volume::VolumeSpec;
 
 use authentication::Demand;
 use copies::{ByReference, RegisteredBuffers};
-use engine::{CoreList, EngineConfig, EngineKind};
+use engine::{CoreList, EngineConfig};
 use file::ConfigFile;
 use limits::IN_CAPSULE_UNIT;
 use listener::{DEFAULT_LISTENER, ListenerConfig};
@@ -87,7 +89,7 @@ pub struct Arguments {
     /// `--nvme-discovery`
     pub nvme_discovery: Vec<DiscoveryArgument>,
     /// `--engine`
-    pub engine: Option<EngineKind>,
+    pub engine: Option<EngineChoice>,
     /// `--cores`
     pub cores: Option<CoreList>,
     /// `--transmit`, `--send` and `--nagle-…`

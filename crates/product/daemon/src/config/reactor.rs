@@ -3,22 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub use longshore_server::config::{Spin, Spread};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
 use super::suggest;
 
-/// Whether event loops poll before they fall asleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spin {
-    /// While it has been paying lately.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
-    /// For so many microseconds each time.
-    For(u32),
-}
+/// The longest time to spin that can be asked for.
+const SPIN_MAX_US: u32 = 10_000;
 
 /// Percentage of each core's time that polling may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +20,6 @@ impl Default for CpuBudget {
     fn default() -> Self {
         Self(100)
     }
-}
-
-/// Whether large reads and writes of files are made on other cores than that of their event loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
-    /// While one connection has more to do than one core gives, and it pays.
-    #[default]
-    Auto,
-    /// Never.
-    Off,
-    /// Always.
-    Always,
 }
 
 /// Microseconds that receives poll the network card.
@@ -95,19 +75,13 @@ pub enum ReactorError {
     #[error(
         "`{0}` is not a value of spin; use auto, off or a number of microseconds up to \
          {max}{meant}",
-        max = Spin::MAX_US,
+        max = SPIN_MAX_US,
         meant = suggest::did_you_mean(.0, &["auto", "off"])
     )]
     Spin(String),
     /// Not a percentage.
     #[error("`{0}` is not a budget; use a percentage from 0 to 100")]
     CpuBudget(String),
-    /// Not a way to spread.
-    #[error(
-        "`{0}` is not a value of spread; use auto, off or always{meant}",
-        meant = suggest::did_you_mean(.0, &["auto", "off", "always"])
-    )]
-    Spread(String),
     /// Not a time to poll for.
     #[error(
         "`{0}` is not a polling time; use a number of microseconds up to {max}",
@@ -117,11 +91,6 @@ pub enum ReactorError {
     /// Not a priority.
     #[error("`{0}` is not a priority; use a number from 0 to {max}", max = Priority::MAX)]
     Priority(String),
-}
-
-impl Spin {
-    /// The longest that can be asked for.
-    pub const MAX_US: u32 = 10_000;
 }
 
 impl BusyPoll {
@@ -134,20 +103,26 @@ impl Priority {
     pub const MAX: u32 = 15;
 }
 
-impl FromStr for Spin {
-    type Err = ReactorError;
-
-    fn from_str(text: &str) -> Result<Self, ReactorError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            _ => match number(text, Self::MAX_US) {
-                Some(0) => Ok(Self::Off),
-                Some(microseconds) => Ok(Self::For(microseconds)),
-                None => Err(ReactorError::Spin(text.to_owned())),
-            },
-        }
+/// Reads `spin`.
+///
+/// # Errors
+/// What can stand there.
+pub fn parse_spin(text: &str) -> Result<Spin, ReactorError> {
+    match text {
+        "auto" => Ok(Spin::Auto),
+        "off" => Ok(Spin::Off),
+        _ => match number(text, SPIN_MAX_US) {
+            Some(0) => Ok(Spin::Off),
+            Some(microseconds) => Ok(Spin::For { microseconds }),
+            None => Err(ReactorError::Spin(text.to_owned())),
+        },
     }
+}
+
+/// Reads the key `spin`: a word or a number.
+pub(super) fn spin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Spin>, D::Error> {
+    let word = Word::deserialize(deserializer)?;
+    parse_spin(&word.0).map(Some).map_err(Error::custom)
 }
 
 impl FromStr for CpuBudget {
@@ -159,19 +134,6 @@ impl FromStr for CpuBudget {
             .and_then(|percent| u8::try_from(percent).ok())
             .map(Self)
             .ok_or_else(|| ReactorError::CpuBudget(text.to_owned()))
-    }
-}
-
-impl FromStr for Spread {
-    type Err = ReactorError;
-
-    fn from_str(text: &str) -> Result<Self, ReactorError> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "off" => Ok(Self::Off),
-            "always" => Ok(Self::Always),
-            _ => Err(ReactorError::Spread(text.to_owned())),
-        }
     }
 }
 
@@ -244,7 +206,7 @@ macro_rules! deserialize_from_word {
     )*};
 }
 
-deserialize_from_word!(Spin, CpuBudget, Spread, BusyPoll, Priority);
+deserialize_from_word!(CpuBudget, BusyPoll, Priority);
 
 #[cfg(test)]
 mod tests {
@@ -252,22 +214,12 @@ mod tests {
 
     #[test]
     fn ways_to_spin_are_read() {
-        assert_eq!("auto".parse(), Ok(Spin::Auto));
-        assert_eq!("off".parse(), Ok(Spin::Off));
-        assert_eq!("0".parse(), Ok(Spin::Off));
-        assert_eq!("25".parse(), Ok(Spin::For(25)));
+        assert_eq!(parse_spin("auto"), Ok(Spin::Auto));
+        assert_eq!(parse_spin("off"), Ok(Spin::Off));
+        assert_eq!(parse_spin("0"), Ok(Spin::Off));
+        assert_eq!(parse_spin("25"), Ok(Spin::For { microseconds: 25 }));
         for text in ["", "on", "-1", "+1", "1.5", "10001"] {
-            assert!(text.parse::<Spin>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn ways_to_spread_are_read() {
-        assert_eq!("auto".parse(), Ok(Spread::Auto));
-        assert_eq!("off".parse(), Ok(Spread::Off));
-        assert_eq!("always".parse(), Ok(Spread::Always));
-        for text in ["", "Auto", "true", "1"] {
-            assert!(text.parse::<Spread>().is_err(), "{text}");
+            assert!(parse_spin(text).is_err(), "{text}");
         }
     }
 
@@ -281,12 +233,25 @@ mod tests {
 
     #[test]
     fn numbers_and_words_of_a_file_are_read() {
-        #[derive(Deserialize)]
+        #[derive(Debug, Deserialize)]
         struct Table {
-            spin: Vec<Spin>,
+            #[serde(default, deserialize_with = "spin")]
+            spin: Option<Spin>,
+            cpu_budget: Option<CpuBudget>,
         }
-        let table: Table = toml::from_str("spin = [\"auto\", 20, \"20\"]").unwrap();
-        assert_eq!(table.spin, [Spin::Auto, Spin::For(20), Spin::For(20)]);
-        assert!(toml::from_str::<Table>("spin = [true]").is_err());
+        let read = |text: &str| toml::from_str::<Table>(text);
+        let twenty = Some(Spin::For { microseconds: 20 });
+        for (text, spin) in [
+            ("spin = \"auto\"", Some(Spin::Auto)),
+            ("spin = 20", twenty),
+            ("spin = \"20\"", twenty),
+            ("", None),
+        ] {
+            assert_eq!(read(text).unwrap().spin, spin);
+        }
+        assert!(read("spin = true").is_err());
+        for text in ["cpu_budget = 50", "cpu_budget = \"50%\""] {
+            assert_eq!(read(text).unwrap().cpu_budget, Some(CpuBudget(50)));
+        }
     }
 }

@@ -142,7 +142,7 @@ fn the_command_line_wins_and_its_volumes_are_added() {
     );
     let file = file(&text).unwrap();
     let mut given = arguments(&["d1,backend=null,size=1G"], &["127.0.0.1:2", "[::1]:2"]);
-    given.engine = Some(EngineKind::IoUring);
+    given.engine = Some(EngineChoice::IoUring);
     let config = Config::assemble(Some(&file), given).unwrap();
     let names: Vec<&str> = config
         .volumes
@@ -156,7 +156,7 @@ fn the_command_line_wins_and_its_volumes_are_added() {
         .map(ListenerConfig::to_string)
         .collect();
     assert_eq!(addresses, ["127.0.0.1:2", "[::1]:2"]);
-    assert_eq!(config.engine.kind, EngineKind::IoUring);
+    assert_eq!(config.engine.kind, EngineChoice::IoUring);
     assert_eq!(config.engine.cores, Some(CoreList(vec![0])));
     assert_eq!(config.log.format, LogFormat::Json);
 }

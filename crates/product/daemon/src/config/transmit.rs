@@ -14,7 +14,6 @@ use serde::de::{Deserializer, Error, Visitor};
 
 use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
-use super::suggest;
 
 /// What one place says; `None` is "nothing".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,41 +97,6 @@ impl TransmitSources {
         let file = self.file.as_deref().map(ConfigFile::load).transpose()?;
         self.settle(file.as_ref())
     }
-}
-
-/// A setting that is one of some words.
-pub trait Words: FromStr<Err: fmt::Display> {
-    /// The words, for suggestions.
-    const KNOWN: &[&str];
-}
-
-impl Words for TransmitPolicy {
-    const KNOWN: &[&str] = &["auto", "nodelay", "nagle", "adaptive-nagle"];
-}
-
-impl Words for NagleCycles {
-    const KNOWN: &[&str] = &["paper", "corrected"];
-}
-
-impl Words for SendUnit {
-    const KNOWN: &[&str] = &["response", "turn"];
-}
-
-/// Reads a word, and proposes another one where it is unknown.
-///
-/// # Errors
-/// What can stand there.
-pub fn parse<T: Words>(text: &str) -> Result<T, String> {
-    text.parse()
-        .map_err(|error| format!("{error}{}", suggest::did_you_mean(text, T::KNOWN)))
-}
-
-/// Reads a key whose value is one of some words.
-pub(super) fn word<'de, D: Deserializer<'de>, T: Words>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    let text = <String as serde::Deserialize>::deserialize(deserializer)?;
-    parse(&text).map(Some).map_err(Error::custom)
 }
 
 /// Reads `nagle-threshold`: a number, or a word.

@@ -1,6 +1,5 @@
 //! Puts PDUs into the transmit queue, with flags, lengths, padding and digests; both roles.
 
-use longshore_wire::Crc32c;
 use longshore_wire::transmit::{Chunk, OpenPdu, Transmit};
 
 use super::capsule::CapsuleCmd;
@@ -119,30 +118,16 @@ impl Encoder {
     ) {
         let length = chunk.len();
         debug_assert!(length > 0);
-        let crc = match chunk {
-            Chunk::Bytes(bytes) => {
-                let open = self.open::<N>(length, transmit);
-                open.payload_mut(transmit).copy_from_slice(bytes);
-                return self.close(open, header, transmit);
-            }
-            _ if !self.data_digest => Crc32c::new(),
-            Chunk::Unseen { .. } => unreachable!("what is not seen has no digest"),
-            Chunk::Zeros(_) => longshore_wire::crc32c_of_zeros(length),
-            Chunk::Buffer { bytes, .. } => longshore_wire::crc32c(bytes),
-        };
+        if let Chunk::Bytes(bytes) = chunk {
+            let open = self.open::<N>(length, transmit);
+            open.payload_mut(transmit).copy_from_slice(bytes);
+            return self.close(open, header, transmit);
+        }
         let range = transmit.reserve_arena(self.data_start(N));
         self.write_header(&mut header, length, transmit.arena_bytes_mut(range));
-        match chunk {
-            Chunk::Buffer {
-                id, start, last, ..
-            }
-            | Chunk::Unseen {
-                id, start, last, ..
-            } => transmit.push_buffer(id, start, length, last),
-            Chunk::Zeros(_) | Chunk::Bytes(_) => transmit.push_zeros(length),
-        }
+        transmit.push_chunk(chunk);
         if self.data_digest {
-            transmit.push_bytes(&crc.to_bytes());
+            transmit.push_bytes(&chunk.crc().to_bytes());
         }
     }
 
