@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::FileCompletion;
-use longshore_reactor::{Event, Readiness, SocketToken, TimerId, TimerQueue};
+use longshore_reactor::{EngineEvent, Readiness, SocketToken, TimerId, TimerQueue};
 use longshore_volume::Ended;
 
 use crate::budget;
@@ -266,7 +266,7 @@ impl Shard {
     }
 
     /// One turn: acts on what has happened by `now`, and sends what came of it.
-    pub(crate) fn turn(&mut self, events: &mut Vec<Event>, now: Instant) -> Turn {
+    pub(crate) fn turn(&mut self, events: &mut Vec<EngineEvent>, now: Instant) -> Turn {
         self.now = now;
         self.core.now = now;
         let elapsed = now.saturating_duration_since(self.started);
@@ -320,11 +320,11 @@ impl Shard {
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: EngineEvent) {
         match event {
-            Event::Socket { token, readiness } => self.socket_ready(token, readiness),
-            Event::File(completion) => self.file_done(completion),
-            Event::Woken => self.read_mail(),
+            EngineEvent::Socket { token, readiness } => self.socket_ready(token, readiness),
+            EngineEvent::File(completion) => self.file_done(completion),
+            EngineEvent::Woken => self.read_mail(),
         }
     }
 

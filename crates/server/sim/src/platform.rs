@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore_reactor::storage::{
     CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
 };
-use longshore_reactor::{Event, SocketToken};
+use longshore_reactor::{EngineEvent, SocketToken};
 use longshore_server::platform::Platform;
 use longshore_volume::{
     Attempt, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry, Identity, Io,
@@ -76,7 +76,11 @@ impl Platform for SimPlatform {
 
     fn forget(&mut self, _descriptor: BorrowedFd<'_>, _token: SocketToken) {}
 
-    fn wait(&mut self, _timeout: Option<Duration>, _events: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(
+        &mut self,
+        _timeout: Option<Duration>,
+        _events: &mut Vec<EngineEvent>,
+    ) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

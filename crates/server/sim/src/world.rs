@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
-use longshore_reactor::{EngineChoice, Event as ReactorEvent, Readiness};
+use longshore_reactor::{EngineChoice, EngineEvent, Readiness};
 use longshore_server::config::{
     Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig,
     ReactorConfig, ServerConfig, SubsystemConfig, TargetConfig, TransmitConfig,
@@ -61,7 +61,7 @@ pub struct World {
     server: Option<SteppedServer>,
     shards: usize,
     ended: Vec<bool>,
-    events: Vec<Vec<ReactorEvent>>,
+    events: Vec<Vec<EngineEvent>>,
     turn_at: Vec<Option<u64>>,
     parties: Vec<Party>,
     histories: Vec<History>,
@@ -312,14 +312,14 @@ impl World {
             Event::StorageDone { disk, operation } => {
                 let done = self.environment.lock().storage_done(disk, operation);
                 if let Some((shard, completion)) = done {
-                    self.events[shard].push(ReactorEvent::File(completion));
+                    self.events[shard].push(EngineEvent::File(completion));
                     self.ensure_turn_soon(shard);
                 }
             }
             Event::DelegatedDone { operation } => {
                 let done = self.environment.lock().delegated_done(operation);
                 if let Some((shard, completion)) = done {
-                    self.events[shard].push(ReactorEvent::File(completion));
+                    self.events[shard].push(EngineEvent::File(completion));
                     self.ensure_turn_soon(shard);
                 }
             }
@@ -336,7 +336,7 @@ impl World {
         let (shard, token) = (wire.shard, wire.token);
         drop(environment);
         if let Some(token) = token {
-            self.events[shard].push(ReactorEvent::Socket { token, readiness });
+            self.events[shard].push(EngineEvent::Socket { token, readiness });
             self.ensure_turn_soon(shard);
         }
     }
@@ -372,7 +372,7 @@ impl World {
         self.turn_at[shard] = None;
         let events = &mut self.events[shard];
         if server.has_mail(shard) {
-            events.push(ReactorEvent::Woken);
+            events.push(EngineEvent::Woken);
         }
         self.environment.lock().turning = shard;
         let next = server.turn(shard, events, instant);

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::{
-    Engine, EngineChoice, EngineConfig, EngineError, Event, SocketToken, Waker,
+    Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, SocketToken, Waker,
 };
 
 use super::cork::Cork;
@@ -30,7 +30,7 @@ pub(super) struct Driver {
     id: usize,
     shared: Arc<Shared>,
     engine: Engine,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
     mail: Vec<Mail>,
     /// Lanes that may have something to receive.
     ready: Vec<LaneAddress>,
@@ -151,7 +151,7 @@ impl Driver {
         }
         for event in events.drain(..) {
             match event {
-                Event::Socket { token, readiness } => match self.address_of(token) {
+                EngineEvent::Socket { token, readiness } => match self.address_of(token) {
                     Some(TokenOwner::Lane(address)) => {
                         if readiness.is_hang_up() {
                             self.shared.lane(address).hang_up();
@@ -165,7 +165,7 @@ impl Driver {
                     }
                     None => {}
                 },
-                Event::Woken | Event::File(_) => {}
+                EngineEvent::Woken | EngineEvent::File(_) => {}
             }
         }
         self.events = events;

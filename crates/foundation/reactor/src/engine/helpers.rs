@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Event;
+use super::EngineEvent;
 use crate::file_call;
 use crate::helper::HelperPool;
 use crate::storage::{CompletionSink, Delegated, FileCompletion, FileOperation, StorageTag};
@@ -118,10 +118,10 @@ impl FileHelpers {
     }
 
     /// Appends what is done; returns how many.
-    pub(super) fn take_completions(&mut self, events: &mut Vec<Event>) -> u64 {
+    pub(super) fn take_completions(&mut self, events: &mut Vec<EngineEvent>) -> u64 {
         let mut done = self.done.lock();
         let count = done.completions.len();
-        events.extend(done.completions.drain(..).map(Event::File));
+        events.extend(done.completions.drain(..).map(EngineEvent::File));
         self.in_flight -= count;
         u64::try_from(count).expect("usize is at most 64 bits on Linux")
     }
@@ -190,7 +190,7 @@ mod tests {
             while helpers.take_completions(&mut events) == 0 {
                 std::hint::spin_loop();
             }
-            let Some(Event::File(ended)) = events.pop() else {
+            let Some(EngineEvent::File(ended)) = events.pop() else {
                 panic!("a write has ended");
             };
             assert_eq!((ended.tag, ended.result.unwrap()), (StorageTag(tag), 512));

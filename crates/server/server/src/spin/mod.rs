@@ -5,7 +5,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::Event;
+use longshore_reactor::EngineEvent;
 
 use crate::config::ReactorConfig;
 use crate::core::Core;
@@ -72,7 +72,7 @@ impl Waiting {
     pub(crate) fn measure_wake_up(
         &mut self,
         core: &mut Core,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<()> {
         if self.policy.is_off() || !self.policy.is_auto() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Waiting {
         core: &mut Core,
         now: Instant,
         deadline: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Instant> {
         if deadline.is_some_and(|deadline| deadline <= now) {
             // There is more to do.
@@ -121,7 +121,7 @@ impl Waiting {
         idle: Moment,
         window: Duration,
         deadline: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Moment> {
         let end = idle.at + window;
         let end = deadline.map_or(end, |deadline| deadline.min(end));
@@ -189,7 +189,7 @@ impl Waiting {
         core: &mut Core,
         from: Moment,
         deadline: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Moment> {
         let mut since = from.at;
         let is_sample = !self.policy.is_off() && self.policy.is_sample();
@@ -206,7 +206,11 @@ impl Waiting {
     }
 
     /// Sleeps for a moment. If nothing has come by its end, that shows what a wake-up costs. Returns the time then.
-    fn take_sample(&mut self, core: &mut Core, events: &mut Vec<Event>) -> io::Result<Instant> {
+    fn take_sample(
+        &mut self,
+        core: &mut Core,
+        events: &mut Vec<EngineEvent>,
+    ) -> io::Result<Instant> {
         let end = Instant::now() + SAMPLE;
         core.platform.wait(Some(SAMPLE), events)?;
         let woke = Instant::now();
@@ -222,7 +226,7 @@ impl Waiting {
         core: &mut Core,
         from: Moment,
         end: Instant,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Moment> {
         let mut last = from;
         let mut lost_ns = 0;
