@@ -20,7 +20,7 @@ use longshore_nvme::host::{self, Command, ConnectionConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
-use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND};
+use crate::environment::{MICROSECOND, MILLISECOND, SimulatedEvent};
 use crate::host::SUBSYSTEM;
 use crate::initiator::TARGET;
 use crate::random::Random;
@@ -179,7 +179,7 @@ impl Deceived {
             self.wake_at = Some(at);
             let index = self.index;
             let mut environment = scene.environment.lock();
-            environment.plan(at, Planned::Initiator { index });
+            environment.plan(at, SimulatedEvent::Initiator { index });
         }
     }
 

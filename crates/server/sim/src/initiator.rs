@@ -24,7 +24,7 @@ use longshore_iscsi::pdu::{
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
 use crate::checker::Violation;
-use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};
+use crate::environment::{MICROSECOND, MILLISECOND, SECOND, SimulatedEvent};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::workload::Purpose;
@@ -256,7 +256,7 @@ impl Initiator {
             scene
                 .environment
                 .lock()
-                .plan(at, Planned::Initiator { index });
+                .plan(at, SimulatedEvent::Initiator { index });
         }
     }
 

@@ -175,7 +175,7 @@ impl Volume for SimVolume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::{Environment, Event as Planned};
+    use crate::environment::{Environment, SimulatedEvent};
     use crate::profile::Profile;
     use crate::random::Random;
 
@@ -194,7 +194,7 @@ mod tests {
         );
         delegated.complete(Ok(7), None);
         let mut environment = platform.environment.lock();
-        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+        let Some(SimulatedEvent::DelegatedDone { operation }) = environment.take_next() else {
             panic!("the end is on the agenda");
         };
         let (shard, completion) = environment.delegated_done(operation).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         platform.environment.lock().forget_delegated();
         under_way.complete(Ok(0), None);
         let mut environment = platform.environment.lock();
-        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+        let Some(SimulatedEvent::DelegatedDone { operation }) = environment.take_next() else {
             panic!("the first was over before");
         };
         assert!(environment.delegated_done(operation).is_none());

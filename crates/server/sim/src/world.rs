@@ -24,7 +24,7 @@ use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::deceived::Deceived;
 use crate::disk::Disk;
-use crate::environment::{Environment, Event, MICROSECOND, MILLISECOND, SECOND, Shared};
+use crate::environment::{Environment, MICROSECOND, MILLISECOND, SECOND, Shared, SimulatedEvent};
 use crate::host::{Host, SUBSYSTEM};
 use crate::initiator::{Initiator, TARGET};
 use crate::network::{SimLink, Wire};
@@ -270,10 +270,12 @@ impl World {
     pub fn run(&mut self) -> Result<(), Violation> {
         self.start_server();
         for index in 0..self.parties.len() {
-            self.environment.lock().plan(0, Event::Initiator { index });
+            self.environment
+                .lock()
+                .plan(0, SimulatedEvent::Initiator { index });
         }
         self.plan_trouble();
-        self.environment.lock().plan(0, Event::Trouble);
+        self.environment.lock().plan(0, SimulatedEvent::Trouble);
         let mut events = 0;
         loop {
             let next = self.environment.lock().take_next();
@@ -289,9 +291,9 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+    fn handle(&mut self, event: SimulatedEvent) -> Result<(), Violation> {
         match event {
-            Event::Arrive {
+            SimulatedEvent::Arrive {
                 wire,
                 at_target,
                 bytes,
@@ -304,28 +306,30 @@ impl World {
                     return self.step(index);
                 }
             }
-            Event::HangUp { wire } => self.socket_event(wire, Readiness::new(true, true)),
-            Event::Writable { wire } => self.socket_event(wire, Readiness::new(false, true)),
-            Event::StorageEffect { disk, operation } => {
+            SimulatedEvent::HangUp { wire } => self.socket_event(wire, Readiness::new(true, true)),
+            SimulatedEvent::Writable { wire } => {
+                self.socket_event(wire, Readiness::new(false, true))
+            }
+            SimulatedEvent::StorageEffect { disk, operation } => {
                 self.environment.lock().storage_effect(disk, operation);
             }
-            Event::StorageDone { disk, operation } => {
+            SimulatedEvent::StorageDone { disk, operation } => {
                 let done = self.environment.lock().storage_done(disk, operation);
                 if let Some((shard, completion)) = done {
                     self.events[shard].push(EngineEvent::File(completion));
                     self.ensure_turn_soon(shard);
                 }
             }
-            Event::DelegatedDone { operation } => {
+            SimulatedEvent::DelegatedDone { operation } => {
                 let done = self.environment.lock().delegated_done(operation);
                 if let Some((shard, completion)) = done {
                     self.events[shard].push(EngineEvent::File(completion));
                     self.ensure_turn_soon(shard);
                 }
             }
-            Event::Turn { shard } => self.turn(shard),
-            Event::Initiator { index } => return self.step(index),
-            Event::Trouble => return self.trouble(),
+            SimulatedEvent::Turn { shard } => self.turn(shard),
+            SimulatedEvent::Initiator { index } => return self.step(index),
+            SimulatedEvent::Trouble => return self.trouble(),
         }
         Ok(())
     }
@@ -354,7 +358,9 @@ impl World {
         let at = at.max(self.environment.lock().now);
         if self.turn_at[shard].is_none_or(|planned| at < planned) {
             self.turn_at[shard] = Some(at);
-            self.environment.lock().plan(at, Event::Turn { shard });
+            self.environment
+                .lock()
+                .plan(at, SimulatedEvent::Turn { shard });
         }
     }
 
@@ -487,7 +493,7 @@ impl World {
         }
         self.environment
             .lock()
-            .plan_in(MILLISECOND / 2, Event::Trouble);
+            .plan_in(MILLISECOND / 2, SimulatedEvent::Trouble);
         Ok(())
     }
 
