@@ -16,7 +16,7 @@ use crate::backends::backends;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::config::{Config, VolumeSource};
-use crate::control::{self, Event};
+use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
@@ -146,7 +146,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         .stack_size(THREAD_STACK_BYTES)
         .spawn(move || {
             // Nobody listens any more when the process is about to end anyway.
-            let _ = events.send(Event::Ended(server.wait()));
+            let _ = events.send(ControlEvent::Ended(server.wait()));
         })
         .map_err(StartError::Thread)?;
 
@@ -188,8 +188,8 @@ struct Running {
     ready: String,
     /// Where reports go.
     statistics: Option<PathBuf>,
-    events: Sender<Event>,
-    inbox: Receiver<Event>,
+    events: Sender<ControlEvent>,
+    inbox: Receiver<ControlEvent>,
     looks: Arc<Looks>,
     /// Under way since the server has ended.
     last_look: Option<Arc<LastLook>>,
@@ -212,7 +212,7 @@ impl Running {
                     .recv_timeout(at.saturating_duration_since(Instant::now())),
             };
             match event {
-                Ok(Event::Stop(signal)) if give_up.is_none() => {
+                Ok(ControlEvent::Stop(signal)) if give_up.is_none() => {
                     tracing::info!(
                         "{}: completing accepted commands; a second signal ends the server at once",
                         control::signal_name(signal)
@@ -226,17 +226,17 @@ impl Running {
                     }
                     give_up = Some(Instant::now() + drain_timeout + DRAIN_GRACE);
                 }
-                Ok(Event::Stop(signal)) => {
+                Ok(ControlEvent::Stop(signal)) => {
                     tracing::warn!("{}: ending at once", control::signal_name(signal));
                     return Outcome::Forced(signal);
                 }
-                Ok(Event::Refresh) => self.refresh(),
-                Ok(Event::Report) => self.report(true),
-                Ok(Event::Ended(Err(error))) => {
+                Ok(ControlEvent::Refresh) => self.refresh(),
+                Ok(ControlEvent::Report) => self.report(true),
+                Ok(ControlEvent::Ended(Err(error))) => {
                     tracing::error!("the server failed: {error}");
                     return Outcome::Failed;
                 }
-                Ok(Event::Ended(Ok(()))) if give_up.is_some() => {
+                Ok(ControlEvent::Ended(Ok(()))) if give_up.is_some() => {
                     if let Err(error) = self.begin_last_look() {
                         tracing::error!("cannot inspect the volumes at shutdown: {error}");
                         return Outcome::Failed;
@@ -244,11 +244,11 @@ impl Running {
                     let at_least = Instant::now() + LAST_LOOK;
                     give_up = give_up.map(|at| at.max(at_least));
                 }
-                Ok(Event::Inspected) => return self.stopped(),
+                Ok(ControlEvent::Inspected) => return self.stopped(),
                 Err(RecvTimeoutError::Timeout) if self.last_look.is_some() => {
                     return self.stopped();
                 }
-                Ok(Event::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(ControlEvent::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::error!("the server ended unexpectedly");
                     return Outcome::Failed;
                 }
@@ -265,7 +265,7 @@ impl Running {
         let events = self.events.clone();
         let last = self.looks.last(move || {
             // Nobody listens any more when a signal has ended all of it.
-            let _ = events.send(Event::Inspected);
+            let _ = events.send(ControlEvent::Inspected);
         })?;
         self.last_look = Some(last);
         Ok(())
