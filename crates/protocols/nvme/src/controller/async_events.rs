@@ -25,7 +25,7 @@ pub struct AsyncCompletion {
 
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum AsyncEvent {
     /// SMART / health: reliability of the subsystem is degraded.
     Degraded,
     /// Notice: a namespace has a new size.
@@ -38,7 +38,7 @@ pub(super) enum Event {
     ReservationLogPageAvailable,
 }
 
-impl Event {
+impl AsyncEvent {
     const ALL: [Self; 5] = [
         Self::Degraded,
         Self::NamespaceAttributeChanged,
@@ -163,7 +163,7 @@ impl AsyncEvents {
     /// Events that are not wanted any more are forgotten.
     pub(super) fn configure(&mut self, configuration: u32) {
         self.configuration = configuration;
-        for event in Event::ALL {
+        for event in AsyncEvent::ALL {
             if !self.wants(event) {
                 self.pending &= !event.bit();
                 self.masked &= !event.bit();
@@ -171,14 +171,14 @@ impl AsyncEvents {
         }
     }
 
-    fn wants(&self, event: Event) -> bool {
+    fn wants(&self, event: AsyncEvent) -> bool {
         event
             .configuration()
             .is_none_or(|bit| self.configuration & bit != 0)
     }
 
     /// Something happened. Whether the driver should poll.
-    pub(super) fn raise(&mut self, event: Event) -> bool {
+    pub(super) fn raise(&mut self, event: AsyncEvent) -> bool {
         if !self.wants(event) || self.masked & event.bit() != 0 {
             return false;
         }
@@ -188,7 +188,7 @@ impl AsyncEvents {
 
     /// The log page of an event was read without retaining it.
     pub(super) fn log_page_read(&mut self, log_page: u8) {
-        for event in Event::ALL {
+        for event in AsyncEvent::ALL {
             if event.code().2 == log_page {
                 self.pending &= !event.bit();
                 self.masked &= !event.bit();
@@ -222,7 +222,7 @@ impl AsyncEvents {
 
     pub(super) fn poll(&mut self, completions: &mut Vec<AsyncCompletion>) {
         completions.append(&mut self.aborted);
-        for event in Event::ALL {
+        for event in AsyncEvent::ALL {
             if self.pending & event.bit() == 0 || self.requests.is_empty() {
                 continue;
             }
@@ -267,7 +267,7 @@ impl Controller {
         let mut notify = false;
         for attached in self.namespaces.iter().filter(|ns| ns.index == index) {
             state.changed_namespaces.insert(attached.id);
-            notify |= state.events.raise(Event::NamespaceAttributeChanged);
+            notify |= state.events.raise(AsyncEvent::NamespaceAttributeChanged);
         }
         notify
     }
@@ -275,11 +275,11 @@ impl Controller {
     /// A volume has failed. Whether the driver should poll.
     pub(super) fn namespace_failed(&self, index: usize) -> bool {
         self.namespaces.iter().any(|ns| ns.index == index)
-            && self.lock().events.raise(Event::Degraded)
+            && self.lock().events.raise(AsyncEvent::Degraded)
     }
 
     /// Discovery has other entries. Whether the driver should poll.
     pub(super) fn discovery_changed(&self) -> bool {
-        self.lock().events.raise(Event::DiscoveryLogPageChange)
+        self.lock().events.raise(AsyncEvent::DiscoveryLogPageChange)
     }
 }

@@ -63,7 +63,7 @@ pub use namespace::{AttachedNamespace, Namespace, NamespaceParameters};
 pub use subsystem::{Limits, NamespaceConfig, Notify, SubsystemConfig, Subsystems};
 pub use transfer::AdminTransfer;
 
-use async_events::{AsyncEvents, Event};
+use async_events::{AsyncEvent, AsyncEvents};
 use failure::Failure;
 use features::Features;
 use keep_alive::{Activity, KeepAlive};
@@ -388,7 +388,7 @@ impl Controller {
     pub fn poll_events(&self, completions: &mut Vec<AsyncCompletion>) {
         let mut state = self.lock();
         if self.reservations.take_event() {
-            state.events.raise(Event::ReservationLogPageAvailable);
+            state.events.raise(AsyncEvent::ReservationLogPageAvailable);
         }
         state.events.poll(completions);
     }
