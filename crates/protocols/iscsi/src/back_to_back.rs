@@ -293,10 +293,10 @@ impl Pair {
     fn target_event(&mut self, input: &mut &[u8]) -> bool {
         let (directory, transmit) = (&mut self.directory, &mut self.to_initiator);
         match self.target.next(input, directory, transmit, 0) {
-            server::Event::NeedMore => return false,
-            server::Event::Established => {}
-            server::Event::Command(command) => self.execute(&command),
-            server::Event::DataOut {
+            server::ConnectionEvent::NeedMore => return false,
+            server::ConnectionEvent::Established => {}
+            server::ConnectionEvent::Command(command) => self.execute(&command),
+            server::ConnectionEvent::DataOut {
                 task,
                 buffer_offset,
                 bytes,
@@ -305,18 +305,18 @@ impl Pair {
                 let (_, buffer) = self.writes.get_mut(&task).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(&bytes);
             }
-            server::Event::DataOutComplete { task } => {
+            server::ConnectionEvent::DataOutComplete { task } => {
                 let (offset, buffer) = self.writes.remove(&task).unwrap();
                 let start = offset as usize;
                 self.device[start..start + buffer.len()].copy_from_slice(&buffer);
                 self.complete(task, GOOD, Payload::None, buffer.len());
             }
-            server::Event::DataOutFailed { task, failure } => {
+            server::ConnectionEvent::DataOutFailed { task, failure } => {
                 self.writes.remove(&task);
                 self.target_log.push(format!("{failure:?}"));
                 self.complete(task, CHECK_CONDITION, Payload::None, 0);
             }
-            server::Event::TaskManagement(request) => {
+            server::ConnectionEvent::TaskManagement(request) => {
                 let tasks = match request.function {
                     TaskManagementFunction::AbortTask => {
                         request.referenced_task.into_iter().collect()
@@ -332,7 +332,7 @@ impl Pair {
                 self.target
                     .task_management_done(request.id, result, &mut self.to_initiator);
             }
-            server::Event::Close(reason) => {
+            server::ConnectionEvent::Close(reason) => {
                 self.target_closed = Some(reason);
                 return false;
             }
@@ -423,8 +423,8 @@ impl Pair {
 
     fn initiator_event(&mut self, input: &mut &[u8]) -> bool {
         match self.initiator.next(input, &mut self.to_target) {
-            initiator::Event::NeedMore => return false,
-            initiator::Event::DataIn {
+            initiator::ConnectionEvent::NeedMore => return false,
+            initiator::ConnectionEvent::DataIn {
                 command,
                 buffer_offset,
                 bytes,
@@ -433,23 +433,23 @@ impl Pair {
                 let buffer = self.data_in.get_mut(&command).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(bytes);
             }
-            initiator::Event::R2t(r2t) => {
+            initiator::ConnectionEvent::R2t(r2t) => {
                 let start = r2t.buffer_offset as usize;
                 let data = self.data_out[&r2t.command][start..start + r2t.length as usize].to_vec();
                 self.with_data(&data, |initiator, data, transmit| {
                     initiator.send_data_out(&r2t, data, transmit);
                 });
             }
-            initiator::Event::Completed { command, outcome } => {
+            initiator::ConnectionEvent::Completed { command, outcome } => {
                 self.outcomes.insert(command, outcome);
             }
-            initiator::Event::LoggedOut(result) => self.logged_out = Some(result),
-            initiator::Event::Close(reason) => {
+            initiator::ConnectionEvent::LoggedOut(result) => self.logged_out = Some(result),
+            initiator::ConnectionEvent::Close(reason) => {
                 self.initiator_closed = Some(reason);
                 return false;
             }
-            initiator::Event::Established => {}
-            initiator::Event::Text(text) => {
+            initiator::ConnectionEvent::Established => {}
+            initiator::ConnectionEvent::Text(text) => {
                 self.initiator_log
                     .push(format!("Text {}", String::from_utf8(text).unwrap()));
             }

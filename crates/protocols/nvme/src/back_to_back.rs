@@ -273,9 +273,9 @@ impl Pair {
 
     fn target_event(&mut self, input: &mut &[u8]) -> bool {
         match self.target.next(input, &mut self.to_host, 0) {
-            server::Event::NeedMore => return false,
-            server::Event::Command(command) => self.execute(command),
-            server::Event::DataOut {
+            server::ConnectionEvent::NeedMore => return false,
+            server::ConnectionEvent::Command(command) => self.execute(command),
+            server::ConnectionEvent::DataOut {
                 slot,
                 buffer_offset,
                 bytes,
@@ -284,12 +284,12 @@ impl Pair {
                 let (_, buffer) = self.writes.get_mut(&slot).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(bytes);
             }
-            server::Event::DataOutComplete { slot } => self.written(slot),
-            server::Event::DataOutFailed { slot } => {
+            server::ConnectionEvent::DataOutComplete { slot } => self.written(slot),
+            server::ConnectionEvent::DataOutFailed { slot } => {
                 self.writes.remove(&slot);
                 self.complete(slot, Status::TRANSIENT_TRANSPORT_ERROR);
             }
-            server::Event::Close(reason) => {
+            server::ConnectionEvent::Close(reason) => {
                 self.target_closed = Some(reason);
                 return false;
             }
@@ -385,9 +385,9 @@ impl Pair {
 
     fn host_event(&mut self, input: &mut &[u8]) -> bool {
         match self.host.next(input, &mut self.to_target) {
-            host::Event::NeedMore => return false,
-            host::Event::Ready => {}
-            host::Event::DataIn {
+            host::ConnectionEvent::NeedMore => return false,
+            host::ConnectionEvent::Ready => {}
+            host::ConnectionEvent::DataIn {
                 slot,
                 buffer_offset,
                 bytes,
@@ -396,7 +396,7 @@ impl Pair {
                 let buffer = self.data_in.get_mut(&slot).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(bytes);
             }
-            host::Event::R2t(r2t) => {
+            host::ConnectionEvent::R2t(r2t) => {
                 self.r2ts += 1;
                 let start = r2t.buffer_offset as usize;
                 let data = &self.data_out[&r2t.slot][start..start + r2t.length as usize];
@@ -414,10 +414,10 @@ impl Pair {
                 };
                 self.host.send_data(&r2t, payload, &mut self.to_target);
             }
-            host::Event::Completed { slot, outcome } => {
+            host::ConnectionEvent::Completed { slot, outcome } => {
                 self.outcomes.insert(slot, outcome);
             }
-            host::Event::Close(reason) => {
+            host::ConnectionEvent::Close(reason) => {
                 self.host_closed = Some(reason);
                 return false;
             }

@@ -18,8 +18,8 @@
 use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, ExtentState};
 use longshore_iscsi::initiator::{
-    CloseReason, Command, CommandId, Connection, Event, NotSent, Outcome, R2tRequest, Residual,
-    Transfer,
+    CloseReason, Command, CommandId, Connection, ConnectionEvent, NotSent, Outcome, R2tRequest,
+    Residual, Transfer,
 };
 use longshore_iscsi::pdu::{
     AsyncEvent, AsyncMessage, Attribute, Bhs, InitiatorTaskTag, LogoutReason, Lun, Opcode,
@@ -505,8 +505,8 @@ impl queue::Machine for Machine {
                 return MachineEvent::Closed(CloseCause::LoggedOut);
             }
             return match self.connection.next(input, transmit) {
-                Event::NeedMore => MachineEvent::NeedMore,
-                Event::DataIn {
+                ConnectionEvent::NeedMore => MachineEvent::NeedMore,
+                ConnectionEvent::DataIn {
                     command,
                     buffer_offset,
                     bytes,
@@ -520,7 +520,7 @@ impl queue::Machine for Machine {
                         bytes,
                     }
                 }
-                Event::R2t(r2t) => match self.wanted(r2t, transmit) {
+                ConnectionEvent::R2t(r2t) => match self.wanted(r2t, transmit) {
                     Some(r2t) => MachineEvent::DataWanted {
                         slot: r2t.command.0,
                         offset: r2t.buffer_offset,
@@ -529,7 +529,7 @@ impl queue::Machine for Machine {
                     },
                     None => continue,
                 },
-                Event::Completed { command, outcome } => {
+                ConnectionEvent::Completed { command, outcome } => {
                     match self.completed(command, &outcome, transmit) {
                         Some(result) => MachineEvent::Completed {
                             slot: command.0,
@@ -538,22 +538,24 @@ impl queue::Machine for Machine {
                         None => continue,
                     }
                 }
-                Event::Pong { request, .. } => {
+                ConnectionEvent::Pong { request, .. } => {
                     if self.ping == Some(request) {
                         self.ping = None;
                     }
                     MachineEvent::Pong
                 }
-                Event::Rejected { reason, header } => {
+                ConnectionEvent::Rejected { reason, header } => {
                     self.rejected(&format!("{reason:?}"), &header)
                 }
-                Event::Async(message) => MachineEvent::Notice(self.news(&message)),
-                Event::LoggedOut(_) => {
+                ConnectionEvent::Async(message) => MachineEvent::Notice(self.news(&message)),
+                ConnectionEvent::LoggedOut(_) => {
                     self.logged_out = true;
                     continue;
                 }
-                Event::Close(reason) => MachineEvent::Closed(cause(&reason)),
-                Event::Established | Event::TaskManagementDone { .. } | Event::Text(_) => continue,
+                ConnectionEvent::Close(reason) => MachineEvent::Closed(cause(&reason)),
+                ConnectionEvent::Established
+                | ConnectionEvent::TaskManagementDone { .. }
+                | ConnectionEvent::Text(_) => continue,
             };
         }
     }

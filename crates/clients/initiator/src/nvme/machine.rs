@@ -16,7 +16,8 @@ use longshore_block::extent::Extent;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks, DEALLOCATE, FORCE_UNIT_ACCESS};
 use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, Event, NotSent, Outcome, R2tRequest, Transfer,
+    CloseReason, Command, CommandSlot, Connection, ConnectionEvent, NotSent, Outcome, R2tRequest,
+    Transfer,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Transmit, WriteData};
@@ -430,9 +431,9 @@ impl queue::Machine for Machine {
         }
         loop {
             let event = match self.connection.next(input, transmit) {
-                Event::NeedMore => Some(MachineEvent::NeedMore),
-                Event::Ready => None,
-                Event::DataIn {
+                ConnectionEvent::NeedMore => Some(MachineEvent::NeedMore),
+                ConnectionEvent::Ready => None,
+                ConnectionEvent::DataIn {
                     slot,
                     buffer_offset,
                     bytes,
@@ -441,9 +442,9 @@ impl queue::Machine for Machine {
                     offset: buffer_offset,
                     bytes,
                 }),
-                Event::R2t(r2t) => self.wanted(r2t, transmit),
-                Event::Completed { slot, outcome } => self.completed(slot, &outcome),
-                Event::Close(reason) => Some(MachineEvent::Closed(cause(reason))),
+                ConnectionEvent::R2t(r2t) => self.wanted(r2t, transmit),
+                ConnectionEvent::Completed { slot, outcome } => self.completed(slot, &outcome),
+                ConnectionEvent::Close(reason) => Some(MachineEvent::Closed(cause(reason))),
             };
             if let Some(event) = event {
                 return event;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The driver submits commands while there is [room](Connection::room), feeds what it receives to
-//! [`Connection::next`], puts [`Event::DataIn`] bytes where they belong, and answers [`Event::R2t`] by
+//! [`Connection::next`], puts [`ConnectionEvent::DataIn`] bytes where they belong, and answers [`ConnectionEvent::R2t`] by
 //! [`Connection::send_data_out`], at once or when it has the data. Error recovery is level 0: whatever
 //! is lost or damaged ends the connection, and the session is to be established again (RFC 7143
 //! §7.1.4.4).
@@ -126,7 +126,7 @@ pub enum Residual {
 
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// The login has succeeded; [`Connection::session`] says with what.
@@ -357,14 +357,18 @@ impl Connection {
 
     /// Takes bytes off the front of `input` until something happens or the input is used up.
     #[inline]
-    pub fn next<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Event<'a> {
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        transmit: &mut Transmit,
+    ) -> ConnectionEvent<'a> {
         loop {
             if let Phase::Closed(reason) = &self.phase {
-                return Event::Close(reason.clone());
+                return ConnectionEvent::Close(reason.clone());
             }
             let event = match self.receiving {
                 Receiving::Header => match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::NeedMore => Some(ConnectionEvent::NeedMore),
                     HeaderStep::DigestError => Some(self.close(CloseReason::HeaderDigestError)),
                     HeaderStep::Header(bhs) => self.header(bhs, transmit),
                 },
@@ -378,7 +382,7 @@ impl Connection {
     }
 
     #[inline]
-    fn header(&mut self, bhs: Bhs, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn header(&mut self, bhs: Bhs, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let length = bhs.data_segment_length();
         if length > self.limits.initiator_max_recv_data_segment_length {
             return Some(self.protocol_error("data segment longer than MaxRecvDataSegmentLength"));
@@ -404,14 +408,18 @@ impl Connection {
     }
 
     #[cold]
-    fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn collect(
+        &mut self,
+        input: &mut &[u8],
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'static>> {
         let bytes = self.framing.take_data(u32::MAX, input);
         self.collected.extend_from_slice(bytes);
         if self.framing.remaining() > 0 {
-            return Some(Event::NeedMore);
+            return Some(ConnectionEvent::NeedMore);
         }
         match self.framing.take_trailer(input) {
-            TrailerStep::NeedMore => Some(Event::NeedMore),
+            TrailerStep::NeedMore => Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 Some(self.close(CloseReason::DataDigestError))
             }
@@ -431,7 +439,7 @@ impl Connection {
         bhs: &Bhs,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let response = LoginResponse::decode(bhs);
         let Phase::Login(login) = &mut self.phase else {
             return Some(self.protocol_error("a Login Response after the login"));
@@ -450,20 +458,20 @@ impl Connection {
                 self.encoder.set_digests(header, data);
                 self.session = Some(*session);
                 self.phase = Phase::FullFeature;
-                Some(Event::Established)
+                Some(ConnectionEvent::Established)
             }
             Err(error) => Some(self.close(CloseReason::Login(error))),
         }
     }
 
     #[cold]
-    fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.phase = Phase::Closed(reason.clone());
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     #[cold]
-    fn protocol_error(&mut self, problem: &'static str) -> Event<'static> {
+    fn protocol_error(&mut self, problem: &'static str) -> ConnectionEvent<'static> {
         self.close(CloseReason::ProtocolError(problem))
     }
 

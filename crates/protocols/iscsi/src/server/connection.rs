@@ -9,7 +9,7 @@
 //!     └──────── refused ─────────────►    silence despite a ping
 //! ```
 //!
-//! The driver feeds bytes to [`Connection::next`] and acts on the [`Event`]s; whatever needs no
+//! The driver feeds bytes to [`Connection::next`] and acts on the [`ConnectionEvent`]s; whatever needs no
 //! driver is answered inside. Payload does not travel through here: small reads are filled in place
 //! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received
 //! straight into its buffer ([`Connection::payload_wanted`]).
@@ -103,7 +103,7 @@ impl Default for ConnectionConfig {
 
 /// What happened that the driver must act upon.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// The login has succeeded; [`Connection::session`] says with what.
@@ -312,34 +312,36 @@ pub struct Connection {
     /// Frames what is replayed, where there are no digests.
     replay_framing: Framing,
     /// Events that wait to be picked up.
-    ready: VecDeque<Event<'static>>,
+    ready: VecDeque<ConnectionEvent<'static>>,
     timers: Timers,
     session: Option<SessionParameters>,
 }
 
-impl Event<'_> {
+impl ConnectionEvent<'_> {
     /// The same with the bytes it refers to.
-    fn into_owned(self) -> Event<'static> {
+    fn into_owned(self) -> ConnectionEvent<'static> {
         match self {
-            Self::NeedMore => Event::NeedMore,
-            Self::Established => Event::Established,
-            Self::Command(command) => Event::Command(command),
+            Self::NeedMore => ConnectionEvent::NeedMore,
+            Self::Established => ConnectionEvent::Established,
+            Self::Command(command) => ConnectionEvent::Command(command),
             Self::DataOut {
                 task,
                 buffer_offset,
                 bytes,
             } => {
                 let bytes = Cow::Owned(bytes.into_owned());
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     task,
                     buffer_offset,
                     bytes,
                 }
             }
-            Self::DataOutComplete { task } => Event::DataOutComplete { task },
-            Self::DataOutFailed { task, failure } => Event::DataOutFailed { task, failure },
-            Self::TaskManagement(request) => Event::TaskManagement(request),
-            Self::Close(reason) => Event::Close(reason),
+            Self::DataOutComplete { task } => ConnectionEvent::DataOutComplete { task },
+            Self::DataOutFailed { task, failure } => {
+                ConnectionEvent::DataOutFailed { task, failure }
+            }
+            Self::TaskManagement(request) => ConnectionEvent::TaskManagement(request),
+            Self::Close(reason) => ConnectionEvent::Close(reason),
         }
     }
 
@@ -392,7 +394,7 @@ impl Connection {
     /// Takes bytes off the front of `input` until something happens or the input is used up. What is
     /// left of a PDU that has not arrived in full stays inside, so the input need not be kept.
     ///
-    /// Write data of a command is delivered from the first call after its [`Event::Command`] on; a
+    /// Write data of a command is delivered from the first call after its [`ConnectionEvent::Command`] on; a
     /// driver without room for it stops calling. An event's task may be completed at any time.
     #[inline]
     pub fn next<'a>(
@@ -401,7 +403,7 @@ impl Connection {
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
         now_ms: u64,
-    ) -> Event<'a> {
+    ) -> ConnectionEvent<'a> {
         if !input.is_empty() {
             self.timers.heard(now_ms);
         }
@@ -427,14 +429,14 @@ impl Connection {
         input: &mut &'a [u8],
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         match &self.receiving {
             Receiving::Header => {
                 if let Phase::Closed(reason) = &self.phase {
-                    return Some(Event::Close(reason.clone()));
+                    return Some(ConnectionEvent::Close(reason.clone()));
                 }
                 match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::NeedMore => Some(ConnectionEvent::NeedMore),
                     HeaderStep::DigestError => Some(self.close(CloseReason::HeaderDigestError)),
                     HeaderStep::Header(bhs) => self.header(bhs, directory, transmit),
                 }
@@ -451,7 +453,7 @@ impl Connection {
         bhs: Bhs,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let length = bhs.data_segment_length();
         if length > self.limits.target_max_recv_data_segment_length {
             if matches!(self.phase, Phase::Login(_)) && bhs.opcode() == Opcode::LOGIN_REQUEST {
@@ -475,10 +477,10 @@ impl Connection {
         input: &mut &'a [u8],
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         if self.framing.remaining() > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let bytes = self.framing.take_data(u32::MAX, input);
             if !matches!(self.receiving, Receiving::Discarded) {
@@ -487,7 +489,7 @@ impl Connection {
             return None;
         }
         let TrailerStep::Done { digest_ok } = self.framing.take_trailer(input) else {
-            return Some(Event::NeedMore);
+            return Some(ConnectionEvent::NeedMore);
         };
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Header);
         let bhs = self.current;
@@ -518,7 +520,7 @@ impl Connection {
         event
     }
 
-    fn close_disordered(&mut self) -> Event<'static> {
+    fn close_disordered(&mut self) -> ConnectionEvent<'static> {
         self.close(CloseReason::ProtocolError(
             "too many requests before their turn",
         ))
@@ -556,19 +558,19 @@ impl Connection {
         &mut self,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let mut replay = self.replay.take()?;
         std::mem::swap(&mut self.framing, &mut self.replay_framing);
         let mut rest = &replay.stream[replay.at..];
         let event = self
             .step(&mut rest, directory, transmit)
-            .map(Event::into_owned);
+            .map(ConnectionEvent::into_owned);
         replay.at = replay.stream.len() - rest.len();
         std::mem::swap(&mut self.framing, &mut self.replay_framing);
         if replay.at < replay.stream.len() || !matches!(self.receiving, Receiving::Header) {
             self.replay = Some(replay);
         }
-        event.filter(|event| *event != Event::NeedMore)
+        event.filter(|event| *event != ConnectionEvent::NeedMore)
     }
 
     /// A login that ends here leaves behind what the initiator said of itself.
@@ -581,12 +583,12 @@ impl Connection {
 
     /// Ends the connection: all further input is ignored.
     #[cold]
-    fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.enter_closed(reason.clone());
         self.receiving = Receiving::Header;
         self.replay = None;
         self.ready.clear();
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     /// Uses up a StatSN.

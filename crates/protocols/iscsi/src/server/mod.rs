@@ -13,4 +13,4 @@ pub use command::{
     TaskInfo, TaskManagementFunction, TaskManagementId, TaskManagementRequest,
     TaskManagementResult,
 };
-pub use connection::{CloseReason, Connection, ConnectionConfig, Event};
+pub use connection::{CloseReason, Connection, ConnectionConfig, ConnectionEvent};

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The driver submits commands while there are free slots ([`Connection::submit`]), feeds what it
-//! receives to [`Connection::next`], puts [`Event::DataIn`] bytes where they belong, and answers
-//! [`Event::R2t`] by [`Connection::send_data`], at once or when it has the data. Connect is a command
+//! receives to [`Connection::next`], puts [`ConnectionEvent::DataIn`] bytes where they belong, and answers
+//! [`ConnectionEvent::R2t`] by [`Connection::send_data`], at once or when it has the data. Connect is a command
 //! like others: the machine does not care which queue this is.
 //!
 //! Payload need not pass through here: what is sent may be referred to
@@ -121,7 +121,7 @@ pub struct PayloadWanted {
 
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// The connection is initialized: submit the Connect command.
@@ -273,14 +273,18 @@ impl Connection {
 
     /// Takes bytes off the front of `input` until something happens or the input is used up.
     #[inline]
-    pub fn next<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Event<'a> {
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        transmit: &mut Transmit,
+    ) -> ConnectionEvent<'a> {
         loop {
             if let Phase::Closed(reason) = self.phase {
-                return Event::Close(reason);
+                return ConnectionEvent::Close(reason);
             }
             let step = match self.receiving {
                 Receiving::Header => match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Ok(Some(Event::NeedMore)),
+                    HeaderStep::NeedMore => Ok(Some(ConnectionEvent::NeedMore)),
                     HeaderStep::Header(common) => self.header(&common),
                     HeaderStep::Fault(fault) => Err(fault),
                 },
@@ -295,9 +299,9 @@ impl Connection {
         }
     }
 
-    fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.phase = Phase::Closed(reason);
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     /// Whether commands can be submitted.

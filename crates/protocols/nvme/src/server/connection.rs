@@ -7,7 +7,7 @@
 //!     ended by: the host, the connect timeout                  the driver's completions
 //! ```
 //!
-//! The driver feeds bytes to [`Connection::next`] and acts on the [`Event`]s; whatever needs no driver is
+//! The driver feeds bytes to [`Connection::next`] and acts on the [`ConnectionEvent`]s; whatever needs no driver is
 //! answered inside. Payload does not travel through here: small reads are filled in place
 //! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received
 //! straight into its buffer ([`Connection::payload_wanted`]).
@@ -89,7 +89,7 @@ impl Default for ConnectionConfig {
 
 /// What happened that the driver must act upon.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// A command. The driver calls `complete`, `begin_inline_read` or `want_data_out`, now or later;
@@ -175,10 +175,10 @@ impl Ready {
         }
     }
 
-    const fn event(self) -> Event<'static> {
+    const fn event(self) -> ConnectionEvent<'static> {
         match self {
-            Self::DataOutComplete(slot) => Event::DataOutComplete { slot },
-            Self::DataOutFailed(slot) => Event::DataOutFailed { slot },
+            Self::DataOutComplete(slot) => ConnectionEvent::DataOutComplete { slot },
+            Self::DataOutFailed(slot) => ConnectionEvent::DataOutFailed { slot },
         }
     }
 }
@@ -229,7 +229,7 @@ impl Connection {
     /// Takes bytes off the front of `input` until something happens or the input is used up. What is
     /// left of a PDU that has not arrived in full stays inside, so the input need not be kept.
     ///
-    /// In-capsule data of a command are delivered from the first call after its [`Event::Command`] on; a
+    /// In-capsule data of a command are delivered from the first call after its [`ConnectionEvent::Command`] on; a
     /// driver without room for them stops calling. An event's command may be completed at any time,
     /// unless [`Self::outstanding_data_out`].
     #[inline]
@@ -238,7 +238,7 @@ impl Connection {
         input: &mut &'a [u8],
         transmit: &mut Transmit,
         now_ms: u64,
-    ) -> Event<'a> {
+    ) -> ConnectionEvent<'a> {
         if !input.is_empty() {
             self.timers.heard(now_ms);
         }
@@ -254,14 +254,18 @@ impl Connection {
 
     /// Takes the next piece of input. `None`: there may be more to do at once.
     #[inline]
-    fn step<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Option<Event<'a>> {
+    fn step<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'a>> {
         match self.receiving {
             Receiving::Header => {
                 if let Phase::Closed(reason) = self.phase {
-                    return Some(Event::Close(reason));
+                    return Some(ConnectionEvent::Close(reason));
                 }
                 match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::NeedMore => Some(ConnectionEvent::NeedMore),
                     HeaderStep::Header(common) => self.header(common, transmit),
                     HeaderStep::Fault(error) => Some(self.terminate(error, transmit)),
                 }
@@ -269,7 +273,7 @@ impl Connection {
             Receiving::Data(incoming) => self.h2c_payload(incoming, input, transmit),
             Receiving::Skipped => {
                 if !self.framing.skip(input) {
-                    return Some(Event::NeedMore);
+                    return Some(ConnectionEvent::NeedMore);
                 }
                 self.receiving = Receiving::Header;
                 None
@@ -279,7 +283,11 @@ impl Connection {
 
     /// A header has arrived.
     #[inline]
-    fn header(&mut self, common: CommonHeader, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn header(
+        &mut self,
+        common: CommonHeader,
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'static>> {
         match common.pdu_type {
             PduType::CAPSULE_CMD => self.capsule(transmit),
             PduType::H2C_DATA => self.h2c_data_header(transmit),
@@ -292,7 +300,7 @@ impl Connection {
     }
 
     /// ICReq.
-    fn initialize(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn initialize(&mut self, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let request = IcReq::decode(self.framing.header());
         if request.pfv != 0 {
             let error = FatalError::invalid_field(IcReq::PFV_OFFSET);

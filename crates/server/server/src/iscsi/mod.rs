@@ -15,8 +15,8 @@ use std::time::Duration;
 use longshore_block::reservation::Participant;
 use longshore_iscsi::pdu::LoginStatus;
 use longshore_iscsi::server::{
-    CloseReason, Completion, Connection as Machine, ConnectionConfig, DataOutFailure, Event,
-    Payload, TaskId, TaskManagementId, TaskManagementResult,
+    CloseReason, Completion, Connection as Machine, ConnectionConfig, ConnectionEvent,
+    DataOutFailure, Payload, TaskId, TaskManagementId, TaskManagementResult,
 };
 use longshore_iscsi::session_parameters::SessionType;
 use longshore_scsi::command::{Command, CommandEvent, Completion as ScsiCompletion};
@@ -355,8 +355,8 @@ impl Connection<Iscsi> {
             let machine = &mut self.protocol.machine;
             let event = machine.next(&mut input, &mut directory, transmit, core.now_ms);
             match event {
-                Event::NeedMore => break,
-                Event::Established => {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Established => {
                     self.established(core, directory.established.take());
                     if self.protocol.held && !input.is_empty() {
                         // It could not know yet that it is logged in, and what it sent must not run
@@ -366,7 +366,7 @@ impl Connection<Iscsi> {
                         break;
                     }
                 }
-                Event::Command(command) => {
+                ConnectionEvent::Command(command) => {
                     self.channel.request_read(&mut core.counters);
                     match self.run_fast(core, &shared, &command, &mut input) {
                         FastPath::Done => {}
@@ -374,20 +374,22 @@ impl Connection<Iscsi> {
                     }
                     self.respond(core);
                 }
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     task,
                     buffer_offset,
                     bytes,
                 } => {
                     self.place(core, task.0, buffer_offset, &bytes);
                 }
-                Event::DataOutComplete { task } => {
+                ConnectionEvent::DataOutComplete { task } => {
                     self.data_out_complete(core, task);
                     self.respond(core);
                 }
-                Event::DataOutFailed { task, failure } => self.data_out_failed(core, task, failure),
-                Event::TaskManagement(request) => self.task_management(core, request),
-                Event::Close(reason) => {
+                ConnectionEvent::DataOutFailed { task, failure } => {
+                    self.data_out_failed(core, task, failure)
+                }
+                ConnectionEvent::TaskManagement(request) => self.task_management(core, request),
+                ConnectionEvent::Close(reason) => {
                     self.begin_close(reason);
                     break;
                 }

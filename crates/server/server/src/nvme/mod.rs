@@ -19,7 +19,7 @@ use longshore_nvme::command::{CommandId, SubmissionEntry};
 use longshore_nvme::controller::{AttachedNamespace, Controller};
 use longshore_nvme::io::{Command, CommandEvent, FusedPair, Fusing};
 use longshore_nvme::server::{
-    CloseReason, CommandSlot, Connection as Machine, ConnectionConfig, Event,
+    CloseReason, CommandSlot, Connection as Machine, ConnectionConfig, ConnectionEvent,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
@@ -379,8 +379,8 @@ impl Connection<Nvme> {
             let transmit = &mut self.channel.transmit;
             let machine = &mut self.protocol.machine;
             match machine.next(&mut input, transmit, core.now_ms) {
-                Event::NeedMore => break,
-                Event::Command(arrived) => {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Command(arrived) => {
                     self.channel.request_read(&mut core.counters);
                     match self.run_fast(core, &shared, &arrived, &mut input) {
                         FastPath::Done => {
@@ -394,17 +394,17 @@ impl Connection<Nvme> {
                         break;
                     }
                 }
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     slot,
                     buffer_offset,
                     bytes,
                 } => self.place(core, slot.0, buffer_offset, bytes),
-                Event::DataOutComplete { slot } => {
+                ConnectionEvent::DataOutComplete { slot } => {
                     self.data_out_complete(core, slot.0);
                     self.respond(core);
                 }
-                Event::DataOutFailed { slot } => self.data_out_failed(core, slot.0),
-                Event::Close(reason) => {
+                ConnectionEvent::DataOutFailed { slot } => self.data_out_failed(core, slot.0),
+                ConnectionEvent::Close(reason) => {
                     self.begin_close(reason);
                     break;
                 }

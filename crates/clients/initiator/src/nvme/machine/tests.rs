@@ -83,7 +83,7 @@ impl Scene {
         };
         let response = response.encode();
         let event = connection.next(&mut &response[..], &mut transmit);
-        assert_eq!(event, Event::Ready);
+        assert_eq!(event, ConnectionEvent::Ready);
         let delays = RetryDelays::new([1, 10, 50]);
         let limits = Limits::new(NamespaceId(7), info, disconnect, delays);
         Self {

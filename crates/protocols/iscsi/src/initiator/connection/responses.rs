@@ -1,7 +1,7 @@
 //! What an initiator receives in full feature phase.
 
 use super::{
-    CloseReason, CommandId, Connection, Event, Outcome, PayloadWanted, Phase, R2tRequest,
+    CloseReason, CommandId, Connection, ConnectionEvent, Outcome, PayloadWanted, Phase, R2tRequest,
     Receiving, Residual, Slot, TEXT_ANSWER_MAX, TextExchange, Transfer,
 };
 use crate::framing::TrailerStep;
@@ -79,10 +79,10 @@ impl Connection {
         &mut self,
         mut incoming: Incoming,
         input: &mut &'a [u8],
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         if self.framing.remaining() > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let bytes = self.framing.take_data(u32::MAX, input);
             let buffer_offset = incoming.offset;
@@ -90,14 +90,14 @@ impl Connection {
             self.receiving = Receiving::DataIn(incoming);
             // Data of a forgotten command is dropped.
             let (command, _) = self.slot_mut(incoming.tag)?;
-            return Some(Event::DataIn {
+            return Some(ConnectionEvent::DataIn {
                 command,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.take_trailer(input) {
-            TrailerStep::NeedMore => return Some(Event::NeedMore),
+            TrailerStep::NeedMore => return Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 return Some(self.close(CloseReason::DataDigestError));
             }
@@ -114,7 +114,7 @@ impl Connection {
             residual,
             data_in_length,
         };
-        Some(Event::Completed { command, outcome })
+        Some(ConnectionEvent::Completed { command, outcome })
     }
 
     /// Where the next bytes of the stream belong, when they are read data: the driver may receive them
@@ -162,7 +162,7 @@ impl Connection {
         bhs: &Bhs,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Result<Option<Event<'static>>, &'static str> {
+    ) -> Result<Option<ConnectionEvent<'static>>, &'static str> {
         let opcode = bhs.opcode();
         if opcode == Opcode::LOGIN_RESPONSE {
             return Ok(self.login_response(bhs, data, transmit));
@@ -179,7 +179,7 @@ impl Connection {
             Opcode::TASK_MANAGEMENT_RESPONSE => {
                 let response = TaskManagementResponse::decode(bhs);
                 self.learn(response.stat_sn, response.window)?;
-                Ok(Some(Event::TaskManagementDone {
+                Ok(Some(ConnectionEvent::TaskManagementDone {
                     request: response.initiator_task_tag,
                     response: response.response,
                 }))
@@ -194,7 +194,7 @@ impl Connection {
                 if response.response == LogoutResult::CLOSED {
                     self.phase = Phase::Closed(CloseReason::Logout);
                 }
-                Ok(Some(Event::LoggedOut(response.response)))
+                Ok(Some(ConnectionEvent::LoggedOut(response.response)))
             }
             Opcode::ASYNC_MESSAGE => {
                 let message = AsyncMessage::decode(bhs);
@@ -203,7 +203,7 @@ impl Connection {
                     // A text request under way will do as well (§11.9.1).
                     let _ = self.start_text(&[], true, transmit);
                 }
-                Ok(Some(Event::Async(message)))
+                Ok(Some(ConnectionEvent::Async(message)))
             }
             Opcode::REJECT => self.rejected(&Reject::decode(bhs), data).map(Some),
             _ => Err("an opcode no target sends"),
@@ -214,7 +214,11 @@ impl Connection {
     /// was damaged: for a task that has begun, a response follows (§7.8, §11.17.1). Other requests are
     /// the driver's to give up.
     #[cold]
-    fn rejected(&mut self, reject: &Reject, data: &[u8]) -> Result<Event<'static>, &'static str> {
+    fn rejected(
+        &mut self,
+        reject: &Reject,
+        data: &[u8],
+    ) -> Result<ConnectionEvent<'static>, &'static str> {
         self.learn(reject.stat_sn, reject.window)?;
         if let Some(header) = data.first_chunk::<BHS_LENGTH>() {
             let header = Bhs(*header);
@@ -231,7 +235,7 @@ impl Connection {
                             residual: Residual::None,
                             data_in_length,
                         };
-                        return Ok(Event::Completed { command, outcome });
+                        return Ok(ConnectionEvent::Completed { command, outcome });
                     }
                 }
                 Opcode::TEXT_REQUEST if self.text.as_ref().is_some_and(|text| text.tag == tag) => {
@@ -243,7 +247,7 @@ impl Connection {
                 _ => {}
             }
         }
-        Ok(Event::Rejected {
+        Ok(ConnectionEvent::Rejected {
             reason: reject.reason,
             header: data.to_vec(),
         })
@@ -254,7 +258,7 @@ impl Connection {
         &mut self,
         response: &ScsiResponse,
         data: &[u8],
-    ) -> Result<Event<'static>, &'static str> {
+    ) -> Result<ConnectionEvent<'static>, &'static str> {
         self.learn(response.stat_sn, response.window)?;
         let (command, slot) = self
             .slot_mut(response.initiator_task_tag)
@@ -281,10 +285,10 @@ impl Connection {
             ),
             data_in_length: slot.received,
         };
-        Ok(Event::Completed { command, outcome })
+        Ok(ConnectionEvent::Completed { command, outcome })
     }
 
-    fn r2t(&mut self, r2t: &R2t) -> Result<Event<'static>, &'static str> {
+    fn r2t(&mut self, r2t: &R2t) -> Result<ConnectionEvent<'static>, &'static str> {
         self.learn_window(r2t.window);
         let max_burst = self.limits.max_burst_length;
         let outstanding_max = self.limits.max_outstanding_r2t;
@@ -312,7 +316,7 @@ impl Connection {
         }
         slot.requested += length;
         slot.r2ts += 1;
-        Ok(Event::R2t(R2tRequest {
+        Ok(ConnectionEvent::R2t(R2tRequest {
             command,
             tag: r2t.initiator_task_tag,
             target_transfer_tag: r2t.target_transfer_tag,
@@ -326,11 +330,11 @@ impl Connection {
         nop: &NopIn,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Result<Option<Event<'static>>, &'static str> {
+    ) -> Result<Option<ConnectionEvent<'static>>, &'static str> {
         self.learn_window(nop.window);
         if !nop.initiator_task_tag.is_reserved() {
             self.learn_stat_sn(nop.stat_sn)?;
-            return Ok(Some(Event::Pong {
+            return Ok(Some(ConnectionEvent::Pong {
                 request: nop.initiator_task_tag,
                 data: data.to_vec(),
             }));
@@ -354,7 +358,7 @@ impl Connection {
         response: &TextResponse,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Result<Option<Event<'static>>, &'static str> {
+    ) -> Result<Option<ConnectionEvent<'static>>, &'static str> {
         self.learn(response.stat_sn, response.window)?;
         let Some(exchange) = &mut self.text else {
             return Err("Text Response for no request");
@@ -382,9 +386,9 @@ impl Connection {
 
     /// A text exchange is over. What a target declares when it asked for the negotiation holds from now
     /// on (§13.12); the other keys that are allowed then are for people.
-    fn answered(&mut self, exchange: TextExchange) -> Option<Event<'static>> {
+    fn answered(&mut self, exchange: TextExchange) -> Option<ConnectionEvent<'static>> {
         if !exchange.negotiation {
-            return Some(Event::Text(exchange.answer));
+            return Some(ConnectionEvent::Text(exchange.answer));
         }
         for pair in text::parse(&exchange.answer).unwrap_or_default() {
             if Key::from_name(pair.key) == Some(Key::MaxRecvDataSegmentLength)

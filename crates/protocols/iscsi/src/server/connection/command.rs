@@ -2,7 +2,7 @@
 
 use super::data_out::{Incoming, Sequence};
 use super::reject::Refusal;
-use super::{CloseReason, Connection, Event, Receiving};
+use super::{CloseReason, Connection, ConnectionEvent, Receiving};
 use crate::pdu::{self, AdditionalHeaders, Attribute, Bhs};
 use crate::server::command::{Cdb, DataOutFailure, ScsiCommand, TaskAttribute};
 use crate::server::window::Turn;
@@ -16,7 +16,7 @@ impl Connection {
         &mut self,
         bhs: &Bhs,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let command = pdu::ScsiCommand::decode(bhs);
         if !command.immediate {
             match self.window.turn(command.cmd_sn) {
@@ -86,7 +86,7 @@ impl Connection {
                 self.advance_data_out(id, transmit);
             }
         }
-        Some(Event::Command(ScsiCommand {
+        Some(ConnectionEvent::Command(ScsiCommand {
             task: id,
             lun: command.lun,
             cdb,

@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 
 use super::reject::Refusal;
-use super::{Connection, Event, Receiving};
+use super::{Connection, ConnectionEvent, Receiving};
 use crate::framing::TrailerStep;
 use crate::pdu::{self, Bhs, DataSn, R2t};
 use crate::server::command::{DataOutFailure, PayloadWanted, TaskId};
@@ -51,8 +51,8 @@ impl Incoming {
 
 impl Connection {
     /// The driver's answer to a write command: it takes `wanted` bytes of data, 0 included. R2Ts are
-    /// sent for what is neither immediate nor unsolicited, up to EDTL. [`Event::DataOutComplete`] or
-    /// [`Event::DataOutFailed`] follows, unless the task is completed or aborted before.
+    /// sent for what is neither immediate nor unsolicited, up to EDTL. [`ConnectionEvent::DataOutComplete`] or
+    /// [`ConnectionEvent::DataOutFailed`] follows, unless the task is completed or aborted before.
     pub fn want_data_out(&mut self, task: TaskId, wanted: u64, transmit: &mut Transmit) {
         let slot = self.tasks.get_mut(task);
         let limit = if slot.write {
@@ -239,14 +239,14 @@ impl Connection {
         &mut self,
         input: &mut &'a [u8],
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         let Receiving::WriteData(incoming) = &mut self.receiving else {
             unreachable!("called for write data");
         };
         let remaining = self.framing.remaining();
         if remaining > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let task = self.tasks.get_mut(incoming.task);
             let wanted = incoming.wanted(task, remaining);
@@ -260,14 +260,14 @@ impl Connection {
             }
             task.data_out.received += length;
             let bytes = Cow::Borrowed(bytes);
-            return Some(Event::DataOut {
+            return Some(ConnectionEvent::DataOut {
                 task: incoming.task,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.take_trailer(input) {
-            TrailerStep::NeedMore => Some(Event::NeedMore),
+            TrailerStep::NeedMore => Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok } => {
                 let incoming = *incoming;
                 self.receiving = Receiving::Header;
@@ -316,7 +316,7 @@ impl Connection {
             if !state.owed() && !arriving {
                 state.reported = true;
                 self.ready
-                    .push_back(Event::DataOutFailed { task: id, failure });
+                    .push_back(ConnectionEvent::DataOutFailed { task: id, failure });
             }
             return;
         }
@@ -325,7 +325,8 @@ impl Connection {
         };
         if state.received >= wanted {
             state.reported = true;
-            self.ready.push_back(Event::DataOutComplete { task: id });
+            self.ready
+                .push_back(ConnectionEvent::DataOutComplete { task: id });
             return;
         }
         while state.outstanding.len() < usize::from(self.limits.max_outstanding_r2t)

@@ -2,7 +2,7 @@
 //! §11.6).
 
 use super::reject::Refusal;
-use super::{Connection, Event};
+use super::{Connection, ConnectionEvent};
 use crate::pdu::{
     self, Bhs, CmdSn, Function, InitiatorTaskTag, TaskManagementResponse,
     TaskManagementResponseCode as Code,
@@ -61,7 +61,7 @@ impl Connection {
         &mut self,
         bhs: &Bhs,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let request = pdu::TaskManagementRequest::decode(bhs);
         let tag = request.initiator_task_tag;
         if tag.is_reserved() || self.tag_in_use(tag) {
@@ -74,13 +74,15 @@ impl Connection {
         }
         self.receive_numbered(request.immediate);
         match self.decide(&request) {
-            Ok((function, referenced_task)) => Some(Event::TaskManagement(TaskManagementRequest {
-                id: self.task_management.add(&request),
-                function,
-                lun: request.lun,
-                referenced_task,
-                cmd_sn: request.cmd_sn,
-            })),
+            Ok((function, referenced_task)) => {
+                Some(ConnectionEvent::TaskManagement(TaskManagementRequest {
+                    id: self.task_management.add(&request),
+                    function,
+                    lun: request.lun,
+                    referenced_task,
+                    cmd_sn: request.cmd_sn,
+                }))
+            }
             Err(response) => {
                 self.respond_to_task_management(tag, request.immediate, response, transmit);
                 None

@@ -1,8 +1,8 @@
 //! What a host receives.
 
 use super::{
-    CloseReason, CommandSlot, Connection, Event, Outcome, PayloadWanted, Phase, R2tRequest,
-    Receiving,
+    CloseReason, CommandSlot, Connection, ConnectionEvent, Outcome, PayloadWanted, Phase,
+    R2tRequest, Receiving,
 };
 use crate::host::Transfer;
 use crate::pdu::framing::TrailerStep;
@@ -22,7 +22,7 @@ pub(super) struct Incoming {
     success: bool,
 }
 
-type Step<'a> = Result<Option<Event<'a>>, FatalError>;
+type Step<'a> = Result<Option<ConnectionEvent<'a>>, FatalError>;
 
 /// Where fields stand that are named in an answer.
 const FLAGS: u32 = 1;
@@ -76,7 +76,7 @@ impl Connection {
         self.digests = digests;
         self.max_h2c_data = max_h2c_data;
         self.phase = Phase::Ready;
-        Ok(Some(Event::Ready))
+        Ok(Some(ConnectionEvent::Ready))
     }
 
     #[inline]
@@ -101,7 +101,7 @@ impl Connection {
         mut status: Status,
         result: u64,
         sq_head: Option<u16>,
-    ) -> Event<'static> {
+    ) -> ConnectionEvent<'static> {
         let state = self.slots[usize::from(slot.0)];
         if state.data_digest_error && status.is_success() {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
@@ -115,7 +115,7 @@ impl Connection {
             data_out_length: state.sent,
             data_digest_error: state.data_digest_error,
         };
-        Event::Completed { slot, outcome }
+        ConnectionEvent::Completed { slot, outcome }
     }
 
     /// Checks a C2HData against its command.
@@ -159,23 +159,23 @@ impl Connection {
         &mut self,
         mut incoming: Incoming,
         input: &mut &'a [u8],
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         if self.framing.remaining() > 0 {
             let bytes = self.framing.take_data(u32::MAX, input);
             if bytes.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let buffer_offset = incoming.offset;
             incoming.advance(bytes);
             self.receiving = Receiving::Data(incoming);
-            return Some(Event::DataIn {
+            return Some(ConnectionEvent::DataIn {
                 slot: incoming.slot,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.take_trailer(input) {
-            TrailerStep::NeedMore => return Some(Event::NeedMore),
+            TrailerStep::NeedMore => return Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok: true } => {}
             TrailerStep::Done { digest_ok: false } => {
                 self.slots[usize::from(incoming.slot.0)].data_digest_error = true;
@@ -247,7 +247,7 @@ impl Connection {
         }
         state.requested += r2t.length;
         state.r2ts += 1;
-        Ok(Some(Event::R2t(R2tRequest {
+        Ok(Some(ConnectionEvent::R2t(R2tRequest {
             slot,
             buffer_offset: r2t.offset,
             length: r2t.length,
@@ -257,11 +257,15 @@ impl Connection {
     }
 
     /// Passes over the header that a C2HTermReq gives back.
-    pub(super) fn take_echo(&mut self, error: FatalError, input: &mut &[u8]) -> Event<'static> {
+    pub(super) fn take_echo(
+        &mut self,
+        error: FatalError,
+        input: &mut &[u8],
+    ) -> ConnectionEvent<'static> {
         if self.framing.skip(input) {
             self.close(CloseReason::Terminated(error))
         } else {
-            Event::NeedMore
+            ConnectionEvent::NeedMore
         }
     }
 }

@@ -3,7 +3,7 @@
 use longshore_wire::transmit::Transmit;
 
 use super::h2c_data::{Incoming, Source};
-use super::{Connection, Event, Phase, Receiving};
+use super::{Connection, ConnectionEvent, Phase, Receiving};
 use crate::command::{CommandId, DataPointerKind, SubmissionEntry};
 use crate::opcode::{self, Direction, Opcode};
 use crate::pdu::{CapsuleCmd, CommonHeader, FatalError, FatalErrorStatus};
@@ -43,7 +43,7 @@ impl Admitted {
 impl Connection {
     /// The header of a CapsuleCmd.
     #[inline]
-    pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
+    pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let CapsuleCmd { entry } = CapsuleCmd::decode(self.framing.header());
         let length = self.framing.remaining();
         let admitted = loop {
@@ -74,7 +74,7 @@ impl Connection {
         if length > 0 {
             self.receive_in_capsule(slot, admitted);
         }
-        Some(Event::Command(ArrivedCommand {
+        Some(ConnectionEvent::Command(ArrivedCommand {
             slot,
             entry,
             data: admitted.transfer,
@@ -135,7 +135,7 @@ impl Connection {
         entry: &SubmissionEntry,
         refusal: Refusal,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let status = match refusal {
             Refusal::Fatal(error) => return Some(self.terminate(error, transmit)),
             Refusal::Status(status) => status,

@@ -8,7 +8,7 @@
 
 use longshore_wire::transmit::Transmit;
 
-use super::{CloseReason, Connection, Event, Phase, Receiving};
+use super::{CloseReason, Connection, ConnectionEvent, Phase, Receiving};
 use crate::pdu::encoder::push_term_req;
 use crate::pdu::{FatalError, TermReq, Terminator};
 
@@ -56,7 +56,7 @@ impl Connection {
         &mut self,
         error: FatalError,
         transmit: &mut Transmit,
-    ) -> Event<'static> {
+    ) -> ConnectionEvent<'static> {
         let request = TermReq {
             by: Terminator::Controller,
             error,
@@ -67,12 +67,12 @@ impl Connection {
 
     /// Ends the connection: all further input is ignored.
     #[cold]
-    pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    pub(super) fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.phase = Phase::Closed(reason);
         self.timers.closed_ms = self.timers.last_heard_ms;
         self.receiving = Receiving::Header;
         self.ready.clear();
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     /// Ends the connection for a reason of the driver's: a C2HTermReq is queued, unless the connection has

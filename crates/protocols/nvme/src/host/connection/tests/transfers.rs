@@ -187,7 +187,7 @@ fn an_outcome_tells_result_queue_head_and_length() {
         data_digest_error: false,
     };
     let event = scene.host.next(&mut rest, &mut scene.transmit);
-    assert_eq!(event, Event::Completed { slot, outcome });
+    assert_eq!(event, ConnectionEvent::Completed { slot, outcome });
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn an_outcome_tells_how_much_data_the_controller_took() {
     scene.answer(slot, Status::SUCCESS);
     let stream = flatten(&scene.answers, &[]);
     let event = scene.host.next(&mut &stream[..], &mut scene.transmit);
-    let Event::Completed { outcome, .. } = event else {
+    let ConnectionEvent::Completed { outcome, .. } = event else {
         panic!("{event:?}")
     };
     assert_eq!(outcome.data_out_length, 4096);
