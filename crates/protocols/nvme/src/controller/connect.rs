@@ -19,7 +19,7 @@ use super::features::Features;
 use super::keep_alive::{Activity, KeepAlive};
 use super::log_page::ErrorLog;
 use super::properties::Properties;
-use super::subsystem::{Limits, NamespaceConfig, Subsystem, Subsystems};
+use super::subsystem::{ControllerLimits, NamespaceConfig, Subsystem, Subsystems};
 use super::{AttachedNamespace, Controller, Environment, NamespaceGrant, QueueHandle, State};
 use crate::command::SubmissionEntry;
 use crate::nqn::{NQN_FIELD_LENGTH, Nqn};
@@ -243,7 +243,7 @@ fn attach(
     config: &NamespaceConfig,
     grant: NamespaceGrant,
     connect: &Connect,
-    limits: &Limits,
+    limits: &ControllerLimits,
     log: &Arc<NotificationLog>,
 ) -> AttachedNamespace {
     let parameters = config.namespace.parameters();

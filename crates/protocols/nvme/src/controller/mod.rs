@@ -60,7 +60,7 @@ pub use environment::{Environment, Health, Statistics};
 pub use keep_alive::Deadline;
 pub use log_page::ErrorRecord;
 pub use namespace::{AttachedNamespace, Namespace, NamespaceParameters};
-pub use subsystem::{Limits, NamespaceConfig, Notify, SubsystemConfig, Subsystems};
+pub use subsystem::{ControllerLimits, NamespaceConfig, Notify, SubsystemConfig, Subsystems};
 pub use transfer::AdminTransfer;
 
 use async_events::{AsyncEvent, AsyncEvents};

@@ -27,7 +27,7 @@
 use std::sync::atomic::Ordering;
 
 use super::failure::Failure;
-use super::subsystem::Limits;
+use super::subsystem::ControllerLimits;
 use super::{AdminOutcome, Controller, DONE, QueueHandle, State, done};
 use crate::command::SubmissionEntry;
 use crate::reservation::NotificationMask;
@@ -129,7 +129,7 @@ pub(super) struct Properties {
 }
 
 impl Properties {
-    pub(super) fn new(is_discovery: bool, limits: &Limits) -> Self {
+    pub(super) fn new(is_discovery: bool, limits: &ControllerLimits) -> Self {
         Self {
             capabilities: capabilities(is_discovery, limits),
             configuration: Configuration::default(),
@@ -243,7 +243,7 @@ enum Change {
 }
 
 /// CAP.
-fn capabilities(is_discovery: bool, limits: &Limits) -> u64 {
+fn capabilities(is_discovery: bool, limits: &ControllerLimits) -> u64 {
     // Queues are contiguous (CQR): there is no memory in which they could not be.
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const CSS_NVM: u64 = 1 << 37;

@@ -42,7 +42,7 @@ pub struct SubsystemConfig {
 
 /// Bounds on what hosts can make grow.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ControllerLimits {
     /// Entries of a queue (MQES + 1), at least 2.
     pub queue_entries_max: u16,
     /// I/O queues of a controller.
@@ -63,7 +63,7 @@ pub struct Limits {
     pub transfer_bytes_max: u32,
 }
 
-impl Limits {
+impl ControllerLimits {
     const PAGE_BYTES: u32 = 4096;
 
     /// MDTS: the exponent of the largest transfer in pages. 0 would mean that there is no limit.
@@ -78,7 +78,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for ControllerLimits {
     fn default() -> Self {
         Self {
             queue_entries_max: 128,
@@ -102,7 +102,7 @@ pub(super) struct Subsystem {
     pub(super) model: String,
     pub(super) firmware: String,
     pub(super) is_discovery: bool,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ControllerLimits>,
     /// Access of NVM subsystems by name, for the discovery log page. Only discovery has it.
     others: Vec<Arc<Self>>,
     /// In the order of their identifiers.
@@ -131,7 +131,7 @@ impl Subsystem {
     fn new(
         config: SubsystemConfig,
         others: Vec<Arc<Self>>,
-        limits: &Arc<Limits>,
+        limits: &Arc<ControllerLimits>,
         population: &Arc<AtomicUsize>,
     ) -> Arc<Self> {
         let is_discovery = config.nqn.is_discovery();
@@ -271,7 +271,7 @@ impl Subsystems {
     /// # Panics
     /// Never: the name of discovery is one.
     #[must_use]
-    pub fn new(subsystems: Vec<SubsystemConfig>, limits: Limits, notify: Notify) -> Self {
+    pub fn new(subsystems: Vec<SubsystemConfig>, limits: ControllerLimits, notify: Notify) -> Self {
         let limits = Arc::new(limits);
         let population = Arc::new(AtomicUsize::new(0));
         let first = subsystems.first();

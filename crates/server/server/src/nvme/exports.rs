@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::controller::{
-    DiscoveryEntry, Environment, Health, HostAccess, HostRule, Limits as ControllerLimits,
-    NamespaceConfig, NamespaceGrant, QueueHandle, Statistics,
-    SubsystemConfig as SubsystemParameters, SubsystemType, Subsystems,
+    ControllerLimits, DiscoveryEntry, Environment, Health, HostAccess, HostRule, NamespaceConfig,
+    NamespaceGrant, QueueHandle, Statistics, SubsystemConfig as SubsystemParameters, SubsystemType,
+    Subsystems,
 };
 use longshore_nvme::nqn::Nqn;
 
