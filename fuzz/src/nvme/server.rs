@@ -18,7 +18,7 @@ use longshore_nvme::sgl::SglDescriptor;
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ReactorConfig, ServerConfig,
+    Copies, NamespaceMapEntry, NvmeListenerConfig, PeerLimits, ReactorConfig, ServerConfig,
     SubsystemConfig, TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
@@ -168,9 +168,9 @@ fn config() -> ServerConfig {
         transmit: TransmitConfig::default(),
         copies: Copies::default(),
         reactor: ReactorConfig::default(),
-        limits: Limits {
+        limits: PeerLimits {
             memory: 4 << 20,
-            ..Limits::default()
+            ..PeerLimits::default()
         },
         state_directory: None,
         sample: 1,

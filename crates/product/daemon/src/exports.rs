@@ -197,8 +197,8 @@ fn digest_policy(accepted: Digests) -> DigestPolicy {
     }
 }
 
-fn limits(limits: &Limits, memory: Memory) -> server::Limits {
-    server::Limits {
+fn limits(limits: &Limits, memory: Memory) -> server::PeerLimits {
+    server::PeerLimits {
         sessions: limits.sessions,
         pending_logins: limits.pending_logins,
         queue_depth: limits.queue_depth,
@@ -214,6 +214,6 @@ fn limits(limits: &Limits, memory: Memory) -> server::Limits {
         nvme_queue_depth: limits.nvme_queue_depth,
         in_capsule_data: limits.in_capsule_data,
         keep_alive_max: limits.keep_alive_max,
-        ..server::Limits::default()
+        ..server::PeerLimits::default()
     }
 }

@@ -19,7 +19,7 @@ use crate::abort::AbortOrder;
 use crate::activity::Activity;
 use crate::budget::SHARE_MIN;
 use crate::channel::{Channel, Received, Sent};
-use crate::config::Limits;
+use crate::config::PeerLimits;
 use crate::core::Core;
 use crate::message::{ConnectionAddress, Note, TaskAddress};
 use crate::observe::{ConnectionStatistics, ProtocolKind};
@@ -219,7 +219,7 @@ pub(crate) trait Driven: Debug + Send {
 }
 
 impl<P: Protocol> Connection<P> {
-    pub(crate) fn new(channel: Channel, protocol: P, limits: &Limits) -> Self {
+    pub(crate) fn new(channel: Channel, protocol: P, limits: &PeerLimits) -> Self {
         Self {
             channel,
             protocol,

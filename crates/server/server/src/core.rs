@@ -11,7 +11,7 @@ use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
 use crate::budget::{self, Part};
-use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
+use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
 use crate::exports::{Exports, Unit};
 use crate::fairness::Fairness;
 use crate::iscsi::sessions::Sessions;
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub hosts: Hosts,
     /// What memory hosts and initiators hold.
     pub shares: Shares,
-    pub limits: Limits,
+    pub limits: PeerLimits,
     /// As the server was started; each [`Core`] has what holds now.
     pub transmit: TransmitConfig,
     pub copies: Copies,

@@ -18,7 +18,7 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
+    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig, TargetConfig,
     TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
@@ -120,7 +120,7 @@ impl Bench {
             transmit: TransmitConfig::default(),
             copies: Copies::default(),
             reactor: ReactorConfig::default(),
-            limits: Limits::default(),
+            limits: PeerLimits::default(),
             state_directory: None,
             sample: 2,
         };

@@ -11,7 +11,7 @@ use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness};
 use longshore_server::config::{
-    Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig,
+    Copies, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, PeerLimits,
     ReactorConfig, ServerConfig, SubsystemConfig, TargetConfig, TransmitConfig,
 };
 use longshore_server::platform::Platform;
@@ -74,7 +74,7 @@ pub struct World {
     phase: Phase,
     phase_since: u64,
     restart_at: Option<u64>,
-    limits: Limits,
+    limits: PeerLimits,
     login: LoginConfig,
     files: Vec<PathBuf>,
     next_cut: Option<u64>,
@@ -728,14 +728,14 @@ fn parties(initiators: usize, hosts: usize, deceived: usize, random: &mut Random
     parties
 }
 
-fn limits(random: &mut Random) -> Limits {
-    Limits {
+fn limits(random: &mut Random) -> PeerLimits {
+    PeerLimits {
         queue_depth: u32::try_from(random.pick(&[1, 4, 16, 64])).expect("small"),
         memory: random.pick(&[1 << 20, 4 << 20, 64 << 20]),
         nvme_queue_depth: u16::try_from(random.pick(&[32, 128])).expect("small"),
         in_capsule_data: u32::try_from(random.pick(&[1024, 8192, 32_768])).expect("small"),
         r2t_bytes: u32::try_from(random.pick(&[4096, 12_288, 1 << 20])).expect("small"),
-        ..Limits::default()
+        ..PeerLimits::default()
     }
 }
 

@@ -12,7 +12,7 @@ use longshore_nvme::controller::{
 };
 use longshore_nvme::nqn::Nqn;
 
-use crate::config::{Limits, NamespaceMapEntry, NvmeListenerConfig, SubsystemConfig};
+use crate::config::{NamespaceMapEntry, NvmeListenerConfig, PeerLimits, SubsystemConfig};
 use crate::core::Shared;
 use crate::exports::{Unit, max_transfer_bytes, product_revision, unmapped};
 use crate::mail::Post;
@@ -81,7 +81,7 @@ impl NvmeExports {
         subsystems: &[SubsystemConfig],
         ports: Vec<NvmePort>,
         units: &[Unit],
-        limits: &Limits,
+        limits: &PeerLimits,
         posts: &[Post],
     ) -> Self {
         let posts = posts.to_vec();

@@ -11,7 +11,7 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
+    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig, TargetConfig,
     TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
@@ -254,7 +254,7 @@ impl Default for Options {
             backend: BackendName::NULL,
             clients: 1,
             shards: 1,
-            memory: Limits::default().memory,
+            memory: PeerLimits::default().memory,
             transmit: TransmitConfig::default(),
         }
     }
@@ -398,10 +398,10 @@ fn config(options: &Options) -> ServerConfig {
         transmit: options.transmit,
         copies: Copies::default(),
         reactor: ReactorConfig::default(),
-        limits: Limits {
+        limits: PeerLimits {
             memory: options.memory,
             nop_interval: Duration::ZERO,
-            ..Limits::default()
+            ..PeerLimits::default()
         },
         state_directory: None,
         sample: 0,
