@@ -5,7 +5,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::limits::Limits;
+use crate::config::limits::LimitsConfig;
 
 /// For volumes, listeners, event loops and what libraries open.
 const BESIDE_CONNECTIONS: usize = 256;
@@ -15,7 +15,7 @@ const BESIDE_CONNECTIONS: usize = 256;
 const CONNECTIONS_PER_CONTROLLER: usize = 9;
 
 /// Makes room for as many connections as `limits` allow. Says so where there is not enough.
-pub fn make_room(limits: &Limits) {
+pub fn make_room(limits: &LimitsConfig) {
     let io_queues = usize::from(limits.io_queues);
     let per_controller = CONNECTIONS_PER_CONTROLLER.min(io_queues.saturating_add(1));
     let wanted = limits
@@ -79,12 +79,12 @@ mod tests {
 
     #[test]
     fn room_for_all_connections_is_made() {
-        let limits = Limits {
+        let limits = LimitsConfig {
             sessions: 300,
             pending_logins: 20,
             controllers: 10,
             io_queues: 1,
-            ..Limits::default()
+            ..LimitsConfig::default()
         };
         let before = getrlimit(Resource::Nofile);
         let lowered = limit(Some(400), before.maximum);

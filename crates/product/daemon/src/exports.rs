@@ -11,7 +11,7 @@ use longshore_volume::Volume;
 
 use crate::config::Config;
 use crate::config::copies::{ByReference, RegisteredBuffers};
-use crate::config::limits::{Digests, Limits, Negotiation};
+use crate::config::limits::{Digests, LimitsConfig, Negotiation};
 use crate::config::reactor::{BusyPoll, Priority, ReactorSettings, Spin, Spread};
 use crate::config::subsystem::{NamespaceConfig, SubsystemConfig};
 use crate::config::target::{LunConfig, TargetConfig};
@@ -197,7 +197,7 @@ fn digest_policy(accepted: Digests) -> DigestPolicy {
     }
 }
 
-fn limits(limits: &Limits, memory: Memory) -> server::PeerLimits {
+fn limits(limits: &LimitsConfig, memory: Memory) -> server::PeerLimits {
     server::PeerLimits {
         sessions: limits.sessions,
         pending_logins: limits.pending_logins,

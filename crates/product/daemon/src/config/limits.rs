@@ -10,7 +10,7 @@ use super::suggest;
 
 /// Bounds on everything a peer can make grow. `[limits]` in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// Sessions; a login beyond is refused as out of resources (RFC 7143 §11.13.5, 0302h).
     pub sessions: usize,
     /// Connections that have not finished their login, or NVMe's Connect; for each beyond, the oldest of
@@ -42,7 +42,7 @@ pub struct Limits {
     pub keep_alive_max: Duration,
 }
 
-impl Default for Limits {
+impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             sessions: 4096,
@@ -195,7 +195,7 @@ pub const IN_CAPSULE_UNIT: u32 = 16;
 
 impl LimitsTable {
     /// Replaces what was written.
-    pub fn apply(&self, limits: &mut Limits) {
+    pub fn apply(&self, limits: &mut LimitsConfig) {
         set(&mut limits.sessions, self.sessions.map(|v| v.0));
         set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
         set(&mut limits.queue_depth, self.queue_depth.map(|v| v.0));
@@ -398,11 +398,11 @@ mod tests {
              keep-alive-max = \"2m\"\n",
         )
         .unwrap();
-        let mut limits = Limits::default();
+        let mut limits = LimitsConfig::default();
         table.apply(&mut limits);
         assert_eq!(
             limits,
-            Limits {
+            LimitsConfig {
                 sessions: 10,
                 pending_logins: 5,
                 queue_depth: 32,

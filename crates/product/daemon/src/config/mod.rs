@@ -59,7 +59,7 @@ use authentication::Demand;
 use copies::{ByReference, RegisteredBuffers};
 use engine::{CoreList, EngineConfig, EngineKind};
 use file::ConfigFile;
-use limits::{IN_CAPSULE_UNIT, Limits, Negotiation};
+use limits::{IN_CAPSULE_UNIT, LimitsConfig, Negotiation};
 use listener::{DEFAULT_LISTENER, ListenerConfig};
 use log::{LogConfig, LogFilter, LogFormat};
 use nvme_listener::{
@@ -140,7 +140,7 @@ pub struct Config {
     /// Where it is said when responses leave, to be read again.
     pub transmit: TransmitSources,
     /// Bounds on what peers can make grow.
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     /// How the log looks.
     pub log: LogConfig,
     /// Where to keep what must survive a restart, when said.
@@ -194,7 +194,7 @@ impl Config {
                 file: file.map(|file| file.path.clone()),
                 arguments: arguments.transmit,
             },
-            limits: Limits::default(),
+            limits: LimitsConfig::default(),
             log: LogConfig::default(),
             state_dir: None,
             warnings: Vec::new(),
