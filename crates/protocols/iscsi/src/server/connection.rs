@@ -171,7 +171,7 @@ pub enum CloseReason {
 
 /// Values in force, where the data path finds them.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct NegotiatedLimits {
     session_type: SessionType,
     /// Longest data segment we take; the default of 8192 during login.
     target_max_recv_data_segment_length: u32,
@@ -186,7 +186,7 @@ struct Limits {
     inline_read_max: u32,
 }
 
-impl Limits {
+impl NegotiatedLimits {
     fn new(
         session_type: SessionType,
         operational: &OperationalParameters,
@@ -292,7 +292,7 @@ pub struct Connection {
     phase: Phase,
     /// Of a login that ended the connection.
     claims: Option<Box<Claims>>,
-    limits: Limits,
+    limits: NegotiatedLimits,
     framing: Framing,
     receiving: Receiving,
     /// Header of the PDU being received, or received last.
@@ -368,7 +368,7 @@ impl Connection {
         Self {
             phase: Phase::Login(Box::default()),
             claims: None,
-            limits: Limits::new(SessionType::Normal, &defaults, 0),
+            limits: NegotiatedLimits::new(SessionType::Normal, &defaults, 0),
             framing: Framing::new(),
             receiving: Receiving::Header,
             current: Bhs::new(Opcode::NOP_OUT),

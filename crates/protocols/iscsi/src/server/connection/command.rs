@@ -151,7 +151,7 @@ enum Outcome {
 
 /// Whether the unsolicited data of a command is allowed (§4.2.5.2, §11.4.7.2).
 fn unsolicited_failure(
-    limits: &super::Limits,
+    limits: &super::NegotiatedLimits,
     immediate: u32,
     expected: u32,
     more_follows: bool,

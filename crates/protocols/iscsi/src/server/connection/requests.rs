@@ -1,7 +1,7 @@
 //! The requests that are short: Login, NOP-Out, Logout, and what numbered requests have in common.
 
 use super::reject::Refusal;
-use super::{CloseReason, Connection, ConnectionEvent, Limits, Phase, Receiving};
+use super::{CloseReason, Connection, ConnectionEvent, NegotiatedLimits, Phase, Receiving};
 use crate::pdu::{
     Bhs, CmdSn, InitiatorTaskTag, LoginRequest, LoginStatus, LogoutReason, LogoutRequest,
     LogoutResponse, LogoutResult, NopIn, NopOut, Opcode, TargetTransferTag, TextRequest,
@@ -220,7 +220,7 @@ impl Connection {
             .set_digests(operational.header_digest, operational.data_digest);
         self.encoder
             .set_digests(operational.header_digest, operational.data_digest);
-        self.limits = Limits::new(
+        self.limits = NegotiatedLimits::new(
             session.session_type,
             operational,
             self.config.inline_read_max,
@@ -244,7 +244,7 @@ impl Connection {
             .as_mut()
             .expect("there is a session in full feature phase");
         session.operational.initiator_max_recv_data_segment_length = length;
-        self.limits = Limits::new(
+        self.limits = NegotiatedLimits::new(
             session.session_type,
             &session.operational,
             self.config.inline_read_max,
