@@ -39,7 +39,7 @@ const RANGE_BYTES: usize = 16;
 
 /// What a machine has to know of its namespace.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct NamespaceLimits {
     namespace: NamespaceId,
     block_size: u32,
     transfer_blocks: u64,
@@ -52,7 +52,7 @@ pub(super) struct Limits {
     delays: RetryDelays,
 }
 
-impl Limits {
+impl NamespaceLimits {
     pub(super) fn new(
         namespace: NamespaceId,
         info: &VolumeInfo,
@@ -141,7 +141,7 @@ struct Pair {
 #[derive(Debug)]
 pub struct Machine {
     connection: Connection,
-    limits: Limits,
+    limits: NamespaceLimits,
     /// By slot of the connection.
     flights: Vec<Flight>,
     /// By slot here, less the slots of the connection.
@@ -152,7 +152,7 @@ pub struct Machine {
 
 impl Machine {
     /// The queue of a connection whose Connect has succeeded, with `commands` slots.
-    pub(super) fn new(connection: Connection, commands: u16, mut limits: Limits) -> Self {
+    pub(super) fn new(connection: Connection, commands: u16, mut limits: NamespaceLimits) -> Self {
         if commands < 2 {
             limits.compare_and_write_blocks = 0;
         }

@@ -85,7 +85,7 @@ impl Scene {
         let event = connection.next(&mut &response[..], &mut transmit);
         assert_eq!(event, ConnectionEvent::Ready);
         let delays = RetryDelays::new([1, 10, 50]);
-        let limits = Limits::new(NamespaceId(7), info, disconnect, delays);
+        let limits = NamespaceLimits::new(NamespaceId(7), info, disconnect, delays);
         Self {
             machine: Machine::new(connection, COMMANDS, limits),
             transmit,
