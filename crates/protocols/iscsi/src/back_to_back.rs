@@ -9,7 +9,7 @@ mod conversations;
 use std::collections::HashMap;
 
 use crate::initiator::login::LoginConfig;
-use crate::initiator::{self, Command, CommandId, Outcome, Residual, Transfer};
+use crate::initiator::{self, Command, CommandId, CommandOutcome, Residual, Transfer};
 use crate::negotiation::{DigestPolicy, Preferences};
 use crate::pdu::{Attribute, CmdSn, Isid, LogoutResult, Lun};
 use crate::server::directory::fixture::{INITIATOR, TARGET, TestDirectory, name};
@@ -67,7 +67,7 @@ struct Pair {
     /// What the initiator writes and reads.
     data_out: HashMap<CommandId, Vec<u8>>,
     data_in: HashMap<CommandId, Vec<u8>>,
-    outcomes: HashMap<CommandId, Outcome>,
+    outcomes: HashMap<CommandId, CommandOutcome>,
     /// The other events, as text.
     initiator_log: Vec<String>,
     target_log: Vec<String>,
@@ -493,7 +493,7 @@ impl Pair {
         self.submit(&cdb(READ, offset, length), Transfer::Read(expected), &[])
     }
 
-    fn outcome(&self, command: CommandId) -> &Outcome {
+    fn outcome(&self, command: CommandId) -> &CommandOutcome {
         self.outcomes.get(&command).unwrap_or_else(|| {
             panic!(
                 "no outcome; target: {:?} initiator: {:?}",

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use crate::command::NamespaceId;
-use crate::host::{self, Command, Outcome, Transfer};
+use crate::host::{self, Command, CommandOutcome, Transfer};
 use crate::opcode::{self, Opcode, io};
 use crate::pdu::Digests;
 use crate::server::{self, ArrivedCommand, Completion, DataTransfer, QueueParameters};
@@ -90,7 +90,7 @@ struct Pair {
     /// What the host writes and reads.
     data_out: HashMap<host::CommandSlot, Vec<u8>>,
     data_in: HashMap<host::CommandSlot, Vec<u8>>,
-    outcomes: HashMap<host::CommandSlot, Outcome>,
+    outcomes: HashMap<host::CommandSlot, CommandOutcome>,
     /// R2Ts the host has seen, and the most that were unanswered at a time.
     r2ts: usize,
     host_closed: Option<host::CloseReason>,
@@ -459,7 +459,7 @@ impl Pair {
     }
 
     #[track_caller]
-    fn outcome(&self, slot: host::CommandSlot) -> Outcome {
+    fn outcome(&self, slot: host::CommandSlot) -> CommandOutcome {
         *self.outcomes.get(&slot).unwrap_or_else(|| {
             panic!(
                 "no outcome; target: {:?} host: {:?}",

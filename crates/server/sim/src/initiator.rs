@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use longshore_iscsi::initiator::login::LoginConfig;
 use longshore_iscsi::initiator::{
-    CloseReason, Command, CommandId, Connection, ConnectionEvent, Outcome, R2tRequest, Residual,
-    Transfer,
+    CloseReason, Command, CommandId, CommandOutcome, Connection, ConnectionEvent, R2tRequest,
+    Residual, Transfer,
 };
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
@@ -370,7 +370,7 @@ impl Initiator {
     fn completed(
         &mut self,
         command: CommandId,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
         scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
         // Commands run only when nothing of the session before can act any more.

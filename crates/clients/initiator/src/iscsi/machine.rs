@@ -18,8 +18,8 @@
 use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, ExtentState};
 use longshore_iscsi::initiator::{
-    CloseReason, Command, CommandId, Connection, ConnectionEvent, NotSent, Outcome, R2tRequest,
-    Residual, Transfer,
+    CloseReason, Command, CommandId, CommandOutcome, Connection, ConnectionEvent, NotSent,
+    R2tRequest, Residual, Transfer,
 };
 use longshore_iscsi::pdu::{
     AsyncEvent, AsyncMessage, Attribute, Bhs, InitiatorTaskTag, LogoutReason, Lun, Opcode,
@@ -241,7 +241,7 @@ impl Machine {
     fn completed(
         &mut self,
         command: CommandId,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
         transmit: &mut Transmit,
     ) -> Option<Result<Done, Failure>> {
         let result = self.result(command, outcome);
@@ -287,7 +287,7 @@ impl Machine {
 
     /// How a command has ended.
     #[inline]
-    fn result(&mut self, command: CommandId, outcome: &Outcome) -> Result<Done, Failure> {
+    fn result(&mut self, command: CommandId, outcome: &CommandOutcome) -> Result<Done, Failure> {
         let slot = self.slots[usize::from(command.0)];
         let optional = !matches!(slot.purpose, Purpose::Transfer | Purpose::Flush);
         if let Some(failure) = outcome::failure(outcome, optional) {
@@ -382,7 +382,7 @@ impl Machine {
 
 /// A command went well, but there is more to look at.
 #[cold]
-fn ended(slot: &Slot, outcome: &Outcome) -> Result<Done, Failure> {
+fn ended(slot: &Slot, outcome: &CommandOutcome) -> Result<Done, Failure> {
     if let Purpose::ExtentStatus(extent) = slot.purpose {
         let length = usize::try_from(outcome.data_in_length).unwrap_or(0);
         let answer = slot.parameters.get(..length).unwrap_or_default();

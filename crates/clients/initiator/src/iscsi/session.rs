@@ -58,7 +58,7 @@ pub struct Tag(u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Status, sense data and residual.
-    pub outcome: initiator::Outcome,
+    pub outcome: initiator::CommandOutcome,
     /// Read data, as much as has come.
     pub data: Vec<u8>,
 }
@@ -83,7 +83,7 @@ struct Pending {
     command: CommandId,
     data_out: Vec<u8>,
     data_in: Vec<u8>,
-    outcome: Option<initiator::Outcome>,
+    outcome: Option<initiator::CommandOutcome>,
 }
 
 /// What came apart from the ends of commands.

@@ -16,8 +16,8 @@ use longshore_block::extent::Extent;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks, DEALLOCATE, FORCE_UNIT_ACCESS};
 use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, ConnectionEvent, NotSent, Outcome, R2tRequest,
-    Transfer,
+    CloseReason, Command, CommandOutcome, CommandSlot, Connection, ConnectionEvent, NotSent,
+    R2tRequest, Transfer,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Transmit, WriteData};
@@ -274,7 +274,7 @@ impl Machine {
     fn completed<'a>(
         &mut self,
         slot: CommandSlot,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
     ) -> Option<MachineEvent<'a, R2tRequest>> {
         let result = match self.flights[usize::from(slot.0)] {
             Flight::One { takes } => self.result(outcome, takes),
@@ -292,7 +292,7 @@ impl Machine {
     }
 
     #[inline]
-    fn result(&self, outcome: &Outcome, takes: u32) -> Result<Done, Failure> {
+    fn result(&self, outcome: &CommandOutcome, takes: u32) -> Result<Done, Failure> {
         if outcome.status.is_success() {
             // What was never asked for cannot have been written.
             if outcome.data_out_length < takes {
@@ -313,7 +313,7 @@ impl Machine {
         &mut self,
         number: u16,
         is_second: bool,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
     ) -> Option<MachineEvent<'a, R2tRequest>> {
         let pair = &mut self.pairs[usize::from(number)];
         pair.left -= 1;

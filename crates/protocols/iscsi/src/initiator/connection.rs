@@ -100,7 +100,7 @@ pub struct PayloadWanted {
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// SAM status; `None` when the target failed to execute the command (§11.4.3), or refused it.
     pub status: Option<u8>,
     /// Why the target refused the PDU that carried the command, if it did (§11.17).
@@ -147,7 +147,7 @@ pub enum ConnectionEvent<'a> {
         /// Which.
         command: CommandId,
         /// How.
-        outcome: Outcome,
+        outcome: CommandOutcome,
     },
     /// A task management request has its answer.
     TaskManagementDone {

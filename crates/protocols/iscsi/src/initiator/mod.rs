@@ -4,6 +4,6 @@ mod connection;
 pub mod login;
 
 pub use connection::{
-    CloseReason, Command, CommandId, Connection, ConnectionEvent, NotSent, Outcome, PayloadWanted,
-    R2tRequest, Residual, Transfer,
+    CloseReason, Command, CommandId, CommandOutcome, Connection, ConnectionEvent, NotSent,
+    PayloadWanted, R2tRequest, Residual, Transfer,
 };

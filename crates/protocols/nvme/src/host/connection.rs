@@ -91,7 +91,7 @@ pub struct R2tRequest {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// Its status. A command that would have succeeded, but for a data digest that did not match, ends with
     /// [`Status::TRANSIENT_TRANSPORT_ERROR`].
     pub status: Status,
@@ -142,7 +142,7 @@ pub enum ConnectionEvent<'a> {
         /// Which.
         slot: CommandSlot,
         /// How.
-        outcome: Outcome,
+        outcome: CommandOutcome,
     },
     /// Nothing more will be accepted: send what is in the transmit queue, then close.
     Close(CloseReason),

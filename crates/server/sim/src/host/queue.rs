@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, Outcome, Transfer,
+    Command, CommandOutcome, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, Transfer,
 };
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
@@ -44,7 +44,7 @@ pub(super) enum Happening {
     /// A command has ended.
     Done {
         role: CommandRole,
-        outcome: Outcome,
+        outcome: CommandOutcome,
         data: Vec<u8>,
         /// All data that were asked for have come.
         whole: bool,

@@ -1,8 +1,8 @@
 //! What an initiator receives in full feature phase.
 
 use super::{
-    CloseReason, CommandId, Connection, ConnectionEvent, Outcome, PayloadWanted, Phase, R2tRequest,
-    Receiving, Residual, Slot, TEXT_ANSWER_MAX, TextExchange, Transfer,
+    CloseReason, CommandId, CommandOutcome, Connection, ConnectionEvent, PayloadWanted, Phase,
+    R2tRequest, Receiving, Residual, Slot, TEXT_ANSWER_MAX, TextExchange, Transfer,
 };
 use crate::framing::TrailerStep;
 use crate::keys::Key;
@@ -107,7 +107,7 @@ impl Connection {
         let (command, slot) = self.slot_mut(incoming.tag)?;
         let data_in_length = slot.received;
         self.free_slot(command);
-        let outcome = Outcome {
+        let outcome = CommandOutcome {
             status: Some(status),
             rejected: None,
             sense: Vec::new(),
@@ -228,7 +228,7 @@ impl Connection {
                     if let Some((command, slot)) = self.slot_mut(tag) {
                         let data_in_length = slot.received;
                         self.free_slot(command);
-                        let outcome = Outcome {
+                        let outcome = CommandOutcome {
                             status: None,
                             rejected: Some(reject.reason),
                             sense: Vec::new(),
@@ -274,7 +274,7 @@ impl Connection {
         }
         let sense = sense(data).ok_or("sense data beyond the data segment")?;
         self.free_slot(command);
-        let outcome = Outcome {
+        let outcome = CommandOutcome {
             status: completed.then_some(response.status),
             rejected: None,
             sense: sense.to_vec(),

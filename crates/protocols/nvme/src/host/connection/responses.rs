@@ -1,7 +1,7 @@
 //! What a host receives.
 
 use super::{
-    CloseReason, CommandSlot, Connection, ConnectionEvent, Outcome, PayloadWanted, Phase,
+    CloseReason, CommandOutcome, CommandSlot, Connection, ConnectionEvent, PayloadWanted, Phase,
     R2tRequest, Receiving,
 };
 use crate::host::Transfer;
@@ -107,7 +107,7 @@ impl Connection {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
         self.release(slot);
-        let outcome = Outcome {
+        let outcome = CommandOutcome {
             status,
             result,
             sq_head,

@@ -178,7 +178,7 @@ fn an_outcome_tells_result_queue_head_and_length() {
     let stream = flatten(&scene.answers, &[]);
     let mut rest = &stream[..];
     scene.host.next(&mut rest, &mut scene.transmit);
-    let outcome = Outcome {
+    let outcome = CommandOutcome {
         status: Status::LBA_OUT_OF_RANGE.do_not_retry(),
         result: 0x1122_3344_5566_7788,
         sq_head: Some(9),
