@@ -100,19 +100,19 @@ pub enum Step {
     Wait(StoreWait),
     /// It is over. Data for the host is in [`Buffers::data_in`], or was read to
     /// [`Place::DataIn`].
-    Complete(Outcome),
+    Complete(IoOutcome),
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct IoOutcome {
     /// Status.
     pub status: Status,
     /// Dwords 0 and 1 of the completion queue entry.
     pub result: u64,
 }
 
-impl Outcome {
+impl IoOutcome {
     /// Success.
     pub const SUCCESS: Self = Self {
         status: Status::SUCCESS,
@@ -120,7 +120,7 @@ impl Outcome {
     };
 }
 
-impl From<Status> for Outcome {
+impl From<Status> for IoOutcome {
     fn from(status: Status) -> Self {
         Self { status, result: 0 }
     }
@@ -183,7 +183,7 @@ const _: () = assert!(size_of::<Command>() <= 96);
 #[derive(Debug)]
 pub(crate) enum State {
     /// It is over; the outcome waits for a step.
-    Decided(Outcome),
+    Decided(IoOutcome),
     /// One operation on the medium: Read, Write and others. No allocation.
     Single {
         operation: MediaOperation,
@@ -261,7 +261,7 @@ impl Command {
                         place: *place,
                     };
                 }
-                CommandEvent::Media(Ok(_)) => return Step::Complete(Outcome::SUCCESS),
+                CommandEvent::Media(Ok(_)) => return Step::Complete(IoOutcome::SUCCESS),
                 _ => {}
             }
         }
@@ -291,12 +291,12 @@ impl Command {
                 CommandEvent::Media(Err(error)) => {
                     Step::Complete(media_failure(error, operation.writes()).into())
                 }
-                _ => Step::Complete(Outcome::SUCCESS),
+                _ => Step::Complete(IoOutcome::SUCCESS),
             },
             State::Half(_) => Step::Complete(Status::ABORTED_MISSING_FUSED.into()),
             State::Procedure { procedure, writing } => match event {
                 CommandEvent::Media(Err(error)) if !procedure.handles_failure() => {
-                    Step::Complete(Outcome {
+                    Step::Complete(IoOutcome {
                         status: media_failure(error, *writing),
                         result: procedure.failure_result(),
                     })
@@ -329,7 +329,7 @@ impl Command {
     }
 
     /// A command whose outcome is known.
-    pub(crate) fn decided_with(outcome: Outcome, fuse: Fuse) -> Self {
+    pub(crate) fn decided_with(outcome: IoOutcome, fuse: Fuse) -> Self {
         Self {
             transfer: Transfer::NONE,
             namespace: NO_NAMESPACE,
@@ -343,7 +343,7 @@ impl Command {
     pub(crate) fn nothing_to_do(namespace: usize) -> Self {
         Self {
             namespace,
-            ..Self::decided_with(Outcome::SUCCESS, Fuse::Normal)
+            ..Self::decided_with(IoOutcome::SUCCESS, Fuse::Normal)
         }
     }
 

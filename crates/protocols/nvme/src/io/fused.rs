@@ -26,7 +26,7 @@ use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
 use crate::command::Fuse;
-use crate::io::command::{Buffers, Command, CommandEvent, Outcome, State};
+use crate::io::command::{Buffers, Command, CommandEvent, IoOutcome, State};
 use crate::io::status::media_failure;
 use crate::opcode::{Opcode, io};
 use crate::status::Status;
@@ -141,9 +141,9 @@ pub(crate) struct Half {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FusedOutcome {
     /// Of the Compare.
-    pub first: Outcome,
+    pub first: IoOutcome,
     /// Of the Write.
-    pub second: Outcome,
+    pub second: IoOutcome,
 }
 
 /// What a pair needs next.
@@ -313,7 +313,7 @@ fn compare_failed(status: Status) -> FusedOutcome {
 /// The Compare was successful, whatever becomes of the Write.
 fn write_ended(status: Status) -> FusedStep {
     FusedStep::Complete(FusedOutcome {
-        first: Outcome::SUCCESS,
+        first: IoOutcome::SUCCESS,
         second: status.into(),
     })
 }

@@ -30,6 +30,6 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Buffers, Command, CommandEvent, Outcome, Step, Transfer};
+pub use command::{Buffers, Command, CommandEvent, IoOutcome, Step, Transfer};
 pub use fused::{Arrival, FusedOutcome, FusedPair, FusedStep, Fusing, Next};
 pub use namespace::Attached;

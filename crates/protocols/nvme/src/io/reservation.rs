@@ -5,7 +5,9 @@ use std::sync::Arc;
 use longshore_block::reservation::Reservations;
 
 use crate::command::SubmissionEntry;
-use crate::io::command::{Command, CommandEvent, Outcome, Procedure, Step, StepContext, Transfer};
+use crate::io::command::{
+    Command, CommandEvent, IoOutcome, Procedure, Step, StepContext, Transfer,
+};
 use crate::io::decode::list_length;
 use crate::io::namespace::Attached;
 use crate::reservation::{Report, ReservationCommand, ReservationEvent, ReservationStep};
@@ -84,6 +86,6 @@ impl Procedure for Reporting {
     fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         let data_in = &mut *context.buffers.data_in;
         self.report.execute(&self.reservations, usize::MAX, data_in);
-        Step::Complete(Outcome::SUCCESS)
+        Step::Complete(IoOutcome::SUCCESS)
     }
 }

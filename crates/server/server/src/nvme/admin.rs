@@ -8,7 +8,7 @@ use longshore_nvme::controller::{
     AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Claims, Controller, Deadline,
     QueueHandle, Refusal,
 };
-use longshore_nvme::io::{CommandEvent, Fusing, Outcome};
+use longshore_nvme::io::{CommandEvent, Fusing, IoOutcome};
 use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, QueueParameters};
 use longshore_nvme::status::Status;
@@ -80,10 +80,10 @@ impl Connection<Nvme> {
                 result: 0,
             },
         };
-        let success = Outcome::SUCCESS;
+        let success = IoOutcome::SUCCESS;
         match outcome {
             AdminOutcome::Complete { status, result } => {
-                self.finish(core, task, Outcome { status, result });
+                self.finish(core, task, IoOutcome { status, result });
             }
             // The controller knows it by its identifier; nothing here waits for it.
             AdminOutcome::AsyncEvent => self.let_go(core, task),
@@ -174,7 +174,7 @@ impl Connection<Nvme> {
             Ok(association) => {
                 let slot = CommandSlot(task.address.slot);
                 self.connected(core, slot, &association);
-                let outcome = Outcome {
+                let outcome = IoOutcome {
                     status: Status::SUCCESS,
                     result: association.result,
                 };
@@ -191,7 +191,7 @@ impl Connection<Nvme> {
                     reason = explanation(&refusal),
                     "NVMe Connect refused"
                 );
-                let outcome = Outcome {
+                let outcome = IoOutcome {
                     status: refusal.status,
                     result: refusal.result,
                 };
@@ -249,7 +249,7 @@ impl Connection<Nvme> {
     /// The Abort that this task is has been tried.
     pub(super) fn abort_answered(&mut self, core: &mut Core, task: TaskAddress, aborted: bool) {
         if let Some(task) = self.tasks.take_exact(task) {
-            let outcome = Outcome {
+            let outcome = IoOutcome {
                 status: Status::SUCCESS,
                 result: u64::from(!aborted),
             };
@@ -272,7 +272,7 @@ impl Connection<Nvme> {
         }
         for completion in completions {
             if let Some(slot) = self.protocol.machine.find(completion.command) {
-                let outcome = Outcome {
+                let outcome = IoOutcome {
                     status: completion.status,
                     result: completion.result,
                 };

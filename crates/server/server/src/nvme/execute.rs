@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_block::media::MediaError;
 use longshore_nvme::command::CommandId;
 use longshore_nvme::controller::ErrorRecord;
-use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Outcome, Step};
+use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, IoOutcome, Next, Step};
 use longshore_nvme::opcode::Direction;
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, DataTransfer, Payload};
 use longshore_nvme::status::Status;
@@ -297,7 +297,7 @@ impl Connection<Nvme> {
     }
 
     /// Answers a task and lets go of all it holds.
-    pub(super) fn finish(&mut self, core: &mut Core, mut task: Task, mut outcome: Outcome) {
+    pub(super) fn finish(&mut self, core: &mut Core, mut task: Task, mut outcome: IoOutcome) {
         let slot = CommandSlot(task.address.slot);
         let success = outcome.status.is_success();
         if !success {
@@ -390,7 +390,7 @@ impl Connection<Nvme> {
     }
 
     /// Answers a command that has no task.
-    pub(super) fn complete(&mut self, slot: CommandSlot, outcome: Outcome) {
+    pub(super) fn complete(&mut self, slot: CommandSlot, outcome: IoOutcome) {
         let completion = Completion {
             status: outcome.status,
             result: outcome.result,
