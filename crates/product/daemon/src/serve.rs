@@ -37,7 +37,7 @@ pub(crate) const THREAD_STACK_BYTES: usize = 64 * 1024;
 
 /// How a server came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ServerEnd {
     /// Asked to, with everything accepted finished and flushed.
     Stopped,
     /// A second signal came before that; its number.
@@ -98,7 +98,7 @@ pub struct Output {
 }
 
 /// Serves until a signal ends it.
-pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
+pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     abort_on_panic();
     memory::prepare();
     logging::start(&config.log);
@@ -173,7 +173,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         transmit: (config.transmit.clone(), config.engine.transmit),
     };
     let outcome = running.until_end(config.limits.drain_timeout);
-    if !matches!(outcome, Outcome::Forced(_)) {
+    if !matches!(outcome, ServerEnd::Forced(_)) {
         running.report(false);
     }
     logging::flush();
@@ -199,7 +199,7 @@ struct Running {
 
 impl Running {
     /// Does what signals ask for until the server has ended.
-    fn until_end(&mut self, drain_timeout: Duration) -> Outcome {
+    fn until_end(&mut self, drain_timeout: Duration) -> ServerEnd {
         let mut give_up: Option<Instant> = None;
         loop {
             let event = match give_up {
@@ -228,18 +228,18 @@ impl Running {
                 }
                 Ok(ControlEvent::Stop(signal)) => {
                     tracing::warn!("{}: ending at once", control::signal_name(signal));
-                    return Outcome::Forced(signal);
+                    return ServerEnd::Forced(signal);
                 }
                 Ok(ControlEvent::Refresh) => self.refresh(),
                 Ok(ControlEvent::Report) => self.report(true),
                 Ok(ControlEvent::Ended(Err(error))) => {
                     tracing::error!("the server failed: {error}");
-                    return Outcome::Failed;
+                    return ServerEnd::Failed;
                 }
                 Ok(ControlEvent::Ended(Ok(()))) if give_up.is_some() => {
                     if let Err(error) = self.begin_last_look() {
                         tracing::error!("cannot inspect the volumes at shutdown: {error}");
-                        return Outcome::Failed;
+                        return ServerEnd::Failed;
                     }
                     let at_least = Instant::now() + LAST_LOOK;
                     give_up = give_up.map(|at| at.max(at_least));
@@ -250,11 +250,11 @@ impl Running {
                 }
                 Ok(ControlEvent::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::error!("the server ended unexpectedly");
-                    return Outcome::Failed;
+                    return ServerEnd::Failed;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::error!("the server did not end in time; unflushed writes may be lost");
-                    return Outcome::Failed;
+                    return ServerEnd::Failed;
                 }
             }
         }
@@ -272,7 +272,7 @@ impl Running {
     }
 
     /// It has ended as asked to. Whether all is well that was written, its volumes know.
-    fn stopped(&self) -> Outcome {
+    fn stopped(&self) -> ServerEnd {
         let mut failed = self.stopper.failed_volumes();
         let names = self.stopper.volume_names();
         for number in self.last_look.iter().flat_map(|last| last.unseen()) {
@@ -284,9 +284,9 @@ impl Running {
         }
         if failed.is_empty() {
             tracing::info!("stopped");
-            Outcome::Stopped
+            ServerEnd::Stopped
         } else {
-            Outcome::Failed
+            ServerEnd::Failed
         }
     }
 
