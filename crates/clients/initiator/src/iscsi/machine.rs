@@ -156,7 +156,11 @@ impl Machine {
                 Purpose::Transfer,
                 Transfer::Write(length),
             ),
-            _ => return self.translate_other(operation, length),
+            Operation::CompareAndWrite { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Unmap { .. }
+            | Operation::Flush
+            | Operation::ExtentStatus { .. } => return self.translate_other(operation, length),
         })
     }
 
@@ -213,7 +217,12 @@ impl Machine {
                     Transfer::Read(length),
                 )
             }
-            _ => return Err(Failure::Unsupported),
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::CompareAndWrite { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Unmap { .. }
+            | Operation::ExtentStatus { .. } => return Err(Failure::Unsupported),
         })
     }
 
@@ -232,7 +241,11 @@ impl Machine {
             && match operation {
                 Operation::Write { fua, .. } => *fua && !self.dialect.fua,
                 Operation::WriteZeroes { fua, .. } => *fua,
-                _ => false,
+                Operation::Read { .. }
+                | Operation::CompareAndWrite { .. }
+                | Operation::Unmap { .. }
+                | Operation::Flush
+                | Operation::ExtentStatus { .. } => false,
             }
     }
 
@@ -466,7 +479,9 @@ impl queue::Machine for Machine {
                 WriteData::Bytes(&parameters)
             }
             Purpose::WriteSame => WriteData::Bytes(&self.zeros),
-            _ => data,
+            Purpose::Transfer | Purpose::Optional | Purpose::Flush | Purpose::ExtentStatus(_) => {
+                data
+            }
         };
         let command = Command {
             lun: self.lun,

@@ -182,7 +182,9 @@ impl Session {
         while !session.inbox.established {
             session.turn(deadline).map_err(|end| match end {
                 End::Closed(CloseReason::Login(error)) => LoginFailure::Machine(error),
-                end => LoginFailure::Error(session.explain(end, "login")),
+                end @ (End::Closed(_) | End::TimedOut(_) | End::Lost(_)) => {
+                    LoginFailure::Error(session.explain(end, "login"))
+                }
             })?;
         }
         Ok(session)

@@ -674,7 +674,11 @@ pub(super) fn link_error(portal: &HostPort, step: &'static str, error: LinkError
             step,
             after,
         },
-        error => Error::Lost {
+        LinkError::Io { .. }
+        | LinkError::Closed
+        | LinkError::Terminated(_)
+        | LinkError::Protocol(_)
+        | LinkError::Busy => Error::Lost {
             portal: portal.clone(),
             step,
             lost: Lost::from(error),

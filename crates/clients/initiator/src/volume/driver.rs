@@ -193,7 +193,15 @@ impl Driver {
                     Mail::Serve(address) => self.mark_ready(address),
                     Mail::TakeDown(address) => self.take_down(address),
                     Mail::Stop => self.is_stopped = true,
-                    mail => {
+                    mail @ (Mail::TakenDown { .. }
+                    | Mail::Dialled { .. }
+                    | Mail::DialFailed { .. }
+                    | Mail::Ended { .. }
+                    | Mail::Lost { .. }
+                    | Mail::Notices { .. }
+                    | Mail::Suspect { .. }
+                    | Mail::Identified { .. }
+                    | Mail::Recheck) => {
                         if let Some(manager) = &mut self.manager {
                             manager.handle(mail, now);
                         }

@@ -106,7 +106,12 @@ impl Request {
             if extent.blocks.0 == 0 {
                 return Some(match self.operation {
                     Operation::ExtentStatus { .. } => Err(Failure::OutOfRange),
-                    _ => Ok(Done::Done),
+                    Operation::Read { .. }
+                    | Operation::Write { .. }
+                    | Operation::CompareAndWrite { .. }
+                    | Operation::WriteZeroes { .. }
+                    | Operation::Unmap { .. }
+                    | Operation::Flush => Ok(Done::Done),
                 });
             }
         }
@@ -160,7 +165,11 @@ impl Request {
             Operation::Read { .. } | Operation::Write { .. } => self
                 .done_blocks
                 .saturating_mul(u64::from(limits.block_size)),
-            _ => 0,
+            Operation::CompareAndWrite { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Unmap { .. }
+            | Operation::Flush
+            | Operation::ExtentStatus { .. } => 0,
         };
         let place = self
             .start

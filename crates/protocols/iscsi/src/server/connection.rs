@@ -442,7 +442,10 @@ impl Connection {
                 }
             }
             Receiving::WriteData(_) => self.write_data(input, transmit),
-            _ => self.whole_segment(input, directory, transmit),
+            Receiving::Discarded
+            | Receiving::Collected
+            | Receiving::HeldRequest(_)
+            | Receiving::HeldDataOut => self.whole_segment(input, directory, transmit),
         }
     }
 
@@ -512,7 +515,10 @@ impl Connection {
                 let held = self.held.hold_data_out(&bhs, &data);
                 held.err().map(|held::Full| self.close_disordered())
             }
-            _ => self.request(&bhs, &data, directory, transmit),
+            Receiving::Header
+            | Receiving::Discarded
+            | Receiving::Collected
+            | Receiving::WriteData(_) => self.request(&bhs, &data, directory, transmit),
         };
         if data.capacity() <= COLLECTED_KEPT {
             self.collected = data;

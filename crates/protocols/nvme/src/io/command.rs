@@ -262,7 +262,9 @@ impl Command {
                     };
                 }
                 CommandEvent::Media(Ok(_)) => return Step::Complete(IoOutcome::SUCCESS),
-                _ => {}
+                CommandEvent::Media(Err(_))
+                | CommandEvent::Persisted(_)
+                | CommandEvent::TasksAborted => {}
             }
         }
         self.step_any(namespaces, event, buffers)
@@ -291,7 +293,10 @@ impl Command {
                 CommandEvent::Media(Err(error)) => {
                     Step::Complete(media_failure(error, operation.writes()).into())
                 }
-                _ => Step::Complete(IoOutcome::SUCCESS),
+                CommandEvent::Start
+                | CommandEvent::Media(Ok(_))
+                | CommandEvent::Persisted(_)
+                | CommandEvent::TasksAborted => Step::Complete(IoOutcome::SUCCESS),
             },
             State::Half(_) => Step::Complete(Status::ABORTED_MISSING_FUSED.into()),
             State::Procedure { procedure, writing } => match event {
@@ -301,7 +306,10 @@ impl Command {
                         result: procedure.failure_result(),
                     })
                 }
-                _ => {
+                CommandEvent::Start
+                | CommandEvent::Media(_)
+                | CommandEvent::Persisted(_)
+                | CommandEvent::TasksAborted => {
                     let mut context = StepContext {
                         namespace: self.namespace,
                         block_count: namespaces

@@ -324,7 +324,7 @@ impl Running {
         if let CommandEvent::Media(Err(error)) = event {
             return match self.state {
                 PairState::Writing => write_ended(media_failure(error, true)),
-                state => {
+                state @ (PairState::Locking | PairState::Flushing | PairState::Comparing) => {
                     let status = media_failure(error, state == PairState::Flushing);
                     FusedStep::Complete(compare_failed(status))
                 }

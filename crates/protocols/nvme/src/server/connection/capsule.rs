@@ -104,10 +104,11 @@ impl Connection {
             Phase::Connected(queue) if queue.id > 0 && opcode != opcode::FABRICS => {
                 self.config.in_capsule_data_bytes
             }
-            _ => self
-                .config
-                .in_capsule_data_bytes
-                .max(ADMIN_IN_CAPSULE_BYTES),
+            Phase::Initializing | Phase::Unconnected | Phase::Connected(_) | Phase::Closed(_) => {
+                self.config
+                    .in_capsule_data_bytes
+                    .max(ADMIN_IN_CAPSULE_BYTES)
+            }
         };
         if length > in_capsule_max {
             let status = FatalErrorStatus::DATA_TRANSFER_LIMIT_EXCEEDED;
