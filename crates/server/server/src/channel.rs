@@ -494,7 +494,11 @@ impl Channel {
             (DataIn::None | DataIn::Inline | DataIn::Zeros(_), _) => return,
         };
         let number = self.sending.insert(held);
-        debug_assert_eq!(Some(number), sent);
+        assert_eq!(
+            Some(number),
+            sent,
+            "payload is kept under the number that is queued"
+        );
     }
 
     /// Goes on with closing after everything that could be sent was sent.

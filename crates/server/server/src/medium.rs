@@ -134,6 +134,10 @@ impl<P: Protocol> Connection<P> {
         }
         let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
         if !is_gated(wanted.operation) || holds_gate {
+            assert!(
+                !holds_gate || unit.gate.is_held_by(task.address),
+                "an atomic command has the medium to itself until it ends"
+            );
             return self.ungated(core, task, unit, wanted, false);
         }
         let passage = unit
@@ -235,9 +239,14 @@ impl<P: Protocol> Connection<P> {
                 result.map(|()| Outcome::Done)
             }
             Attempt::WouldSleep => {
+                let buffer = task.lend(home);
+                assert!(
+                    buffer.as_deref().map_or(0, <[u8]>::len) >= range.end,
+                    "the buffer of a request holds its range"
+                );
                 let request = Request {
                     operation,
-                    buffer: task.lend(home),
+                    buffer,
                     start: range.start,
                     end: range.end,
                 };

@@ -182,9 +182,24 @@ impl<W> Task<W> {
     /// Takes memory back that was lent.
     pub(crate) fn take_back(&mut self, home: BufferHome, buffer: Option<Buffer>) {
         match (home, buffer) {
-            (BufferHome::DataOut, buffer) => self.data_out = buffer,
-            (BufferHome::Scratch, buffer) => self.scratch = buffer,
-            (BufferHome::DataIn, Some(buffer)) => self.data_in = DataIn::Buffer(buffer),
+            (BufferHome::DataOut, buffer) => {
+                assert!(self.data_out.is_none(), "the task has lent its write data");
+                self.data_out = buffer;
+            }
+            (BufferHome::Scratch, buffer) => {
+                assert!(
+                    self.scratch.is_none(),
+                    "the task has lent its scratch memory"
+                );
+                self.scratch = buffer;
+            }
+            (BufferHome::DataIn, Some(buffer)) => {
+                assert!(
+                    matches!(self.data_in, DataIn::None),
+                    "the task has lent the memory it reads into"
+                );
+                self.data_in = DataIn::Buffer(buffer);
+            }
             (BufferHome::None, _) | (BufferHome::DataIn, None) => {}
         }
     }
@@ -254,9 +269,9 @@ impl<W> Tasks<W> {
             });
         }
         let entry = &mut self.slots[index];
-        debug_assert!(
+        assert!(
             entry.task.is_none(),
-            "numbers are reused only after their task ended"
+            "a number is used again only after its task has ended"
         );
         entry.generation = entry.generation.wrapping_add(1);
         TaskAddress {
@@ -270,7 +285,10 @@ impl<W> Tasks<W> {
     #[inline]
     pub(crate) fn park(&mut self, task: Task<W>) {
         let entry = &mut self.slots[task.address.slot as usize];
-        debug_assert!(entry.generation == task.address.generation && entry.task.is_none());
+        assert!(
+            entry.generation == task.address.generation && entry.task.is_none(),
+            "a task is parked in the slot that it was given"
+        );
         entry.task = Some(task);
         self.parked += 1;
     }
