@@ -107,9 +107,14 @@ impl Connection {
             panic!("no payload was wanted");
         };
         let length = u32::try_from(placed.len()).expect("a data segment is short");
+        let task = self.tasks.get_mut(incoming.task);
+        debug_assert!(
+            length <= incoming.wanted(task, self.framing.remaining()),
+            "no more is placed than was wanted"
+        );
         self.framing.placed(placed);
         incoming.offset += length;
-        self.tasks.get_mut(incoming.task).data_out.received += length;
+        task.data_out.received += length;
     }
 
     /// All data of a write command that has just been reported, if they are immediate and `input` begins
@@ -343,6 +348,10 @@ impl Connection {
                 buffer_offset: state.solicit_offset,
                 desired_data_transfer_length: length,
             };
+            assert!(
+                r2t.buffer_offset + length <= task.expected_data_transfer_length,
+                "an R2T asks for data that the command announced"
+            );
             state.outstanding.push(OutstandingR2t {
                 target_transfer_tag: r2t.target_transfer_tag,
                 buffer_offset: r2t.buffer_offset,
