@@ -473,7 +473,8 @@ impl State {
         let tag = u64::try_from(slot).expect("an index fits 64 bits");
         match attached.queue.submit(&piece, data, tag) {
             Ok(()) => {
-                self.slots[slot] = Some(request);
+                let before = self.slots[slot].replace(request);
+                debug_assert!(before.is_none(), "a tag names one request");
                 None
             }
             Err(rejected) => {
