@@ -361,7 +361,7 @@ impl RemoteBackend {
                 self.abilities.extent_status.store(false, Ordering::Relaxed);
                 Ok(mapped)
             }
-            Err(failure) => Err(self.error("look at", failure)),
+            Err(failure) => Err(self.error("get the extents of", failure)),
         }
     }
 

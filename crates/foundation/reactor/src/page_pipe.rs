@@ -231,7 +231,7 @@ impl Shelf {
             Ok(pipe) => Some(pipe),
             Err(error) => {
                 // Limits of descriptors or of pages in pipes: what there is has to do.
-                tracing::debug!(%error, pages = self.pages, "no more pipes for pages");
+                tracing::debug!(%error, pages = self.pages, "cannot create another pipe for splice");
                 self.left = 0;
                 None
             }

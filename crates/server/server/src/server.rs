@@ -45,7 +45,7 @@ const BLOCKING_THREADS_MAX: usize = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A logical unit number is used twice in one map, or is too large.
-    #[error("target {target}: LUN {lun} is used twice or is beyond 16383")]
+    #[error("target {target}: LUN {lun} is used twice or is above 16383")]
     Lun {
         /// The target's name.
         target: String,
@@ -78,7 +78,7 @@ pub enum StartError {
         nsid: u32,
     },
     /// What discovery is to tell is no address.
-    #[error("{0:?} is not an IP address and port, which is all that NVMe discovery can tell")]
+    #[error("{0:?} is not an IP address and port; NVMe discovery can report nothing else")]
     Advertise(String),
     /// The directory for reservations cannot be used.
     #[error(
@@ -213,12 +213,14 @@ impl Server {
                 if let Some(core) = pin {
                     match affinity::pin_to_core(core) {
                         Ok(()) => shared.loads[index].pin(core),
-                        Err(error) => tracing::warn!(core, %error, "reactor not pinned"),
+                        Err(error) => {
+                            tracing::warn!(core, %error, "event loop not pinned to its core")
+                        }
                     }
                 }
                 // Responses that wait for their peer have short deadlines.
                 if let Err(error) = timer::end_sleeps_on_time() {
-                    tracing::debug!(%error, "PR_SET_TIMERSLACK");
+                    tracing::debug!(%error, "timer slack not set (PR_SET_TIMERSLACK)");
                 }
                 let engine = match Engine::new(choice, engine_config, waker) {
                     Ok(engine) => engine,
@@ -477,7 +479,7 @@ fn cores_of_choice() -> Vec<usize> {
     if let Some(busiest) = interrupts::busiest(&cores) {
         tracing::info!(
             core = busiest,
-            "left to the kernel, which takes most network interrupts there; `cores` decides otherwise"
+            "no event loop on this core, as it takes most network interrupts; set `cores` to change that"
         );
         cores.retain(|core| *core != busiest);
     }

@@ -781,7 +781,7 @@ impl Shard {
                 tracing::warn!(
                     failures,
                     used_bytes = shared.budget.used_bytes(),
-                    "the system has less memory than `limits.memory` says; peers are told to try again"
+                    "the system has less memory than `limits.memory` allows; clients are asked to retry. Lower `limits.memory`"
                 );
             }
         }

@@ -215,7 +215,7 @@ impl<P: Protocol> Connection<P> {
             name = self.protocol.peer_name(),
             stalled_ms,
             held_bytes = self.held_bytes(),
-            "closing a connection whose peer takes nothing of what it asked for, or gives nothing of what it was asked for"
+            "peer stalled: it takes none of the data it asked for, or sends none of the data it was asked for; closing connection"
         );
         self.channel.cut(now_ms);
     }

@@ -70,7 +70,7 @@ impl Cores {
         let cores = self.lock().clone();
         if let (false, Err(error)) = (cores.is_empty(), affinity::pin_to_cores(&cores)) {
             // It works where it is, which whoever asked for this notices by the time it takes.
-            tracing::debug!(?cores, %error, "helper thread not moved");
+            tracing::debug!(?cores, %error, "helper thread not pinned to other cores");
         }
     }
 

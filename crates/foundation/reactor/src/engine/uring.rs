@@ -278,7 +278,7 @@ impl UringEngine {
 
     fn flush(&mut self) {
         if let Err(error) = self.ring.enter(Enter::Flush, &mut self.counters) {
-            tracing::debug!(%error, "io_uring_enter");
+            tracing::debug!(%error, "io_uring_enter failed");
         }
     }
 
@@ -422,7 +422,7 @@ impl Drop for UringEngine {
                 let operations = self.operations_in_flight();
                 tracing::warn!(
                     operations,
-                    "storage operations hang; leaving their memory to them"
+                    "storage operations hang; their memory is not freed"
                 );
                 self.files.leak();
                 return;

@@ -150,7 +150,7 @@ pub enum CloseReason {
     #[error("{0}")]
     LoginRefused(LoginError),
     /// The login was refused because of [`ConnectionConfig::refuse_logins`].
-    #[error("no logins are taken now: {0}")]
+    #[error("logins are not accepted now: {0}")]
     LoginsRefused(LoginStatus),
     /// The login took too long.
     #[error("the login took too long")]
@@ -159,10 +159,10 @@ pub enum CloseReason {
     #[error("protocol error: {0}")]
     ProtocolError(&'static str),
     /// A header digest does not match (RFC 7143 §7.8).
-    #[error("a header digest is wrong")]
+    #[error("a header digest does not match")]
     HeaderDigestError,
     /// The initiator did not answer a ping.
-    #[error("the initiator does not answer a ping")]
+    #[error("the initiator does not answer a NOP-In")]
     NopTimeout,
     /// The initiator did not log out when asked to.
     #[error("the initiator did not log out when it was asked to")]

@@ -322,11 +322,11 @@ impl Connection<Iscsi> {
         match status {
             // Where a target has moved to is an answer, no refusal.
             Some(status) if status.is_redirection() => {
-                tracing::info!(%peer, initiator, target, %status, "login sent elsewhere");
+                tracing::info!(%peer, initiator, target, %status, "login redirected");
             }
             Some(status) => {
                 let reason = explanation(&reason, status);
-                tracing::warn!(%peer, initiator, user, target, %status, reason, "login refused");
+                tracing::warn!(%peer, initiator, user, target, %status, reason, "login rejected");
             }
             None => {
                 tracing::warn!(%peer, initiator, user, target, %reason, "closing connection");

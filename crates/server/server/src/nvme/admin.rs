@@ -305,7 +305,7 @@ impl Connection<Nvme> {
                 host = %controller.host_nqn(),
                 subsystem = %controller.subsystem_nqn(),
                 controller = controller.id(),
-                "keep alive timeout; ending the association"
+                "Keep Alive Timeout expired; closing the connections of the controller"
             );
         }
     }
@@ -320,7 +320,7 @@ impl Connection<Nvme> {
         let (peer, host) = (self.channel.peer, controller.host_nqn());
         let number = controller.id();
         if id == 0 {
-            tracing::info!(%peer, %host, controller = number, "NVMe host gone");
+            tracing::info!(%peer, %host, controller = number, "NVMe host disconnected");
         } else {
             tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
         }

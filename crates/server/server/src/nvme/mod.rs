@@ -373,7 +373,7 @@ impl Connection<Nvme> {
                 let peer = self.channel.peer;
                 let controller = self.protocol.controller();
                 let host = controller.map(|controller| controller.host_nqn().to_string());
-                tracing::warn!(%peer, host, "commands before the answer to Connect");
+                tracing::warn!(%peer, host, "the host sent commands before the response to Connect; closing connection");
                 break;
             }
             let transmit = &mut self.channel.transmit;

@@ -100,7 +100,7 @@ impl Shard {
                     let volume = &unit.volume.identity().name;
                     tracing::error!(
                         volume,
-                        "background work does not end; flushing all the same"
+                        "background work has not ended in time; flushing anyway"
                     );
                     let reason = "background work did not end before the flush";
                     unit.statistics.last_flush_failed(reason.to_owned());
