@@ -120,7 +120,7 @@ fn a_refused_login_names_peer_initiator_user_and_target_and_no_secret() {
         &text,
         &[
             " WARN ",
-            "login refused peer=127.0.0.1:",
+            "login rejected peer=127.0.0.1:",
             &format!("initiator={friend}"),
             &target,
             "status=\"0201 ",
@@ -166,7 +166,7 @@ fn names_with_control_characters_stay_in_their_place() {
     let forged = "iqn.x\n2026-11-23T00:00:00Z ERROR forged user=root \u{1b}[2J\"";
     let status = log_in_as(&server, forged, "alice");
     assert_ne!(status, 0);
-    let text = line(&server, "login refused");
+    let text = line(&server, "login rejected");
     has_all(
         &text,
         &["initiator=\"iqn.x\\n2026-11-23T00:00:00Z ERROR forged user=root \\u{1b}[2J\\\"\""],
@@ -233,13 +233,13 @@ fn refusals_of_one_peer_are_counted_and_json_stays_valid() {
         let event: serde_json::Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let message = event["message"].as_str().unwrap();
-        if message.starts_with("login refused") {
+        if message.starts_with("login rejected") {
             lines += 1;
             assert_eq!(event["initiator"], "iqn.2026-11.local.longshore:no\"body");
             let count = event["repeated"].as_u64().unwrap_or(1);
-            *by_message.entry("login refused".to_owned()).or_default() += count;
+            *by_message.entry("login rejected".to_owned()).or_default() += count;
         }
     }
-    assert_eq!(by_message["login refused"], LOGINS, "{log}");
+    assert_eq!(by_message["login rejected"], LOGINS, "{log}");
     assert!(lines < 40, "{lines}\n{log}");
 }

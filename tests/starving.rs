@@ -113,7 +113,7 @@ impl Scene {
         let log = self.server.log();
         let lines: Vec<&str> = log
             .lines()
-            .filter(|line| line.contains("takes nothing of what it asked for"))
+            .filter(|line| line.contains("peer stalled"))
             .collect();
         assert!(
             !lines.is_empty() && lines.iter().all(|line| line.contains(name)),

@@ -7,7 +7,7 @@ use longshore_iscsi::server::directory::{
     Authentication, Directory, LoginConfig, LoginRefusal, SessionRequest, TargetLogin, TargetRecord,
 };
 use longshore_iscsi::server::{
-    Completion, Connection, ConnectionConfig, Event, Payload, TaskManagementResult,
+    Completion, Connection, ConnectionConfig, ConnectionEvent, Payload, TaskManagementResult,
 };
 use longshore_iscsi::session_parameters::PortalGroupTag;
 use longshore_tests::initiator::Login;
@@ -90,12 +90,12 @@ impl Driver {
             self.now_ms += 1;
             let (connection, transmit) = (&mut self.connection, &mut self.transmit);
             match connection.next(&mut input, &mut OpenHouse, transmit, self.now_ms) {
-                Event::NeedMore => {
+                ConnectionEvent::NeedMore => {
                     assert!(input.is_empty(), "the machine wants more and leaves some");
                     self.drain();
                     return;
                 }
-                Event::Command(command) => {
+                ConnectionEvent::Command(command) => {
                     let expected = command.expected_data_transfer_length;
                     if command.write && expected > 0 {
                         let wanted = u64::from(expected.min(65_536));
@@ -111,7 +111,7 @@ impl Driver {
                         connection.complete(command.task, completion, transmit);
                     } // every third task stays, to be aborted or to fill the window
                 }
-                Event::DataOutComplete { task } => {
+                ConnectionEvent::DataOutComplete { task } => {
                     let completion = Completion {
                         status: 0,
                         sense: &[],
@@ -120,7 +120,7 @@ impl Driver {
                     };
                     connection.complete(task, completion, transmit);
                 }
-                Event::DataOutFailed { task, .. } => {
+                ConnectionEvent::DataOutFailed { task, .. } => {
                     let completion = Completion {
                         status: 2,
                         sense: &[0x70, 0, 0x0b],
@@ -129,16 +129,16 @@ impl Driver {
                     };
                     connection.complete(task, completion, transmit);
                 }
-                Event::TaskManagement(request) => {
+                ConnectionEvent::TaskManagement(request) => {
                     if let Some(task) = request.referenced_task {
                         connection.abort(task);
                     }
                     let result = TaskManagementResult::FunctionComplete;
                     connection.task_management_done(request.id, result, transmit);
                 }
-                Event::DataOut { bytes, .. } => assert!(!bytes.is_empty()),
-                Event::Established => {}
-                Event::Close(_) => self.closed = true,
+                ConnectionEvent::DataOut { bytes, .. } => assert!(!bytes.is_empty()),
+                ConnectionEvent::Established => {}
+                ConnectionEvent::Close(_) => self.closed = true,
             }
             self.drain();
         }
@@ -243,8 +243,8 @@ pub fn initiator_bytes(input: &[u8]) {
     for mut piece in rest.chunks(usize::from(size).max(1)) {
         for _ in 0..64 + piece.len() * 4 {
             let event = connection.next(&mut piece, &mut transmit);
-            let over = matches!(event, initiator::Event::Close(_));
-            let more = matches!(event, initiator::Event::NeedMore);
+            let over = matches!(event, initiator::ConnectionEvent::Close(_));
+            let more = matches!(event, initiator::ConnectionEvent::NeedMore);
             let pending = transmit.pending_bytes();
             assert!(
                 pending <= TRANSMIT_MAX,

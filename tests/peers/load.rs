@@ -139,11 +139,11 @@ impl Queues {
                 // Each operation on another core, as it were: all queues of its kind are used.
                 self.next += 1;
                 let polls = self.next.is_multiple_of(3);
-                let lane = self
+                let index = self
                     .attachment
                     .maps
-                    .lane(operation.kind(), polls, self.next);
-                let queue = &mut self.attachment.queues[lane];
+                    .queue(operation.kind(), polls, self.next);
+                let queue = &mut self.attachment.queues[index];
                 match queue.submit(operation, data.take().expect("came back"), tag) {
                     Ok(()) => {
                         self.in_flight += 1;

@@ -24,7 +24,7 @@ use crate::kernel::last_lines;
 use crate::rotation::Part;
 use crate::servers::{Backend, Kind, Running, Setup};
 use crate::workspace;
-use outcome::Outcome;
+use outcome::TestOutcome;
 use table::Table;
 
 /// A test that takes longer has hung; the slowest takes 3 s against a slow server.
@@ -178,7 +178,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn all_tests(&self) -> Result<Vec<(&str, Outcome)>> {
+    fn all_tests(&self) -> Result<Vec<(&str, TestOutcome)>> {
         let name = self.configuration.name();
         let folder = workspace::work_folder(&format!("conformance/{name}"))?;
         // The last run's data must not make this one pass.
@@ -205,7 +205,10 @@ impl Run<'_> {
                     "{name}: the server died in {test}\n{}",
                     last_lines(&running.log(), 40)
                 );
-                results.push((test.as_str(), Outcome::Failed("the server died".to_owned())));
+                results.push((
+                    test.as_str(),
+                    TestOutcome::Failed("the server died".to_owned()),
+                ));
                 running = setup.start()?;
                 continue;
             }
@@ -220,17 +223,17 @@ impl Run<'_> {
     }
 }
 
-fn one_test(test: &str, server: &Running) -> Result<Outcome> {
+fn one_test(test: &str, server: &Running) -> Result<TestOutcome> {
     let mut command = Command::new("iscsi-test-cu");
     command.args(["--dataloss", "--test", &format!("ALL.{test}")]);
     command.args([server.url(0), server.url(1)]);
-    Ok(Outcome::of(&run_captured(&mut command, TEST_LIMIT)?))
+    Ok(TestOutcome::of(&run_captured(&mut command, TEST_LIMIT)?))
 }
 
 /// Prints what is not as it should be and counts everything.
 fn judge(
     run: &Run<'_>,
-    results: &[(&str, Outcome)],
+    results: &[(&str, TestOutcome)],
     table: &Table,
     check_stale: bool,
     list_skips: bool,
@@ -240,19 +243,19 @@ fn judge(
     let (mut whole, mut part) = (0, 0);
     for (test, outcome) in results {
         match outcome {
-            Outcome::Passed => {
+            TestOutcome::Passed => {
                 whole += 1;
                 counts += Counts::PASSED;
             }
-            Outcome::Failed(why) if table.excuses(test, why, &name).is_some() => {
+            TestOutcome::Failed(why) if table.excuses(test, why, &name).is_some() => {
                 counts += Counts::SKIPPED;
                 println!("tool {name} {test}: {why}");
             }
-            Outcome::Failed(why) => {
+            TestOutcome::Failed(why) => {
                 counts += Counts::FAILED;
                 println!("FAIL {name} {test}: {why}");
             }
-            Outcome::PassedInPart(why) | Outcome::Skipped(why) => {
+            TestOutcome::PassedInPart(why) | TestOutcome::Skipped(why) => {
                 let kind = outcome.kind().expect("both have a kind");
                 if list_skips {
                     println!("{kind:8} {test}: {}", why.join("; "));

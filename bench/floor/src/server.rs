@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use longshore_reactor::{Engine, EngineChoice, EngineConfig, Event, SocketToken, Waker, socket};
+use longshore_reactor::{
+    Engine, EngineChoice, EngineConfig, EngineEvent, SocketToken, Waker, socket,
+};
 
 use crate::peer::{Fate, Peer};
 use crate::source::Source;
@@ -61,7 +63,7 @@ impl Server {
             let timeout = (!self.listed.is_empty()).then_some(Duration::ZERO);
             self.engine.wait(timeout, &mut events)?;
             for event in events.drain(..) {
-                if let Event::Socket { token, readiness } = event {
+                if let EngineEvent::Socket { token, readiness } = event {
                     if token == LISTENER {
                         self.accept()?;
                         continue;

@@ -5,7 +5,7 @@ use longshore_nvme::command::SubmissionEntry;
 use longshore_nvme::opcode::FABRICS;
 use longshore_nvme::server::{
     ArrivedCommand, CloseReason, CommandSlot, Completion, Connection, ConnectionConfig,
-    DataTransfer, Event, Payload, QueueParameters,
+    ConnectionEvent, DataTransfer, Payload, QueueParameters,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::Transmit;
@@ -65,30 +65,30 @@ impl Driver {
                 self.place(&mut bytes);
             }
             match self.connection.next(&mut bytes, &mut self.transmit, 1) {
-                Event::NeedMore => {
+                ConnectionEvent::NeedMore => {
                     assert!(bytes.is_empty(), "the machine wants more and leaves some");
                     self.drain();
                     return true;
                 }
-                Event::Command(command) => {
+                ConnectionEvent::Command(command) => {
                     self.seen.push(Seen::Command(command));
                     self.command(command);
                 }
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     slot,
                     buffer_offset,
                     bytes,
                 } => self.data(slot, buffer_offset, bytes),
-                Event::DataOutComplete { slot } => {
+                ConnectionEvent::DataOutComplete { slot } => {
                     self.seen.push(Seen::Complete(slot));
                     self.complete(slot, Completion::status(Status::SUCCESS));
                 }
-                Event::DataOutFailed { slot } => {
+                ConnectionEvent::DataOutFailed { slot } => {
                     self.seen.push(Seen::Failed(slot));
                     let status = Status::TRANSIENT_TRANSPORT_ERROR;
                     self.complete(slot, Completion::status(status));
                 }
-                Event::Close(reason) => {
+                ConnectionEvent::Close(reason) => {
                     self.seen.push(Seen::Close(reason));
                     self.drain();
                     return false;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use longshore_nvme::command::{CommandId, NamespaceId};
 use longshore_nvme::completion::CompletionEntry;
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, ConnectionConfig, Event, NotSent, R2tRequest, Transfer,
+    Command, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, NotSent, R2tRequest,
+    Transfer,
 };
 use longshore_nvme::opcode::io;
 use longshore_nvme::pdu::{
@@ -77,20 +78,20 @@ impl Host {
                 bytes = later;
             }
             match self.machine.next(&mut bytes, &mut self.transmit) {
-                Event::NeedMore => {
+                ConnectionEvent::NeedMore => {
                     assert!(bytes.is_empty(), "the machine wants more and leaves some");
                     return;
                 }
-                Event::Ready => {
+                ConnectionEvent::Ready => {
                     assert!(self.machine.is_ready());
                     self.format.digests = self.machine.digests();
                 }
-                Event::DataIn {
+                ConnectionEvent::DataIn {
                     slot,
                     buffer_offset,
                     bytes,
                 } => self.data(slot, buffer_offset, bytes.len()),
-                Event::R2t(r2t) => {
+                ConnectionEvent::R2t(r2t) => {
                     let transfer = self.commands.get(&r2t.slot.0);
                     let Some(Transfer::ToController(length)) = transfer else {
                         panic!("an R2T for {transfer:?}");
@@ -98,12 +99,12 @@ impl Host {
                     assert!(r2t.length > 0 && r2t.length <= length - r2t.buffer_offset);
                     self.r2ts.push(r2t);
                 }
-                Event::Completed { slot, outcome } => {
+                ConnectionEvent::Completed { slot, outcome } => {
                     let ended = self.commands.remove(&slot.0);
                     let transfer = ended.expect("a command ends once");
                     assert!(outcome.data_in_length <= transfer.length());
                 }
-                Event::Close(_) => {
+                ConnectionEvent::Close(_) => {
                     self.closed = true;
                     return;
                 }
@@ -165,7 +166,7 @@ impl Host {
         let mut bytes = &[0x07; 64][..];
         assert!(matches!(
             machine.next(&mut bytes, transmit),
-            Event::Close(_)
+            ConnectionEvent::Close(_)
         ));
         while let Some(r2t) = self.r2ts.pop() {
             let zeros = vec![0; r2t.length as usize];

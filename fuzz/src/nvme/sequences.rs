@@ -11,8 +11,8 @@ use longshore_nvme::pdu::{
     IcResp, PduType, R2t,
 };
 use longshore_nvme::server::{
-    ArrivedCommand, CommandSlot, Completion, Connection, ConnectionConfig, DataTransfer, Event,
-    Payload, QueueParameters,
+    ArrivedCommand, CommandSlot, Completion, Connection, ConnectionConfig, ConnectionEvent,
+    DataTransfer, Payload, QueueParameters,
 };
 use longshore_nvme::sgl::SglDescriptor;
 use longshore_nvme::status::Status;
@@ -327,28 +327,28 @@ impl Controller {
                 .machine
                 .next(&mut bytes, &mut self.transmit, self.now_ms);
             match event {
-                Event::NeedMore => {
+                ConnectionEvent::NeedMore => {
                     assert!(bytes.is_empty(), "the machine wants more and leaves some");
                     return;
                 }
-                Event::Command(command) => self.command(command, input),
-                Event::DataOut {
+                ConnectionEvent::Command(command) => self.command(command, input),
+                ConnectionEvent::DataOut {
                     slot,
                     buffer_offset,
                     bytes,
                 } => self.data(slot, buffer_offset, bytes, host),
-                Event::DataOutComplete { slot } => {
+                ConnectionEvent::DataOutComplete { slot } => {
                     let held = self.held[&slot.0];
                     // In-capsule data can come before they are wanted.
                     let all = held.wanted.is_some_and(|wanted| held.written >= wanted);
                     assert!(all || held.reduced || !host.honest, "{held:?}");
                     self.complete(slot, input);
                 }
-                Event::DataOutFailed { slot } => {
+                ConnectionEvent::DataOutFailed { slot } => {
                     assert!(!host.honest, "good data fail");
                     self.complete(slot, input);
                 }
-                Event::Close(_) => {
+                ConnectionEvent::Close(_) => {
                     assert!(!host.honest, "an honest host is sent away");
                     self.closed = true;
                 }
@@ -508,12 +508,12 @@ fn connected(input: &mut Input<'_>) -> (Controller, Host) {
     let mut bytes = &capsule[..];
     let slot = loop {
         match target.machine.next(&mut bytes, &mut target.transmit, 0) {
-            Event::Command(command) => {
+            ConnectionEvent::Command(command) => {
                 let machine = &mut target.machine;
                 machine.want_data_out(command.slot, length, &mut target.transmit);
             }
-            Event::DataOutComplete { slot } => break slot,
-            Event::DataOut { bytes, .. } => assert_eq!(bytes, data),
+            ConnectionEvent::DataOutComplete { slot } => break slot,
+            ConnectionEvent::DataOut { bytes, .. } => assert_eq!(bytes, data),
             other => panic!("{other:?} of a Connect"),
         }
     };

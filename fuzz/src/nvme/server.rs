@@ -16,9 +16,9 @@ use longshore_nvme::opcode::{Direction, FABRICS, Opcode};
 use longshore_nvme::pdu::{CapsuleCmd, CapsuleResp, Digests, H2cData, IcReq, PduType, R2t};
 use longshore_nvme::sgl::SglDescriptor;
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
-use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
+use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, Limits, NamespaceMapEntry, NvmeListenerConfig, ReactorConfig, ServerConfig,
+    Copies, NamespaceMapEntry, NvmeListenerConfig, PeerLimits, ReactorConfig, ServerConfig,
     SubsystemConfig, TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
@@ -124,7 +124,7 @@ impl Platform for NoStorage {
 
     fn forget(&mut self, _: BorrowedFd<'_>, _: SocketToken) {}
 
-    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<EngineEvent>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -168,9 +168,9 @@ fn config() -> ServerConfig {
         transmit: TransmitConfig::default(),
         copies: Copies::default(),
         reactor: ReactorConfig::default(),
-        limits: Limits {
+        limits: PeerLimits {
             memory: 4 << 20,
-            ..Limits::default()
+            ..PeerLimits::default()
         },
         state_directory: None,
         sample: 1,
@@ -190,7 +190,7 @@ struct World {
     server: SteppedServer,
     now: Instant,
     queues: [Queue; 2],
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
 }
 
 impl World {
@@ -286,14 +286,14 @@ impl World {
     fn turn(&mut self) {
         for _ in 0..TURNS_MAX {
             if self.server.has_mail(0) {
-                self.events.push(Event::Woken);
+                self.events.push(EngineEvent::Woken);
             }
             for queue in &self.queues {
                 let wire = lock(&queue.wire);
                 let readable = !wire.to_target.is_empty() || wire.ended;
                 if let Some(token) = wire.token {
                     let readiness = Readiness::new(readable, wire.room > 0);
-                    self.events.push(Event::Socket { token, readiness });
+                    self.events.push(EngineEvent::Socket { token, readiness });
                 }
             }
             let before = self.state();

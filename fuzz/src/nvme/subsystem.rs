@@ -7,7 +7,7 @@ use longshore_block::reservation::Reservations;
 use longshore_nvme::command::{NamespaceId, SubmissionEntry};
 use longshore_nvme::controller::access::{HostAccess, HostRule, NamespaceGrant};
 use longshore_nvme::controller::{
-    Controller, DiscoveryEntry, Environment, Limits, Namespace, NamespaceConfig,
+    Controller, ControllerLimits, DiscoveryEntry, Environment, Namespace, NamespaceConfig,
     NamespaceParameters, QueueHandle, SubsystemConfig, SubsystemType, Subsystems,
 };
 use longshore_nvme::host::commands::{
@@ -106,11 +106,11 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
         rules: vec![rule(0, false)],
         default_namespaces: None,
     };
-    let limits = Limits {
+    let limits = ControllerLimits {
         io_queues_max: 4,
         controllers_max: 8,
         transfer_bytes_max: 64 << 10,
-        ..Limits::default()
+        ..ControllerLimits::default()
     };
     let all = vec![
         subsystem(shared(), open),

@@ -12,7 +12,8 @@ use longshore_iscsi::server::directory::{
     LoginRefusal, PortalAddress, PortalRecord, SessionRequest, TargetLogin, TargetRecord,
 };
 use longshore_iscsi::server::{
-    Completion, Connection, ConnectionConfig, Event, Payload, TaskId, TaskManagementResult,
+    Completion, Connection, ConnectionConfig, ConnectionEvent, Payload, TaskId,
+    TaskManagementResult,
 };
 use longshore_iscsi::session_parameters::{Digest, PortalGroupTag};
 use longshore_wire::transmit::{PayloadId, Segment, Transmit};
@@ -138,7 +139,9 @@ impl Target {
             let answer = drain(&mut target.transmit);
             assert!(!answer.is_empty(), "a good login goes on");
             let mut bytes = &answer[..];
-            while initiator.next(&mut bytes, &mut transmit) != initiator::Event::NeedMore {}
+            while initiator.next(&mut bytes, &mut transmit) != initiator::ConnectionEvent::NeedMore
+            {
+            }
         }
         (target, initiator, transmit)
     }
@@ -149,9 +152,9 @@ impl Target {
                 self.machine
                     .next(&mut bytes, &mut self.world, &mut self.transmit, self.now_ms);
             match event {
-                Event::NeedMore => return,
-                Event::Established => {}
-                Event::Command(command) => {
+                ConnectionEvent::NeedMore => return,
+                ConnectionEvent::Established => {}
+                ConnectionEvent::Command(command) => {
                     let expected = u64::from(command.expected_data_transfer_length);
                     match input.byte() % 5 {
                         0 if command.write => self.machine.want_data_out(
@@ -164,7 +167,7 @@ impl Target {
                         _ => self.complete(command.task, input),
                     }
                 }
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     buffer_offset,
                     bytes,
                     ..
@@ -175,11 +178,12 @@ impl Target {
                             .is_some()
                     );
                 }
-                Event::DataOutComplete { task } | Event::DataOutFailed { task, .. } => {
+                ConnectionEvent::DataOutComplete { task }
+                | ConnectionEvent::DataOutFailed { task, .. } => {
                     self.waiting.retain(|waiting| *waiting != task);
                     self.complete(task, input);
                 }
-                Event::TaskManagement(request) => {
+                ConnectionEvent::TaskManagement(request) => {
                     if let Some(task) = request.referenced_task {
                         self.waiting.retain(|waiting| *waiting != task);
                         self.machine.abort(task);
@@ -188,7 +192,7 @@ impl Target {
                     self.machine
                         .task_management_done(request.id, result, &mut self.transmit);
                 }
-                Event::Close(_) => self.closed = true,
+                ConnectionEvent::Close(_) => self.closed = true,
             }
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use longshore_iscsi::initiator::login::LoginConfig;
 use longshore_iscsi::initiator::{
-    Command, CommandId, Connection, Event, NotSent, R2tRequest, Transfer,
+    Command, CommandId, Connection, ConnectionEvent, NotSent, R2tRequest, Transfer,
 };
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::pdu::{Attribute, Function, Isid, LogoutReason, Lun};
@@ -106,20 +106,20 @@ impl Initiator {
             let queued = self.transmit.pending_bytes();
             let event = self.machine.next(&mut bytes, &mut self.transmit);
             match event {
-                Event::NeedMore => {
+                ConnectionEvent::NeedMore => {
                     assert!(bytes.is_empty(), "the machine wants more and leaves some");
                     return;
                 }
-                Event::Established => {
+                ConnectionEvent::Established => {
                     assert!(!self.established, "a login ends once");
                     self.established = true;
                 }
-                Event::DataIn {
+                ConnectionEvent::DataIn {
                     command,
                     buffer_offset,
                     bytes,
                 } => self.data(command, buffer_offset, bytes.len()),
-                Event::R2t(r2t) => {
+                ConnectionEvent::R2t(r2t) => {
                     let transfer = self.commands.get(&r2t.command.0);
                     let Some(Transfer::Write(length)) = transfer else {
                         panic!("an R2T for {transfer:?}");
@@ -127,7 +127,7 @@ impl Initiator {
                     assert!(r2t.length > 0 && r2t.length <= length - r2t.buffer_offset);
                     self.r2ts.push(r2t);
                 }
-                Event::Completed { command, outcome } => {
+                ConnectionEvent::Completed { command, outcome } => {
                     let ended = self.commands.remove(&command.0);
                     let transfer = ended.expect("a command ends once");
                     let Transfer::Read(room) = transfer else {
@@ -136,13 +136,13 @@ impl Initiator {
                     };
                     assert!(outcome.data_in_length <= room);
                 }
-                Event::Text(text) => assert!(text.len() <= 1 << 20),
-                Event::TaskManagementDone { .. }
-                | Event::Pong { .. }
-                | Event::Rejected { .. }
-                | Event::Async(_)
-                | Event::LoggedOut(_) => {}
-                Event::Close(_) => {
+                ConnectionEvent::Text(text) => assert!(text.len() <= 1 << 20),
+                ConnectionEvent::TaskManagementDone { .. }
+                | ConnectionEvent::Pong { .. }
+                | ConnectionEvent::Rejected { .. }
+                | ConnectionEvent::Async(_)
+                | ConnectionEvent::LoggedOut(_) => {}
+                ConnectionEvent::Close(_) => {
                     self.closed = true;
                     return;
                 }
@@ -288,7 +288,7 @@ impl Initiator {
         let mut bytes = &[0x25; 64][..];
         assert!(matches!(
             machine.next(&mut bytes, transmit),
-            Event::Close(_)
+            ConnectionEvent::Close(_)
         ));
         while let Some(r2t) = self.r2ts.pop() {
             let zeros = vec![0; r2t.length as usize];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, ConnectionConfig, Event, Transfer,
+    CloseReason, Command, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, Transfer,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
@@ -284,9 +284,9 @@ impl Queue {
         let mut rest = bytes;
         loop {
             match self.connection.next(&mut rest, &mut self.transmit) {
-                Event::NeedMore => break,
-                Event::Ready => {}
-                Event::DataIn {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Ready => {}
+                ConnectionEvent::DataIn {
                     slot,
                     buffer_offset,
                     bytes,
@@ -295,7 +295,7 @@ impl Queue {
                     let pending = self.pending.get_mut(&slot).expect("a command under way");
                     pending.data_in[start..start + bytes.len()].copy_from_slice(bytes);
                 }
-                Event::R2t(r2t) => {
+                ConnectionEvent::R2t(r2t) => {
                     self.r2ts_seen += 1;
                     let start = usize::try_from(r2t.buffer_offset).expect("32 bits fit");
                     let end = start + usize::try_from(r2t.length).expect("32 bits fit");
@@ -303,7 +303,7 @@ impl Queue {
                     let data = WriteData::Bytes(data);
                     self.connection.send_data(&r2t, data, &mut self.transmit);
                 }
-                Event::Completed { slot, outcome } => {
+                ConnectionEvent::Completed { slot, outcome } => {
                     let mut pending = self.pending.remove(&slot).expect("a command under way");
                     let length = usize::try_from(outcome.data_in_length).expect("32 bits fit");
                     pending.data_in.truncate(length);
@@ -316,7 +316,7 @@ impl Queue {
                     };
                     self.ended.push((slot, answer));
                 }
-                Event::Close(reason) => {
+                ConnectionEvent::Close(reason) => {
                     self.closed = Some(reason);
                     break;
                 }

@@ -91,7 +91,7 @@ struct Running {
 }
 
 /// What happens to a step that runs, by its name.
-enum Event {
+enum StepEvent {
     Line(&'static str, String),
     /// Its output is closed.
     End(&'static str),
@@ -186,7 +186,7 @@ fn not_run(step: &Step, failed: &str) -> Ended {
 fn start(
     step: Step,
     environment: &[(&'static str, PathBuf)],
-    events: &Sender<Event>,
+    events: &Sender<StepEvent>,
 ) -> Result<Running> {
     println!("=== {} begins: cargo xtask {}", step.name, step.command);
     let result = workspace::work_folder("ci")?.join(format!("{}.json", step.name));
@@ -212,7 +212,7 @@ fn spawn(
     step: Step,
     mut command: Command,
     result: PathBuf,
-    events: &Sender<Event>,
+    events: &Sender<StepEvent>,
 ) -> Result<Running> {
     let (reader, writer) = std::io::pipe().context("make a pipe")?;
     let family = Family::of(&mut command);
@@ -233,17 +233,21 @@ fn spawn(
     })
 }
 
-fn pass_lines_on(name: &'static str, reader: PipeReader, events: &Sender<Event>) {
+fn pass_lines_on(name: &'static str, reader: PipeReader, events: &Sender<StepEvent>) {
     for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
         // The receiver lives as long as there are steps.
-        let _ = events.send(Event::Line(name, line));
+        let _ = events.send(StepEvent::Line(name, line));
     }
-    let _ = events.send(Event::End(name));
+    let _ = events.send(StepEvent::End(name));
 }
 
 /// Shows lines of all steps until one is over: its place among those that run.
-fn show_until_end(events: &Receiver<Event>, running: &[Running], limit: Duration) -> (usize, End) {
+fn show_until_end(
+    events: &Receiver<StepEvent>,
+    running: &[Running],
+    limit: Duration,
+) -> (usize, End) {
     loop {
         let left = |step: &Running| limit.saturating_sub(step.started.elapsed());
         let times = running.iter().map(left);
@@ -252,8 +256,8 @@ fn show_until_end(events: &Receiver<Event>, running: &[Running], limit: Duration
             return (place, End::Limit);
         }
         match events.recv_timeout(time.min(SIGN_OF_LIFE)) {
-            Ok(Event::Line(name, line)) => println!("{name:13} | {line}"),
-            Ok(Event::End(name)) => {
+            Ok(StepEvent::Line(name, line)) => println!("{name:13} | {line}"),
+            Ok(StepEvent::End(name)) => {
                 // A step that was broken off is no longer among those that run.
                 if let Some(place) = running.iter().position(|it| it.step.name == name) {
                     return (place, End::Output);
@@ -384,7 +388,11 @@ mod tests {
         }
         // Their output is closed: nothing is left that holds it, else this would not end.
         drop(sender);
-        assert!(events.iter().all(|event| matches!(event, Event::End(_))));
+        assert!(
+            events
+                .iter()
+                .all(|event| matches!(event, StepEvent::End(_)))
+        );
     }
 
     #[test]

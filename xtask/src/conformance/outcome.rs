@@ -5,7 +5,7 @@ use crate::command::Ended;
 
 /// The result of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TestOutcome {
     /// All its checks ran and passed.
     Passed,
     /// Some checks passed, others were skipped for these reasons.
@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed(String),
 }
 
-impl Outcome {
+impl TestOutcome {
     /// Reads the tool's output.
     ///
     /// The tool counts every `[SKIPPED]` message as one passed assertion. A test whose
@@ -111,48 +111,55 @@ mod tests {
 
     #[test]
     fn a_test_without_messages_passed() {
-        assert_eq!(Outcome::of(&ended(0, SUMMARY_3)), Outcome::Passed);
+        assert_eq!(TestOutcome::of(&ended(0, SUMMARY_3)), TestOutcome::Passed);
     }
 
     #[test]
     fn a_message_among_assertions_is_a_pass_in_part() {
         let output = format!("  Test: X ...    [SKIPPED] No media\npassed\n{SUMMARY_3}");
-        let expected = Outcome::PassedInPart(vec!["No media".to_owned()]);
-        assert_eq!(Outcome::of(&ended(0, &output)), expected);
+        let expected = TestOutcome::PassedInPart(vec!["No media".to_owned()]);
+        assert_eq!(TestOutcome::of(&ended(0, &output)), expected);
     }
 
     #[test]
     fn only_a_message_is_a_skip() {
         let output = format!("  Test: X ...    [SKIPPED] No media\npassed\n{SUMMARY_1}");
         assert_eq!(
-            Outcome::of(&ended(0, &output)),
-            Outcome::Skipped(vec!["No media".to_owned()])
+            TestOutcome::of(&ended(0, &output)),
+            TestOutcome::Skipped(vec!["No media".to_owned()])
         );
     }
 
     #[test]
     fn trouble_of_the_tool_in_clearing_up_is_not_the_test() {
         let output = format!("  Test: X ...passed    [FAILED] PRIN command: failed\n{SUMMARY_3}");
-        assert_eq!(Outcome::of(&ended(0, &output)), Outcome::Passed);
+        assert_eq!(TestOutcome::of(&ended(0, &output)), TestOutcome::Passed);
     }
 
     #[test]
     fn failures_crashes_hangs_and_silence_fail() {
         let failed = "Test: X ...FAILED\n    1. test.c:98  - CU_ASSERT_NOT_EQUAL(ret,0)\n";
         assert!(
-            matches!(Outcome::of(&ended(1, failed)), Outcome::Failed(why)
+            matches!(TestOutcome::of(&ended(1, failed)), TestOutcome::Failed(why)
             if why.contains("test.c:98"))
         );
         let crashed = Ended {
             status: Some(ExitStatus::from_raw(11)),
             output: SUMMARY_1.into(),
         };
-        assert!(matches!(Outcome::of(&crashed), Outcome::Failed(why) if why.contains("signal 11")));
+        assert!(
+            matches!(TestOutcome::of(&crashed), TestOutcome::Failed(why) if why.contains("signal 11"))
+        );
         let hung = Ended {
             status: None,
             output: SUMMARY_1.into(),
         };
-        assert!(matches!(Outcome::of(&hung), Outcome::Failed(why) if why.contains("limit")));
-        assert!(matches!(Outcome::of(&ended(0, "")), Outcome::Failed(_)));
+        assert!(
+            matches!(TestOutcome::of(&hung), TestOutcome::Failed(why) if why.contains("limit"))
+        );
+        assert!(matches!(
+            TestOutcome::of(&ended(0, "")),
+            TestOutcome::Failed(_)
+        ));
     }
 }

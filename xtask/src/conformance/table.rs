@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::outcome::Outcome;
+use super::outcome::TestOutcome;
 
 /// How much of a test does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Entries for this configuration that no result needs.
-    pub fn stale(&self, results: &[(&str, Outcome)], configuration: &str) -> Vec<String> {
+    pub fn stale(&self, results: &[(&str, TestOutcome)], configuration: &str) -> Vec<String> {
         let needed = |entry: &Entry| {
             results.iter().any(|(test, outcome)| {
                 outcome.kind() == Some(entry.kind) && entry.covers(test, entry.kind, configuration)
@@ -169,8 +169,8 @@ mod tests {
         reason = "…"
     "#;
 
-    fn skipped() -> Outcome {
-        Outcome::Skipped(Vec::new())
+    fn skipped() -> TestOutcome {
+        TestOutcome::Skipped(Vec::new())
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         let table = Table::parse(TABLE).unwrap();
         let results = [
             ("Sanitize.Reset", skipped()),
-            ("Inquiry.BlockLimits", Outcome::Passed),
+            ("Inquiry.BlockLimits", TestOutcome::Passed),
         ];
         assert!(table.stale(&results, "mem-512").is_empty());
         assert_eq!(
@@ -218,7 +218,7 @@ mod tests {
         let table = Table::parse(text).unwrap();
         assert!(table.excuses("A.B", "test.c:9 x == 1", "mem-512").is_some());
         assert!(table.excuses("A.B", "test.c:7 y == 1", "mem-512").is_none());
-        let results = [("A.B", Outcome::Passed)];
+        let results = [("A.B", TestOutcome::Passed)];
         assert_eq!(
             table.stale(&results, "mem-512"),
             ["A.B as fault of the tool"]

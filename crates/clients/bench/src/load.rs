@@ -16,7 +16,7 @@ use crate::random::Random;
 use crate::result::{self, PointResult, VerifyResult};
 use crate::spec::{Job, Length, Run, Verify};
 use crate::stream::{Quota, Source, Stream, Sweep};
-use crate::supervise::{Outcome, Part, Supervisor};
+use crate::supervise::{LoadOutcome, Part, Supervisor};
 use crate::tally::{Errors, JobSum};
 use crate::verify::Verifier;
 use crate::worker::{FAULTS_MAX, Report, Settings};
@@ -78,7 +78,7 @@ impl Load<'_> {
         streams: Vec<(Placed, Stream)>,
         settings: &Settings,
         supervisor: &mut Supervisor<'_>,
-    ) -> (Vec<Q>, Outcome) {
+    ) -> (Vec<Q>, LoadOutcome) {
         let threads = self.layout.threads;
         let mut parts: Vec<Part<Q>> = (0..threads).map(|_| Part::default()).collect();
         let mut numbers = vec![Vec::new(); threads];
@@ -207,7 +207,7 @@ impl Load<'_> {
     }
 
     /// Whether there is something to read back, and the connections allow it.
-    fn is_read_back(&self, outcome: &Outcome) -> bool {
+    fn is_read_back(&self, outcome: &LoadOutcome) -> bool {
         let go_on = self.run.continue_on_error;
         let mut reports = outcome.reports.iter();
         let is_good =
@@ -217,8 +217,8 @@ impl Load<'_> {
 
     fn compose(
         &self,
-        outcome: Outcome,
-        read_back: Option<Outcome>,
+        outcome: LoadOutcome,
+        read_back: Option<LoadOutcome>,
         counters: QueueCounters,
     ) -> PointResult {
         let run = self.run;
@@ -243,7 +243,7 @@ impl Load<'_> {
         let server_cpu_us = server.and_then(|time| result::per_operation_us(time, operations));
         let part_of_server = |share: Option<f64>| Some(server_cpu_us? * share?);
         let verify = self.verify_result(&outcome, read_back.as_ref());
-        let outcomes: Vec<Outcome> = std::iter::once(outcome).chain(read_back).collect();
+        let outcomes: Vec<LoadOutcome> = std::iter::once(outcome).chain(read_back).collect();
         let mut errors = Errors::default();
         let mut unanswered = 0;
         for report in outcomes.iter().flat_map(|outcome| &outcome.reports) {
@@ -304,7 +304,11 @@ impl Load<'_> {
             .sum()
     }
 
-    fn verify_result(&self, first: &Outcome, second: Option<&Outcome>) -> Option<VerifyResult> {
+    fn verify_result(
+        &self,
+        first: &LoadOutcome,
+        second: Option<&LoadOutcome>,
+    ) -> Option<VerifyResult> {
         self.verifier.as_ref()?;
         let mut verify = VerifyResult::default();
         for outcome in [Some(first), second].into_iter().flatten() {
@@ -325,14 +329,14 @@ impl Load<'_> {
 }
 
 /// The connections hold and nobody has interrupted.
-fn is_sound(outcome: &Outcome) -> bool {
+fn is_sound(outcome: &LoadOutcome) -> bool {
     let mut reports = outcome.reports.iter();
     outcome.signal.is_none()
         && outcome.control_lost.is_none()
         && reports.all(|report| report.lost.is_none() && report.unanswered == 0)
 }
 
-fn why_lost(outcome: &Outcome) -> Option<String> {
+fn why_lost(outcome: &LoadOutcome) -> Option<String> {
     let mut lost = outcome.reports.iter().filter_map(|r| r.lost.as_ref());
     let lost = lost.next().or(outcome.control_lost.as_ref());
     lost.map(ToString::to_string)

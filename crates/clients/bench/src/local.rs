@@ -13,7 +13,9 @@ use std::time::Duration;
 use longshore_block::extent::Extent;
 use longshore_initiator::error::{Failure, Lost};
 use longshore_initiator::operation::{Completion, Data, Done, Operation};
-use longshore_reactor::{Buffer, Engine, EngineChoice, EngineConfig, EngineError, Event, Waker};
+use longshore_reactor::{
+    Buffer, Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, Waker,
+};
 use longshore_volume::{
     ByteOffset, Durability, Ended, Executor, Operation as VolumeOperation, Outcome, Request,
     Started, Volume, VolumeError,
@@ -46,7 +48,7 @@ pub(crate) struct LocalQueue {
     slots: Vec<Slot>,
     free: Vec<usize>,
     ended: Vec<Completion>,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
 }
 
 /// An operation under way.
@@ -228,7 +230,7 @@ impl LocalQueue {
         let waited = self.with_event_loop(|event_loop| {
             let waited = event_loop.engine.wait(Some(timeout), &mut events);
             for event in events.drain(..) {
-                if let Event::File(completion) = event {
+                if let EngineEvent::File(completion) = event {
                     let engine = &mut event_loop.engine;
                     event_loop.executor.complete(completion, engine);
                 }

@@ -37,7 +37,7 @@ pub struct Supervisor<'a> {
 
 /// How a load went.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// What each thread has seen.
     pub reports: Vec<Report>,
     /// The server's processor time, and the time in which it was spent.
@@ -59,7 +59,7 @@ impl Supervisor<'_> {
         &mut self,
         parts: Vec<Part<Q>>,
         settings: &Settings,
-    ) -> (Vec<Vec<Q>>, Outcome) {
+    ) -> (Vec<Vec<Q>>, LoadOutcome) {
         let threads = parts.len();
         let shared = Arc::new(Shared {
             start: Instant::now(),
@@ -161,7 +161,7 @@ impl<'a, 'b> Watched<'a, 'b> {
     }
 
     /// Lets the threads go, and returns when all have ended.
-    fn until_done(mut self, go: &Barrier, all_done: &Receiver<()>) -> Outcome {
+    fn until_done(mut self, go: &Barrier, all_done: &Receiver<()>) -> LoadOutcome {
         if self.settings.measure_from_ns == 0 {
             self.server_before = self.server_time();
         }
@@ -177,7 +177,7 @@ impl<'a, 'b> Watched<'a, 'b> {
             self.server_after = self.server_time();
         }
         let both = self.server_before.zip(self.server_after);
-        Outcome {
+        LoadOutcome {
             reports: Vec::new(),
             server: both.map(|(before, after)| {
                 let window = Duration::from_nanos(after.at_ns.saturating_sub(before.at_ns));

@@ -1,6 +1,7 @@
 //! User-mode initiators: volumes of iSCSI and NVMe/TCP servers, from an ordinary process.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 #![warn(missing_docs)]
 
 pub mod attach;

@@ -243,7 +243,7 @@ impl QueueMaps {
     /// The number of the queue for operations of this kind from this core. `poll`: the caller polls.
     #[inline]
     #[must_use]
-    pub fn lane(&self, kind: OperationKind, poll: bool, cpu: usize) -> usize {
+    pub fn queue(&self, kind: OperationKind, poll: bool, cpu: usize) -> usize {
         let default = usize::from(self.default).max(1);
         let (first, count) = if poll && self.poll > 0 {
             (default + usize::from(self.read), usize::from(self.poll))
@@ -459,17 +459,17 @@ mod tests {
 
     #[test]
     fn reads_and_polled_operations_have_queues_of_their_own() {
-        assert_eq!(MAPS.lane(OperationKind::Write, false, 5), 1);
-        assert_eq!(MAPS.lane(OperationKind::Other, false, 4), 0);
-        assert_eq!(MAPS.lane(OperationKind::Read, false, 4), 3);
-        assert_eq!(MAPS.lane(OperationKind::Read, true, 4), 5);
-        assert_eq!(MAPS.lane(OperationKind::Write, true, 4), 5);
+        assert_eq!(MAPS.queue(OperationKind::Write, false, 5), 1);
+        assert_eq!(MAPS.queue(OperationKind::Other, false, 4), 0);
+        assert_eq!(MAPS.queue(OperationKind::Read, false, 4), 3);
+        assert_eq!(MAPS.queue(OperationKind::Read, true, 4), 5);
+        assert_eq!(MAPS.queue(OperationKind::Write, true, 4), 5);
     }
 
     #[test]
     fn kinds_without_queues_use_the_default_ones() {
         let plain = QueueMaps::plain(2);
-        assert_eq!(plain.lane(OperationKind::Read, true, 3), 1);
+        assert_eq!(plain.queue(OperationKind::Read, true, 3), 1);
         assert_eq!(plain.total(), 2);
     }
 

@@ -121,7 +121,19 @@ fn is_no_greeting(error: &Error) -> bool {
         Error::TimedOut { step, .. } | Error::Lost { step, .. } | Error::Protocol { step, .. } => {
             matches!(*step, "initialization" | "login")
         }
-        _ => false,
+        Error::Url(_)
+        | Error::Resolve { .. }
+        | Error::Connect { .. }
+        | Error::OtherProtocol { .. }
+        | Error::Refused { .. }
+        | Error::Authentication { .. }
+        | Error::NotFound { .. }
+        | Error::NotGranted { .. }
+        | Error::Command { .. }
+        | Error::Unusable { .. }
+        | Error::AllPortals(_)
+        | Error::Options(_)
+        | Error::System { .. } => false,
     }
 }
 

@@ -17,6 +17,7 @@
 //! failed, whoever asked for it knows, and what the peer holds is as it was.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod answer;
 mod attach;
@@ -360,7 +361,7 @@ impl RemoteBackend {
                 self.abilities.extent_status.store(false, Ordering::Relaxed);
                 Ok(mapped)
             }
-            Err(failure) => Err(self.error("look at", failure)),
+            Err(failure) => Err(self.error("get the extents of", failure)),
         }
     }
 
@@ -374,7 +375,21 @@ impl RemoteBackend {
             Failure::OutOfRange => VolumeError::ShortFile {
                 expected_end: self.outline.size_bytes(),
             },
-            failure => VolumeError::Io {
+            Failure::Scsi { .. }
+            | Failure::Nvme { .. }
+            | Failure::Miscompare { .. }
+            | Failure::ReservationConflict
+            | Failure::ShortTransfer { .. }
+            | Failure::DataDigest
+            | Failure::WrongDataLength { .. }
+            | Failure::Misaligned { .. }
+            | Failure::TooLarge
+            | Failure::ConnectionLost(_)
+            | Failure::OutcomeUnknown(_)
+            | Failure::System(_)
+            | Failure::TimedOut
+            | Failure::Aborted
+            | Failure::Closed => VolumeError::Io {
                 operation: format!(
                     "{operation} volume {} at {}",
                     self.outline.name(),

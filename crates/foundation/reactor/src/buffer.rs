@@ -240,9 +240,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget
-            .used_bytes
-            .fetch_sub(self.bytes(), Ordering::Relaxed);
+        let bytes = self.bytes();
+        let used = self.budget.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(used >= bytes, "a budget counts all that was taken from it");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Sockets: what both engines promise
 //!
-//! A registered socket is reported as [`Event::Socket`] with a [`Readiness`], at *edges*:
+//! A registered socket is reported as [`EngineEvent::Socket`] with a [`Readiness`], at *edges*:
 //!
 //! - Right after registration, and whenever something new happens on the socket (bytes or a
 //!   connection arrive, room appears in a send buffer that was full, the peer closes), the next
@@ -24,7 +24,7 @@
 //! # Storage
 //!
 //! [`Storage::submit`] queues an operation; the next `wait` passes all queued ones on together, and
-//! each comes back exactly once as [`Event::File`]. The engine keeps the file and the buffer of an
+//! each comes back exactly once as [`EngineEvent::File`]. The engine keeps the file and the buffer of an
 //! operation alive until then, also if the engine itself is dropped.
 //!
 //! [`Storage::delegate`] lets somebody else complete an operation, from any thread; its completion wakes the
@@ -185,7 +185,7 @@ impl Readiness {
 
 /// What [`Engine::wait`] found.
 #[derive(Debug)]
-pub enum Event {
+pub enum EngineEvent {
     /// Something happened on a registered socket.
     Socket {
         /// As given to [`Engine::register`].
@@ -209,13 +209,13 @@ pub struct EngineCounters {
     pub system_calls: u64,
     /// Turns that could sleep.
     pub sleeps: u64,
-    /// [`Event::Woken`] reported.
+    /// [`EngineEvent::Woken`] reported.
     pub woken: u64,
-    /// [`Event::Socket`] reported.
+    /// [`EngineEvent::Socket`] reported.
     pub socket_events: u64,
     /// File operations taken in, and operations delegated.
     pub file_submitted: u64,
-    /// [`Event::File`] reported.
+    /// [`EngineEvent::File`] reported.
     pub file_completed: u64,
     /// File operations run by helper threads rather than by the ring.
     pub helper_operations: u64,
@@ -417,7 +417,11 @@ impl Engine {
     ///
     /// It may return early without events (a signal came). It does not sleep while [`Waker::wake`]
     /// has been called and not been reported.
-    pub fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+    pub fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        events: &mut Vec<EngineEvent>,
+    ) -> io::Result<()> {
         self.end_turn();
         let timeout = timeout.map(|timeout| timeout.min(TIMEOUT_MAX));
         either!(&mut self.inner, engine => engine.wait(timeout, events))

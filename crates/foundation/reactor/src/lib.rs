@@ -55,7 +55,7 @@ mod mapping;
 pub use blocking::BlockingPool;
 pub use buffer::{Buffer, BufferPool, MemoryBudget, Reservation};
 pub use engine::{
-    Engine, EngineChoice, EngineConfig, EngineCounters, EngineError, EngineKind, Event,
+    Engine, EngineChoice, EngineConfig, EngineCounters, EngineError, EngineEvent, EngineKind,
     IoUringRefusal, Readiness, SocketToken, lockable_bytes,
 };
 pub use mail::{Mailbox, SendError, Sender, mailbox};

@@ -1,7 +1,7 @@
 //! Messages between threads, delivered to a reactor's [`Engine`](crate::Engine).
 //!
 //! A mailbox is bounded and lock-free; sending neither allocates nor, unless the receiver sleeps,
-//! enters the kernel. After [`Event::Woken`](crate::Event::Woken) the receiver empties its mailboxes.
+//! enters the kernel. After [`EngineEvent::Woken`](crate::EngineEvent::Woken) the receiver empties its mailboxes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

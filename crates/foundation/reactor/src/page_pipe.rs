@@ -83,7 +83,7 @@ impl PagePipe {
     /// `false`: they are not, or cannot be taken from this file. What is in the pipe then is good for nothing: drop it
     /// unless [`Self::held`] is 0.
     pub fn take(&mut self, file: &File, offset: u64, length: usize) -> io::Result<bool> {
-        debug_assert_eq!(self.held, 0, "a pipe holds one thing at a time");
+        assert_eq!(self.held, 0, "a pipe holds the pages of one read at a time");
         if pages_spanned(offset, length) > self.pages
             || !is_cached(file, offset, length, &mut self.calls)?
         {
@@ -231,7 +231,7 @@ impl Shelf {
             Ok(pipe) => Some(pipe),
             Err(error) => {
                 // Limits of descriptors or of pages in pipes: what there is has to do.
-                tracing::debug!(%error, pages = self.pages, "no more pipes for pages");
+                tracing::debug!(%error, pages = self.pages, "cannot create another pipe for splice");
                 self.left = 0;
                 None
             }

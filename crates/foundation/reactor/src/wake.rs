@@ -17,7 +17,7 @@ const HELPER: u8 = 4;
 /// Wakes one reactor. Clones wake the same one.
 ///
 /// What has been written before `wake` (a message in a queue) is seen by the reactor after the
-/// [`Event::Woken`](crate::Event::Woken) that follows.
+/// [`EngineEvent::Woken`](crate::EngineEvent::Woken) that follows.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
@@ -53,7 +53,7 @@ impl Waker {
         })))
     }
 
-    /// Has the reactor report [`Event::Woken`](crate::Event::Woken) once, soon. Several calls before
+    /// Has the reactor report [`EngineEvent::Woken`](crate::EngineEvent::Woken) once, soon. Several calls before
     /// it does so are one.
     pub fn wake(&self) {
         self.raise(MAIL);

@@ -13,8 +13,8 @@ use longshore_reactor::storage::{
     FileHandle, FileOperation, FileOperationKind, Storage, StorageTag,
 };
 use longshore_reactor::{
-    BufferPool, Engine, EngineChoice, EngineConfig, EngineError, Event, Mailbox, MemoryBudget,
-    Sender, SocketToken, TimerQueue, Waker, mailbox, socket,
+    BufferPool, Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, Mailbox,
+    MemoryBudget, Sender, SocketToken, TimerQueue, Waker, mailbox, socket,
 };
 
 thread_local! {
@@ -44,7 +44,7 @@ static COUNTING: Counting = Counting;
 /// A reactor in small.
 struct Reactor {
     engine: Engine,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
     pool: BufferPool,
     timers: TimerQueue<u32>,
     sender: Sender<u32>,
@@ -109,9 +109,9 @@ impl Reactor {
         self.peer.read_exact(&mut [0; 512]).unwrap();
     }
 
-    fn handle(&mut self, event: Event) -> bool {
+    fn handle(&mut self, event: EngineEvent) -> bool {
         match event {
-            Event::Socket { .. } => {
+            EngineEvent::Socket { .. } => {
                 let mut buffer = self.pool.take(512).unwrap();
                 match socket::receive(&self.socket, &mut [IoSliceMut::new(&mut buffer)]) {
                     Ok(512) => {
@@ -128,7 +128,7 @@ impl Reactor {
                 }
                 false
             }
-            Event::File(completion) => {
+            EngineEvent::File(completion) => {
                 assert_eq!(completion.result.unwrap(), 512);
                 let buffer = completion.buffer.unwrap();
                 if completion.tag == StorageTag(1) {
@@ -151,7 +151,7 @@ impl Reactor {
                 self.pool.put(buffer);
                 true
             }
-            Event::Woken => {
+            EngineEvent::Woken => {
                 while self.mailbox.receive().is_some() {}
                 false
             }

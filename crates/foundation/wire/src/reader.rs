@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A format promised more bytes than there are.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{wanted} bytes wanted where {available} are left")]
+#[error("{wanted} bytes needed, {available} left")]
 pub struct OutOfBytes {
     /// How many were asked for.
     pub wanted: usize,

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// What was to be written does not fit.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("{wanted} bytes to write where {available} have room")]
+#[error("{wanted} bytes to write, room for {available}")]
 pub struct NoRoom {
     /// How many were to be written.
     pub wanted: usize,

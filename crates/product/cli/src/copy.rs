@@ -177,7 +177,7 @@ pub fn run(arguments: &CopyArguments) -> ExitCode {
     display.end();
     let command = resume::command(std::env::args_os().collect());
     let printed = match arguments.output {
-        OutputFormat::Json => crate::print(&json(&Outcome::new(&report, &command))),
+        OutputFormat::Json => crate::print(&json(&CopyOutcome::new(&report, &command))),
         OutputFormat::Text => print_text(&report),
     };
     match &report.result {
@@ -216,7 +216,7 @@ fn watch_signals(interrupt: Interrupt, screen: Screen) -> std::io::Result<()> {
 
 /// What a copy came to, as JSON.
 #[derive(Debug, Serialize)]
-struct Outcome<'a> {
+struct CopyOutcome<'a> {
     /// `done`, `interrupted` or `failed`.
     status: &'static str,
     #[serde(flatten)]
@@ -227,7 +227,7 @@ struct Outcome<'a> {
     resume_command: Option<&'a str>,
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> CopyOutcome<'a> {
     fn new(report: &'a Report, command: &'a str) -> Self {
         let status = match &report.result {
             Ok(()) => "done",

@@ -26,7 +26,7 @@ use clap::{CommandFactory, Parser};
 use longshore_daemon::config::check::check;
 use longshore_daemon::config::file::ConfigFile;
 use longshore_daemon::config::{Arguments, Config};
-use longshore_daemon::{Outcome, Output, logging};
+use longshore_daemon::{Output, ServerEnd, logging};
 
 use arguments::{Command, Longshore, ManualArguments, Serve};
 use connection::ConnectionError;
@@ -93,10 +93,10 @@ fn run_serve(serve: Serve) -> ExitCode {
     // The text of the file may hold secrets; nobody needs it any more.
     drop(file);
     match longshore_daemon::serve(&config, output) {
-        Ok(Outcome::Stopped) => ExitCode::SUCCESS,
-        Ok(Outcome::Failed) => ExitCode::FAILURE,
+        Ok(ServerEnd::Stopped) => ExitCode::SUCCESS,
+        Ok(ServerEnd::Failed) => ExitCode::FAILURE,
         // Shells and service managers expect 128 and the number of the signal.
-        Ok(Outcome::Forced(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
+        Ok(ServerEnd::Forced(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         Err(error) => {
             logging::flush();
             fail(&error)

@@ -22,7 +22,7 @@ use crate::serve::THREAD_STACK_BYTES;
 
 /// What the waiting thread hears about.
 #[derive(Debug)]
-pub enum Event {
+pub enum ControlEvent {
     /// Stop, or stop at once when it is not the first; the signal's number.
     Stop(i32),
     /// Read the settings again that can change, and look for volumes whose size has changed.
@@ -43,7 +43,7 @@ pub fn survive_file_size_limit() -> io::Result<()> {
 }
 
 /// From here on, signals arrive as events instead of ending the process.
-pub fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+pub fn watch_signals(events: Sender<ControlEvent>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
     thread::Builder::new()
         .name("signals".to_owned())
@@ -51,9 +51,9 @@ pub fn watch_signals(events: Sender<Event>) -> io::Result<()> {
         .spawn(move || {
             for signal in signals.forever() {
                 let event = match signal {
-                    SIGHUP => Event::Refresh,
-                    SIGUSR1 => Event::Report,
-                    _ => Event::Stop(signal),
+                    SIGHUP => ControlEvent::Refresh,
+                    SIGUSR1 => ControlEvent::Report,
+                    _ => ControlEvent::Stop(signal),
                 };
                 if events.send(event).is_err() {
                     return;

@@ -3,7 +3,7 @@
 //! The limit a process is started with is usually 1,024, for the sake of programs that use `select`.
 //! This one does not, so it raises its own limit as far as it may and as the configured limits need.
 
-use longshore_server::config::Limits;
+use longshore_server::config::PeerLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// For volumes, listeners, event loops and what libraries open.
@@ -14,7 +14,7 @@ const BESIDE_CONNECTIONS: usize = 256;
 const CONNECTIONS_PER_CONTROLLER: usize = 9;
 
 /// Makes room for as many connections as `limits` allow. Says so where there is not enough.
-pub fn make_room(limits: &Limits) {
+pub fn make_room(limits: &PeerLimits) {
     let io_queues = usize::from(limits.nvme_io_queues);
     let per_controller = CONNECTIONS_PER_CONTROLLER.min(io_queues.saturating_add(1));
     let wanted = limits
@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn room_for_all_connections_is_made() {
-        let limits = Limits {
+        let limits = LimitsConfig {
             sessions: 300,
             pending_logins: 20,
             controllers: 10,
             nvme_io_queues: 1,
-            ..Limits::default()
+            ..PeerLimits::default()
         };
         let before = getrlimit(Resource::Nofile);
         let lowered = limit(Some(400), before.maximum);

@@ -42,7 +42,7 @@ pub fn server_config(
             registered: config.engine.registered == RegisteredBuffers::Auto,
         },
         reactor: reactor(&config.engine.reactor),
-        limits: server::Limits {
+        limits: server::PeerLimits {
             memory: memory.payload_bytes,
             connections: memory.connections,
             ..config.limits.clone()

@@ -28,4 +28,4 @@ pub mod service_manager;
 pub mod state;
 mod statistics;
 
-pub use serve::{Outcome, Output, StartError, serve};
+pub use serve::{Output, ServerEnd, StartError, serve};

@@ -16,7 +16,7 @@ use crate::backends::backends;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
 use crate::config::{Config, VolumeSource};
-use crate::control::{self, Event};
+use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
@@ -37,7 +37,7 @@ pub(crate) const THREAD_STACK_BYTES: usize = 64 * 1024;
 
 /// How a server came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ServerEnd {
     /// Asked to, with everything accepted finished and flushed.
     Stopped,
     /// A second signal came before that; its number.
@@ -98,7 +98,7 @@ pub struct Output {
 }
 
 /// Serves until a signal ends it.
-pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
+pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     abort_on_panic();
     memory::prepare();
     logging::start(&config.log);
@@ -146,7 +146,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         .stack_size(THREAD_STACK_BYTES)
         .spawn(move || {
             // Nobody listens any more when the process is about to end anyway.
-            let _ = events.send(Event::Ended(server.wait()));
+            let _ = events.send(ControlEvent::Ended(server.wait()));
         })
         .map_err(StartError::Thread)?;
 
@@ -173,7 +173,7 @@ pub fn serve(config: &Config, output: Output) -> Result<Outcome, StartError> {
         transmit: (config.transmit.clone(), config.engine.transmit),
     };
     let outcome = running.until_end(config.limits.drain_timeout);
-    if !matches!(outcome, Outcome::Forced(_)) {
+    if !matches!(outcome, ServerEnd::Forced(_)) {
         running.report(false);
     }
     logging::flush();
@@ -188,8 +188,8 @@ struct Running {
     ready: String,
     /// Where reports go.
     statistics: Option<PathBuf>,
-    events: Sender<Event>,
-    inbox: Receiver<Event>,
+    events: Sender<ControlEvent>,
+    inbox: Receiver<ControlEvent>,
     looks: Arc<Looks>,
     /// Under way since the server has ended.
     last_look: Option<Arc<LastLook>>,
@@ -199,7 +199,7 @@ struct Running {
 
 impl Running {
     /// Does what signals ask for until the server has ended.
-    fn until_end(&mut self, drain_timeout: Duration) -> Outcome {
+    fn until_end(&mut self, drain_timeout: Duration) -> ServerEnd {
         let mut give_up: Option<Instant> = None;
         loop {
             let event = match give_up {
@@ -212,7 +212,7 @@ impl Running {
                     .recv_timeout(at.saturating_duration_since(Instant::now())),
             };
             match event {
-                Ok(Event::Stop(signal)) if give_up.is_none() => {
+                Ok(ControlEvent::Stop(signal)) if give_up.is_none() => {
                     tracing::info!(
                         "{}: completing accepted commands; a second signal ends the server at once",
                         control::signal_name(signal)
@@ -226,35 +226,35 @@ impl Running {
                     }
                     give_up = Some(Instant::now() + drain_timeout + DRAIN_GRACE);
                 }
-                Ok(Event::Stop(signal)) => {
+                Ok(ControlEvent::Stop(signal)) => {
                     tracing::warn!("{}: ending at once", control::signal_name(signal));
-                    return Outcome::Forced(signal);
+                    return ServerEnd::Forced(signal);
                 }
-                Ok(Event::Refresh) => self.refresh(),
-                Ok(Event::Report) => self.report(true),
-                Ok(Event::Ended(Err(error))) => {
+                Ok(ControlEvent::Refresh) => self.refresh(),
+                Ok(ControlEvent::Report) => self.report(true),
+                Ok(ControlEvent::Ended(Err(error))) => {
                     tracing::error!("the server failed: {error}");
-                    return Outcome::Failed;
+                    return ServerEnd::Failed;
                 }
-                Ok(Event::Ended(Ok(()))) if give_up.is_some() => {
+                Ok(ControlEvent::Ended(Ok(()))) if give_up.is_some() => {
                     if let Err(error) = self.begin_last_look() {
                         tracing::error!("cannot inspect the volumes at shutdown: {error}");
-                        return Outcome::Failed;
+                        return ServerEnd::Failed;
                     }
                     let at_least = Instant::now() + LAST_LOOK;
                     give_up = give_up.map(|at| at.max(at_least));
                 }
-                Ok(Event::Inspected) => return self.stopped(),
+                Ok(ControlEvent::Inspected) => return self.stopped(),
                 Err(RecvTimeoutError::Timeout) if self.last_look.is_some() => {
                     return self.stopped();
                 }
-                Ok(Event::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(ControlEvent::Ended(Ok(()))) | Err(RecvTimeoutError::Disconnected) => {
                     tracing::error!("the server ended unexpectedly");
-                    return Outcome::Failed;
+                    return ServerEnd::Failed;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::error!("the server did not end in time; unflushed writes may be lost");
-                    return Outcome::Failed;
+                    return ServerEnd::Failed;
                 }
             }
         }
@@ -265,14 +265,14 @@ impl Running {
         let events = self.events.clone();
         let last = self.looks.last(move || {
             // Nobody listens any more when a signal has ended all of it.
-            let _ = events.send(Event::Inspected);
+            let _ = events.send(ControlEvent::Inspected);
         })?;
         self.last_look = Some(last);
         Ok(())
     }
 
     /// It has ended as asked to. Whether all is well that was written, its volumes know.
-    fn stopped(&self) -> Outcome {
+    fn stopped(&self) -> ServerEnd {
         let mut failed = self.stopper.failed_volumes();
         let names = self.stopper.volume_names();
         for number in self.last_look.iter().flat_map(|last| last.unseen()) {
@@ -284,9 +284,9 @@ impl Running {
         }
         if failed.is_empty() {
             tracing::info!("stopped");
-            Outcome::Stopped
+            ServerEnd::Stopped
         } else {
-            Outcome::Failed
+            ServerEnd::Failed
         }
     }
 

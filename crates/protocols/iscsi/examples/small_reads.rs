@@ -14,7 +14,7 @@ use longshore_iscsi::pdu::{Attribute, Isid, LoginStatus, Lun, Tsih};
 use longshore_iscsi::server::directory::{
     Authentication, Directory, LoginConfig, LoginRefusal, SessionRequest, TargetLogin, TargetRecord,
 };
-use longshore_iscsi::server::{Connection, ConnectionConfig, Event};
+use longshore_iscsi::server::{Connection, ConnectionConfig, ConnectionEvent};
 use longshore_iscsi::session_parameters::PortalGroupTag;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
@@ -107,7 +107,7 @@ impl Session {
                 .target
                 .next(&mut input, &mut OpenDoor, &mut self.to_initiator, 0)
             {
-                Event::Command(command) => {
+                ConnectionEvent::Command(command) => {
                     let length = command.expected_data_transfer_length;
                     let place = self
                         .target
@@ -118,7 +118,7 @@ impl Session {
                         .commit_inline_read(command.task, &mut self.to_initiator);
                     reads += 1;
                 }
-                Event::NeedMore => return reads,
+                ConnectionEvent::NeedMore => return reads,
                 _ => {}
             }
         }
@@ -127,7 +127,9 @@ impl Session {
     fn receive(&mut self) {
         let responses = stream(&mut self.to_initiator);
         let mut input = &responses[..];
-        while self.initiator.next(&mut input, &mut self.to_target) != initiator::Event::NeedMore {}
+        while self.initiator.next(&mut input, &mut self.to_target)
+            != initiator::ConnectionEvent::NeedMore
+        {}
     }
 
     fn round(&mut self) -> (u32, std::time::Duration) {

@@ -8,7 +8,7 @@ mod conversations;
 use std::collections::HashMap;
 
 use crate::initiator::login::LoginConfig;
-use crate::initiator::{self, Command, CommandId, Outcome, Residual, Transfer};
+use crate::initiator::{self, Command, CommandId, CommandOutcome, Residual, Transfer};
 use crate::negotiation::{DigestPolicy, Preferences};
 use crate::pdu::{Attribute, CmdSn, Isid, LogoutResult, Lun};
 use crate::server::directory::fixture::{INITIATOR, TARGET, TestDirectory, name};
@@ -44,7 +44,7 @@ struct Pair {
     /// What the initiator writes and reads.
     data_out: HashMap<CommandId, Vec<u8>>,
     data_in: HashMap<CommandId, Vec<u8>>,
-    outcomes: HashMap<CommandId, Outcome>,
+    outcomes: HashMap<CommandId, CommandOutcome>,
     /// The other events, as text.
     initiator_log: Vec<String>,
     target_log: Vec<String>,
@@ -161,10 +161,10 @@ impl shared::Pair for Pair {
     fn server_event(&mut self, input: &mut &[u8]) -> bool {
         let (directory, transmit) = (&mut self.directory, &mut self.rig.to_client.transmit);
         match self.target.next(input, directory, transmit, 0) {
-            server::Event::NeedMore => return false,
-            server::Event::Established => {}
-            server::Event::Command(command) => self.execute(&command),
-            server::Event::DataOut {
+            server::ConnectionEvent::NeedMore => return false,
+            server::ConnectionEvent::Established => {}
+            server::ConnectionEvent::Command(command) => self.execute(&command),
+            server::ConnectionEvent::DataOut {
                 task,
                 buffer_offset,
                 bytes,
@@ -173,18 +173,18 @@ impl shared::Pair for Pair {
                 let (_, buffer) = self.writes.get_mut(&task).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(&bytes);
             }
-            server::Event::DataOutComplete { task } => {
+            server::ConnectionEvent::DataOutComplete { task } => {
                 let (offset, buffer) = self.writes.remove(&task).unwrap();
                 let start = offset as usize;
                 self.rig.device[start..start + buffer.len()].copy_from_slice(&buffer);
                 self.complete(task, GOOD, Payload::None, buffer.len());
             }
-            server::Event::DataOutFailed { task, failure } => {
+            server::ConnectionEvent::DataOutFailed { task, failure } => {
                 self.writes.remove(&task);
                 self.target_log.push(format!("{failure:?}"));
                 self.complete(task, CHECK_CONDITION, Payload::None, 0);
             }
-            server::Event::TaskManagement(request) => {
+            server::ConnectionEvent::TaskManagement(request) => {
                 let tasks = match request.function {
                     TaskManagementFunction::AbortTask => {
                         request.referenced_task.into_iter().collect()
@@ -203,7 +203,7 @@ impl shared::Pair for Pair {
                     &mut self.rig.to_client.transmit,
                 );
             }
-            server::Event::Close(reason) => {
+            server::ConnectionEvent::Close(reason) => {
                 self.target_closed = Some(reason);
                 return false;
             }
@@ -213,8 +213,8 @@ impl shared::Pair for Pair {
 
     fn client_event(&mut self, input: &mut &[u8]) -> bool {
         match self.initiator.next(input, &mut self.rig.to_server.transmit) {
-            initiator::Event::NeedMore => return false,
-            initiator::Event::DataIn {
+            initiator::ConnectionEvent::NeedMore => return false,
+            initiator::ConnectionEvent::DataIn {
                 command,
                 buffer_offset,
                 bytes,
@@ -223,23 +223,23 @@ impl shared::Pair for Pair {
                 let buffer = self.data_in.get_mut(&command).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(bytes);
             }
-            initiator::Event::R2t(r2t) => {
+            initiator::ConnectionEvent::R2t(r2t) => {
                 let start = r2t.buffer_offset as usize;
                 let data = self.data_out[&r2t.command][start..start + r2t.length as usize].to_vec();
                 self.with_data(&data, |initiator, data, transmit| {
                     initiator.send_data_out(&r2t, data, transmit);
                 });
             }
-            initiator::Event::Completed { command, outcome } => {
+            initiator::ConnectionEvent::Completed { command, outcome } => {
                 self.outcomes.insert(command, outcome);
             }
-            initiator::Event::LoggedOut(result) => self.logged_out = Some(result),
-            initiator::Event::Close(reason) => {
+            initiator::ConnectionEvent::LoggedOut(result) => self.logged_out = Some(result),
+            initiator::ConnectionEvent::Close(reason) => {
                 self.initiator_closed = Some(reason);
                 return false;
             }
-            initiator::Event::Established => {}
-            initiator::Event::Text(text) => {
+            initiator::ConnectionEvent::Established => {}
+            initiator::ConnectionEvent::Text(text) => {
                 self.initiator_log
                     .push(format!("Text {}", String::from_utf8(text).unwrap()));
             }
@@ -419,7 +419,7 @@ impl Pair {
         id
     }
 
-    fn outcome(&self, command: CommandId) -> &Outcome {
+    fn outcome(&self, command: CommandId) -> &CommandOutcome {
         self.outcomes.get(&command).unwrap_or_else(|| {
             panic!(
                 "no outcome; target: {:?} initiator: {:?}",

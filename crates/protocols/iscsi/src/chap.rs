@@ -189,7 +189,7 @@ pub enum BinaryValueError {
     #[error("a binary value starts with 0x or 0b")]
     UnknownEncoding,
     /// Contains something other than digits of its encoding, or nothing.
-    #[error("a binary value has digits of its encoding only, and at least one")]
+    #[error("a binary value needs at least one digit, and only digits of its encoding")]
     Malformed,
     /// More than [`BINARY_LENGTH_MAX`] bytes.
     #[error("the binary value is longer than 1024 bytes")]

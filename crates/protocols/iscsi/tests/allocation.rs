@@ -135,8 +135,8 @@ impl Pair {
     fn target_event(&mut self, input: &mut &[u8]) -> bool {
         let transmit = &mut self.to_initiator;
         match self.target.next(input, &mut OpenDoor, transmit, 0) {
-            server::Event::NeedMore => return false,
-            server::Event::Command(command) => {
+            server::ConnectionEvent::NeedMore => return false,
+            server::ConnectionEvent::Command(command) => {
                 let length = command.expected_data_transfer_length;
                 let task = command.task;
                 if command.write {
@@ -146,10 +146,10 @@ impl Pair {
                     self.target.complete(task, good(data), transmit);
                 }
             }
-            server::Event::DataOutComplete { task } => {
+            server::ConnectionEvent::DataOutComplete { task } => {
                 self.target.complete(task, good(Payload::None), transmit);
             }
-            server::Event::Established | server::Event::DataOut { .. } => {}
+            server::ConnectionEvent::Established | server::ConnectionEvent::DataOut { .. } => {}
             other => panic!("{other:?}"),
         }
         true
@@ -163,8 +163,8 @@ impl Pair {
             *input = later;
         }
         match counted(&mut self.allocations, || initiator.next(input, transmit)) {
-            initiator::Event::NeedMore => return !input.is_empty(),
-            initiator::Event::R2t(r2t) => {
+            initiator::ConnectionEvent::NeedMore => return !input.is_empty(),
+            initiator::ConnectionEvent::R2t(r2t) => {
                 let start = r2t.buffer_offset as usize;
                 let data = WriteData::Buffer {
                     id: PayloadId(1),
@@ -175,11 +175,12 @@ impl Pair {
                     initiator.send_data_out(&r2t, data, transmit);
                 });
             }
-            initiator::Event::Completed { outcome, .. } => {
+            initiator::ConnectionEvent::Completed { outcome, .. } => {
                 assert_eq!(outcome.status, Some(0));
                 self.completed += 1;
             }
-            initiator::Event::Established | initiator::Event::DataIn { .. } => {}
+            initiator::ConnectionEvent::Established | initiator::ConnectionEvent::DataIn { .. } => {
+            }
             other => panic!("{other:?}"),
         }
         true

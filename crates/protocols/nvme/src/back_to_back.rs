@@ -11,7 +11,7 @@ use longshore_wire::back_to_back::{self as shared, Pair as _, Rig, SENDINGS, Sen
 use longshore_wire::transmit::WriteData;
 
 use crate::command::NamespaceId;
-use crate::host::{self, Command, Outcome, Transfer};
+use crate::host::{self, Command, CommandOutcome, Transfer};
 use crate::opcode::{self, Opcode, io};
 use crate::pdu::Digests;
 use crate::server::{self, ArrivedCommand, Completion, DataTransfer, QueueParameters};
@@ -61,7 +61,7 @@ struct Pair {
     /// What the host writes and reads.
     data_out: HashMap<host::CommandSlot, Vec<u8>>,
     data_in: HashMap<host::CommandSlot, Vec<u8>>,
-    outcomes: HashMap<host::CommandSlot, Outcome>,
+    outcomes: HashMap<host::CommandSlot, CommandOutcome>,
     /// R2Ts the host has seen, and the most that were unanswered at a time.
     r2ts: usize,
     host_closed: Option<host::CloseReason>,
@@ -141,9 +141,9 @@ impl shared::Pair for Pair {
 
     fn server_event(&mut self, input: &mut &[u8]) -> bool {
         match self.target.next(input, &mut self.rig.to_client.transmit, 0) {
-            server::Event::NeedMore => return false,
-            server::Event::Command(command) => self.execute(command),
-            server::Event::DataOut {
+            server::ConnectionEvent::NeedMore => return false,
+            server::ConnectionEvent::Command(command) => self.execute(command),
+            server::ConnectionEvent::DataOut {
                 slot,
                 buffer_offset,
                 bytes,
@@ -152,12 +152,12 @@ impl shared::Pair for Pair {
                 let (_, buffer) = self.writes.get_mut(&slot).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(bytes);
             }
-            server::Event::DataOutComplete { slot } => self.written(slot),
-            server::Event::DataOutFailed { slot } => {
+            server::ConnectionEvent::DataOutComplete { slot } => self.written(slot),
+            server::ConnectionEvent::DataOutFailed { slot } => {
                 self.writes.remove(&slot);
                 self.complete(slot, Status::TRANSIENT_TRANSPORT_ERROR);
             }
-            server::Event::Close(reason) => {
+            server::ConnectionEvent::Close(reason) => {
                 self.target_closed = Some(reason);
                 return false;
             }
@@ -167,9 +167,9 @@ impl shared::Pair for Pair {
 
     fn client_event(&mut self, input: &mut &[u8]) -> bool {
         match self.host.next(input, &mut self.rig.to_server.transmit) {
-            host::Event::NeedMore => return false,
-            host::Event::Ready => {}
-            host::Event::DataIn {
+            host::ConnectionEvent::NeedMore => return false,
+            host::ConnectionEvent::Ready => {}
+            host::ConnectionEvent::DataIn {
                 slot,
                 buffer_offset,
                 bytes,
@@ -178,7 +178,7 @@ impl shared::Pair for Pair {
                 let buffer = self.data_in.get_mut(&slot).unwrap();
                 buffer[start..start + bytes.len()].copy_from_slice(bytes);
             }
-            host::Event::R2t(r2t) => {
+            host::ConnectionEvent::R2t(r2t) => {
                 self.r2ts += 1;
                 let start = r2t.buffer_offset as usize;
                 let data = &self.data_out[&r2t.slot][start..start + r2t.length as usize];
@@ -195,10 +195,10 @@ impl shared::Pair for Pair {
                 };
                 self.host.send_data(&r2t, payload, &mut line.transmit);
             }
-            host::Event::Completed { slot, outcome } => {
+            host::ConnectionEvent::Completed { slot, outcome } => {
                 self.outcomes.insert(slot, outcome);
             }
-            host::Event::Close(reason) => {
+            host::ConnectionEvent::Close(reason) => {
                 self.host_closed = Some(reason);
                 return false;
             }
@@ -354,7 +354,7 @@ impl Pair {
     }
 
     #[track_caller]
-    fn outcome(&self, slot: host::CommandSlot) -> Outcome {
+    fn outcome(&self, slot: host::CommandSlot) -> CommandOutcome {
         *self.outcomes.get(&slot).unwrap_or_else(|| {
             panic!(
                 "no outcome; target: {:?} host: {:?}",

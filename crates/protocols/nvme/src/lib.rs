@@ -8,6 +8,7 @@
 //! All multi-byte fields of NVMe are little-endian.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 #[cfg(test)]
 mod back_to_back;

@@ -76,8 +76,8 @@ impl Pair {
 
     fn target_event(&mut self, input: &mut &[u8]) -> bool {
         match self.target.next(input, &mut self.to_host, 0) {
-            server::Event::NeedMore => return false,
-            server::Event::Command(command) => {
+            server::ConnectionEvent::NeedMore => return false,
+            server::ConnectionEvent::Command(command) => {
                 let (slot, length) = (command.slot, command.data.length());
                 if command.entry.opcode() == io::READ {
                     let inline = self
@@ -98,8 +98,8 @@ impl Pair {
                     self.target.want_data_out(slot, length, &mut self.to_host);
                 }
             }
-            server::Event::DataOut { .. } => {}
-            server::Event::DataOutComplete { slot } => {
+            server::ConnectionEvent::DataOut { .. } => {}
+            server::ConnectionEvent::DataOutComplete { slot } => {
                 if !self.target.is_connected() {
                     let queue = QueueParameters {
                         id: 1,
@@ -118,17 +118,17 @@ impl Pair {
 
     fn host_event(&mut self, input: &mut &[u8]) -> bool {
         match self.host.next(input, &mut self.to_target) {
-            host::Event::NeedMore => return false,
-            host::Event::Ready | host::Event::DataIn { .. } => {}
-            host::Event::R2t(r2t) => {
+            host::ConnectionEvent::NeedMore => return false,
+            host::ConnectionEvent::Ready | host::ConnectionEvent::DataIn { .. } => {}
+            host::ConnectionEvent::R2t(r2t) => {
                 let data = WriteData::Bytes(&self.data[..r2t.length as usize]);
                 self.host.send_data(&r2t, data, &mut self.to_target);
             }
-            host::Event::Completed { outcome, .. } => {
+            host::ConnectionEvent::Completed { outcome, .. } => {
                 assert_eq!(outcome.status, Status::SUCCESS);
                 self.completed += 1;
             }
-            host::Event::Close(reason) => panic!("{reason:?}"),
+            host::ConnectionEvent::Close(reason) => panic!("{reason:?}"),
         }
         true
     }

@@ -165,8 +165,9 @@ impl WriteGate {
         if slow.holder.is_some_and(|holder| holder != task) {
             return;
         }
-        slow.holder = None;
-        self.closed.store(false, Ordering::SeqCst);
+        let held = slow.holder.take().is_some();
+        let was_closed = self.closed.swap(false, Ordering::SeqCst);
+        assert_eq!(was_closed, held, "the gate is closed while a task holds it");
         // Writes go first up to the next exclusive command, which closes the gate behind them.
         while let Some(waiter) = slow.waiting.pop_front() {
             wake(waiter.task);
@@ -174,6 +175,11 @@ impl WriteGate {
                 break;
             }
         }
+    }
+
+    /// Whether `task` keeps the writes of others out.
+    pub(crate) fn is_held_by(&self, task: TaskAddress) -> bool {
+        self.lock().holder == Some(task) && self.closed.load(Ordering::SeqCst)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Slow> {
@@ -221,6 +227,7 @@ mod tests {
         let mut woken = None;
         gate.leave(1, |task| woken = Some(task));
         assert_eq!(woken, Some(task(9)));
+        assert!(gate.is_held_by(task(9)) && !gate.is_held_by(task(1)));
         assert_eq!(gate.enter_exclusive(task(9)), Passage::Open);
     }
 

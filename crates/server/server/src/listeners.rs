@@ -119,14 +119,14 @@ impl Listeners {
                             tracing::error!(
                                 %peer,
                                 connections,
-                                "no memory for more connections; those that come are closed"
+                                "no memory for more connections; closing new ones"
                             );
                         }
                         continue;
                     }
                     self.crowded = false;
                     if core.shared.pending_logins() >= pending_max {
-                        tracing::debug!(%peer, "too many logins at a time; connection closed");
+                        tracing::debug!(%peer, "too many pending logins; new connection closed");
                         continue;
                     }
                     let stream = TcpStream::from(stream);

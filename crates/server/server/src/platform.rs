@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::Storage;
 use longshore_reactor::{
-    Engine, EngineCounters, Event, PagePipe, SocketToken, socket, thread_time,
+    Engine, EngineCounters, EngineEvent, PagePipe, SocketToken, socket, thread_time,
 };
 
 /// A stream of bytes in both directions that never blocks.
@@ -109,7 +109,7 @@ pub trait Platform: Storage {
     ///
     /// # Errors
     /// The operating system's; the shard cannot go on.
-    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<EngineEvent>) -> io::Result<()>;
 
     /// Has threads on `cores` make large reads and writes of files from now on, those of `from_bytes` or more:
     /// [`Engine::hand_over`]. `None`: no more of them.
@@ -140,7 +140,7 @@ impl Platform for Engine {
         self.deregister(descriptor, token);
     }
 
-    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<EngineEvent>) -> io::Result<()> {
         Self::wait(self, timeout, events)
     }
 

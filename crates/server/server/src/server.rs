@@ -136,12 +136,14 @@ impl Server {
                 if let Some(core) = pin {
                     match affinity::pin_to_core(core) {
                         Ok(()) => shared.loads[index].pin(core),
-                        Err(error) => tracing::warn!(core, %error, "reactor not pinned"),
+                        Err(error) => {
+                            tracing::warn!(core, %error, "event loop not pinned to its core")
+                        }
                     }
                 }
                 // Responses that wait for their peer have short deadlines.
                 if let Err(error) = timer::end_sleeps_on_time() {
-                    tracing::debug!(%error, "PR_SET_TIMERSLACK");
+                    tracing::debug!(%error, "timer slack not set (PR_SET_TIMERSLACK)");
                 }
                 let engine = match Engine::new(choice, engine_config, waker) {
                     Ok(engine) => engine,
@@ -400,7 +402,7 @@ fn cores_of_choice() -> Vec<usize> {
     if let Some(busiest) = interrupts::busiest(&cores) {
         tracing::info!(
             core = busiest,
-            "left to the kernel, which takes most network interrupts there; `cores` decides otherwise"
+            "no event loop on this core, as it takes most network interrupts; set `cores` to change that"
         );
         cores.retain(|core| *core != busiest);
     }

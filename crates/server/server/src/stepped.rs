@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use longshore_reactor::{BufferPool, Event, MemoryBudget, Waker};
+use longshore_reactor::{BufferPool, EngineEvent, MemoryBudget, Waker};
 
 use crate::config::check::check;
 use crate::config::{ServerConfig, StartError};
@@ -123,8 +123,8 @@ impl SteppedServer {
         self.shards[shard].relocate_any(index, to, now)
     }
 
-    /// Takes a turn of a shard. [`Event::Woken`] among the events has it read its mail.
-    pub fn turn(&mut self, shard: usize, events: &mut Vec<Event>, now: Instant) -> Next {
+    /// Takes a turn of a shard. [`EngineEvent::Woken`] among the events has it read its mail.
+    pub fn turn(&mut self, shard: usize, events: &mut Vec<EngineEvent>, now: Instant) -> Next {
         match self.shards[shard].turn(events, now) {
             Turn::Wait(deadline) => Next::Wait(deadline),
             Turn::Ended => Next::Ended,

@@ -16,9 +16,9 @@ use std::time::Instant;
 use idle::Idle;
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
-use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
+use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
+    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig, TargetConfig,
     TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
@@ -82,7 +82,7 @@ impl Link for Pipe {
 struct Bench {
     server: SteppedServer,
     wire: Arc<Mutex<Wire>>,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
     cmd_sn: u32,
 }
 
@@ -120,7 +120,7 @@ impl Bench {
             transmit: TransmitConfig::default(),
             copies: Copies::default(),
             reactor: ReactorConfig::default(),
-            limits: Limits::default(),
+            limits: PeerLimits::default(),
             state_directory: None,
             sample: 2,
         };
@@ -134,7 +134,7 @@ impl Bench {
             events: Vec::new(),
             cmd_sn: 1,
         };
-        bench.events.push(Event::Woken);
+        bench.events.push(EngineEvent::Woken);
         bench.turn();
         bench.exchange(&login());
         bench
@@ -153,7 +153,7 @@ impl Bench {
             wire.to_target.extend(bytes);
             wire.token.expect("the connection is watched")
         };
-        self.events.push(Event::Socket {
+        self.events.push(EngineEvent::Socket {
             token,
             readiness: Readiness::new(true, true),
         });

@@ -20,7 +20,7 @@ use longshore_nvme::host::{self, Command, ConnectionConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
-use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND};
+use crate::environment::{MICROSECOND, MILLISECOND, SimulatedEvent};
 use crate::host::SUBSYSTEM;
 use crate::initiator::TARGET;
 use crate::random::Random;
@@ -179,7 +179,7 @@ impl Deceived {
             self.wake_at = Some(at);
             let index = self.index;
             let mut environment = scene.environment.lock();
-            environment.plan(at, Planned::Initiator { index });
+            environment.plan(at, SimulatedEvent::Initiator { index });
         }
     }
 
@@ -358,18 +358,18 @@ fn hear_target(
     rooms: &mut BTreeMap<u16, u32>,
     is_up: &mut bool,
 ) -> Option<bool> {
-    use initiator::Event;
+    use initiator::ConnectionEvent;
     match machine.next(rest, transmit) {
-        Event::NeedMore => return Some(false),
-        Event::Close(_) => return None,
-        Event::Established => *is_up = true,
-        Event::DataIn {
+        ConnectionEvent::NeedMore => return Some(false),
+        ConnectionEvent::Close(_) => return None,
+        ConnectionEvent::Established => *is_up = true,
+        ConnectionEvent::DataIn {
             command,
             buffer_offset,
             bytes,
         } => check_place(rooms, command.0, buffer_offset, bytes.len()),
-        Event::R2t(r2t) => panic!("{r2t:?} for a read"),
-        Event::Completed { command, .. } => {
+        ConnectionEvent::R2t(r2t) => panic!("{r2t:?} for a read"),
+        ConnectionEvent::Completed { command, .. } => {
             let ended = rooms.remove(&command.0);
             assert!(ended.is_some(), "a command ends twice");
         }
@@ -386,11 +386,11 @@ fn hear_controller(
     rooms: &mut BTreeMap<u16, u32>,
     is_up: &mut bool,
 ) -> Option<bool> {
-    use host::Event;
+    use host::ConnectionEvent;
     match machine.next(rest, transmit) {
-        Event::NeedMore => return Some(false),
-        Event::Close(_) => return None,
-        Event::Ready => {
+        ConnectionEvent::NeedMore => return Some(false),
+        ConnectionEvent::Close(_) => return None,
+        ConnectionEvent::Ready => {
             let connect = connect();
             let (command, data) = (connect.command(), connect.data());
             let slot = machine
@@ -398,13 +398,13 @@ fn hear_controller(
                 .expect("it is ready, and nothing is under way");
             rooms.insert(slot.0, 0);
         }
-        Event::DataIn {
+        ConnectionEvent::DataIn {
             slot,
             buffer_offset,
             bytes,
         } => check_place(rooms, slot.0, buffer_offset, bytes.len()),
-        Event::R2t(r2t) => panic!("{r2t:?} for data that went along"),
-        Event::Completed { slot, .. } => {
+        ConnectionEvent::R2t(r2t) => panic!("{r2t:?} for data that went along"),
+        ConnectionEvent::Completed { slot, .. } => {
             let ended = rooms.remove(&slot.0);
             assert!(ended.is_some(), "a command ends twice");
             // Of the Connect, the first one.

@@ -20,7 +20,7 @@ use longshore_reactor::Buffer;
 use longshore_reactor::storage::{FileCompletion, FileOperation, FileOperationKind, StorageTag};
 use rustix::io::Errno;
 
-use crate::environment::{Environment, Event, MICROSECOND};
+use crate::environment::{Environment, MICROSECOND, SimulatedEvent};
 use crate::random::{Random, to_usize};
 use crate::stamp::{CELL, SECTOR};
 
@@ -382,11 +382,11 @@ impl Environment {
         let operation = number;
         self.plan_in(
             until_effect + before,
-            Event::StorageEffect { disk, operation },
+            SimulatedEvent::StorageEffect { disk, operation },
         );
         self.plan_in(
             until_effect + before + until_done + behind + 1,
-            Event::StorageDone { disk, operation },
+            SimulatedEvent::StorageDone { disk, operation },
         );
     }
 

@@ -28,7 +28,7 @@ const LINES_MAX: usize = 400;
 
 /// What is to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum SimulatedEvent {
     /// Bytes arrive at an end of a wire.
     Arrive {
         /// Which.
@@ -84,7 +84,7 @@ pub enum Event {
 struct Planned {
     at: u64,
     number: u64,
-    event: Event,
+    event: SimulatedEvent,
 }
 
 impl Planned {
@@ -169,7 +169,7 @@ impl Environment {
     }
 
     /// Puts an event on the agenda.
-    pub fn plan(&mut self, at: u64, event: Event) {
+    pub fn plan(&mut self, at: u64, event: SimulatedEvent) {
         self.planned += 1;
         let number = self.planned;
         let at = at.max(self.now);
@@ -177,12 +177,12 @@ impl Environment {
     }
 
     /// Puts an event on the agenda for `delay` nanoseconds from now.
-    pub fn plan_in(&mut self, delay: u64, event: Event) {
+    pub fn plan_in(&mut self, delay: u64, event: SimulatedEvent) {
         self.plan(self.now + delay, event);
     }
 
     /// The next event; the clock moves on to it.
-    pub fn take_next(&mut self) -> Option<Event> {
+    pub fn take_next(&mut self) -> Option<SimulatedEvent> {
         let Reverse(planned) = self.agenda.pop()?;
         self.now = planned.at;
         Some(planned.event)
@@ -250,7 +250,7 @@ impl Environment {
     pub fn delegated_over(&mut self, operation: u64, completion: FileCompletion) {
         if let Some((_, place)) = self.delegated.entries.get_mut(&operation) {
             *place = Some(completion);
-            self.plan_in(MICROSECOND, Event::DelegatedDone { operation });
+            self.plan_in(MICROSECOND, SimulatedEvent::DelegatedDone { operation });
         }
     }
 

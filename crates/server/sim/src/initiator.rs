@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 use longshore_iscsi::initiator::login::LoginConfig;
 use longshore_iscsi::initiator::{
-    CloseReason, Command, CommandId, Connection, Event, Outcome, R2tRequest, Residual, Transfer,
+    CloseReason, Command, CommandId, CommandOutcome, Connection, ConnectionEvent, R2tRequest,
+    Residual, Transfer,
 };
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
@@ -24,7 +25,7 @@ use longshore_iscsi::pdu::{
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
 use crate::checker::Violation;
-use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};
+use crate::environment::{MICROSECOND, MILLISECOND, SECOND, SimulatedEvent};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::workload::Purpose;
@@ -256,7 +257,7 @@ impl Initiator {
             scene
                 .environment
                 .lock()
-                .plan(at, Planned::Initiator { index });
+                .plan(at, SimulatedEvent::Initiator { index });
         }
     }
 
@@ -265,11 +266,11 @@ impl Initiator {
             // The borrow of the data ends before anything is done about it.
             let mut machine = self.machine.take().expect("just looked");
             let event = machine.next(&mut bytes, &mut self.transmit);
-            if let Event::NeedMore = event {
+            if let ConnectionEvent::NeedMore = event {
                 self.machine = Some(machine);
                 break;
             }
-            if let Event::DataIn {
+            if let ConnectionEvent::DataIn {
                 command,
                 buffer_offset,
                 bytes,
@@ -288,27 +289,36 @@ impl Initiator {
         Ok(())
     }
 
-    fn handle(&mut self, event: Event<'_>, scene: &mut Scene<'_>) -> Result<(), Violation> {
+    fn handle(
+        &mut self,
+        event: ConnectionEvent<'_>,
+        scene: &mut Scene<'_>,
+    ) -> Result<(), Violation> {
         match event {
-            Event::NeedMore | Event::DataIn { .. } | Event::Pong { .. } | Event::Text(_) => Ok(()),
-            Event::Established => {
+            ConnectionEvent::NeedMore
+            | ConnectionEvent::DataIn { .. }
+            | ConnectionEvent::Pong { .. }
+            | ConnectionEvent::Text(_) => Ok(()),
+            ConnectionEvent::Established => {
                 scene.trace(format_args!("initiator {}: logged in", self.index));
                 self.state = State::Up;
                 self.next_command = scene.now();
                 Ok(())
             }
-            Event::R2t(request) => {
+            ConnectionEvent::R2t(request) => {
                 self.answer_r2t(&request);
                 Ok(())
             }
-            Event::Completed { command, outcome } => self.completed(command, &outcome, scene),
-            Event::TaskManagementDone { request, response } => {
+            ConnectionEvent::Completed { command, outcome } => {
+                self.completed(command, &outcome, scene)
+            }
+            ConnectionEvent::TaskManagementDone { request, response } => {
                 self.managed(request, response, scene)
             }
-            Event::Rejected { reason, .. } => {
+            ConnectionEvent::Rejected { reason, .. } => {
                 Err(self.protocol(format!("Reject, reason {reason:?}")))
             }
-            Event::Async(message) => {
+            ConnectionEvent::Async(message) => {
                 scene.trace(format_args!(
                     "initiator {}: asked to go: {:?}",
                     self.index, message.event
@@ -316,16 +326,16 @@ impl Initiator {
                 self.log_out(scene.now());
                 Ok(())
             }
-            Event::LoggedOut(_) => {
+            ConnectionEvent::LoggedOut(_) => {
                 scene.trace(format_args!("initiator {}: logged out", self.index));
                 self.hang_up(scene);
                 Ok(())
             }
-            Event::Close(CloseReason::Logout) => {
+            ConnectionEvent::Close(CloseReason::Logout) => {
                 self.machine = None;
                 Ok(())
             }
-            Event::Close(CloseReason::Login(error)) => {
+            ConnectionEvent::Close(CloseReason::Login(error)) => {
                 if scene.closing {
                     self.hang_up(scene);
                     return Ok(());
@@ -335,7 +345,7 @@ impl Initiator {
                     problem: error.to_string(),
                 })
             }
-            Event::Close(reason) => Err(self.protocol(format!("{reason:?}"))),
+            ConnectionEvent::Close(reason) => Err(self.protocol(format!("{reason:?}"))),
         }
     }
 
@@ -360,7 +370,7 @@ impl Initiator {
     fn completed(
         &mut self,
         command: CommandId,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
         scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
         // Commands run only when nothing of the session before can act any more.

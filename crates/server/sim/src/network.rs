@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use longshore_reactor::SocketToken;
 use longshore_server::platform::{Link, Platform};
 
-use crate::environment::{Environment, Event, MICROSECOND, Shared};
+use crate::environment::{Environment, MICROSECOND, Shared, SimulatedEvent};
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
@@ -132,7 +132,7 @@ impl Environment {
             let stream = self.wires[wire].stream(to_target);
             let at = (stream.busy_until + 1).max(self.now + delay);
             stream.busy_until = at;
-            let event = Event::Arrive {
+            let event = SimulatedEvent::Arrive {
                 wire,
                 at_target: to_target,
                 bytes: piece,
@@ -169,7 +169,7 @@ impl Environment {
         let bytes = stream.bytes.drain(..arrived).collect();
         if arrived > 0 && std::mem::take(&mut self.wires[wire].blocked) {
             let delay = self.random.between(1, 5 * MICROSECOND);
-            self.plan_in(delay, Event::Writable { wire });
+            self.plan_in(delay, SimulatedEvent::Writable { wire });
         }
         bytes
     }
@@ -183,8 +183,8 @@ impl Environment {
             stream.arrived = 0;
         }
         let index = broken.initiator;
-        self.plan_in(1, Event::HangUp { wire });
-        self.plan_in(1, Event::Initiator { index });
+        self.plan_in(1, SimulatedEvent::HangUp { wire });
+        self.plan_in(1, SimulatedEvent::Initiator { index });
     }
 
     /// The initiator closes its end; what it has sent before still arrives.
@@ -192,7 +192,7 @@ impl Environment {
         let stream = &mut self.wires[wire].to_target;
         stream.ended = true;
         let at = stream.busy_until + 1;
-        self.plan(at, Event::HangUp { wire });
+        self.plan(at, SimulatedEvent::HangUp { wire });
     }
 
     /// The initiator's end disappears without a word.
@@ -248,7 +248,7 @@ impl Link for SimLink {
         }
         let index = wire.initiator;
         // There is room again.
-        environment.plan_in(MICROSECOND, Event::Initiator { index });
+        environment.plan_in(MICROSECOND, SimulatedEvent::Initiator { index });
         Ok(received)
     }
 
@@ -273,7 +273,7 @@ impl Link for SimLink {
             environment.wires[self.wire].blocked = full;
             if !full {
                 let delay = environment.random.between(1, 20 * MICROSECOND);
-                environment.plan_in(delay, Event::Writable { wire: self.wire });
+                environment.plan_in(delay, SimulatedEvent::Writable { wire: self.wire });
             }
         }
         if sent == 0 && !whole {
@@ -308,7 +308,7 @@ impl Link for SimLink {
         environment.trace(format_args!("wire {wire}: moves to shard {shard}"));
         if is_over {
             // Like an engine that is given a socket whose peer has hung up already.
-            environment.plan_in(1, Event::HangUp { wire });
+            environment.plan_in(1, SimulatedEvent::HangUp { wire });
         }
         Ok(())
     }
@@ -327,6 +327,6 @@ impl Drop for SimLink {
         wire.token = None;
         wire.to_initiator.ended = true;
         let (index, at) = (wire.initiator, wire.to_initiator.busy_until + 1);
-        environment.plan(at, Event::Initiator { index });
+        environment.plan(at, SimulatedEvent::Initiator { index });
     }
 }

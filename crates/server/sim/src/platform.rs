@@ -9,7 +9,7 @@ use std::time::Duration;
 use longshore_reactor::storage::{
     CompletionSink, Delegated, FileCompletion, FileOperation, Storage, StorageTag,
 };
-use longshore_reactor::{Event, SocketToken};
+use longshore_reactor::{EngineEvent, SocketToken};
 use longshore_server::platform::Platform;
 use longshore_volume::{
     Attempt, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry, Identity, Io,
@@ -76,7 +76,11 @@ impl Platform for SimPlatform {
 
     fn forget(&mut self, _descriptor: BorrowedFd<'_>, _token: SocketToken) {}
 
-    fn wait(&mut self, _timeout: Option<Duration>, _events: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(
+        &mut self,
+        _timeout: Option<Duration>,
+        _events: &mut Vec<EngineEvent>,
+    ) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -171,7 +175,7 @@ impl Volume for SimVolume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::{Environment, Event as Planned};
+    use crate::environment::{Environment, SimulatedEvent};
     use crate::profile::Profile;
     use crate::random::Random;
 
@@ -190,7 +194,7 @@ mod tests {
         );
         delegated.complete(Ok(7), None);
         let mut environment = platform.environment.lock();
-        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+        let Some(SimulatedEvent::DelegatedDone { operation }) = environment.take_next() else {
             panic!("the end is on the agenda");
         };
         let (shard, completion) = environment.delegated_done(operation).unwrap();
@@ -212,7 +216,7 @@ mod tests {
         platform.environment.lock().forget_delegated();
         under_way.complete(Ok(0), None);
         let mut environment = platform.environment.lock();
-        let Some(Planned::DelegatedDone { operation }) = environment.take_next() else {
+        let Some(SimulatedEvent::DelegatedDone { operation }) = environment.take_next() else {
             panic!("the first was over before");
         };
         assert!(environment.delegated_done(operation).is_none());

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
-use longshore_reactor::{EngineChoice, Event as ReactorEvent, Readiness};
+use longshore_reactor::{EngineChoice, EngineEvent, Readiness};
 use longshore_server::config::{
-    Copies, Limits, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig,
+    Copies, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, PeerLimits,
     ReactorConfig, ServerConfig, SubsystemConfig, TargetConfig, TransmitConfig,
 };
 use longshore_server::platform::Platform;
@@ -24,7 +24,7 @@ use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::deceived::Deceived;
 use crate::disk::Disk;
-use crate::environment::{Environment, Event, MICROSECOND, MILLISECOND, SECOND, Shared};
+use crate::environment::{Environment, MICROSECOND, MILLISECOND, SECOND, Shared, SimulatedEvent};
 use crate::host::{Host, SUBSYSTEM};
 use crate::initiator::{Initiator, TARGET};
 use crate::network::{SimLink, Wire};
@@ -61,7 +61,7 @@ pub struct World {
     server: Option<SteppedServer>,
     shards: usize,
     ended: Vec<bool>,
-    events: Vec<Vec<ReactorEvent>>,
+    events: Vec<Vec<EngineEvent>>,
     turn_at: Vec<Option<u64>>,
     parties: Vec<Party>,
     histories: Vec<History>,
@@ -74,7 +74,7 @@ pub struct World {
     phase: Phase,
     phase_since: u64,
     restart_at: Option<u64>,
-    limits: Limits,
+    limits: PeerLimits,
     login: LoginConfig,
     files: Vec<PathBuf>,
     next_cut: Option<u64>,
@@ -270,10 +270,12 @@ impl World {
     pub fn run(&mut self) -> Result<(), Violation> {
         self.start_server();
         for index in 0..self.parties.len() {
-            self.environment.lock().plan(0, Event::Initiator { index });
+            self.environment
+                .lock()
+                .plan(0, SimulatedEvent::Initiator { index });
         }
         self.plan_trouble();
-        self.environment.lock().plan(0, Event::Trouble);
+        self.environment.lock().plan(0, SimulatedEvent::Trouble);
         let mut events = 0;
         loop {
             let next = self.environment.lock().take_next();
@@ -289,9 +291,9 @@ impl World {
         }
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+    fn handle(&mut self, event: SimulatedEvent) -> Result<(), Violation> {
         match event {
-            Event::Arrive {
+            SimulatedEvent::Arrive {
                 wire,
                 at_target,
                 bytes,
@@ -304,28 +306,30 @@ impl World {
                     return self.step(index);
                 }
             }
-            Event::HangUp { wire } => self.socket_event(wire, Readiness::new(true, true)),
-            Event::Writable { wire } => self.socket_event(wire, Readiness::new(false, true)),
-            Event::StorageEffect { disk, operation } => {
+            SimulatedEvent::HangUp { wire } => self.socket_event(wire, Readiness::new(true, true)),
+            SimulatedEvent::Writable { wire } => {
+                self.socket_event(wire, Readiness::new(false, true))
+            }
+            SimulatedEvent::StorageEffect { disk, operation } => {
                 self.environment.lock().storage_effect(disk, operation);
             }
-            Event::StorageDone { disk, operation } => {
+            SimulatedEvent::StorageDone { disk, operation } => {
                 let done = self.environment.lock().storage_done(disk, operation);
                 if let Some((shard, completion)) = done {
-                    self.events[shard].push(ReactorEvent::File(completion));
+                    self.events[shard].push(EngineEvent::File(completion));
                     self.ensure_turn_soon(shard);
                 }
             }
-            Event::DelegatedDone { operation } => {
+            SimulatedEvent::DelegatedDone { operation } => {
                 let done = self.environment.lock().delegated_done(operation);
                 if let Some((shard, completion)) = done {
-                    self.events[shard].push(ReactorEvent::File(completion));
+                    self.events[shard].push(EngineEvent::File(completion));
                     self.ensure_turn_soon(shard);
                 }
             }
-            Event::Turn { shard } => self.turn(shard),
-            Event::Initiator { index } => return self.step(index),
-            Event::Trouble => return self.trouble(),
+            SimulatedEvent::Turn { shard } => self.turn(shard),
+            SimulatedEvent::Initiator { index } => return self.step(index),
+            SimulatedEvent::Trouble => return self.trouble(),
         }
         Ok(())
     }
@@ -336,7 +340,7 @@ impl World {
         let (shard, token) = (wire.shard, wire.token);
         drop(environment);
         if let Some(token) = token {
-            self.events[shard].push(ReactorEvent::Socket { token, readiness });
+            self.events[shard].push(EngineEvent::Socket { token, readiness });
             self.ensure_turn_soon(shard);
         }
     }
@@ -354,7 +358,9 @@ impl World {
         let at = at.max(self.environment.lock().now);
         if self.turn_at[shard].is_none_or(|planned| at < planned) {
             self.turn_at[shard] = Some(at);
-            self.environment.lock().plan(at, Event::Turn { shard });
+            self.environment
+                .lock()
+                .plan(at, SimulatedEvent::Turn { shard });
         }
     }
 
@@ -372,7 +378,7 @@ impl World {
         self.turn_at[shard] = None;
         let events = &mut self.events[shard];
         if server.has_mail(shard) {
-            events.push(ReactorEvent::Woken);
+            events.push(EngineEvent::Woken);
         }
         self.environment.lock().turning = shard;
         let next = server.turn(shard, events, instant);
@@ -487,7 +493,7 @@ impl World {
         }
         self.environment
             .lock()
-            .plan_in(MILLISECOND / 2, Event::Trouble);
+            .plan_in(MILLISECOND / 2, SimulatedEvent::Trouble);
         Ok(())
     }
 
@@ -722,14 +728,14 @@ fn parties(initiators: usize, hosts: usize, deceived: usize, random: &mut Random
     parties
 }
 
-fn limits(random: &mut Random) -> Limits {
-    Limits {
+fn limits(random: &mut Random) -> PeerLimits {
+    PeerLimits {
         queue_depth: u32::try_from(random.pick(&[1, 4, 16, 64])).expect("small"),
         memory: random.pick(&[1 << 20, 4 << 20, 64 << 20]),
         nvme_queue_depth: u16::try_from(random.pick(&[32, 128])).expect("small"),
         in_capsule_data: u32::try_from(random.pick(&[1024, 8192, 32_768])).expect("small"),
         r2t_bytes: u32::try_from(random.pick(&[4096, 12_288, 1 << 20])).expect("small"),
-        ..Limits::default()
+        ..PeerLimits::default()
     }
 }
 

@@ -13,7 +13,7 @@ pub enum VolumeError {
     ReadOnly,
     /// No space is left behind the volume (ENOSPC, EDQUOT). The data is as before or undefined
     /// within the range of the failed write only.
-    #[error("no space left behind the volume")]
+    #[error("no space left for the volume")]
     NoSpace,
     /// The operation is not supported by this backend.
     #[error("operation not supported by this volume")]
@@ -25,7 +25,7 @@ pub enum VolumeError {
     #[error("the file behind the volume was removed; the volume refuses writes")]
     Removed,
     /// The backing object became shorter; the volume refuses everything until it is reopened.
-    #[error("what the volume is stored in became shorter; the volume refuses reads and writes")]
+    #[error("the file or device of the volume became shorter; the volume refuses reads and writes")]
     Shortened,
     /// The backing file is shorter than the volume.
     #[error("backing file ends before byte {expected_end}")]

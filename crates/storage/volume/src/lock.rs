@@ -44,8 +44,8 @@ pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Open
             Err(Errno::WOULDBLOCK) => break,
             // Some network file systems have no locks at all; there, serving goes on unguarded.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
-                tracing::warn!(path = %path.display(), "no file locks here: nothing keeps a second \
-                    server from writing to the same file");
+                tracing::warn!(path = %path.display(), "the file system has no locks: make sure \
+                    that no other server writes to the file");
                 return Ok(());
             }
             Err(errno) => return Err(OpenError::io("flock", path, errno)),

@@ -266,7 +266,7 @@ impl Medium {
                 tracing::info!(
                     volume = self.outline.name(),
                     %error,
-                    "read data cannot be sent out of the page cache; it is copied"
+                    "reads cannot be sent from the page cache by reference; they are copied"
                 );
                 self.has_pages.store(false, Ordering::Relaxed);
                 false

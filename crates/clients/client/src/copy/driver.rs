@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
-use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineError, Event, Waker};
+use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, Waker};
 use longshore_volume::{Ended, Executor, Operation, Outcome, Request, Volume, VolumeError};
 
 /// A request that is over.
@@ -24,7 +24,7 @@ pub(super) struct Finished {
 /// See the module documentation.
 pub(super) struct Driver {
     engine: Engine,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
     /// The owner of a request is its place.
     executor: Executor<usize>,
     finished: VecDeque<Finished>,
@@ -131,7 +131,7 @@ impl Driver {
         let mut events = std::mem::take(&mut self.events);
         let waited = self.engine.wait(Some(timeout), &mut events);
         for event in events.drain(..) {
-            let Event::File(completion) = event else {
+            let EngineEvent::File(completion) = event else {
                 continue;
             };
             self.executor.complete(completion, &mut self.engine);

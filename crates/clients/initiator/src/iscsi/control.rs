@@ -128,7 +128,9 @@ const fn pause(access: AccessState) -> Option<Duration> {
     match access {
         AccessState::Optimized => None,
         AccessState::NonOptimized => Some(NON_OPTIMIZED_PAUSE),
-        _ => Some(UNUSABLE_PAUSE),
+        AccessState::Inaccessible | AccessState::PersistentLoss | AccessState::Change => {
+            Some(UNUSABLE_PAUSE)
+        }
     }
 }
 

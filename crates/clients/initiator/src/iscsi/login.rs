@@ -230,7 +230,16 @@ fn explain(
             what: format!("{}=CRC32C", key.name()),
             advice: "disable the digest, or allow it at the target",
         },
-        error => Error::Protocol {
+        LoginError::WrongHeader(_)
+        | LoginError::WrongTransition(_)
+        | LoginError::TransitWithContinue
+        | LoginError::EarlyText
+        | LoginError::DataSegmentTooLong(_)
+        | LoginError::TooManyRequests
+        | LoginError::Text(_)
+        | LoginError::Negotiation(_)
+        | LoginError::MalformedPortalGroupTag
+        | LoginError::MissingTsih => Error::Protocol {
             portal,
             step: "login",
             reason: error.to_string(),

@@ -18,8 +18,8 @@
 use longshore_block::extent::Extent;
 use longshore_block::media::{BlockCount, ExtentState};
 use longshore_iscsi::initiator::{
-    CloseReason, Command, CommandId, Connection, Event, NotSent, Outcome, R2tRequest, Residual,
-    Transfer,
+    CloseReason, Command, CommandId, CommandOutcome, Connection, ConnectionEvent, NotSent,
+    R2tRequest, Residual, Transfer,
 };
 use longshore_iscsi::pdu::{
     AsyncEvent, AsyncMessage, Attribute, Bhs, InitiatorTaskTag, LogoutReason, Lun, Opcode,
@@ -156,7 +156,11 @@ impl Machine {
                 Purpose::Transfer,
                 Transfer::Write(length),
             ),
-            _ => return self.translate_other(operation, length),
+            Operation::CompareAndWrite { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Unmap { .. }
+            | Operation::Flush
+            | Operation::ExtentStatus { .. } => return self.translate_other(operation, length),
         })
     }
 
@@ -213,7 +217,12 @@ impl Machine {
                     Transfer::Read(length),
                 )
             }
-            _ => return Err(Failure::Unsupported),
+            Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::CompareAndWrite { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Unmap { .. }
+            | Operation::ExtentStatus { .. } => return Err(Failure::Unsupported),
         })
     }
 
@@ -232,7 +241,11 @@ impl Machine {
             && match operation {
                 Operation::Write { fua, .. } => *fua && !self.dialect.fua,
                 Operation::WriteZeroes { fua, .. } => *fua,
-                _ => false,
+                Operation::Read { .. }
+                | Operation::CompareAndWrite { .. }
+                | Operation::Unmap { .. }
+                | Operation::Flush
+                | Operation::ExtentStatus { .. } => false,
             }
     }
 
@@ -241,7 +254,7 @@ impl Machine {
     fn completed(
         &mut self,
         command: CommandId,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
         transmit: &mut Transmit,
     ) -> Option<Result<Done, Failure>> {
         let result = self.result(command, outcome);
@@ -287,7 +300,7 @@ impl Machine {
 
     /// How a command has ended.
     #[inline]
-    fn result(&mut self, command: CommandId, outcome: &Outcome) -> Result<Done, Failure> {
+    fn result(&mut self, command: CommandId, outcome: &CommandOutcome) -> Result<Done, Failure> {
         let slot = self.slots[usize::from(command.0)];
         let optional = !matches!(slot.purpose, Purpose::Transfer | Purpose::Flush);
         if let Some(failure) = outcome::failure(outcome, optional) {
@@ -382,7 +395,7 @@ impl Machine {
 
 /// A command went well, but there is more to look at.
 #[cold]
-fn ended(slot: &Slot, outcome: &Outcome) -> Result<Done, Failure> {
+fn ended(slot: &Slot, outcome: &CommandOutcome) -> Result<Done, Failure> {
     if let Purpose::ExtentStatus(extent) = slot.purpose {
         let length = usize::try_from(outcome.data_in_length).unwrap_or(0);
         let answer = slot.parameters.get(..length).unwrap_or_default();
@@ -466,7 +479,9 @@ impl queue::Machine for Machine {
                 WriteData::Bytes(&parameters)
             }
             Purpose::WriteSame => WriteData::Bytes(&self.zeros),
-            _ => data,
+            Purpose::Transfer | Purpose::Optional | Purpose::Flush | Purpose::ExtentStatus(_) => {
+                data
+            }
         };
         let command = Command {
             lun: self.lun,
@@ -505,8 +520,8 @@ impl queue::Machine for Machine {
                 return MachineEvent::Closed(CloseCause::LoggedOut);
             }
             return match self.connection.next(input, transmit) {
-                Event::NeedMore => MachineEvent::NeedMore,
-                Event::DataIn {
+                ConnectionEvent::NeedMore => MachineEvent::NeedMore,
+                ConnectionEvent::DataIn {
                     command,
                     buffer_offset,
                     bytes,
@@ -520,7 +535,7 @@ impl queue::Machine for Machine {
                         bytes,
                     }
                 }
-                Event::R2t(r2t) => match self.wanted(r2t, transmit) {
+                ConnectionEvent::R2t(r2t) => match self.wanted(r2t, transmit) {
                     Some(r2t) => MachineEvent::DataWanted {
                         slot: r2t.command.0,
                         offset: r2t.buffer_offset,
@@ -529,7 +544,7 @@ impl queue::Machine for Machine {
                     },
                     None => continue,
                 },
-                Event::Completed { command, outcome } => {
+                ConnectionEvent::Completed { command, outcome } => {
                     match self.completed(command, &outcome, transmit) {
                         Some(result) => MachineEvent::Completed {
                             slot: command.0,
@@ -538,22 +553,24 @@ impl queue::Machine for Machine {
                         None => continue,
                     }
                 }
-                Event::Pong { request, .. } => {
+                ConnectionEvent::Pong { request, .. } => {
                     if self.ping == Some(request) {
                         self.ping = None;
                     }
                     MachineEvent::Pong
                 }
-                Event::Rejected { reason, header } => {
+                ConnectionEvent::Rejected { reason, header } => {
                     self.rejected(&format!("{reason:?}"), &header)
                 }
-                Event::Async(message) => MachineEvent::Notice(self.news(&message)),
-                Event::LoggedOut(_) => {
+                ConnectionEvent::Async(message) => MachineEvent::Notice(self.news(&message)),
+                ConnectionEvent::LoggedOut(_) => {
                     self.logged_out = true;
                     continue;
                 }
-                Event::Close(reason) => MachineEvent::Closed(cause(&reason)),
-                Event::Established | Event::TaskManagementDone { .. } | Event::Text(_) => continue,
+                ConnectionEvent::Close(reason) => MachineEvent::Closed(cause(&reason)),
+                ConnectionEvent::Established
+                | ConnectionEvent::TaskManagementDone { .. }
+                | ConnectionEvent::Text(_) => continue,
             };
         }
     }

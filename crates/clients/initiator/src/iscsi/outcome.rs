@@ -4,7 +4,7 @@
 //! Sense data comes in two formats (SPC-4 §4.5): fixed (response codes 70h and 71h) and descriptors
 //! (72h and 73h). What is cut off or of neither format has key 0.
 
-use longshore_iscsi::initiator::Outcome;
+use longshore_iscsi::initiator::CommandOutcome;
 use longshore_iscsi::pdu::RejectReason;
 use longshore_scsi::sense::AdditionalSense;
 use longshore_scsi::status::Status;
@@ -86,7 +86,7 @@ fn be_u64(bytes: &[u8]) -> u64 {
 /// one does not have it.
 #[inline]
 #[must_use]
-pub fn failure(outcome: &Outcome, optional: bool) -> Option<Failure> {
+pub fn failure(outcome: &CommandOutcome, optional: bool) -> Option<Failure> {
     match outcome.status.map(Status) {
         Some(Status::GOOD | Status::CONDITION_MET) => None,
         _ => failed(outcome, optional),
@@ -94,7 +94,7 @@ pub fn failure(outcome: &Outcome, optional: bool) -> Option<Failure> {
 }
 
 #[cold]
-fn failed(outcome: &Outcome, optional: bool) -> Option<Failure> {
+fn failed(outcome: &CommandOutcome, optional: bool) -> Option<Failure> {
     let Some(status) = outcome.status else {
         return Some(match outcome.rejected {
             None | Some(RejectReason::WAITING_FOR_LOGOUT | RejectReason::TASK_IN_PROGRESS) => {
@@ -185,8 +185,8 @@ mod tests {
     use longshore_iscsi::initiator::Residual;
     use proptest::prelude::*;
 
-    fn check_condition(sense: &[u8]) -> Outcome {
-        Outcome {
+    fn check_condition(sense: &[u8]) -> CommandOutcome {
+        CommandOutcome {
             status: Some(Status::CHECK_CONDITION.0),
             rejected: None,
             sense: sense.to_vec(),
@@ -255,7 +255,7 @@ mod tests {
             None
         );
         let of = |status| {
-            let outcome = Outcome {
+            let outcome = CommandOutcome {
                 status: Some(status),
                 ..check_condition(&[])
             };
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_target_that_fails_or_rejects_a_command_is_told_from_one_that_answers() {
         let of = |rejected| {
-            let outcome = Outcome {
+            let outcome = CommandOutcome {
                 status: None,
                 rejected,
                 ..check_condition(&[])

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longshore_iscsi::initiator::login::LoginConfig;
 use longshore_iscsi::initiator::{
-    self, CloseReason, Command, CommandId, Connection, Event, NotSent,
+    self, CloseReason, Command, CommandId, Connection, ConnectionEvent, NotSent,
 };
 use longshore_iscsi::pdu::{
     AsyncMessage, Attribute, Function, InitiatorTaskTag, LogoutReason, Lun,
@@ -58,7 +58,7 @@ pub struct Tag(u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Status, sense data and residual.
-    pub outcome: initiator::Outcome,
+    pub outcome: initiator::CommandOutcome,
     /// Read data, as much as has come.
     pub data: Vec<u8>,
 }
@@ -83,7 +83,7 @@ struct Pending {
     command: CommandId,
     data_out: Vec<u8>,
     data_in: Vec<u8>,
-    outcome: Option<initiator::Outcome>,
+    outcome: Option<initiator::CommandOutcome>,
 }
 
 /// What came apart from the ends of commands.
@@ -182,7 +182,9 @@ impl Session {
         while !session.inbox.established {
             session.turn(deadline).map_err(|end| match end {
                 End::Closed(CloseReason::Login(error)) => LoginFailure::Machine(error),
-                end => LoginFailure::Error(session.explain(end, "login")),
+                end @ (End::Closed(_) | End::TimedOut(_) | End::Lost(_)) => {
+                    LoginFailure::Error(session.explain(end, "login"))
+                }
             })?;
         }
         Ok(session)
@@ -590,9 +592,9 @@ impl Session {
     fn handle(&mut self, mut input: &[u8]) -> Result<(), End> {
         loop {
             match self.connection.next(&mut input, &mut self.transmit) {
-                Event::NeedMore => return Ok(()),
-                Event::Established => self.inbox.established = true,
-                Event::DataIn {
+                ConnectionEvent::NeedMore => return Ok(()),
+                ConnectionEvent::Established => self.inbox.established = true,
+                ConnectionEvent::DataIn {
                     command,
                     buffer_offset,
                     bytes,
@@ -602,7 +604,7 @@ impl Session {
                         pending.data_in[start..start + bytes.len()].copy_from_slice(bytes);
                     }
                 }
-                Event::R2t(r2t) => {
+                ConnectionEvent::R2t(r2t) => {
                     if let Some(pending) = find(&mut self.pending, r2t.command) {
                         let start = r2t.buffer_offset as usize;
                         let data = &pending.data_out[start..start + r2t.length as usize];
@@ -611,32 +613,32 @@ impl Session {
                             .send_data_out(&r2t, data, &mut self.transmit);
                     }
                 }
-                Event::Completed { command, outcome } => {
+                ConnectionEvent::Completed { command, outcome } => {
                     if let Some(pending) = find(&mut self.pending, command) {
                         pending.outcome = Some(outcome);
                     }
                 }
-                Event::TaskManagementDone { request, response } => {
+                ConnectionEvent::TaskManagementDone { request, response } => {
                     if self.inbox.managed.len() < NEWS_MAX {
                         self.inbox.managed.push((request, response));
                     }
                 }
-                Event::Pong { request, .. } => {
+                ConnectionEvent::Pong { request, .. } => {
                     if self.inbox.pongs.len() < NEWS_MAX {
                         self.inbox.pongs.push(request);
                     }
                 }
-                Event::Text(text) => self.inbox.text = Some(text),
-                Event::Rejected { reason, .. } => {
+                ConnectionEvent::Text(text) => self.inbox.text = Some(text),
+                ConnectionEvent::Rejected { reason, .. } => {
                     self.inbox.rejected = Some(format!("{reason:?}"));
                 }
-                Event::Async(message) => {
+                ConnectionEvent::Async(message) => {
                     if self.inbox.news.len() < NEWS_MAX {
                         self.inbox.news.push(message);
                     }
                 }
-                Event::LoggedOut(_) => self.inbox.logged_out = true,
-                Event::Close(reason) => return Err(End::Closed(reason)),
+                ConnectionEvent::LoggedOut(_) => self.inbox.logged_out = true,
+                ConnectionEvent::Close(reason) => return Err(End::Closed(reason)),
             }
         }
     }

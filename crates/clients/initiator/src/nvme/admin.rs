@@ -537,7 +537,11 @@ impl Admin {
     /// The connection's.
     pub(super) fn ask_for_notices(&mut self, bits: u32) -> Result<bool, Error> {
         let set = commands::set_features(feature::ASYNC_EVENTS, bits);
-        let answer = self.ask("Set Features (Asynchronous Event Configuration)", &set, &[])?;
+        let answer = self.ask(
+            "Set Features (Asynchronous ConnectionEvent Configuration)",
+            &set,
+            &[],
+        )?;
         Ok(answer.status.is_success())
     }
 
@@ -670,7 +674,11 @@ pub(super) fn link_error(portal: &HostPort, step: &'static str, error: LinkError
             step,
             after,
         },
-        error => Error::Lost {
+        LinkError::Io { .. }
+        | LinkError::Closed
+        | LinkError::Terminated(_)
+        | LinkError::Protocol(_)
+        | LinkError::Busy => Error::Lost {
             portal: portal.clone(),
             step,
             lost: Lost::from(error),

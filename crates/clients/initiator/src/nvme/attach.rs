@@ -6,7 +6,7 @@ use super::admin::Admin;
 use super::control::Control;
 use super::describe::Facts;
 use super::discovery::subsystems_near;
-use super::machine::{Limits, Machine};
+use super::machine::{Machine, NamespaceLimits};
 use crate::attach::{self, Attachment};
 use crate::error::Error;
 use crate::options::{Options, QueueMaps};
@@ -39,7 +39,7 @@ pub fn attach_path(url: &NvmeUrl, portal: usize, options: &Options) -> Result<At
     let facts = Facts::ask(&mut admin, controller, NamespaceId(url.namespace))?;
     let plan = Plan::new(&mut admin, &facts, options)?;
     let info = facts.volume_info();
-    let limits = Limits::new(facts.id, &info, facts.controller.disconnect, admin.delays());
+    let limits = NamespaceLimits::new(facts.id, &info, facts.controller.disconnect, admin.delays());
     let mut queues = Vec::with_capacity(plan.maps.total());
     let mut io = None;
     for queue_id in (1..).take(plan.maps.total()) {

@@ -41,7 +41,7 @@ const EVENTS_PER_SECOND_MAX: u32 = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// It stays until something happens.
-    Event,
+    ConnectionEvent,
     KeepAlive,
     Status,
     ChangedNamespaces,
@@ -135,8 +135,8 @@ impl Control {
 
     fn request_event(&mut self) -> Result<(), Error> {
         let request = commands::async_event_request();
-        self.begin(Purpose::Event, &request, None)
-            .map_err(|lost| self.lost("Asynchronous Event Request", lost))
+        self.begin(Purpose::ConnectionEvent, &request, None)
+            .map_err(|lost| self.lost("Asynchronous ConnectionEvent Request", lost))
     }
 
     fn lost(&self, step: &'static str, lost: Lost) -> Error {
@@ -300,8 +300,8 @@ impl Control {
         }
         match purpose {
             // A controller that takes fewer requests than it says, or none, is left in peace.
-            Purpose::Event if failed => {}
-            Purpose::Event => self.take_event(AsyncEvent::decode(answer.result), now)?,
+            Purpose::ConnectionEvent if failed => {}
+            Purpose::ConnectionEvent => self.take_event(AsyncEvent::decode(answer.result), now)?,
             Purpose::KeepAlive if failed => {
                 let reason = format!("Keep Alive failed: {}", answer.status);
                 return Err(CloseCause::Peer(reason).into());
@@ -323,7 +323,11 @@ impl Control {
 
     fn take_event(&mut self, event: AsyncEvent, now: Instant) -> Result<(), Lost> {
         self.events.count(now)?;
-        self.begin(Purpose::Event, &commands::async_event_request(), None)?;
+        self.begin(
+            Purpose::ConnectionEvent,
+            &commands::async_event_request(),
+            None,
+        )?;
         let all = NamespaceId::BROADCAST;
         match event.kind {
             AsyncEventKind::Namespaces => {

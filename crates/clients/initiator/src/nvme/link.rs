@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_nvme::host::{
-    CloseReason, Command, Connection, ConnectionConfig, Event, NotSent, Transfer,
+    CloseReason, Command, Connection, ConnectionConfig, ConnectionEvent, NotSent, Transfer,
 };
 use longshore_nvme::pdu::FatalError;
 use longshore_nvme::status::Status;
@@ -325,9 +325,9 @@ impl Link {
     fn handle(&mut self, mut input: &[u8]) -> Result<(), LinkError> {
         loop {
             match self.connection.next(&mut input, &mut self.transmit) {
-                Event::NeedMore => return Ok(()),
-                Event::Ready => {}
-                Event::DataIn {
+                ConnectionEvent::NeedMore => return Ok(()),
+                ConnectionEvent::Ready => {}
+                ConnectionEvent::DataIn {
                     slot,
                     buffer_offset,
                     bytes,
@@ -337,13 +337,13 @@ impl Link {
                     let place = &mut self.pending[usize::from(slot.0)].data_in;
                     place[start..start + bytes.len()].copy_from_slice(bytes);
                 }
-                Event::R2t(r2t) => {
+                ConnectionEvent::R2t(r2t) => {
                     let start = r2t.buffer_offset as usize;
                     let data = &self.pending[usize::from(r2t.slot.0)].data_out;
                     let data = WriteData::Bytes(&data[start..start + r2t.length as usize]);
                     self.connection.send_data(&r2t, data, &mut self.transmit);
                 }
-                Event::Completed { slot, outcome } => {
+                ConnectionEvent::Completed { slot, outcome } => {
                     let pending = std::mem::take(&mut self.pending[usize::from(slot.0)]);
                     let mut data = pending.data_in;
                     data.truncate(outcome.data_in_length as usize);
@@ -355,7 +355,7 @@ impl Link {
                     };
                     self.ended.push((pending.ticket, answer));
                 }
-                Event::Close(reason) => return Err(self.closed(reason)),
+                ConnectionEvent::Close(reason) => return Err(self.closed(reason)),
             }
         }
     }

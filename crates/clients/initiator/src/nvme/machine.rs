@@ -16,7 +16,8 @@ use longshore_block::extent::Extent;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks, DEALLOCATE, FORCE_UNIT_ACCESS};
 use longshore_nvme::host::{
-    CloseReason, Command, CommandSlot, Connection, Event, NotSent, Outcome, R2tRequest, Transfer,
+    CloseReason, Command, CommandOutcome, CommandSlot, Connection, ConnectionEvent, NotSent,
+    R2tRequest, Transfer,
 };
 use longshore_nvme::status::Status;
 use longshore_wire::transmit::{Transmit, WriteData};
@@ -38,7 +39,7 @@ const RANGE_BYTES: usize = 16;
 
 /// What a machine has to know of its namespace.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct NamespaceLimits {
     namespace: NamespaceId,
     block_size: u32,
     transfer_blocks: u64,
@@ -51,7 +52,7 @@ pub(super) struct Limits {
     delays: RetryDelays,
 }
 
-impl Limits {
+impl NamespaceLimits {
     pub(super) fn new(
         namespace: NamespaceId,
         info: &VolumeInfo,
@@ -140,7 +141,7 @@ struct Pair {
 #[derive(Debug)]
 pub struct Machine {
     connection: Connection,
-    limits: Limits,
+    limits: NamespaceLimits,
     /// By slot of the connection.
     flights: Vec<Flight>,
     /// By slot here, less the slots of the connection.
@@ -151,7 +152,7 @@ pub struct Machine {
 
 impl Machine {
     /// The queue of a connection whose Connect has succeeded, with `commands` slots.
-    pub(super) fn new(connection: Connection, commands: u16, mut limits: Limits) -> Self {
+    pub(super) fn new(connection: Connection, commands: u16, mut limits: NamespaceLimits) -> Self {
         if commands < 2 {
             limits.compare_and_write_blocks = 0;
         }
@@ -273,7 +274,7 @@ impl Machine {
     fn completed<'a>(
         &mut self,
         slot: CommandSlot,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
     ) -> Option<MachineEvent<'a, R2tRequest>> {
         let result = match self.flights[usize::from(slot.0)] {
             Flight::One { takes } => self.result(outcome, takes),
@@ -291,7 +292,7 @@ impl Machine {
     }
 
     #[inline]
-    fn result(&self, outcome: &Outcome, takes: u32) -> Result<Done, Failure> {
+    fn result(&self, outcome: &CommandOutcome, takes: u32) -> Result<Done, Failure> {
         if outcome.status.is_success() {
             // What was never asked for cannot have been written.
             if outcome.data_out_length < takes {
@@ -312,7 +313,7 @@ impl Machine {
         &mut self,
         number: u16,
         is_second: bool,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
     ) -> Option<MachineEvent<'a, R2tRequest>> {
         let pair = &mut self.pairs[usize::from(number)];
         pair.left -= 1;
@@ -430,9 +431,9 @@ impl queue::Machine for Machine {
         }
         loop {
             let event = match self.connection.next(input, transmit) {
-                Event::NeedMore => Some(MachineEvent::NeedMore),
-                Event::Ready => None,
-                Event::DataIn {
+                ConnectionEvent::NeedMore => Some(MachineEvent::NeedMore),
+                ConnectionEvent::Ready => None,
+                ConnectionEvent::DataIn {
                     slot,
                     buffer_offset,
                     bytes,
@@ -441,9 +442,9 @@ impl queue::Machine for Machine {
                     offset: buffer_offset,
                     bytes,
                 }),
-                Event::R2t(r2t) => self.wanted(r2t, transmit),
-                Event::Completed { slot, outcome } => self.completed(slot, &outcome),
-                Event::Close(reason) => Some(MachineEvent::Closed(cause(reason))),
+                ConnectionEvent::R2t(r2t) => self.wanted(r2t, transmit),
+                ConnectionEvent::Completed { slot, outcome } => self.completed(slot, &outcome),
+                ConnectionEvent::Close(reason) => Some(MachineEvent::Closed(cause(reason))),
             };
             if let Some(event) = event {
                 return event;

@@ -149,9 +149,14 @@ impl Table {
         length: usize,
     ) -> &mut Entry {
         let taken = self.free.pop();
-        debug_assert_eq!(taken, Some(number));
-        self.by_slot[usize::from(slot)] = number;
+        assert_eq!(taken, Some(number), "an operation takes the free place");
+        let before = std::mem::replace(&mut self.by_slot[usize::from(slot)], number);
+        debug_assert_eq!(before, NONE, "a slot of the machine has one operation");
         let entry = &mut self.entries[index(number)];
+        debug_assert!(
+            entry.state == State::Free && entry.queued == 0 && entry.pinned == 0,
+            "nothing refers to the data of a free place"
+        );
         entry.state = State::UnderWay;
         entry.is_large_read =
             length >= LARGE_READ && is_read(&operation) && !matches!(data, Data::Discard);
@@ -269,6 +274,10 @@ impl Table {
     /// The kernel has let go of the pages of a send. An operation that waited for that only ends.
     pub(super) fn unpin(&mut self, number: u32, completions: &mut Vec<Completion>) {
         let entry = &mut self.entries[index(number)];
+        assert!(
+            entry.pinned > 0,
+            "the kernel lets go of the pages of a send once"
+        );
         entry.pinned -= 1;
         self.pinned -= 1;
         if entry.pinned > 0 {

@@ -91,7 +91,7 @@ impl From<SocketAddr> for HostPort {
     fn from(address: SocketAddr) -> Self {
         let host = match address {
             SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
-            _ => address.ip().to_string(),
+            SocketAddr::V4(_) | SocketAddr::V6(_) => address.ip().to_string(),
         };
         Self {
             host,

@@ -4,17 +4,17 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::shared::{LaneAddress, Shared};
+use super::shared::{QueueAddress, Shared};
 
 thread_local! {
-    static HELD: RefCell<Held> = const { RefCell::new(Held { depth: 0, lanes: Vec::new() }) };
+    static HELD: RefCell<Held> = const { RefCell::new(Held { depth: 0, queues: Vec::new() }) };
 }
 
 struct Held {
     /// Corks alive on this thread.
     depth: usize,
     /// Who waits for a send.
-    lanes: Vec<(Arc<Shared>, LaneAddress)>,
+    queues: Vec<(Arc<Shared>, QueueAddress)>,
 }
 
 /// While it lives, what its thread submits to any remote volume is encoded but not sent (as long as nobody else
@@ -35,33 +35,33 @@ impl Cork {
 
 impl Drop for Cork {
     fn drop(&mut self) {
-        let lanes = HELD.with_borrow_mut(|held| {
+        let queues = HELD.with_borrow_mut(|held| {
             held.depth -= 1;
-            (held.depth == 0).then(|| std::mem::take(&mut held.lanes))
+            (held.depth == 0).then(|| std::mem::take(&mut held.queues))
         });
-        let Some(mut lanes) = lanes else { return };
-        for (shared, lane) in lanes.drain(..) {
-            shared.flush(lane);
+        let Some(mut queues) = queues else { return };
+        for (shared, queue) in queues.drain(..) {
+            shared.flush(queue);
         }
         // The memory is for next time, unless flushing has held something back in its turn.
         HELD.with_borrow_mut(|held| {
-            if held.lanes.capacity() < lanes.capacity() && held.lanes.is_empty() {
-                held.lanes = lanes;
+            if held.queues.capacity() < queues.capacity() && held.queues.is_empty() {
+                held.queues = queues;
             }
         });
     }
 }
 
-/// Has the lane wait for the end of this thread's cork. False: there is none, send now.
-pub(super) fn hold(shared: &Arc<Shared>, lane: LaneAddress) -> bool {
+/// Has the queue wait for the end of this thread's cork. False: there is none, send now.
+pub(super) fn hold(shared: &Arc<Shared>, queue: QueueAddress) -> bool {
     HELD.with_borrow_mut(|held| {
         if held.depth == 0 {
             return false;
         }
         let waits =
-            |(other, at): &(Arc<Shared>, LaneAddress)| *at == lane && Arc::ptr_eq(other, shared);
-        if !held.lanes.iter().any(waits) {
-            held.lanes.push((shared.clone(), lane));
+            |(other, at): &(Arc<Shared>, QueueAddress)| *at == queue && Arc::ptr_eq(other, shared);
+        if !held.queues.iter().any(waits) {
+            held.queues.push((shared.clone(), queue));
         }
         true
     })

@@ -7,15 +7,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::{
-    Engine, EngineChoice, EngineConfig, EngineError, Event, SocketToken, Waker,
+    Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, SocketToken, Waker,
 };
 
 use super::cork::Cork;
-use super::lane::Outcome;
 use super::link::LinkControl;
 use super::manage::{AfterControl, ControlWatch, Manager};
 use super::path::Phase;
-use super::shared::{LaneAddress, Mail, Shared, lock};
+use super::shared::{Mail, QueueAddress, Shared, lock};
+use super::shared_queue::QueueOutcome;
 use crate::error::Lost;
 
 /// Sockets only, and few of them: the smallest engine there is.
@@ -30,12 +30,12 @@ pub(super) struct Driver {
     id: usize,
     shared: Arc<Shared>,
     engine: Engine,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
     mail: Vec<Mail>,
-    /// Lanes that may have something to receive.
-    ready: Vec<LaneAddress>,
-    serving: Vec<LaneAddress>,
-    outcome: Outcome,
+    /// Queues that may have something to receive.
+    ready: Vec<QueueAddress>,
+    serving: Vec<QueueAddress>,
+    outcome: QueueOutcome,
     /// Of the first driver.
     manager: Option<Manager>,
     is_stopped: bool,
@@ -82,7 +82,7 @@ impl Driver {
             mail: Vec::new(),
             ready: Vec::new(),
             serving: Vec::new(),
-            outcome: Outcome::default(),
+            outcome: QueueOutcome::default(),
             manager: (id == 0).then(|| Manager::new(shared.clone())),
             shared,
             is_stopped: false,
@@ -151,10 +151,10 @@ impl Driver {
         }
         for event in events.drain(..) {
             match event {
-                Event::Socket { token, readiness } => match self.address_of(token) {
-                    Some(TokenOwner::Lane(address)) => {
+                EngineEvent::Socket { token, readiness } => match self.address_of(token) {
+                    Some(TokenOwner::Queue(address)) => {
                         if readiness.is_hang_up() {
-                            self.shared.lane(address).hang_up();
+                            self.shared.queue(address).hang_up();
                         }
                         self.mark_ready(address);
                     }
@@ -165,13 +165,13 @@ impl Driver {
                     }
                     None => {}
                 },
-                Event::Woken | Event::File(_) => {}
+                EngineEvent::Woken | EngineEvent::File(_) => {}
             }
         }
         self.events = events;
     }
 
-    fn mark_ready(&mut self, address: LaneAddress) {
+    fn mark_ready(&mut self, address: QueueAddress) {
         if !self.ready.contains(&address) {
             self.ready.push(address);
         }
@@ -193,7 +193,15 @@ impl Driver {
                     Mail::Serve(address) => self.mark_ready(address),
                     Mail::TakeDown(address) => self.take_down(address),
                     Mail::Stop => self.is_stopped = true,
-                    mail => {
+                    mail @ (Mail::TakenDown { .. }
+                    | Mail::Dialled { .. }
+                    | Mail::DialFailed { .. }
+                    | Mail::Ended { .. }
+                    | Mail::Lost { .. }
+                    | Mail::Notices { .. }
+                    | Mail::Suspect { .. }
+                    | Mail::Identified { .. }
+                    | Mail::Recheck) => {
                         if let Some(manager) = &mut self.manager {
                             manager.handle(mail, now);
                         }
@@ -211,7 +219,7 @@ impl Driver {
             let address = self.serving[index];
             if self
                 .shared
-                .lane(address)
+                .queue(address)
                 .serve(&self.shared, &mut self.outcome)
             {
                 self.ready.push(address);
@@ -220,36 +228,38 @@ impl Driver {
         self.serving.clear();
     }
 
-    // ---- lanes ----
+    // ---- queues ----
 
-    /// A lane has a queue: waits for its socket, unless others poll it, and sends what waits.
-    fn watch(&mut self, address: LaneAddress) {
-        let is_polled = self.shared.paths[address.path].is_poll_lane(address.lane);
+    /// A queue has a connection: waits for its socket, unless others poll it, and sends what waits.
+    fn watch(&mut self, address: QueueAddress) {
+        let is_polled = self.shared.paths[address.path].is_poll_queue(address.queue);
         if !is_polled {
-            let token = self.lane_token(address);
+            let token = self.queue_token(address);
             let engine = &mut self.engine;
             let watched = self
                 .shared
-                .lane(address)
+                .queue(address)
                 .with_queue(&self.shared, |queue| engine.register(queue.socket(), token));
             if let Some(Err(error)) = watched {
                 self.shared
-                    .lane(address)
+                    .queue(address)
                     .fail(&self.shared, Lost::from_io(&error));
             }
         }
         self.mark_ready(address);
     }
 
-    /// A lane's link is over: what it has goes elsewhere, or is in doubt.
-    fn take_down(&mut self, address: LaneAddress) {
-        let token = self.lane_token(address);
+    /// The link of a queue is over: its operations go elsewhere, or are in doubt.
+    fn take_down(&mut self, address: QueueAddress) {
+        let token = self.queue_token(address);
         let engine = &mut self.engine;
-        self.shared.lane(address).with_queue(&self.shared, |queue| {
-            engine.deregister(queue.socket(), token);
-        });
+        self.shared
+            .queue(address)
+            .with_queue(&self.shared, |queue| {
+                engine.deregister(queue.socket(), token);
+            });
         self.ready.retain(|ready| *ready != address);
-        let taken = self.shared.lane(address).take_down(&self.shared);
+        let taken = self.shared.queue(address).take_down(&self.shared);
         let path = address.path;
         let lost = self.shared.paths[path].management().lost.clone();
         for (request, answer) in taken.answered {
@@ -387,32 +397,32 @@ impl Driver {
 
     // ---- tokens ----
 
-    fn lane_token(&self, address: LaneAddress) -> SocketToken {
-        let lanes = self.shared.paths[address.path].lanes.len();
+    fn queue_token(&self, address: QueueAddress) -> SocketToken {
+        let queues = self.shared.paths[address.path].queues.len();
         let generation = self.shared.paths[address.path].management().generation;
-        let slot = u32::try_from(address.path * lanes + address.lane);
-        SocketToken::new(slot.expect("few paths of few lanes"), low_half(generation))
+        let slot = u32::try_from(address.path * queues + address.queue);
+        SocketToken::new(slot.expect("few paths of few queues"), low_half(generation))
     }
 
     /// Whose event that is; `None`: of somebody who is gone.
     fn address_of(&self, token: SocketToken) -> Option<TokenOwner> {
         let slot = usize::try_from(token.slot()).ok()?;
         let control = usize::try_from(u32::MAX - token.slot()).ok()?;
-        let lanes = self.shared.paths[0].lanes.len();
+        let queues = self.shared.paths[0].queues.len();
         if control < self.shared.paths.len() {
             return Some(TokenOwner::Control(control));
         }
-        let path = slot / lanes;
-        (path < self.shared.paths.len()).then_some(TokenOwner::Lane(LaneAddress {
+        let path = slot / queues;
+        (path < self.shared.paths.len()).then_some(TokenOwner::Queue(QueueAddress {
             path,
-            lane: slot % lanes,
+            queue: slot % queues,
         }))
     }
 }
 
-/// Whose socket it was. An event that is late is harmless: it has a lane look for what is not there.
+/// Whose socket it was. A late event is harmless: its queue looks for what is not there.
 enum TokenOwner {
-    Lane(LaneAddress),
+    Queue(QueueAddress),
     Control(usize),
 }
 

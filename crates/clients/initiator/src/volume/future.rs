@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use super::Completer;
-use super::lane::Outcome;
 use super::shared::{Shared, lock};
+use super::shared_queue::QueueOutcome;
 use crate::error::Failure;
 use crate::operation::{Completion, Data, Operation};
 
@@ -106,7 +106,7 @@ impl Future for Pending {
 
 thread_local! {
     /// Memory for what a poll finds, so that polling does not allocate. Away while in use.
-    static OUTCOME: std::cell::Cell<Option<Box<Outcome>>> = const { std::cell::Cell::new(None) };
+    static OUTCOME: std::cell::Cell<Option<Box<QueueOutcome>>> = const { std::cell::Cell::new(None) };
 }
 
 /// See [`Shared::poll`].

@@ -1,6 +1,6 @@
 //! What a remote volume needs of a path's connections, as traits, so that tests can stand in for servers.
 //!
-//! [`Dialer`] makes a [`Link`] in a connector thread; its queues go into the lanes of the path, its control
+//! [`Dialer`] makes a [`Link`] in a connector thread; its queues go into the shared queues of the path, its control
 //! to the driver.
 
 use std::net::SocketAddr;

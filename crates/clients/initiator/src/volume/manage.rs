@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::backoff::{self, Jitter};
 use super::identity::difference;
-use super::lane::{Loss, Outcome};
 use super::link::{Link, LinkControl};
 use super::path::{Doubt, Management, Phase, select};
-use super::request::Limits;
-use super::shared::{LaneAddress, Mail, Shared};
+use super::request::TransferLimits;
+use super::shared::{Mail, QueueAddress, Shared};
+use super::shared_queue::{Loss, QueueOutcome};
 use super::state::count;
 use crate::error::{CloseCause, Failure, Lost};
 use crate::info::{Notice, VolumeInfo};
@@ -73,7 +73,7 @@ enum ClosingStep {
     LoggingOut {
         until: Instant,
     },
-    /// Lanes are being taken down.
+    /// Queues are being taken down.
     TakingDown,
     Done,
 }
@@ -135,7 +135,7 @@ impl Manager {
                     let mut management = self.shared.paths[path].management();
                     management.ended_generation = management.ended_generation.max(generation);
                     drop(management);
-                    // Not while its lanes are being taken down; they come to it when they are through.
+                    // Not while its queues are being taken down; they come to it when they are through.
                     self.end_doubt(path, |doubt| {
                         doubt.generation == generation && doubt.ends.is_some()
                     });
@@ -176,7 +176,7 @@ impl Manager {
     }
 
     /// What has its time. Call it at each turn of the driver.
-    pub(super) fn turn(&mut self, now: Instant, outcome: &mut Outcome) {
+    pub(super) fn turn(&mut self, now: Instant, outcome: &mut QueueOutcome) {
         if self.next.is_some_and(|next| next > now) {
             return;
         }
@@ -203,18 +203,18 @@ impl Manager {
     }
 
     /// Looks for silence and for operations without an answer.
-    fn tick(&mut self, outcome: &mut Outcome) {
-        let limits = self.shared.lane_limits();
+    fn tick(&mut self, outcome: &mut QueueOutcome) {
+        let limits = self.shared.queue_timeouts();
         for path in &self.shared.paths {
             if path.management().phase != Phase::Up {
                 continue;
             }
-            for (index, lane) in path.lanes.iter().enumerate() {
+            for (index, queue) in path.queues.iter().enumerate() {
                 // Nobody may be polling now: what has come must not look as if it had not.
-                if path.is_poll_lane(index) {
-                    lane.serve(&self.shared, outcome);
+                if path.is_poll_queue(index) {
+                    queue.serve(&self.shared, outcome);
                 }
-                lane.check_time(&self.shared, limits, outcome);
+                queue.check_time(&self.shared, limits, outcome);
             }
         }
     }
@@ -363,11 +363,11 @@ impl Manager {
         tracing::info!(portal = place.portal(), "connected");
         drop(management);
         place.set_maps(link.maps);
-        let limits = Limits::from(&link.info);
+        let limits = TransferLimits::from(&link.info);
         let now_ms = self.shared.set_clock(now);
-        for (lane, queue) in link.queues.into_iter().enumerate().take(place.lanes.len()) {
-            place.lanes[lane].attach(queue, limits, generation, now_ms);
-            let address = LaneAddress { path, lane };
+        for (index, queue) in link.queues.into_iter().enumerate().take(place.queues.len()) {
+            place.queues[index].attach(queue, limits, generation, now_ms);
+            let address = QueueAddress { path, queue: index };
             self.shared
                 .post(self.shared.driver_of(address), Mail::Watch(address));
         }
@@ -428,7 +428,7 @@ impl Manager {
         let mut management = place.management();
         tracing::warn!(portal = place.portal(), reason = %loss, "connection lost");
         management.phase = Phase::TakingDown {
-            lanes: place.lanes.len(),
+            queues: place.queues.len(),
         };
         management.lost = loss.as_lost();
         management.last_error = Some(error.unwrap_or_else(|| loss.to_string()));
@@ -455,22 +455,22 @@ impl Manager {
         }
         // First nothing new goes there, then what is there goes elsewhere.
         self.select_routes(now);
-        for lane in 0..self.shared.paths[path].lanes.len() {
-            let address = LaneAddress { path, lane };
+        for queue in 0..self.shared.paths[path].queues.len() {
+            let address = QueueAddress { path, queue };
             self.shared
                 .post(self.shared.driver_of(address), Mail::TakeDown(address));
         }
     }
 
-    /// One of its lanes is empty.
+    /// One of its queues is empty.
     fn taken_down(&mut self, path: usize) {
         let mut management = self.shared.paths[path].management();
-        let Phase::TakingDown { lanes } = management.phase else {
-            debug_assert!(false, "only then are lanes taken down");
+        let Phase::TakingDown { queues } = management.phase else {
+            debug_assert!(false, "only then are queues taken down");
             return;
         };
-        if lanes > 1 {
-            management.phase = Phase::TakingDown { lanes: lanes - 1 };
+        if queues > 1 {
+            management.phase = Phase::TakingDown { queues: queues - 1 };
             return;
         }
         // Counted from here: the turn began before the last of the connections was closed. And what is due is
@@ -480,7 +480,7 @@ impl Manager {
         for doubt in &mut management.in_doubt {
             doubt.ends.get_or_insert(ends);
         }
-        // The peer may have confirmed the end of a link before its lanes were taken down.
+        // The peer may have confirmed the end of a link before its queues were taken down.
         let is_over = management.ended_generation == generation;
         drop(management);
         if is_over {
@@ -723,9 +723,9 @@ impl Manager {
                 for doubt in in_doubt {
                     self.shared.finish(doubt.request, Err(Failure::Closed));
                 }
-                // Paths that were not up had no lane taken down.
-                for lane in &path.lanes {
-                    lane.flush(&self.shared);
+                // Paths that were not up had no queue taken down.
+                for queue in &path.queues {
+                    queue.flush(&self.shared);
                 }
             }
             self.closing = ClosingStep::Done;
@@ -737,8 +737,8 @@ impl Manager {
     fn log_out(&self) -> bool {
         let mut waits = false;
         for path in &self.shared.paths {
-            for lane in &path.lanes {
-                let asked = lane.with_queue(&self.shared, |queue| {
+            for queue in &path.queues {
+                let asked = queue.with_queue(&self.shared, |queue| {
                     let asked = queue.close();
                     asked && queue.send().is_ok()
                 });

@@ -1,7 +1,7 @@
 //! A remote volume: shared, asynchronous, reconnecting, over one path or several.
 //!
 //! ```text
-//!  submit ─► route ─► lane of a path ──────────────► socket        connecting ─► up ─► down ─┐
+//!  submit ─► route ─► queue of a path ─────────────► socket        connecting ─► up ─► down ─┐
 //!   (any     best     lock free? encode and send here   │             ▲  │                   │
 //!  thread)   state    taken? inbox, its holder sends    ▼             │  └► refused (another  │
 //!            no path?  ─► parked                     driver thread    │        volume)        │
@@ -9,7 +9,7 @@
 //!  completer ◄── finished ◄── piece done? next piece ◄─┘ retries               thread
 //! ```
 //!
-//! - **A lane** holds one queue (a connection) under a mutex (`lane.rs`). Whoever submits and finds it
+//! - **A shared queue** holds one connection under a mutex (`shared_queue.rs`). Whoever submits and finds it
 //!   free encodes and sends in its own context; no other thread wakes up for that. Whoever finds it
 //!   taken leaves the operation in the inbox, which the holder empties before and after it lets go.
 //! - **A driver** thread (`driver.rs`) waits for all sockets of the volume, receives, and completes:
@@ -63,7 +63,6 @@ mod cork;
 mod driver;
 mod future;
 mod identity;
-mod lane;
 mod link;
 mod manage;
 mod options;
@@ -71,6 +70,7 @@ mod path;
 mod request;
 mod retry;
 mod shared;
+mod shared_queue;
 mod state;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A path: one portal of the volume, its lanes, and what it is good for.
+//! A path: one portal of the volume, its queues, and what it is good for.
 //!
 //! ```text
-//!   dialling ──► up ──────► taking down ──► dialling …        taking down: until each lane has given back
+//!   dialling ──► up ──────► taking down ──► dialling …        taking down: until each queue has given back
 //!      │          ▲  lost                      │                         what it had
 //!      ▼          │                            ▼
 //!   refused ──────┘ the right volume again   writes in doubt wait for the end of the former link, or `settle`
@@ -14,11 +14,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::lane::Lane;
 use super::link::LinkControl;
 use super::options::PathPolicy;
 use super::request::Request;
-use super::shared::{LaneAddress, lock};
+use super::shared::{QueueAddress, lock};
+use super::shared_queue::SharedQueue;
 use super::state::{PathCondition, PathState};
 use crate::error::Lost;
 use crate::info::AccessState;
@@ -28,7 +28,7 @@ use crate::options::QueueMaps;
 pub(super) struct Path {
     portal: String,
     /// As many as were asked for. Those that were not granted stay empty.
-    pub(super) lanes: Vec<Lane>,
+    pub(super) queues: Vec<SharedQueue>,
     /// How many queues of each kind were granted, packed.
     maps: AtomicU64,
     management: Mutex<Management>,
@@ -72,7 +72,7 @@ pub(super) struct Doubt {
     /// Of that link, as in [`Management`].
     pub(super) generation: u64,
     pub(super) reach: Option<(SocketAddr, usize)>,
-    /// When it is taken to be over. `None`: not all lanes have given back what they had.
+    /// When it is taken to be over. `None`: not all queues have given back their operations.
     pub(super) ends: Option<Instant>,
 }
 
@@ -81,10 +81,10 @@ pub(super) struct Doubt {
 pub(super) enum Phase {
     /// A connector is at it, or pauses.
     Dialling,
-    /// Its lanes have queues.
+    /// Its queues are connected.
     Up,
-    /// So many lanes have not given back what they had.
-    TakingDown { lanes: usize },
+    /// This number of queues has not given back its operations.
+    TakingDown { queues: usize },
     /// As dialling; the last link led to another volume.
     Refused,
     /// Over, because the volume is.
@@ -92,11 +92,11 @@ pub(super) enum Phase {
 }
 
 impl Path {
-    pub(super) fn new(path: usize, portal: String, lanes: usize) -> Self {
+    pub(super) fn new(path: usize, portal: String, queues: usize) -> Self {
         Self {
             portal,
-            lanes: (0..lanes)
-                .map(|lane| Lane::new(LaneAddress { path, lane }))
+            queues: (0..queues)
+                .map(|queue| SharedQueue::new(QueueAddress { path, queue }))
                 .collect(),
             maps: AtomicU64::new(pack(QueueMaps::plain(1))),
             management: Mutex::new(Management {
@@ -128,7 +128,7 @@ impl Path {
         lock(&self.management)
     }
 
-    /// How many queues of each kind it has. Only lanes that exist are counted.
+    /// How many queues of each kind it has. Only queues that exist are counted.
     pub(super) fn maps(&self) -> QueueMaps {
         unpack(self.maps.load(Ordering::Acquire))
     }
@@ -137,23 +137,23 @@ impl Path {
         self.maps.store(pack(maps), Ordering::Release);
     }
 
-    /// Operations in its lanes.
+    /// Operations in its queues.
     pub(super) fn load(&self) -> usize {
-        self.lanes.iter().map(Lane::load).sum()
+        self.queues.iter().map(SharedQueue::load).sum()
     }
 
-    /// The lanes whose queues are for those who poll.
-    pub(super) fn poll_lanes(&self) -> &[Lane] {
+    /// The queues for polled operations.
+    pub(super) fn poll_queues(&self) -> &[SharedQueue] {
         let maps = self.maps();
         let first = usize::from(maps.default) + usize::from(maps.read);
-        let end = (first + usize::from(maps.poll)).min(self.lanes.len());
-        self.lanes.get(first..end).unwrap_or_default()
+        let end = (first + usize::from(maps.poll)).min(self.queues.len());
+        self.queues.get(first..end).unwrap_or_default()
     }
 
-    /// Whether a lane is for those who poll.
-    pub(super) fn is_poll_lane(&self, lane: usize) -> bool {
+    /// Whether a queue is for polled operations.
+    pub(super) fn is_poll_queue(&self, queue: usize) -> bool {
         let maps = self.maps();
-        lane >= usize::from(maps.default) + usize::from(maps.read)
+        queue >= usize::from(maps.default) + usize::from(maps.read)
     }
 
     pub(super) fn state(&self, in_use: bool) -> PathState {

@@ -12,7 +12,7 @@ use crate::operation::{Completion, Data, Done, Operation};
 
 /// What a peer takes in one command, in blocks; `u64::MAX` where it names no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct TransferLimits {
     pub(super) block_size: u32,
     transfer: u64,
     unmap: u64,
@@ -20,7 +20,7 @@ pub(super) struct Limits {
     granularity: u64,
 }
 
-impl From<&VolumeInfo> for Limits {
+impl From<&VolumeInfo> for TransferLimits {
     fn from(info: &VolumeInfo) -> Self {
         // A limit of 0 would let nothing through; peers that report it mean that they have none to name.
         let limit = |blocks: Option<u64>| blocks.filter(|blocks| *blocks > 0).unwrap_or(u64::MAX);
@@ -106,7 +106,12 @@ impl Request {
             if extent.blocks.0 == 0 {
                 return Some(match self.operation {
                     Operation::ExtentStatus { .. } => Err(Failure::OutOfRange),
-                    _ => Ok(Done::Done),
+                    Operation::Read { .. }
+                    | Operation::Write { .. }
+                    | Operation::CompareAndWrite { .. }
+                    | Operation::WriteZeroes { .. }
+                    | Operation::Unmap { .. }
+                    | Operation::Flush => Ok(Done::Done),
                 });
             }
         }
@@ -120,7 +125,7 @@ impl Request {
     }
 
     /// What is to be done next: all that is left, or as much of it as the peer takes.
-    pub(super) fn piece(&self, limits: &Limits) -> Operation {
+    pub(super) fn piece(&self, limits: &TransferLimits) -> Operation {
         let left = |extent: Extent, most: u64| Extent {
             lba: Lba(extent.lba.0 + self.done_blocks),
             blocks: BlockCount((extent.blocks.0 - self.done_blocks).min(most)),
@@ -153,14 +158,18 @@ impl Request {
     }
 
     /// The next piece, and its memory for a queue, set to where the piece begins.
-    pub(super) fn begin_piece(&mut self, limits: &Limits) -> (Operation, Data) {
+    pub(super) fn begin_piece(&mut self, limits: &TransferLimits) -> (Operation, Data) {
         let piece = self.piece(limits);
         self.piece_blocks = piece.extent().map_or(0, |extent| extent.blocks.0);
         let done_bytes = match self.operation {
             Operation::Read { .. } | Operation::Write { .. } => self
                 .done_blocks
                 .saturating_mul(u64::from(limits.block_size)),
-            _ => 0,
+            Operation::CompareAndWrite { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Unmap { .. }
+            | Operation::Flush
+            | Operation::ExtentStatus { .. } => 0,
         };
         let place = self
             .start
@@ -190,7 +199,7 @@ impl Request {
     }
 
     /// Whether it goes in more than one piece.
-    pub(super) fn is_split(&self, limits: &Limits) -> bool {
+    pub(super) fn is_split(&self, limits: &TransferLimits) -> bool {
         self.done_blocks == 0 && self.piece(limits) != self.operation
     }
 

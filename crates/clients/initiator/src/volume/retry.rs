@@ -51,12 +51,11 @@ impl Shared {
     ) -> Option<(Request, Failure)> {
         let operation = request.operation();
         if !operation.is_idempotent() && may_have_run(&failure) {
-            let failure = match failure {
-                Failure::ConnectionLost(lost) => {
-                    count(&self.counters.unknown_outcomes);
-                    Failure::OutcomeUnknown(lost)
-                }
-                other => other,
+            let failure = if let Failure::ConnectionLost(lost) = failure {
+                count(&self.counters.unknown_outcomes);
+                Failure::OutcomeUnknown(lost)
+            } else {
+                failure
             };
             return Some((request, failure));
         }
@@ -137,7 +136,19 @@ fn may_have_run(failure: &Failure) -> bool {
         Failure::Nvme { retry_after, .. } => {
             retry_after.is_none() && !matches!(failure.retry(), Retry::After(_) | Retry::OtherPath)
         }
-        _ => false,
+        Failure::Miscompare { .. }
+        | Failure::ReservationConflict
+        | Failure::Unsupported
+        | Failure::OutOfRange
+        | Failure::ReadOnly
+        | Failure::NoSpace
+        | Failure::ShortTransfer { .. }
+        | Failure::WrongDataLength { .. }
+        | Failure::Misaligned { .. }
+        | Failure::TooLarge
+        | Failure::OutcomeUnknown(_)
+        | Failure::System(_)
+        | Failure::Closed => false,
     }
 }
 

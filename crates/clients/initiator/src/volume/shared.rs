@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use longshore_reactor::Waker;
 
 use super::Completer;
-use super::lane::{Lane, LaneLimits, Loss, Outcome};
 use super::link::{Dialer, Link, LinkControl};
 use super::options::{PathPolicy, VolumeOptions};
 use super::path::Path;
 use super::request::Request;
 use super::retry::Delayed;
+use super::shared_queue::{Loss, QueueOutcome, QueueTimeouts, SharedQueue};
 use super::state::{LiveCounters, Outage, VolumeState, count};
 use crate::error::{Failure, Lost};
 use crate::info::{Notice, VolumeInfo};
@@ -25,11 +25,11 @@ use crate::options::{QueueMaps, Timeouts};
 /// A queue is left for another of its kind that has so many operations less than half.
 const BUSY_MARGIN: usize = 8;
 
-/// Which lane of which path.
+/// Which queue of which path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LaneAddress {
+pub(super) struct QueueAddress {
     pub(super) path: usize,
-    pub(super) lane: usize,
+    pub(super) queue: usize,
 }
 
 /// What does not change while the volume is open.
@@ -101,13 +101,13 @@ struct Post {
 
 /// What drivers are told.
 pub(super) enum Mail {
-    /// To the driver of the lane: its queue is to be watched.
-    Watch(LaneAddress),
-    /// To the driver of the lane: its inbox is to be looked after.
-    Serve(LaneAddress),
-    /// To the driver of the lane: its link is over.
-    TakeDown(LaneAddress),
-    /// To the first driver, as all that follow: a lane has been taken down.
+    /// To the driver of the queue: its socket is to be watched.
+    Watch(QueueAddress),
+    /// To the driver of the queue: its inbox is to be looked after.
+    Serve(QueueAddress),
+    /// To the driver of the queue: its link is over.
+    TakeDown(QueueAddress),
+    /// To the first driver, as all that follow: a queue has been taken down.
     TakenDown { path: usize },
     /// A connector has a link.
     Dialled { path: usize, link: Box<Link> },
@@ -155,12 +155,12 @@ impl Shared {
         info: VolumeInfo,
         wakers: Vec<Waker>,
     ) -> Arc<Self> {
-        let lanes = settings.queues.total();
+        let queues = settings.queues.total();
         let paths = dialer
             .portals()
             .into_iter()
             .enumerate()
-            .map(|(path, portal)| Path::new(path, portal, lanes))
+            .map(|(path, portal)| Path::new(path, portal, queues))
             .collect();
         Arc::new(Self {
             dialer,
@@ -210,8 +210,8 @@ impl Shared {
         self.block_size
     }
 
-    pub(super) fn lane(&self, address: LaneAddress) -> &Lane {
-        &self.paths[address.path].lanes[address.lane]
+    pub(super) fn queue(&self, address: QueueAddress) -> &SharedQueue {
+        &self.paths[address.path].queues[address.queue]
     }
 
     // ---- the clock ----
@@ -282,7 +282,7 @@ impl Shared {
     }
 
     /// The clock may be a tick old when an operation is sent, so that none is late before its time.
-    pub(super) fn lane_limits(&self) -> LaneLimits {
+    pub(super) fn queue_timeouts(&self) -> QueueTimeouts {
         let timeouts = &self.settings.timeouts;
         let limit = |timeout: Duration| {
             if timeout.is_zero() {
@@ -291,7 +291,7 @@ impl Shared {
                 millis(timeout + self.tick())
             }
         };
-        LaneLimits {
+        QueueTimeouts {
             request_ms: limit(timeouts.request),
             keep_alive_ms: limit(timeouts.keep_alive),
             silence_ms: match self.hurry_ms.load(Ordering::Relaxed) {
@@ -323,16 +323,16 @@ impl Shared {
         }
     }
 
-    /// Sends an operation to the lane that suits it, or parks it.
+    /// Sends an operation to the queue that suits it, or parks it.
     pub(super) fn route(self: &Arc<Self>, request: Request) {
         match self.choose(&request) {
-            Some(address) => self.lane(address).enter(self, request),
+            Some(address) => self.queue(address).enter(self, request),
             None => self.park(request),
         }
     }
 
-    /// The lane for an operation from this thread; `None`: there is no path.
-    fn choose(&self, request: &Request) -> Option<LaneAddress> {
+    /// The queue for an operation from this thread; `None`: there is no path.
+    fn choose(&self, request: &Request) -> Option<QueueAddress> {
         let mut routes = self.routes.load(Ordering::SeqCst);
         if request.avoid & routes != 0 {
             let others = self.usable.load(Ordering::SeqCst) & !request.avoid;
@@ -348,19 +348,19 @@ impl Shared {
         };
         let maps = self.paths[path].maps();
         let kind = request.operation().kind();
-        let lanes = &self.paths[path].lanes;
-        let own = maps.lane(kind, request.polled, current_cpu(maps));
+        let queues = &self.paths[path].queues;
+        let own = maps.queue(kind, request.polled, current_cpu(maps));
         let count = maps.total();
-        if count == 1 || lanes[own].load() <= BUSY_MARGIN {
-            return Some(LaneAddress { path, lane: own });
+        if count == 1 || queues[own].load() <= BUSY_MARGIN {
+            return Some(QueueAddress { path, queue: own });
         }
         // Those of the same kind are neighbours, found by asking for each core's.
-        let lane = (0..count)
-            .map(|cpu| maps.lane(kind, request.polled, cpu))
-            .min_by_key(|lane| lanes[*lane].load())
-            .filter(|lane| lanes[*lane].load() * 2 + BUSY_MARGIN < lanes[own].load())
+        let queue = (0..count)
+            .map(|cpu| maps.queue(kind, request.polled, cpu))
+            .min_by_key(|queue| queues[*queue].load())
+            .filter(|queue| queues[*queue].load() * 2 + BUSY_MARGIN < queues[own].load())
             .unwrap_or(own);
-        Some(LaneAddress { path, lane })
+        Some(QueueAddress { path, queue })
     }
 
     /// This thread's own path among those, or one that is much less busy.
@@ -394,11 +394,11 @@ impl Shared {
         parked.requests.push_back(request);
     }
 
-    /// Deals with what happened while a lane was held. `may_complete`: completers may run here and now.
+    /// Deals with what happened while a queue was held. `may_complete`: completers may run here and now.
     pub(super) fn settle(
         self: &Arc<Self>,
-        address: LaneAddress,
-        outcome: &mut Outcome,
+        address: QueueAddress,
+        outcome: &mut QueueOutcome,
         may_complete: bool,
     ) {
         let path = address.path;
@@ -460,13 +460,13 @@ impl Shared {
     }
 
     /// Sends what a cork has held back.
-    pub(super) fn flush(self: &Arc<Self>, address: LaneAddress) {
-        self.lane(address).flush(self);
+    pub(super) fn flush(self: &Arc<Self>, address: QueueAddress) {
+        self.queue(address).flush(self);
     }
 
     /// Receives from all poll queues in this thread. How many operations completed; `None`: there are no poll
     /// queues now, nor is anybody waiting for them to come.
-    pub(super) fn poll(self: &Arc<Self>, outcome: &mut Outcome) -> Option<usize> {
+    pub(super) fn poll(self: &Arc<Self>, outcome: &mut QueueOutcome) -> Option<usize> {
         let usable = self.usable.load(Ordering::Acquire);
         if usable == 0 {
             // They may come back any moment, but not for looking.
@@ -476,8 +476,8 @@ impl Shared {
         let mut completed = None;
         for (index, path) in self.paths.iter().enumerate() {
             if usable >> index & 1 == 1 {
-                for lane in path.poll_lanes() {
-                    *completed.get_or_insert(0) += lane.poll(self, outcome);
+                for queue in path.poll_queues() {
+                    *completed.get_or_insert(0) += queue.poll(self, outcome);
                 }
             }
         }
@@ -499,9 +499,9 @@ impl Shared {
         std::mem::swap(&mut *lock(&self.posts[driver].mail), into);
     }
 
-    /// Whose a lane is.
-    pub(super) fn driver_of(&self, address: LaneAddress) -> usize {
-        address.lane % self.posts.len()
+    /// The driver of a queue.
+    pub(super) fn driver_of(&self, address: QueueAddress) -> usize {
+        address.queue % self.posts.len()
     }
 
     pub(super) fn drivers(&self) -> usize {
@@ -630,8 +630,8 @@ impl Shared {
         }
         self.end();
         for path in &self.paths {
-            for lane in &path.lanes {
-                let taken = lane.take_down(self);
+            for queue in &path.queues {
+                let taken = queue.take_down(self);
                 for (request, answer) in taken.answered {
                     self.finish(request, answer);
                 }

@@ -88,6 +88,14 @@ impl Locked<'_> {
     /// [`Reservations::lock_for_change`](super::Reservations::lock_for_change) gave.
     #[must_use]
     pub fn apply(mut self, change: Change) -> Applied {
+        assert!(
+            change.table.has_holder(),
+            "a reservation is held by registrants"
+        );
+        debug_assert!(
+            change.table.has_distinct_registrants(),
+            "a registrant has one key"
+        );
         let state = &mut *self.state;
         let stores =
             (state.table.persists() || change.table.persists()) && state.table != change.table;

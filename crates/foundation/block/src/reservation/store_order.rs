@@ -45,7 +45,7 @@ pub(super) struct StoreRight {
 impl StoreRight {
     /// Takes the right, which nobody may hold. From now on it is open what is stored.
     pub(super) fn take(reservations: &Arc<Reservations>, state: &mut State) -> Arc<Self> {
-        debug_assert!(!state.storing, "somebody else stores");
+        assert!(!state.storing, "one change is stored at a time");
         state.storing = true;
         state.store_uncertain = true;
         Arc::new(Self {

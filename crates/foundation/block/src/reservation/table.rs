@@ -188,13 +188,31 @@ impl ReservationTable {
         registrations: Vec<Registration>,
         reservation: Option<Reservation>,
     ) -> Option<Self> {
-        let distinct = registrations.iter().enumerate().all(|(index, one)| {
+        let table = Self {
+            generation: 0,
+            registrations,
+            reservation,
+            persists: true,
+        };
+        let fits = table.registrations.len() <= MAX_REGISTRATIONS;
+        (fits && table.has_distinct_registrants() && table.has_holder()).then_some(table)
+    }
+
+    /// Whether keys are not zero and registrants are told apart.
+    pub(super) fn has_distinct_registrants(&self) -> bool {
+        let registrations = &self.registrations;
+        registrations.iter().enumerate().all(|(index, one)| {
             one.key != 0
                 && registrations[..index]
                     .iter()
                     .all(|other| other.identity != one.identity)
-        });
-        let held = reservation
+        })
+    }
+
+    /// Whether the reservation, if there is one, has holders as its type demands.
+    pub(super) fn has_holder(&self) -> bool {
+        let registrations = &self.registrations;
+        self.reservation
             .as_ref()
             .is_none_or(|reservation| match &reservation.holder {
                 None => reservation.kind.held_by_all_registrants() && !registrations.is_empty(),
@@ -202,13 +220,7 @@ impl ReservationTable {
                     !reservation.kind.held_by_all_registrants()
                         && registrations.iter().any(|one| one.identity == *holder)
                 }
-            });
-        (distinct && held && registrations.len() <= MAX_REGISTRATIONS).then_some(Self {
-            generation: 0,
-            registrations,
-            reservation,
-            persists: true,
-        })
+            })
     }
 
     /// Counts changes to registrations (PRGENERATION).

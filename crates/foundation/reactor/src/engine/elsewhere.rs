@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Event;
+use super::EngineEvent;
 use crate::affinity;
 use crate::file_call::{self, Attempted};
 use crate::helper::HelperPool;
@@ -70,7 +70,7 @@ impl Cores {
         let cores = self.lock().clone();
         if let (false, Err(error)) = (cores.is_empty(), affinity::pin_to_cores(&cores)) {
             // It works where it is, which whoever asked for this notices by the time it takes.
-            tracing::debug!(?cores, %error, "helper thread not moved");
+            tracing::debug!(?cores, %error, "helper thread not pinned to other cores");
         }
     }
 
@@ -166,7 +166,7 @@ impl Elsewhere {
     /// Appends what is done to `events`, and to `again` what has to begin anew elsewhere. Returns how many are done.
     pub(super) fn take_ended(
         &mut self,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
         again: &mut Vec<FileOperation>,
     ) -> u64 {
         let mut queue = self.shared.lock();
@@ -176,7 +176,7 @@ impl Elsewhere {
             match ended {
                 Attempted::Done(completion) => {
                     done += 1;
-                    events.push(Event::File(completion));
+                    events.push(EngineEvent::File(completion));
                 }
                 Attempted::WouldSleep(operation) => again.push(operation),
             }

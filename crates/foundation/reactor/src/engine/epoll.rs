@@ -12,7 +12,7 @@ use rustix::time::Timespec;
 use super::elsewhere::Elsewhere;
 use super::helpers::FileHelpers;
 use super::{
-    DROP_TIMEOUT, EngineConfig, EngineCounters, EngineError, Event, Readiness, SocketToken,
+    DROP_TIMEOUT, EngineConfig, EngineCounters, EngineError, EngineEvent, Readiness, SocketToken,
 };
 use crate::storage::{Delegated, FileOperation, StorageTag};
 use crate::wake::Waker;
@@ -118,7 +118,7 @@ impl EpollEngine {
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<()> {
         self.counters.turns += 1;
         self.helpers.end_turn();
@@ -138,7 +138,7 @@ impl EpollEngine {
                 self.counters.socket_events += 1;
                 let flags = event.flags; // Out of a packed structure.
                 let readiness = Readiness::from_poll_bits(flags.bits());
-                events.push(Event::Socket {
+                events.push(EngineEvent::Socket {
                     token: SocketToken(token),
                     readiness,
                 });
@@ -150,7 +150,7 @@ impl EpollEngine {
         }
         if wakeups.mail {
             self.counters.woken += 1;
-            events.push(Event::Woken);
+            events.push(EngineEvent::Woken);
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl EpollEngine {
         Elsewhere::take_from(&mut self.elsewhere, from_bytes, cores, &self.waker);
     }
 
-    fn take_from_elsewhere(&mut self, events: &mut Vec<Event>) {
+    fn take_from_elsewhere(&mut self, events: &mut Vec<EngineEvent>) {
         let Some(elsewhere) = &mut self.elsewhere else {
             return;
         };

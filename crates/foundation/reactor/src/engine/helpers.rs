@@ -3,21 +3,21 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Event;
+use super::EngineEvent;
 use crate::file_call;
 use crate::helper::HelperPool;
 use crate::storage::{CompletionSink, Delegated, FileCompletion, FileOperation, StorageTag};
 use crate::wake::Waker;
 
-mod lanes;
+mod write_queues;
 
-use lanes::{Lane, Lanes};
+use write_queues::{WriteQueue, WriteQueues};
 
 /// See the module documentation. Belongs to one engine.
 #[derive(Debug)]
 pub(super) struct FileHelpers {
     pool: HelperPool<Job>,
-    lanes: Lanes,
+    write_queues: WriteQueues,
     done: Arc<Done>,
     pub(super) in_flight: usize,
 }
@@ -25,7 +25,7 @@ pub(super) struct FileHelpers {
 /// What a helper thread takes up at a time.
 enum Job {
     Operation(FileOperation),
-    Lane(Arc<Lane>),
+    WriteQueue(Arc<WriteQueue>),
 }
 
 /// Completions of other threads, on their way to the engine.
@@ -82,14 +82,14 @@ impl FileHelpers {
                 results.accept(file_call::run(operation));
                 None
             }
-            Job::Lane(lane) => {
-                let may_have_more = lane.run(|ended| results.take_in(ended.drain(..)));
-                may_have_more.then_some(Job::Lane(lane))
+            Job::WriteQueue(queue) => {
+                let may_have_more = queue.run(|ended| results.take_in(ended.drain(..)));
+                may_have_more.then_some(Job::WriteQueue(queue))
             }
         });
         Self {
             pool,
-            lanes: Lanes::default(),
+            write_queues: WriteQueues::default(),
             done,
             in_flight: 0,
         }
@@ -99,7 +99,7 @@ impl FileHelpers {
     /// ([`Self::end_turn`]).
     pub(super) fn submit(&mut self, operation: FileOperation) {
         self.in_flight += 1;
-        if let Some(operation) = self.lanes.submit(operation) {
+        if let Some(operation) = self.write_queues.submit(operation) {
             self.pool.submit(Job::Operation(operation));
         }
     }
@@ -107,8 +107,8 @@ impl FileHelpers {
     /// Before the engine sleeps or looks.
     #[inline]
     pub(super) fn end_turn(&mut self) {
-        for lane in self.lanes.begun() {
-            self.pool.submit(Job::Lane(lane));
+        for queue in self.write_queues.begun() {
+            self.pool.submit(Job::WriteQueue(queue));
         }
     }
 
@@ -118,10 +118,10 @@ impl FileHelpers {
     }
 
     /// Appends what is done; returns how many.
-    pub(super) fn take_completions(&mut self, events: &mut Vec<Event>) -> u64 {
+    pub(super) fn take_completions(&mut self, events: &mut Vec<EngineEvent>) -> u64 {
         let mut done = self.done.lock();
         let count = done.completions.len();
-        events.extend(done.completions.drain(..).map(Event::File));
+        events.extend(done.completions.drain(..).map(EngineEvent::File));
         self.in_flight -= count;
         u64::try_from(count).expect("usize is at most 64 bits on Linux")
     }
@@ -131,7 +131,7 @@ impl FileHelpers {
         let jobs = self.pool.cancel_queued();
         let is_operation = |job: &&Job| matches!(job, Job::Operation(_));
         self.in_flight -= jobs.iter().filter(is_operation).count();
-        self.in_flight -= self.lanes.cancel_queued();
+        self.in_flight -= self.write_queues.cancel_queued();
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_may_be_taken_up_again_while_it_is_put_down() {
+    fn a_write_queue_may_be_taken_up_again_while_it_is_put_down() {
         let mut helpers = FileHelpers::new(4, Waker::new().unwrap());
         let file = FileHandle(Arc::new(tempfile::tempfile().unwrap()));
         let mut buffer = Some(crate::Buffer::allocate(512));
@@ -190,7 +190,7 @@ mod tests {
             while helpers.take_completions(&mut events) == 0 {
                 std::hint::spin_loop();
             }
-            let Some(Event::File(ended)) = events.pop() else {
+            let Some(EngineEvent::File(ended)) = events.pop() else {
                 panic!("a write has ended");
             };
             assert_eq!((ended.tag, ended.result.unwrap()), (StorageTag(tag), 512));

@@ -11,7 +11,7 @@ use io_uring::{cqueue, opcode, squeue, types};
 use super::elsewhere::Elsewhere;
 use super::helpers::FileHelpers;
 use super::{
-    DROP_TIMEOUT, EngineConfig, EngineCounters, Event, IoUringRefusal, Readiness, SocketToken,
+    DROP_TIMEOUT, EngineConfig, EngineCounters, EngineEvent, IoUringRefusal, Readiness, SocketToken,
 };
 use crate::buffer::Buffer;
 use crate::storage::{Delegated, FileCompletion, FileOperation, StorageTag};
@@ -183,7 +183,7 @@ impl UringEngine {
     pub(super) fn wait(
         &mut self,
         timeout: Option<Duration>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<()> {
         self.counters.turns += 1;
         self.helpers.end_turn();
@@ -207,7 +207,7 @@ impl UringEngine {
         }
         if wakeups.mail {
             self.counters.woken += 1;
-            events.push(Event::Woken);
+            events.push(EngineEvent::Woken);
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl UringEngine {
         Elsewhere::take_from(&mut self.elsewhere, from_bytes, cores, &self.waker);
     }
 
-    fn take_from_elsewhere(&mut self, events: &mut Vec<Event>) {
+    fn take_from_elsewhere(&mut self, events: &mut Vec<EngineEvent>) {
         let Some(elsewhere) = &mut self.elsewhere else {
             return;
         };
@@ -278,7 +278,7 @@ impl UringEngine {
 
     fn flush(&mut self) {
         if let Err(error) = self.ring.enter(Enter::Flush, &mut self.counters) {
-            tracing::debug!(%error, "io_uring_enter");
+            tracing::debug!(%error, "io_uring_enter failed");
         }
     }
 
@@ -301,7 +301,7 @@ impl UringEngine {
         self.push(poll.user_data(Owner::Listeners.to_user_data()));
     }
 
-    fn listener_events(&mut self, events: &mut Vec<Event>) {
+    fn listener_events(&mut self, events: &mut Vec<EngineEvent>) {
         if let Some(listeners) = &mut self.listeners {
             let (reported, calls) = listeners.take_events(events);
             self.counters.socket_events += reported;
@@ -321,7 +321,7 @@ impl UringEngine {
     }
 
     /// Takes completions off the ring and turns them into events.
-    fn reap(&mut self, events: &mut Vec<Event>) {
+    fn reap(&mut self, events: &mut Vec<EngineEvent>) {
         let mut reaped = std::mem::take(&mut self.reaped);
         self.ring.completions(&mut reaped);
         for entry in reaped.drain(..) {
@@ -332,7 +332,7 @@ impl UringEngine {
                 Owner::File { slot } => {
                     if let Some(completion) = self.file_completion(slot, entry.result()) {
                         self.counters.file_completed += 1;
-                        events.push(Event::File(completion));
+                        events.push(EngineEvent::File(completion));
                     }
                 }
                 Owner::Waker => {
@@ -360,7 +360,7 @@ impl UringEngine {
         slot: u32,
         generation: u32,
         entry: &cqueue::Entry,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) {
         let Some((token, fd)) = self.sockets.get(slot, generation) else {
             return; // Deregistered meanwhile.
@@ -374,7 +374,7 @@ impl UringEngine {
         }
         let bits = u32::try_from(result).unwrap_or(poll_bits(libc::POLLERR));
         self.counters.socket_events += 1;
-        events.push(Event::Socket {
+        events.push(EngineEvent::Socket {
             token,
             readiness: Readiness::from_poll_bits(bits),
         });
@@ -422,7 +422,7 @@ impl Drop for UringEngine {
                 let operations = self.operations_in_flight();
                 tracing::warn!(
                     operations,
-                    "storage operations hang; leaving their memory to them"
+                    "storage operations hang; their memory is not freed"
                 );
                 self.files.leak();
                 return;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::{Delegated, FileHandle, FileOperation, FileOperationKind};
 use longshore_reactor::storage::{Storage, StorageTag};
-use longshore_reactor::{Buffer, EngineConfig, Event};
+use longshore_reactor::{Buffer, EngineConfig, EngineEvent};
 
 use crate::rig::{A_WHILE, on_both_engines};
 
@@ -43,7 +43,7 @@ on_both_engines! {
         let start = Instant::now();
         let events = rig.turn(Duration::from_secs(20));
         assert!(start.elapsed() < Duration::from_secs(10), "slept on");
-        let [Event::File(done)] = &events[..] else {
+        let [EngineEvent::File(done)] = &events[..] else {
             panic!("{events:?}");
         };
         assert_eq!(done.result.as_ref().unwrap_err().kind(), ErrorKind::TimedOut);

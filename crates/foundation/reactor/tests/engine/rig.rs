@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::FileCompletion;
 use longshore_reactor::{
-    Engine, EngineChoice, EngineConfig, EngineError, Event, Readiness, SocketToken, Waker, socket,
+    Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, Readiness, SocketToken, Waker,
+    socket,
 };
 
 /// How long anything may take before a test fails.
@@ -55,7 +56,7 @@ pub fn with(choice: EngineChoice, test: fn(Rig)) {
 pub struct Rig {
     pub engine: Engine,
     pub choice: EngineChoice,
-    events: Vec<Event>,
+    events: Vec<EngineEvent>,
 }
 
 impl Rig {
@@ -74,13 +75,13 @@ impl Rig {
     }
 
     /// One turn; returns its events.
-    pub fn turn(&mut self, timeout: Duration) -> Vec<Event> {
+    pub fn turn(&mut self, timeout: Duration) -> Vec<EngineEvent> {
         self.engine.wait(Some(timeout), &mut self.events).unwrap();
         std::mem::take(&mut self.events)
     }
 
     /// Turns until one of them reports something, and returns that.
-    pub fn next_events(&mut self) -> Vec<Event> {
+    pub fn next_events(&mut self) -> Vec<EngineEvent> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -101,7 +102,7 @@ impl Rig {
         loop {
             for event in self.next_events() {
                 match event {
-                    Event::Socket {
+                    EngineEvent::Socket {
                         token: found,
                         readiness,
                     } if found == token && wanted(readiness) => {
@@ -121,7 +122,7 @@ impl Rig {
                 self.next_events()
                     .into_iter()
                     .filter_map(|event| match event {
-                        Event::File(completion) => Some(completion),
+                        EngineEvent::File(completion) => Some(completion),
                         _ => None,
                     }),
             );
@@ -138,7 +139,7 @@ impl Rig {
                 return;
             }
             for event in self.turn(left) {
-                if let Event::Socket { readiness, token } = event {
+                if let EngineEvent::Socket { readiness, token } = event {
                     assert!(!readiness.is_readable(), "{token:?} is {readiness:?}");
                 }
             }

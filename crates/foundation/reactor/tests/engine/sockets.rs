@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
-use longshore_reactor::{EngineConfig, EngineKind, Event, Readiness, SocketToken, socket};
+use longshore_reactor::{EngineConfig, EngineEvent, EngineKind, Readiness, SocketToken, socket};
 
 use crate::rig::{A_WHILE, Rig, listener, on_both_engines, pair};
 
@@ -107,7 +107,7 @@ on_both_engines! {
         peer.write_all(b"now").unwrap();
         let events = rig.turn(std::time::Duration::ZERO);
         let readable = events.iter().any(|event| {
-            matches!(event, Event::Socket { readiness, .. } if readiness.is_readable())
+            matches!(event, EngineEvent::Socket { readiness, .. } if readiness.is_readable())
         });
         assert!(readable, "{events:?}");
         expect_received(&ours, b"now");
@@ -264,7 +264,7 @@ on_both_engines! {
             let mut received = 0;
             while received < SOCKETS {
                 for event in small.next_events() {
-                    let Event::Socket { token, .. } = event else { continue };
+                    let EngineEvent::Socket { token, .. } = event else { continue };
                     let (ours, _) = &connections[usize::try_from(token.0).unwrap()];
                     let mut byte = [0; 2];
                     if let Ok(count) = receive(ours, &mut byte) {
@@ -357,7 +357,7 @@ fn echo(rig: &mut Rig, ours: &OwnedFd) {
             }
         } else {
             for event in rig.next_events() {
-                let Event::Socket { readiness, .. } = event else {
+                let EngineEvent::Socket { readiness, .. } = event else {
                     continue;
                 };
                 readable |= readiness.is_readable();

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use longshore_reactor::{Event, mailbox};
+use longshore_reactor::{EngineEvent, mailbox};
 
 use crate::rig::{PATIENCE, on_both_engines, pair};
 
@@ -40,7 +40,7 @@ on_both_engines! {
 
     fn largest_timeout_is_accepted(rig) {
         rig.engine.waker().wake();
-        assert!(matches!(rig.turn(Duration::MAX)[..], [Event::Woken]));
+        assert!(matches!(rig.turn(Duration::MAX)[..], [EngineEvent::Woken]));
     }
 
     fn wake_from_another_thread_ends_an_endless_sleep(rig) {
@@ -53,14 +53,14 @@ on_both_engines! {
         while events.is_empty() {
             rig.engine.wait(None, &mut events).unwrap();
         }
-        assert!(matches!(events[..], [Event::Woken]));
+        assert!(matches!(events[..], [EngineEvent::Woken]));
         other.join().unwrap();
     }
 
     fn wake_before_the_wait_is_reported_once_without_sleep(rig) {
         rig.engine.waker().wake();
         rig.engine.waker().wake();
-        assert!(matches!(rig.turn(PATIENCE)[..], [Event::Woken]));
+        assert!(matches!(rig.turn(PATIENCE)[..], [EngineEvent::Woken]));
         assert!(rig.turn(Duration::ZERO).is_empty());
     }
 
@@ -83,7 +83,7 @@ on_both_engines! {
         let mut next = [0; THREADS];
         while next != [MESSAGES; THREADS] {
             let events = rig.next_events();
-            assert!(matches!(events[..], [Event::Woken]), "{events:?}");
+            assert!(matches!(events[..], [EngineEvent::Woken]), "{events:?}");
             while let Some((thread, number)) = mailbox.receive() {
                 assert_eq!(number, next[thread]);
                 next[thread] += 1;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_reactor::{
-    BufferPool, Engine, EngineChoice, EngineConfig, EngineKind, Event, IoUringRefusal,
+    BufferPool, Engine, EngineChoice, EngineConfig, EngineEvent, EngineKind, IoUringRefusal,
     MemoryBudget, SocketToken, Waker,
 };
 use rustix::process::{Resource, Rlimit};
@@ -205,5 +205,8 @@ fn child() {
     engine
         .wait(Some(Duration::from_secs(5)), &mut events)
         .unwrap();
-    assert!(matches!(events[..], [Event::Socket { .. }]), "{events:?}");
+    assert!(
+        matches!(events[..], [EngineEvent::Socket { .. }]),
+        "{events:?}"
+    );
 }

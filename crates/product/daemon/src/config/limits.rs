@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore_iscsi::negotiation::DigestPolicy;
 use longshore_iscsi::server::directory::LoginConfig;
-use longshore_server::config::Limits;
+use longshore_server::config::PeerLimits;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Spanned;
 
@@ -91,7 +91,7 @@ impl LimitsTable {
     }
 
     /// Replaces what was written, but for the payload memory: [`memory`](crate::memory) decides on that.
-    pub fn apply(&self, limits: &mut Limits) {
+    pub fn apply(&self, limits: &mut PeerLimits) {
         set(&mut limits.sessions, self.sessions.map(|v| v.0));
         set(&mut limits.pending_logins, self.pending_logins.map(|v| v.0));
         set(&mut limits.queue_depth, self.queue_depth.map(|v| v.0));
@@ -287,11 +287,11 @@ mod tests {
              keep-alive-max = \"2m\"\n",
         )
         .unwrap();
-        let mut limits = Limits::default();
+        let mut limits = LimitsConfig::default();
         table.apply(&mut limits);
         assert_eq!(
             limits,
-            Limits {
+            LimitsConfig {
                 sessions: 10,
                 pending_logins: 5,
                 queue_depth: 32,
@@ -305,7 +305,7 @@ mod tests {
                 nvme_queue_depth: 64,
                 in_capsule_data: 16_384,
                 keep_alive_max: Duration::from_secs(120),
-                ..Limits::default()
+                ..PeerLimits::default()
             }
         );
         assert_eq!(table.memory_bytes(), Some(64 << 20));

@@ -56,7 +56,7 @@ use longshore_initiator::url::Url;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::engine::EngineChoice;
 use longshore_remote::RemoteSpec;
-use longshore_server::config::{Limits, SubsystemConfig, TargetConfig};
+use longshore_server::config::{PeerLimits, SubsystemConfig, TargetConfig};
 use longshore_volume::VolumeSpec;
 
 use authentication::Demand;
@@ -144,7 +144,7 @@ pub struct Config {
     /// Where it is said when responses leave, to be read again.
     pub transmit: TransmitSources,
     /// Bounds on what peers can make grow, but for the payload memory.
-    pub limits: Limits,
+    pub limits: PeerLimits,
     /// Bytes of payload memory, all event loops together. `None`: as much as [`memory`](crate::memory) finds room for.
     pub memory_bytes: Option<u64>,
     /// How the log looks.
@@ -200,7 +200,7 @@ impl Config {
                 file: file.map(|file| file.path.clone()),
                 arguments: arguments.transmit,
             },
-            limits: Limits::default(),
+            limits: PeerLimits::default(),
             memory_bytes: None,
             log: LogConfig::default(),
             state_dir: None,

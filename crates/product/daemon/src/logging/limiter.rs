@@ -6,7 +6,7 @@
 //! server, one line tells how many there were:
 //!
 //! ```text
-//! WARN … operation failed volume=disk0 error="no space left behind the volume"     ten times
+//! WARN … operation failed volume=disk0 error="no space left for the volume"     ten times
 //! WARN … operation failed (and 9990 more in the last 10 s) volume=disk0 error=… repeated=9990 seconds=10
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! How an event looks as a line.
 //!
 //! ```text
-//! 2026-11-23T04:41:00.123456Z  WARN longshore_server::iscsi: login refused peer=192.0.2.7:51234 user="al ice"
-//! {"timestamp":"2026-11-23T04:41:00.123456Z","level":"WARN","message":"login refused","peer":…,"target":…}
+//! 2026-11-23T04:41:00.123456Z  WARN longshore_server::iscsi: login rejected peer=192.0.2.7:51234 user="al ice"
+//! {"timestamp":"2026-11-23T04:41:00.123456Z","level":"WARN","message":"login rejected","peer":…,"target":…}
 //! ```
 //!
 //! In text, one rule holds for all values, whoever they come from: a value stands as it is if it is
@@ -172,12 +172,12 @@ mod tests {
         ] {
             let line = text(&record(
                 "longshore_server",
-                "login refused",
+                "login rejected",
                 &[("user", value)],
             ));
             assert_eq!(
                 line,
-                format!(" WARN longshore_server: login refused user={expected}\n")
+                format!(" WARN longshore_server: login rejected user={expected}\n")
             );
         }
     }
@@ -214,7 +214,7 @@ mod tests {
         let name = "a\"\n\u{0}\u{1b}\\";
         let line = style.line(&record(
             "longshore_server",
-            "login refused",
+            "login rejected",
             &[("initiator", name), ("target", "iqn.x"), ("level", "none")],
         ));
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The driver submits commands while there is [room](Connection::room), feeds what it receives to
-//! [`Connection::next`], puts [`Event::DataIn`] bytes where they belong, and answers [`Event::R2t`] by
+//! [`Connection::next`], puts [`ConnectionEvent::DataIn`] bytes where they belong, and answers [`ConnectionEvent::R2t`] by
 //! [`Connection::send_data_out`], at once or when it has the data. Error recovery is level 0: whatever
 //! is lost or damaged ends the connection, and the session is to be established again (RFC 7143
 //! §7.1.4.4).
@@ -39,7 +39,7 @@ use longshore_wire::transmit::Transmit;
 use state::{Phase, Receiving};
 
 pub use event::{
-    CloseReason, Command, CommandId, Event, NotSent, Outcome, PayloadWanted, R2tRequest, Residual,
+    CloseReason, Command, CommandId, ConnectionEvent, NotSent, CommandOutcome, PayloadWanted, R2tRequest, Residual,
     Transfer,
 };
 pub use state::Connection;
@@ -47,14 +47,18 @@ pub use state::Connection;
 impl Connection {
     /// Takes bytes off the front of `input` until something happens or the input is used up.
     #[inline]
-    pub fn next<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Event<'a> {
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        transmit: &mut Transmit,
+    ) -> ConnectionEvent<'a> {
         loop {
             if let Phase::Closed(reason) = &self.phase {
-                return Event::Close(reason.clone());
+                return ConnectionEvent::Close(reason.clone());
             }
             let event = match self.receiving {
                 Receiving::Header => match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::NeedMore => Some(ConnectionEvent::NeedMore),
                     HeaderStep::DigestError => Some(self.close(CloseReason::HeaderDigestError)),
                     HeaderStep::Header(bhs) => self.header(bhs, transmit),
                 },
@@ -68,7 +72,7 @@ impl Connection {
     }
 
     #[inline]
-    fn header(&mut self, bhs: Bhs, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn header(&mut self, bhs: Bhs, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let length = bhs.data_segment_length();
         if length > self.limits.initiator_max_recv_data_segment_length {
             return Some(self.protocol_error("data segment longer than MaxRecvDataSegmentLength"));
@@ -94,14 +98,14 @@ impl Connection {
     }
 
     #[cold]
-    fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let bytes = self.framing.data.take(u32::MAX, input);
         self.collected.extend_from_slice(bytes);
         if self.framing.data.remaining() > 0 {
-            return Some(Event::NeedMore);
+            return Some(ConnectionEvent::NeedMore);
         }
         match self.framing.data.take_trailer(input) {
-            TrailerStep::NeedMore => Some(Event::NeedMore),
+            TrailerStep::NeedMore => Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 Some(self.close(CloseReason::DataDigestError))
             }

@@ -8,7 +8,7 @@ use crate::keys::Key;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NegotiationError {
     /// Only the other side may send the key.
-    #[error("{} is not for the peer to send", .0.name())]
+    #[error("the peer may not send {}", .0.name())]
     WrongSender(Key),
     /// The key may not be sent now (§6.3: a protocol error).
     #[error("{} was sent in the wrong stage", .0.name())]
@@ -17,7 +17,7 @@ pub enum NegotiationError {
     #[error("{} was sent twice", .0.name())]
     Repeated(Key),
     /// Reject, Irrelevant or NotUnderstood were offered (§6.2: a protocol error).
-    #[error("{} was offered a reserved word", .0.name())]
+    #[error("the offer of {} is a reserved word", .0.name())]
     ReservedWord(Key),
     /// The value is longer than the key's may be.
     #[error("the value of {} is too long", .0.name())]
@@ -35,6 +35,6 @@ pub enum NegotiationError {
     #[error("the offer of {} was not answered", .0.name())]
     Unanswered(Key),
     /// The result is one we cannot work with.
-    #[error("the peer does not agree to what is required of {}", .0.name())]
+    #[error("the peer does not accept the required value of {}", .0.name())]
     RequirementNotMet(Key),
 }

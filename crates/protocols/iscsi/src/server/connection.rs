@@ -9,7 +9,7 @@
 //!     └──────── refused ─────────────►    silence despite a ping
 //! ```
 //!
-//! The driver feeds bytes to [`Connection::next`] and acts on the [`Event`]s; whatever needs no
+//! The driver feeds bytes to [`Connection::next`] and acts on the [`ConnectionEvent`]s; whatever needs no
 //! driver is answered inside. Payload does not travel through here: small reads are filled in place
 //! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received
 //! straight into its buffer ([`Connection::payload_wanted`]).
@@ -56,7 +56,7 @@ use crate::pdu::{Bhs, Opcode};
 use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
-pub use self::event::{CloseReason, ConnectionConfig, Event};
+pub use self::event::{CloseReason, ConnectionConfig, ConnectionEvent};
 pub use self::state::Connection;
 
 /// Memory for a data segment that is larger is given back after use.
@@ -66,7 +66,7 @@ impl Connection {
     /// Takes bytes off the front of `input` until something happens or the input is used up. What is
     /// left of a PDU that has not arrived in full stays inside, so the input need not be kept.
     ///
-    /// Write data of a command is delivered from the first call after its [`Event::Command`] on; a
+    /// Write data of a command is delivered from the first call after its [`ConnectionEvent::Command`] on; a
     /// driver without room for it stops calling. An event's task may be completed at any time.
     #[inline]
     pub fn next<'a>(
@@ -75,7 +75,7 @@ impl Connection {
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
         now_ms: u64,
-    ) -> Event<'a> {
+    ) -> ConnectionEvent<'a> {
         if !input.is_empty() {
             self.timers.heard(now_ms);
         }
@@ -101,20 +101,23 @@ impl Connection {
         input: &mut &'a [u8],
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         match &self.receiving {
             Receiving::Header => {
                 if let Phase::Closed(reason) = &self.phase {
-                    return Some(Event::Close(reason.clone()));
+                    return Some(ConnectionEvent::Close(reason.clone()));
                 }
                 match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::NeedMore => Some(ConnectionEvent::NeedMore),
                     HeaderStep::DigestError => Some(self.close(CloseReason::HeaderDigestError)),
                     HeaderStep::Header(bhs) => self.header(bhs, directory, transmit),
                 }
             }
             Receiving::WriteData(_) => self.write_data(input, transmit),
-            _ => self.whole_segment(input, directory, transmit),
+            Receiving::Discarded
+            | Receiving::Collected
+            | Receiving::HeldRequest(_)
+            | Receiving::HeldDataOut => self.whole_segment(input, directory, transmit),
         }
     }
 
@@ -125,7 +128,7 @@ impl Connection {
         bhs: Bhs,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let length = bhs.data_segment_length();
         if length > self.limits.target_max_recv_data_segment_length {
             if matches!(self.phase, Phase::Login(_)) && bhs.opcode() == Opcode::LOGIN_REQUEST {
@@ -149,10 +152,10 @@ impl Connection {
         input: &mut &'a [u8],
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         if self.framing.data.remaining() > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let bytes = self.framing.data.take(u32::MAX, input);
             if !matches!(self.receiving, Receiving::Discarded) {
@@ -161,7 +164,7 @@ impl Connection {
             return None;
         }
         let TrailerStep::Done { digest_ok } = self.framing.data.take_trailer(input) else {
-            return Some(Event::NeedMore);
+            return Some(ConnectionEvent::NeedMore);
         };
         let receiving = std::mem::replace(&mut self.receiving, Receiving::Header);
         let bhs = self.current;
@@ -184,7 +187,10 @@ impl Connection {
                 let held = self.held.hold_data_out(&bhs, &data);
                 held.err().map(|held::Full| self.close_disordered())
             }
-            _ => self.request(&bhs, &data, directory, transmit),
+            Receiving::Header
+            | Receiving::Discarded
+            | Receiving::Collected
+            | Receiving::WriteData(_) => self.request(&bhs, &data, directory, transmit),
         };
         if data.capacity() <= COLLECTED_KEPT {
             self.collected = data;
@@ -192,7 +198,7 @@ impl Connection {
         event
     }
 
-    fn close_disordered(&mut self) -> Event<'static> {
+    fn close_disordered(&mut self) -> ConnectionEvent<'static> {
         self.close(CloseReason::ProtocolError(
             "too many requests before their turn",
         ))
@@ -230,18 +236,18 @@ impl Connection {
         &mut self,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let mut replay = self.replay.take()?;
         std::mem::swap(&mut self.framing, &mut self.replay_framing);
         let mut rest = &replay.stream[replay.at..];
         let event = self
             .step(&mut rest, directory, transmit)
-            .map(Event::into_owned);
+            .map(ConnectionEvent::into_owned);
         replay.at = replay.stream.len() - rest.len();
         std::mem::swap(&mut self.framing, &mut self.replay_framing);
         if replay.at < replay.stream.len() || !matches!(self.receiving, Receiving::Header) {
             self.replay = Some(replay);
         }
-        event.filter(|event| *event != Event::NeedMore)
+        event.filter(|event| *event != ConnectionEvent::NeedMore)
     }
 }

@@ -1,5 +1,7 @@
 //! The target's end of a connection.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod command;
 mod connection;
 pub mod directory;
@@ -13,4 +15,4 @@ pub use command::{
     TaskInfo, TaskManagementFunction, TaskManagementId, TaskManagementRequest,
     TaskManagementResult,
 };
-pub use connection::{CloseReason, Connection, ConnectionConfig, Event};
+pub use connection::{CloseReason, Connection, ConnectionConfig, ConnectionEvent};

@@ -214,7 +214,7 @@ impl Tasks {
             None => self.add_slot(),
         };
         let task = &mut self.slots[id.index()];
-        debug_assert!(!task.live);
+        debug_assert!(!task.live, "no task lives in a free slot");
         task.initiator_task_tag = tag;
         task.immediate = immediate;
         task.live = true;
@@ -378,14 +378,18 @@ impl TagIndex {
 
     #[inline]
     fn insert(&mut self, tag: InitiatorTaskTag, id: TaskId) {
-        debug_assert!(!tag.is_reserved());
+        debug_assert!(!tag.is_reserved(), "a task has a tag");
         if self.used * 2 >= self.entries.len() {
             self.grow();
         }
         self.used += 1;
         let mut at = self.home(tag);
         while !self.entries[at & self.mask].tag.is_reserved() {
-            debug_assert_ne!(self.entries[at & self.mask].tag, tag);
+            debug_assert_ne!(
+                self.entries[at & self.mask].tag,
+                tag,
+                "one task has the tag"
+            );
             at += 1;
         }
         self.entries[at & self.mask] = Entry { tag, slot: id.0 };

@@ -17,6 +17,7 @@ use crate::pdu::{CmdSn, CommandWindow};
 pub(super) struct Window {
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
+    capacity: u32,
 }
 
 /// Where a request stands.
@@ -36,6 +37,7 @@ impl Window {
         Self {
             exp_cmd_sn: first,
             max_cmd_sn: CmdSn(first.0.wrapping_add(capacity).wrapping_sub(1)),
+            capacity,
         }
     }
 
@@ -81,13 +83,17 @@ impl Window {
     /// The request expected has been received; it takes a place.
     #[inline]
     pub(super) const fn receive(&mut self) {
-        debug_assert!(self.open() > 0);
+        debug_assert!(self.open() > 0, "a request is received within the window");
         self.exp_cmd_sn = self.exp_cmd_sn.next();
     }
 
     /// A request received has its response; its place is free.
     #[inline]
     pub(super) const fn give_back(&mut self) {
+        debug_assert!(
+            self.open() < self.capacity,
+            "a response gives back the place of a request"
+        );
         self.max_cmd_sn = self.max_cmd_sn.next();
     }
 }

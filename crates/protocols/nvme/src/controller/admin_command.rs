@@ -20,7 +20,7 @@ pub enum AdminOutcome {
         /// Dwords 0 and 1 of the completion.
         result: u64,
     },
-    /// An Asynchronous Event Request is outstanding until [`Controller::poll_events`] names it.
+    /// An Asynchronous AsyncEvent Request is outstanding until [`Controller::poll_events`] names it.
     AsyncEvent,
     /// Looks for a command and aborts it if it has not begun; completes with result 0 if it was
     /// aborted, and 1 if not.

@@ -1,12 +1,12 @@
 //! Asynchronous events (NVMe base 2.0 §5.2): requests that wait until there is something to tell.
 //!
 //! An event is told once; it is masked from then on until the host has read the log page that goes
-//! with it without Retain Asynchronous Event. What happens meanwhile is in that page, so nothing is
+//! with it without Retain Asynchronous AsyncEvent. What happens meanwhile is in that page, so nothing is
 //! lost.
 
 use super::admin_command::AdminOutcome;
 use super::failure::Failure;
-use super::state::{Controller, Event, State};
+use super::state::{Controller, AsyncEvent, State};
 use crate::command::{CommandId, SubmissionEntry};
 
 impl Controller {
@@ -21,13 +21,13 @@ impl Controller {
 }
 
 impl Controller {
-    /// The host has used the identifier of an Asynchronous Event Request for another command: it is outstanding no
+    /// The host has used the identifier of an Asynchronous AsyncEvent Request for another command: it is outstanding no
     /// more.
     pub fn forget_event_request(&self, command: CommandId) {
         self.lock().events.forget(command);
     }
 
-    /// Asynchronous Event Requests that ended without a completion since the last call: a reset or shutdown did.
+    /// Asynchronous AsyncEvent Requests that ended without a completion since the last call: a reset or shutdown did.
     #[must_use]
     pub fn take_dropped_event_requests(&self) -> Vec<CommandId> {
         std::mem::take(&mut self.lock().events.dropped)
@@ -39,7 +39,7 @@ impl Controller {
         let mut notify = false;
         for attached in self.namespaces.iter().filter(|ns| ns.index == index) {
             state.changed_namespaces.insert(attached.id);
-            notify |= state.events.raise(Event::NamespaceAttributeChanged);
+            notify |= state.events.raise(AsyncEvent::NamespaceAttributeChanged);
         }
         notify
     }
@@ -47,11 +47,11 @@ impl Controller {
     /// A volume has failed. Whether the driver should poll.
     pub(super) fn namespace_failed(&self, index: usize) -> bool {
         self.namespaces.iter().any(|ns| ns.index == index)
-            && self.lock().events.raise(Event::Degraded)
+            && self.lock().events.raise(AsyncEvent::Degraded)
     }
 
     /// Discovery has other entries. Whether the driver should poll.
     pub(super) fn discovery_changed(&self) -> bool {
-        self.lock().events.raise(Event::DiscoveryLogPageChange)
+        self.lock().events.raise(AsyncEvent::DiscoveryLogPageChange)
     }
 }

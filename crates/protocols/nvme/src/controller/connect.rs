@@ -16,7 +16,7 @@ use longshore_wire::field::{bytes, le16};
 use super::access::NamespaceGrant;
 use super::admin_command::QueueHandle;
 use super::environment::Environment;
-use super::limits::Limits;
+use super::limits::ControllerLimits;
 use super::namespace::AttachedNamespace;
 use super::state::{Activity, Controller, State};
 use super::subsystem::NamespaceConfig;
@@ -245,7 +245,7 @@ fn attach(
     config: &NamespaceConfig,
     grant: NamespaceGrant,
     connect: &Connect,
-    limits: &Limits,
+    limits: &ControllerLimits,
     log: &Arc<NotificationLog>,
 ) -> AttachedNamespace {
     let parameters = config.namespace.parameters();

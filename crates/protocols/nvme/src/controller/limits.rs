@@ -2,14 +2,14 @@
 
 /// Bounds on what hosts can make grow.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ControllerLimits {
     /// Entries of a queue (MQES + 1), at least 2.
     pub queue_entries_max: u16,
     /// I/O queues of a controller.
     pub io_queues_max: u16,
     /// Controllers, discovery included.
     pub controllers_max: usize,
-    /// Asynchronous Event Requests outstanding on a controller (AERL + 1), at least 1.
+    /// Asynchronous AsyncEvent Requests outstanding on a controller (AERL + 1), at least 1.
     pub async_events_max: u8,
     /// Aborts outstanding on a controller (ACL + 1), at least 1.
     pub aborts_max: u8,
@@ -23,7 +23,7 @@ pub struct Limits {
     pub transfer_bytes_max: u32,
 }
 
-impl Limits {
+impl ControllerLimits {
     const PAGE_BYTES: u32 = 4096;
 
     /// MDTS: the exponent of the largest transfer in pages. 0 would mean that there is no limit.
@@ -38,7 +38,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for ControllerLimits {
     fn default() -> Self {
         Self {
             queue_entries_max: 128,

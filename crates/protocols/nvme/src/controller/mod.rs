@@ -58,7 +58,7 @@ pub use connect::{Association, CONNECT_DATA_LENGTH, Refusal};
 pub use discovery::{DiscoveryEntry, SubsystemType};
 pub use environment::{Environment, Health, Statistics};
 pub use keep_alive::Deadline;
-pub use limits::Limits;
+pub use limits::ControllerLimits;
 pub use log_page::ErrorRecord;
 pub use namespace::{AttachedNamespace, Namespace, NamespaceParameters};
 pub use state::{AsyncCompletion, Controller};
@@ -68,7 +68,7 @@ pub use transfer::AdminTransfer;
 
 use admin_command::{DONE, Request, done};
 use failure::Failure;
-use state::{Event, State};
+use state::{AsyncEvent, State};
 
 impl Controller {
     /// A command of the admin queue, except Connect. `data` is what came with it, `out` is where data
@@ -192,12 +192,12 @@ impl Controller {
         }
     }
 
-    /// Asynchronous Event Requests that complete now. To be called after every admin command and
+    /// Asynchronous AsyncEvent Requests that complete now. To be called after every admin command and
     /// when [`Notify`] asked for it.
     pub fn poll_events(&self, completions: &mut Vec<AsyncCompletion>) {
         let mut state = self.lock();
         if self.reservations.take_event() {
-            state.events.raise(Event::ReservationLogPageAvailable);
+            state.events.raise(AsyncEvent::ReservationLogPageAvailable);
         }
         state.events.poll(completions);
     }

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::limits::Limits;
+use super::limits::ControllerLimits;
 
 /// Highest CNTLID; those above mean something else.
 const CONTROLLER_ID_MAX: u16 = 0xffef;
@@ -29,7 +29,7 @@ struct Controllers<C> {
 
 impl<C> Registry<C> {
     /// An empty one, which counts its controllers in `population`.
-    pub(super) fn new(limits: &Limits, population: &Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(limits: &ControllerLimits, population: &Arc<AtomicUsize>) -> Self {
         Self {
             controllers_max: limits.controllers_max,
             population: Arc::clone(population),

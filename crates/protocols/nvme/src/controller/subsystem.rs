@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::access::{HostAccess, NamespaceGrant};
-use super::limits::Limits;
+use super::limits::ControllerLimits;
 use super::namespace::Namespace;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
@@ -44,7 +44,7 @@ pub(super) struct Subsystem {
     pub(super) model: String,
     pub(super) firmware: String,
     pub(super) is_discovery: bool,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ControllerLimits>,
     /// Access of NVM subsystems by name, for the discovery log page. Only discovery has it.
     others: Vec<Arc<Self>>,
     /// In the order of their identifiers.
@@ -59,7 +59,7 @@ impl Subsystem {
     pub(super) fn new(
         config: SubsystemConfig,
         others: Vec<Arc<Self>>,
-        limits: &Arc<Limits>,
+        limits: &Arc<ControllerLimits>,
     ) -> Arc<Self> {
         let is_discovery = config.nqn.is_discovery();
         let mut namespaces = config.namespaces;

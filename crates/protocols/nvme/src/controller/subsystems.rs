@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::access::HostAccess;
 use super::admin_command::QueueHandle;
-use super::limits::Limits;
+use super::limits::ControllerLimits;
 use super::registry::Registry;
 use super::state::Controller;
 use super::subsystem::{Subsystem, SubsystemConfig};
@@ -39,7 +39,7 @@ impl Subsystems {
     /// # Panics
     /// Never: the name of discovery is one.
     #[must_use]
-    pub fn new(subsystems: Vec<SubsystemConfig>, limits: Limits, notify: Notify) -> Self {
+    pub fn new(subsystems: Vec<SubsystemConfig>, limits: ControllerLimits, notify: Notify) -> Self {
         let limits = Arc::new(limits);
         let population = Arc::new(AtomicUsize::new(0));
         let first = subsystems.first();

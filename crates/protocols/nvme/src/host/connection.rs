@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The driver submits commands while there are free slots ([`Connection::submit`]), feeds what it
-//! receives to [`Connection::next`], puts [`Event::DataIn`] bytes where they belong, and answers
-//! [`Event::R2t`] by [`Connection::send_data`], at once or when it has the data. Connect is a command
+//! receives to [`Connection::next`], puts [`ConnectionEvent::DataIn`] bytes where they belong, and answers
+//! [`ConnectionEvent::R2t`] by [`Connection::send_data`], at once or when it has the data. Connect is a command
 //! like others: the machine does not care which queue this is.
 //!
 //! Payload need not pass through here: what is sent may be referred to
@@ -39,21 +39,25 @@ use crate::pdu::framing::HeaderStep;
 use state::{Phase, Receiving};
 
 pub use state::{
-    CloseReason, CommandSlot, Connection, ConnectionConfig, Event, NotSent, Outcome, PayloadWanted,
+    CloseReason, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, NotSent, CommandOutcome, PayloadWanted,
     R2tRequest,
 };
 
 impl Connection {
     /// Takes bytes off the front of `input` until something happens or the input is used up.
     #[inline]
-    pub fn next<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Event<'a> {
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        transmit: &mut Transmit,
+    ) -> ConnectionEvent<'a> {
         loop {
             if let Phase::Closed(reason) = self.phase {
-                return Event::Close(reason);
+                return ConnectionEvent::Close(reason);
             }
             let step = match self.receiving {
                 Receiving::Header => match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Ok(Some(Event::NeedMore)),
+                    HeaderStep::NeedMore => Ok(Some(ConnectionEvent::NeedMore)),
                     HeaderStep::Header(common) => self.header(&common),
                     HeaderStep::Fault(fault) => Err(fault),
                 },

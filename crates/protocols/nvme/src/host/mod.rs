@@ -5,6 +5,6 @@ mod connection;
 
 pub use self::commands::{Command, Transfer};
 pub use self::connection::{
-    CloseReason, CommandSlot, Connection, ConnectionConfig, Event, NotSent, Outcome, PayloadWanted,
-    R2tRequest,
+    CloseReason, CommandOutcome, CommandSlot, Connection, ConnectionConfig, ConnectionEvent,
+    NotSent, PayloadWanted, R2tRequest,
 };

@@ -21,7 +21,7 @@ use longshore_block::media::{MediaOperation, Place};
 use crate::command::Fuse;
 use crate::io::namespace::Attached;
 use crate::io::status::media_failure;
-use crate::io::step::{Buffers, CommandEvent, Outcome, Procedure, Step, StepContext, Transfer};
+use crate::io::step::{Buffers, CommandEvent, IoOutcome, Procedure, Step, StepContext, Transfer};
 use crate::opcode::{Direction, Opcode};
 use crate::status::Status;
 
@@ -55,7 +55,7 @@ pub(crate) struct Half {
 #[derive(Debug)]
 pub(crate) enum State {
     /// It is over; the outcome waits for a step.
-    Decided(Outcome),
+    Decided(IoOutcome),
     /// One operation on the medium: Read, Write and others. No allocation.
     Single {
         operation: MediaOperation,
@@ -123,8 +123,10 @@ impl Command {
                         place: *place,
                     };
                 }
-                CommandEvent::Media(Ok(_)) => return Step::Complete(Outcome::SUCCESS),
-                _ => {}
+                CommandEvent::Media(Ok(_)) => return Step::Complete(IoOutcome::SUCCESS),
+                CommandEvent::Media(Err(_))
+                | CommandEvent::Persisted(_)
+                | CommandEvent::TasksAborted => {}
             }
         }
         self.step_any(namespaces, event, buffers)
@@ -153,17 +155,23 @@ impl Command {
                 CommandEvent::Media(Err(error)) => {
                     Step::Complete(media_failure(error, operation.writes()).into())
                 }
-                _ => Step::Complete(Outcome::SUCCESS),
+                CommandEvent::Start
+                | CommandEvent::Media(Ok(_))
+                | CommandEvent::Persisted(_)
+                | CommandEvent::TasksAborted => Step::Complete(IoOutcome::SUCCESS),
             },
             State::Half(_) => Step::Complete(Status::ABORTED_MISSING_FUSED.into()),
             State::Procedure { procedure, writing } => match event {
                 CommandEvent::Media(Err(error)) if !procedure.handles_failure() => {
-                    Step::Complete(Outcome {
+                    Step::Complete(IoOutcome {
                         status: media_failure(error, *writing),
                         result: procedure.failure_result(),
                     })
                 }
-                _ => {
+                CommandEvent::Start
+                | CommandEvent::Media(_)
+                | CommandEvent::Persisted(_)
+                | CommandEvent::TasksAborted => {
                     let mut context = StepContext {
                         namespace: self.namespace,
                         block_count: namespaces
@@ -191,7 +199,7 @@ impl Command {
     }
 
     /// A command whose outcome is known.
-    pub(crate) fn decided_with(outcome: Outcome, fuse: Fuse) -> Self {
+    pub(crate) fn decided_with(outcome: IoOutcome, fuse: Fuse) -> Self {
         Self {
             transfer: Transfer::NONE,
             namespace: NO_NAMESPACE,
@@ -205,7 +213,7 @@ impl Command {
     pub(crate) fn nothing_to_do(namespace: usize) -> Self {
         Self {
             namespace,
-            ..Self::decided_with(Outcome::SUCCESS, Fuse::Normal)
+            ..Self::decided_with(IoOutcome::SUCCESS, Fuse::Normal)
         }
     }
 

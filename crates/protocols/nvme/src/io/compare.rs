@@ -3,7 +3,7 @@
 //! It reads and compares chunk by chunk, without a lock: what others write meanwhile may or may not
 //! be seen, as with any Read.
 
-use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 use crate::status::Status;
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
@@ -42,7 +42,7 @@ impl Procedure for Compare {
         }
         match self.chunks.advance(context.buffers.scratch) {
             Some(chunk) => context.media(chunk.read(), chunk.place()),
-            None => Step::Complete(Outcome::SUCCESS),
+            None => Step::Complete(IoOutcome::SUCCESS),
         }
     }
 }

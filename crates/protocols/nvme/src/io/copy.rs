@@ -15,7 +15,7 @@ use longshore_block::media::{BlockCount, Lba, MediaOperation, Place};
 use longshore_wire::field::{le16, le64};
 
 use crate::io::limits::{COPY_BLOCKS, COPY_RANGE_BLOCKS, COPY_RANGE_BYTES};
-use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 use crate::status::Status;
 
 const RANGE_LENGTH: usize = 32;
@@ -169,7 +169,7 @@ impl Procedure for Copy {
                 let Extent { lba, blocks } = *source;
                 context.media(MediaOperation::Read { lba, blocks }, place(*source))
             }
-            None => Step::Complete(Outcome::SUCCESS),
+            None => Step::Complete(IoOutcome::SUCCESS),
         }
     }
 

@@ -13,7 +13,7 @@ use longshore_wire::field::{le32, le64};
 
 use crate::io::limits::{DATASET_RANGE_BYTES, DEALLOCATE_BLOCKS};
 use crate::io::status::media_failure;
-use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 use crate::status::Status;
 
 const RANGE_LENGTH: usize = 16;
@@ -84,7 +84,7 @@ impl Procedure for Deallocate {
                 }
             }
             CommandEvent::Media(Err(MediaError::Unsupported)) => {
-                return Step::Complete(Outcome::SUCCESS);
+                return Step::Complete(IoOutcome::SUCCESS);
             }
             CommandEvent::Media(Err(error)) => {
                 return Step::Complete(media_failure(error, true).into());
@@ -97,7 +97,7 @@ impl Procedure for Deallocate {
             Some(Extent { lba, blocks }) => {
                 context.media(MediaOperation::Unmap { lba, blocks }, Place::None)
             }
-            None => Step::Complete(Outcome::SUCCESS),
+            None => Step::Complete(IoOutcome::SUCCESS),
         }
     }
 

@@ -3,7 +3,7 @@
 use longshore_block::extent::Extent;
 use longshore_block::media::{MediaOperation, Place};
 
-use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 
 /// Flush with NSID FFFFFFFFh: one namespace after the other. The first failure ends it, so success
 /// means all of them.
@@ -26,7 +26,7 @@ impl FlushAll {
 impl Procedure for FlushAll {
     fn step(&mut self, _event: CommandEvent, _context: &mut StepContext<'_, '_>) -> Step {
         let Some(namespace) = self.namespaces.get(self.next) else {
-            return Step::Complete(Outcome::SUCCESS);
+            return Step::Complete(IoOutcome::SUCCESS);
         };
         self.next += 1;
         Step::Media {
@@ -78,7 +78,7 @@ pub(crate) struct Read {
 impl Procedure for Read {
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         if event != CommandEvent::Start {
-            return Step::Complete(Outcome::SUCCESS);
+            return Step::Complete(IoOutcome::SUCCESS);
         }
         let Extent { lba, blocks } = self.extent;
         context.media(

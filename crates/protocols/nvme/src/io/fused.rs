@@ -28,7 +28,7 @@ use longshore_block::media::{MediaOperation, Place};
 use crate::command::Fuse;
 use crate::io::command::{Command, Half, State};
 use crate::io::status::media_failure;
-use crate::io::step::{Buffers, CommandEvent, Outcome};
+use crate::io::step::{Buffers, CommandEvent, IoOutcome};
 use crate::opcode::io;
 use crate::status::Status;
 use longshore_block::chunks::{self, Chunks};
@@ -132,9 +132,9 @@ impl<T> Fusing<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FusedOutcome {
     /// Of the Compare.
-    pub first: Outcome,
+    pub first: IoOutcome,
     /// Of the Write.
-    pub second: Outcome,
+    pub second: IoOutcome,
 }
 
 /// What a pair needs next.
@@ -304,7 +304,7 @@ fn compare_failed(status: Status) -> FusedOutcome {
 /// The Compare was successful, whatever becomes of the Write.
 fn write_ended(status: Status) -> FusedStep {
     FusedStep::Complete(FusedOutcome {
-        first: Outcome::SUCCESS,
+        first: IoOutcome::SUCCESS,
         second: status.into(),
     })
 }
@@ -315,7 +315,7 @@ impl Running {
         if let CommandEvent::Media(Err(error)) = event {
             return match self.state {
                 PairState::Writing => write_ended(media_failure(error, true)),
-                state => {
+                state @ (PairState::Locking | PairState::Flushing | PairState::Comparing) => {
                     let status = media_failure(error, state == PairState::Flushing);
                     FusedStep::Complete(compare_failed(status))
                 }

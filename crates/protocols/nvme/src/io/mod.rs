@@ -34,4 +34,4 @@ mod tests;
 pub use command::Command;
 pub use fused::{Arrival, FusedOutcome, FusedPair, FusedStep, Fusing, Next};
 pub use namespace::Attached;
-pub use step::{Buffers, CommandEvent, Outcome, Step, Transfer};
+pub use step::{Buffers, CommandEvent, IoOutcome, Step, Transfer};

@@ -8,7 +8,7 @@ use crate::command::SubmissionEntry;
 use crate::io::command::Command;
 use crate::io::fields::list_length;
 use crate::io::namespace::Attached;
-use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext, Transfer};
+use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext, Transfer};
 use crate::reservation::{Report, ReservationCommand, ReservationEvent, ReservationStep};
 use crate::status::Status;
 
@@ -85,6 +85,6 @@ impl Procedure for Reporting {
     fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         let data_in = &mut *context.buffers.data_in;
         self.report.execute(&self.reservations, usize::MAX, data_in);
-        Step::Complete(Outcome::SUCCESS)
+        Step::Complete(IoOutcome::SUCCESS)
     }
 }

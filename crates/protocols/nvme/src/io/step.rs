@@ -81,19 +81,19 @@ pub enum Step {
     Wait(StoreWait),
     /// It is over. Data for the host is in [`Buffers::data_in`], or was read to
     /// [`Place::DataIn`].
-    Complete(Outcome),
+    Complete(IoOutcome),
 }
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct IoOutcome {
     /// Status.
     pub status: Status,
     /// Dwords 0 and 1 of the completion queue entry.
     pub result: u64,
 }
 
-impl Outcome {
+impl IoOutcome {
     /// Success.
     pub const SUCCESS: Self = Self {
         status: Status::SUCCESS,
@@ -101,7 +101,7 @@ impl Outcome {
     };
 }
 
-impl From<Status> for Outcome {
+impl From<Status> for IoOutcome {
     fn from(status: Status) -> Self {
         Self { status, result: 0 }
     }

@@ -1,6 +1,6 @@
 //! Verify (NVM command set 1.0 §3.2.5): whether the blocks can be read.
 
-use crate::io::step::{CommandEvent, Outcome, Procedure, Step, StepContext};
+use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
 
@@ -28,7 +28,7 @@ impl Procedure for Verify {
     fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         match self.chunks.advance(context.buffers.scratch) {
             Some(chunk) => context.media(chunk.read(), chunk.place()),
-            None => Step::Complete(Outcome::SUCCESS),
+            None => Step::Complete(IoOutcome::SUCCESS),
         }
     }
 }

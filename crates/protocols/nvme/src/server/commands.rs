@@ -147,6 +147,10 @@ impl Commands {
         }
         let slot = match self.free.pop() {
             Some(slot) => {
+                debug_assert!(
+                    !self.slots[slot.index()].live,
+                    "no command lives in a free slot"
+                );
                 self.slots[slot.index()] = command;
                 slot
             }
@@ -171,7 +175,7 @@ impl Commands {
     #[inline]
     pub(super) fn remove(&mut self, slot: CommandSlot) {
         let command = &mut self.slots[slot.index()];
-        debug_assert!(command.live);
+        debug_assert!(command.live, "a command ends once");
         command.live = false;
         if command.r2ts > 0 {
             self.forget_r2ts(slot);
@@ -240,7 +244,8 @@ impl Commands {
             self.r2ts.push(None);
             TransferTag(u16::try_from(self.r2ts.len() - 1).expect("R2Ts are bounded"))
         });
-        self.r2ts[usize::from(tag.0)] = Some(r2t);
+        let before = self.r2ts[usize::from(tag.0)].replace(r2t);
+        assert!(before.is_none(), "the tag of an R2T names one command");
         self.get_mut(r2t.slot).r2ts += 1;
         tag
     }

@@ -7,7 +7,7 @@
 //!     ended by: the host, the connect timeout                  the driver's completions
 //! ```
 //!
-//! The driver feeds bytes to [`Connection::next`] and acts on the [`Event`]s; whatever needs no driver is
+//! The driver feeds bytes to [`Connection::next`] and acts on the [`ConnectionEvent`]s; whatever needs no driver is
 //! answered inside. Payload does not travel through here: small reads are filled in place
 //! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received
 //! straight into its buffer ([`Connection::payload_wanted`]).
@@ -40,7 +40,7 @@ use crate::pdu::framing::HeaderStep;
 use crate::pdu::{CommonHeader, Digests, FatalError, IcReq, IcResp, PduType, TermReq};
 use state::{Phase, Receiving};
 
-pub use state::{CloseReason, Connection, ConnectionConfig, Event};
+pub use state::{CloseReason, Connection, ConnectionConfig, ConnectionEvent};
 
 /// Values of TTAG: each outstanding R2T has one.
 const TRANSFER_TAGS: u32 = 1 << 16;
@@ -51,7 +51,7 @@ impl Connection {
     /// Takes bytes off the front of `input` until something happens or the input is used up. What is
     /// left of a PDU that has not arrived in full stays inside, so the input need not be kept.
     ///
-    /// In-capsule data of a command are delivered from the first call after its [`Event::Command`] on; a
+    /// In-capsule data of a command are delivered from the first call after its [`ConnectionEvent::Command`] on; a
     /// driver without room for them stops calling. An event's command may be completed at any time,
     /// unless [`Self::outstanding_data_out`].
     #[inline]
@@ -60,7 +60,7 @@ impl Connection {
         input: &mut &'a [u8],
         transmit: &mut Transmit,
         now_ms: u64,
-    ) -> Event<'a> {
+    ) -> ConnectionEvent<'a> {
         if !input.is_empty() {
             self.timers.heard(now_ms);
         }
@@ -76,14 +76,18 @@ impl Connection {
 
     /// Takes the next piece of input. `None`: there may be more to do at once.
     #[inline]
-    fn step<'a>(&mut self, input: &mut &'a [u8], transmit: &mut Transmit) -> Option<Event<'a>> {
+    fn step<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'a>> {
         match self.receiving {
             Receiving::Header => {
                 if let Phase::Closed(reason) = self.phase {
-                    return Some(Event::Close(reason));
+                    return Some(ConnectionEvent::Close(reason));
                 }
                 match self.framing.take_header(input) {
-                    HeaderStep::NeedMore => Some(Event::NeedMore),
+                    HeaderStep::NeedMore => Some(ConnectionEvent::NeedMore),
                     HeaderStep::Header(common) => self.header(common, transmit),
                     HeaderStep::Fault(error) => Some(self.terminate(error, transmit)),
                 }
@@ -91,7 +95,7 @@ impl Connection {
             Receiving::Data(incoming) => self.h2c_payload(incoming, input, transmit),
             Receiving::Skipped => {
                 if !self.framing.data.skip(input) {
-                    return Some(Event::NeedMore);
+                    return Some(ConnectionEvent::NeedMore);
                 }
                 self.receiving = Receiving::Header;
                 None
@@ -101,7 +105,11 @@ impl Connection {
 
     /// A header has arrived.
     #[inline]
-    fn header(&mut self, common: CommonHeader, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn header(
+        &mut self,
+        common: CommonHeader,
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'static>> {
         match common.pdu_type {
             PduType::CAPSULE_CMD => self.capsule(transmit),
             PduType::H2C_DATA => self.h2c_data_header(transmit),
@@ -114,7 +122,7 @@ impl Connection {
     }
 
     /// ICReq.
-    fn initialize(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn initialize(&mut self, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let request = IcReq::decode(self.framing.header());
         if request.pfv != 0 {
             let error = FatalError::invalid_field(IcReq::PFV_OFFSET);

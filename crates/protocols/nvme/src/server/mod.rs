@@ -7,4 +7,4 @@ mod connection;
 pub use command::{
     ArrivedCommand, CommandSlot, Completion, DataTransfer, Payload, PayloadWanted, QueueParameters,
 };
-pub use connection::{CloseReason, Connection, ConnectionConfig, Event};
+pub use connection::{CloseReason, Connection, ConnectionConfig, ConnectionEvent};

@@ -158,11 +158,11 @@ impl World {
         Ok(MediaOutcome::Done)
     }
 
-    fn copy(&mut self, list: &[u8]) -> Outcome {
+    fn copy(&mut self, list: &[u8]) -> CopyOutcome {
         self.run(&xcopy_cdb(list.len()), list).0.into()
     }
 
-    fn results(&mut self, action: u8, list_identifier: u8) -> Result<Vec<u8>, Outcome> {
+    fn results(&mut self, action: u8, list_identifier: u8) -> Result<Vec<u8>, CopyOutcome> {
         let (completion, data) = self.run(&results_cdb(action, list_identifier), &[]);
         if completion == Completion::GOOD {
             Ok(data)
@@ -173,14 +173,14 @@ impl World {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum CopyOutcome {
     Good,
     Busy,
     IllegalRequest(AdditionalSense),
     CopyAborted(AdditionalSense),
 }
 
-impl From<Completion> for Outcome {
+impl From<Completion> for CopyOutcome {
     fn from(completion: Completion) -> Self {
         match (completion.status, completion.sense) {
             (Status::GOOD, None) => Self::Good,
@@ -273,7 +273,7 @@ fn blocks_are_copied_within_a_unit() {
     let mut world = World::new([512; 2], 4096);
     let copied = world.media[0][..2048 * 512].to_vec();
     let list = list(1, 2, &[cscd(0, 512)], &[segment(0, 0, 2048, 0, 2048)]);
-    assert_eq!(world.copy(&list), Outcome::Good);
+    assert_eq!(world.copy(&list), CopyOutcome::Good);
     assert!(world.media[0][2048 * 512..] == copied);
     // 1 MiB in chunks of the scratch memory, each read and written.
     assert_eq!(world.operations, 2 * 2048 * 512 / SCRATCH_LENGTH);
@@ -289,7 +289,7 @@ fn blocks_are_copied_between_units() {
         &both(),
         &[segment(1, 0, 1, 100, 7), segment(0, 1, 1, 7, 0)],
     );
-    assert_eq!(world.copy(&list), Outcome::Good);
+    assert_eq!(world.copy(&list), CopyOutcome::Good);
     assert!(world.media[0][7 * 512..8 * 512] == copied);
     assert!(world.media[1][..512] == copied);
 }
@@ -301,26 +301,26 @@ fn units_of_different_block_size_take_what_comes_out_even() {
     let list_of = |segment| list(1, 0, &both(), &[segment]);
     assert_eq!(
         world.copy(&list_of(segment(0, 1, 16, 16, 3))),
-        Outcome::Good
+        CopyOutcome::Good
     );
     assert!(world.media[1][3 * 4096..5 * 4096] == copied);
-    let uneven = Outcome::CopyAborted(AdditionalSense::UNEXPECTED_INEXACT_SEGMENT);
+    let uneven = CopyOutcome::CopyAborted(AdditionalSense::UNEXPECTED_INEXACT_SEGMENT);
     assert_eq!(world.copy(&list_of(segment(0, 1, 15, 16, 3))), uneven);
     // DC: the number counts blocks of the destination.
     let mut counted = segment(0, 1, 1, 0, 9);
     counted[1] = 2;
-    assert_eq!(world.copy(&list_of(counted)), Outcome::Good);
+    assert_eq!(world.copy(&list_of(counted)), CopyOutcome::Good);
     assert!(world.media[1][9 * 4096..10 * 4096] == world.media[0][..4096]);
 }
 
 #[test]
 fn an_empty_list_and_an_empty_segment_copy_nothing() {
     let mut world = World::new([512; 2], 4096);
-    assert_eq!(world.copy(&[]), Outcome::Good);
-    assert_eq!(world.copy(&list(1, 0, &[], &[])), Outcome::Good);
+    assert_eq!(world.copy(&[]), CopyOutcome::Good);
+    assert_eq!(world.copy(&list(1, 0, &[], &[])), CopyOutcome::Good);
     assert_eq!(
         world.copy(&list(1, 0, &both(), &[segment(0, 1, 0, 0, 4096)])),
-        Outcome::Good
+        CopyOutcome::Good
     );
     assert_eq!(world.operations, 0);
 }
@@ -328,21 +328,21 @@ fn an_empty_list_and_an_empty_segment_copy_nothing() {
 #[test]
 fn lists_cut_short_are_refused() {
     let mut world = World::new([512; 2], 4096);
-    let wrong_length = Outcome::IllegalRequest(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let wrong_length = CopyOutcome::IllegalRequest(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let whole = list(1, 0, &both(), &[segment(0, 1, 8, 0, 0)]);
     for length in 1..whole.len() {
         assert_eq!(world.copy(&whole[..length]), wrong_length, "{length} bytes");
     }
     // Less arrived than the CDB says.
     let (completion, _) = world.run(&xcopy_cdb(whole.len()), &whole[..20]);
-    assert_eq!(Outcome::from(completion), wrong_length);
+    assert_eq!(CopyOutcome::from(completion), wrong_length);
     assert_eq!(world.operations, 0);
 }
 
 #[test]
 fn limits_are_those_that_are_announced() {
     let mut world = World::new([512; 2], 4096);
-    let refused = |additional| Outcome::IllegalRequest(additional);
+    let refused = |additional| CopyOutcome::IllegalRequest(additional);
     let cscds = |count: u16| vec![cscd(0, 0); usize::from(count)];
     let segments = |count: u16| vec![segment(0, 0, 1, 0, 8); usize::from(count)];
     let most = list(
@@ -351,7 +351,7 @@ fn limits_are_those_that_are_announced() {
         &cscds(MAX_CSCD_DESCRIPTORS),
         &segments(MAX_SEGMENT_DESCRIPTORS),
     );
-    assert_eq!(world.copy(&most), Outcome::Good);
+    assert_eq!(world.copy(&most), CopyOutcome::Good);
     assert_eq!(
         world.copy(&list(1, 0, &cscds(MAX_CSCD_DESCRIPTORS + 1), &segments(1))),
         refused(AdditionalSense::TOO_MANY_TARGET_DESCRIPTORS)
@@ -397,27 +397,27 @@ fn unknown_descriptors_are_refused() {
     cscd_e0[0] = 0xe0;
     let unknown = list(1, 0, &[cscd_e0], &[segment(0, 0, 1, 0, 8)]);
     let refused = AdditionalSense::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE;
-    assert_eq!(world.copy(&unknown), Outcome::IllegalRequest(refused));
+    assert_eq!(world.copy(&unknown), CopyOutcome::IllegalRequest(refused));
     let mut stream = segment(0, 0, 1, 0, 8);
     stream[0] = 0x03;
     let refused = AdditionalSense::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE;
     assert_eq!(
         world.copy(&list(1, 0, &both(), &[stream])),
-        Outcome::IllegalRequest(refused)
+        CopyOutcome::IllegalRequest(refused)
     );
     let mut wrong_length = segment(0, 0, 1, 0, 8);
     wrong_length[3] = 0x14;
     let refused = AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST;
     assert_eq!(
         world.copy(&list(1, 0, &both(), &[wrong_length])),
-        Outcome::IllegalRequest(refused)
+        CopyOutcome::IllegalRequest(refused)
     );
 }
 
 #[test]
 fn units_that_cannot_be_reached_abort_the_copy_before_it_begins() {
     let mut world = World::new([512; 2], 4096);
-    let unreachable = Outcome::CopyAborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE);
+    let unreachable = CopyOutcome::CopyAborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE);
     let fine = segment(0, 1, 8, 0, 0);
     let beyond_the_list = [fine.clone(), segment(0, 2, 8, 0, 0)];
     assert_eq!(
@@ -429,7 +429,7 @@ fn units_that_cannot_be_reached_abort_the_copy_before_it_begins() {
         unreachable
     );
     let wrong_block_length = list(1, 0, &[cscd(0, 520)], &[segment(0, 0, 8, 0, 8)]);
-    let wrong = Outcome::CopyAborted(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE);
+    let wrong = CopyOutcome::CopyAborted(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE);
     assert_eq!(world.copy(&wrong_block_length), wrong);
     assert_eq!(world.operations, 0);
 }
@@ -446,7 +446,7 @@ fn ranges_beyond_the_capacity_abort_the_copy_before_it_begins() {
         );
         assert_eq!(
             world.copy(&beyond),
-            Outcome::CopyAborted(AdditionalSense::NONE)
+            CopyOutcome::CopyAborted(AdditionalSense::NONE)
         );
     }
     assert_eq!(world.operations, 0);
@@ -461,11 +461,11 @@ fn a_destination_that_must_not_be_written_aborts_the_copy() {
     };
     world.units[1] = LogicalUnit::new(read_only, Reservations::new());
     let copy = list(1, 0, &both(), &[segment(0, 1, 8, 0, 0)]);
-    let refused = Outcome::CopyAborted(AdditionalSense::WRITE_PROTECTED);
+    let refused = CopyOutcome::CopyAborted(AdditionalSense::WRITE_PROTECTED);
     assert_eq!(world.copy(&copy), refused);
     assert_eq!(
         world.copy(&list(1, 0, &both(), &[segment(1, 0, 8, 0, 0)])),
-        Outcome::Good
+        CopyOutcome::Good
     );
 }
 
@@ -475,10 +475,10 @@ fn a_reservation_on_the_other_unit_counts() {
     let holder = world.units[1].attach(port(2, 1));
     crate::reservation::legacy::reserve(&world.units[1], &holder).unwrap();
     let copy = list(1, 0, &both(), &[segment(0, 1, 8, 0, 0)]);
-    let refused = Outcome::CopyAborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
+    let refused = CopyOutcome::CopyAborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE);
     assert_eq!(world.copy(&copy), refused);
     world.units[1].detach(&holder);
-    assert_eq!(world.copy(&copy), Outcome::Good);
+    assert_eq!(world.copy(&copy), CopyOutcome::Good);
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn a_failing_medium_aborts_the_copy_and_is_remembered() {
         &[segment(0, 1, 8, 0, 0), segment(0, 1, 8, 8, 8)],
     );
     let no_space = AdditionalSense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT;
-    assert_eq!(world.copy(&copy), Outcome::CopyAborted(no_space));
+    assert_eq!(world.copy(&copy), CopyOutcome::CopyAborted(no_space));
     // One segment and its 4 KiB are done.
     assert_eq!(
         world.results(0, 5),
@@ -506,15 +506,15 @@ fn a_failing_medium_aborts_the_copy_and_is_remembered() {
 
 #[test]
 fn results_are_held_as_the_list_asks() {
-    let unknown = Err(Outcome::IllegalRequest(
+    let unknown = Err(CopyOutcome::IllegalRequest(
         AdditionalSense::INVALID_FIELD_IN_CDB,
     ));
     let mut world = World::new([512; 2], 4096);
     let copy = |identifier, usage| list(identifier, usage, &both(), &[segment(0, 1, 8, 0, 0)]);
     assert_eq!(world.results(0, 1), unknown);
-    assert_eq!(world.copy(&copy(1, 0)), Outcome::Good);
-    assert_eq!(world.copy(&copy(2, 2)), Outcome::Good);
-    assert_eq!(world.copy(&copy(0, 3)), Outcome::Good);
+    assert_eq!(world.copy(&copy(1, 0)), CopyOutcome::Good);
+    assert_eq!(world.copy(&copy(2, 2)), CopyOutcome::Good);
+    assert_eq!(world.copy(&copy(0, 3)), CopyOutcome::Good);
     assert_eq!(
         world.results(0, 1),
         Ok(vec![0, 0, 0, 8, 1, 0, 1, 0, 0, 0, 0x10, 0])
@@ -525,7 +525,7 @@ fn results_are_held_as_the_list_asks() {
     world.units[0].reset(Reset::LogicalUnit);
     world.nexuses[0].take_unit_attention();
     assert_eq!(world.results(0, 1), unknown, "forgotten");
-    let invalid = Outcome::IllegalRequest(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
+    let invalid = CopyOutcome::IllegalRequest(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
     assert_eq!(world.copy(&copy(1, 1)), invalid, "reserved usage");
     assert_eq!(
         world.copy(&copy(1, 3)),
@@ -547,10 +547,10 @@ fn a_copy_under_way_can_be_asked_for_and_leaves_no_trace_when_aborted() {
         Ok(vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0])
     );
     let duplicate = AdditionalSense::OPERATION_IN_PROGRESS;
-    assert_eq!(world.copy(&copy), Outcome::IllegalRequest(duplicate));
+    assert_eq!(world.copy(&copy), CopyOutcome::IllegalRequest(duplicate));
     drop(command);
     assert!(world.results(0, 1).is_err());
-    assert_eq!(world.copy(&copy), Outcome::Good);
+    assert_eq!(world.copy(&copy), CopyOutcome::Good);
 }
 
 #[test]
@@ -566,12 +566,12 @@ fn copies_under_way_are_limited_in_number() {
         under_way.push(command);
     }
     let copy = list(64, 0, &both(), &[segment(0, 1, 8, 0, 0)]);
-    assert_eq!(world.copy(&copy), Outcome::Busy);
+    assert_eq!(world.copy(&copy), CopyOutcome::Busy);
     under_way.pop();
-    assert_eq!(world.copy(&copy), Outcome::Good);
+    assert_eq!(world.copy(&copy), CopyOutcome::Good);
     assert_eq!(
         world.copy(&list(65, 0, &both(), &[])),
-        Outcome::Good,
+        CopyOutcome::Good,
         "the finished one made room"
     );
 }
@@ -613,7 +613,7 @@ proptest! {
         let mut expected = world.media[0].clone();
         expected.copy_within(from * 512..from * 512 + length, to * 512);
         let copy = list(1, 0, &both(), &[segment(0, 0, blocks, from as u64, to as u64)]);
-        prop_assert_eq!(world.copy(&copy), Outcome::Good);
+        prop_assert_eq!(world.copy(&copy), CopyOutcome::Good);
         prop_assert!(world.media[0] == expected);
     }
 

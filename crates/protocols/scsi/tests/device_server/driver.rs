@@ -52,7 +52,7 @@ pub fn port(initiator: u8) -> NexusPort {
 
 /// What came of a command.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     pub status: Status,
     pub sense: Option<Sense>,
     pub sense_bytes: Vec<u8>,
@@ -63,7 +63,7 @@ pub struct Outcome {
     pub operations: Vec<MediaOperation>,
 }
 
-impl Outcome {
+impl CommandOutcome {
     #[track_caller]
     pub fn good(self) -> Self {
         assert_eq!(self.status, Status::GOOD, "{self:?}");
@@ -149,17 +149,17 @@ impl Device {
     }
 
     /// Runs a command that sends nothing.
-    pub fn run(&mut self, cdb: &[u8]) -> Outcome {
+    pub fn run(&mut self, cdb: &[u8]) -> CommandOutcome {
         self.send(cdb, &[])
     }
 
     /// Runs a command for which the initiator is willing to send `offered`.
-    pub fn send(&mut self, cdb: &[u8], offered: &[u8]) -> Outcome {
+    pub fn send(&mut self, cdb: &[u8], offered: &[u8]) -> CommandOutcome {
         let nexus = Arc::clone(&self.nexus);
         self.send_as(&nexus, cdb, offered)
     }
 
-    pub fn send_as(&mut self, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) -> Outcome {
+    pub fn send_as(&mut self, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) -> CommandOutcome {
         let unit = Arc::clone(&self.unit);
         // Asked first: it must change nothing for the command.
         let plain = padded(cdb).and_then(|cdb| plain(&unit, nexus, &cdb));
@@ -175,7 +175,7 @@ impl Device {
     }
 
     /// What is plain is what the command does.
-    fn assert_did(&self, plain: Plain, outcome: &Outcome) {
+    fn assert_did(&self, plain: Plain, outcome: &CommandOutcome) {
         let blocks = BlockCount(u64::from(plain.length) / self.block_size() as u64);
         let (lba, fua) = (plain.lba, plain.fua);
         let (operation, direction) = if plain.writes {
@@ -199,7 +199,7 @@ impl Device {
         }
     }
 
-    pub fn without_unit(&mut self, cdb: &[u8]) -> Outcome {
+    pub fn without_unit(&mut self, cdb: &[u8]) -> CommandOutcome {
         self.drive(Command::begin_without_unit(cdb), None, &[])
     }
 
@@ -208,7 +208,7 @@ impl Device {
         mut command: Command,
         unit: Option<&LogicalUnit>,
         offered: &[u8],
-    ) -> Outcome {
+    ) -> CommandOutcome {
         let transfer = command.transfer();
         let decided_early = command.decided();
         let wanted = match transfer.direction {
@@ -251,7 +251,7 @@ impl Device {
                     if completion.status == Status::GOOD {
                         data_in.extend(read);
                     }
-                    return Outcome {
+                    return CommandOutcome {
                         status: completion.status,
                         sense: completion.sense,
                         sense_bytes: completion.sense_bytes().map_or(Vec::new(), |b| b.to_vec()),

@@ -143,7 +143,7 @@ fn protection_fields_are_refused() {
 #[test]
 fn fua_reaches_the_medium_and_dpo_is_a_hint() {
     let mut device = Device::new(1000);
-    let fua = |outcome: &crate::driver::Outcome| match outcome.operations[..] {
+    let fua = |outcome: &crate::driver::CommandOutcome| match outcome.operations[..] {
         [MediaOperation::Write { fua, .. }] => fua,
         _ => panic!("{outcome:?}"),
     };
@@ -545,7 +545,11 @@ fn write_same_anchor_needs_unmap_and_unmap_needs_a_volume_that_can() {
         .illegal(Code::INVALID_COMMAND_OPERATION_CODE);
 }
 
-fn unmap(device: &mut Device, anchor: bool, ranges: &[(u64, u32)]) -> crate::driver::Outcome {
+fn unmap(
+    device: &mut Device,
+    anchor: bool,
+    ranges: &[(u64, u32)],
+) -> crate::driver::CommandOutcome {
     let mut list = vec![0; 8];
     let descriptors = (ranges.len() * 16) as u16;
     list[..2].copy_from_slice(&(descriptors + 6).to_be_bytes());

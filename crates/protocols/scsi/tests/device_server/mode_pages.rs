@@ -20,7 +20,7 @@ fn control(d_sense: bool, swp: bool) -> Vec<u8> {
     vec![CONTROL, 10, d_sense, 0x10, swp, 0, 0, 0, 0, 0, 0, 0]
 }
 
-fn select_6(device: &mut Device, list: &[u8]) -> crate::driver::Outcome {
+fn select_6(device: &mut Device, list: &[u8]) -> crate::driver::CommandOutcome {
     device.send(&[0x15, 0x10, 0, 0, list.len() as u8, 0], list)
 }
 

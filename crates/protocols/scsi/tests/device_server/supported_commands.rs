@@ -7,7 +7,12 @@ use crate::driver::{Device, config};
 
 const RCTD: u8 = 0x80;
 
-fn report(device: &mut Device, options: u8, opcode: u8, action: u8) -> crate::driver::Outcome {
+fn report(
+    device: &mut Device,
+    options: u8,
+    opcode: u8,
+    action: u8,
+) -> crate::driver::CommandOutcome {
     device.run(&[
         0xa3, 0x0c, options, opcode, 0, action, 0, 0, 0xff, 0xff, 0, 0,
     ])

@@ -46,8 +46,8 @@ pub struct ServerConfig {
     pub copies: Copies,
     /// See [`ReactorConfig`].
     pub reactor: ReactorConfig,
-    /// See [`Limits`].
-    pub limits: Limits,
+    /// See [`PeerLimits`].
+    pub limits: PeerLimits,
     /// Where reservations that must survive a restart are kept. `None`: they are refused.
     pub state_directory: Option<PathBuf>,
     /// One operation in so many is followed through its stages, for statistics; 0: none.
@@ -266,7 +266,7 @@ pub struct SocketOptions {
 
 /// Bounds on everything a peer can make grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PeerLimits {
     /// Sessions; a login beyond is refused with "out of resources" (0302).
     pub sessions: usize,
     /// Connections that have not finished their login; beyond, the oldest of them are closed.
@@ -303,7 +303,7 @@ pub struct Limits {
     pub r2t_bytes: u32,
 }
 
-impl Default for Limits {
+impl Default for PeerLimits {
     fn default() -> Self {
         Self {
             sessions: 4096,

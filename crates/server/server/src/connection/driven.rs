@@ -31,8 +31,8 @@ pub(crate) trait Driven: Movable {
     /// Sends as much as the socket takes, and lets deferred tasks use the room.
     fn flush(&mut self, core: &mut Core) -> ControlFlow<()>;
     /// Acts on something that has happened on its shard.
-    fn handle(&mut self, core: &mut Core, event: Event<'_>) -> Handled;
-    /// When there is to be an [`Event::Deadline`].
+    fn handle(&mut self, core: &mut Core, event: ShardEvent<'_>) -> Handled;
+    /// When there is to be an [`ShardEvent::Deadline`].
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Whether its peer may keep memory and not have moved for a while.
     fn may_make_room(&self, core: &Core) -> bool;
@@ -68,7 +68,7 @@ pub(crate) struct State {
 
 /// Something that happens to a connection, beside bytes that come.
 #[derive(Debug)]
-pub(crate) enum Event<'a> {
+pub(crate) enum ShardEvent<'a> {
     /// A task that waited for the gate or for memory is to try again.
     Retry(TaskAddress),
     /// A storage request of a task ended.

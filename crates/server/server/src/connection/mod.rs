@@ -20,7 +20,7 @@ use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
 use crate::transport::channel::{Channel, Received, Sent};
-use driven::{Driven, Event, Handled, Movable, State};
+use driven::{Driven, ShardEvent, Handled, Movable, State};
 use protocol::Protocol;
 
 /// Payload from this length on is received straight into the buffer it belongs to.
@@ -179,7 +179,7 @@ impl<P: Protocol> Connection<P> {
             name = self.protocol.peer_name(),
             stalled_ms,
             held_bytes,
-            "closing a connection whose peer takes nothing of what it asked for, or gives nothing of what it was asked for"
+            "peer stalled: it takes none of the data it asked for, or sends none of the data it was asked for; closing connection"
         );
         self.channel.cut(core.now_ms);
     }
@@ -264,25 +264,25 @@ impl<P: Protocol> Driven for Connection<P> {
         self.channel.continue_closing(core.now_ms)
     }
 
-    fn handle(&mut self, core: &mut Core, event: Event<'_>) -> Handled {
+    fn handle(&mut self, core: &mut Core, event: ShardEvent<'_>) -> Handled {
         match event {
-            Event::Stalled { for_room } => {
+            ShardEvent::Stalled { for_room } => {
                 self.cut_if_stalled(core, for_room);
                 Handled::Changed
             }
-            Event::Deadline => {
+            ShardEvent::Deadline => {
                 let handled = self.protocol.handle(core, &mut self.channel, event);
                 if self.channel.is_stall_due(core.now_ms) {
                     core.suspects.push(self.channel.address.slot);
                 }
                 handled
             }
-            Event::Retry(_)
-            | Event::StorageDone { .. }
-            | Event::Abort(_)
-            | Event::Note(_)
-            | Event::Drain
-            | Event::Drop => self.protocol.handle(core, &mut self.channel, event),
+            ShardEvent::Retry(_)
+            | ShardEvent::StorageDone { .. }
+            | ShardEvent::Abort(_)
+            | ShardEvent::Note(_)
+            | ShardEvent::Drain
+            | ShardEvent::Drop => self.protocol.handle(core, &mut self.channel, event),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::driven::{Event, Handled, State};
+use super::driven::{ShardEvent, Handled, State};
 use crate::core::Core;
 use crate::counters::ProtocolKind;
 use crate::execute::tasks::Tasks;
@@ -48,8 +48,8 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     /// Lets tasks run that waited for room, or for others. Returns whether any ran.
     fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool;
     /// Acts on an event.
-    fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: Event<'_>) -> Handled;
-    /// When there is to be an [`Event::Deadline`].
+    fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled;
+    /// When there is to be an [`ShardEvent::Deadline`].
     fn next_deadline_ms(&self) -> Option<u64>;
     /// The connection is over. Requests in flight live on as orphans.
     fn tear_down(&mut self, core: &mut Core, channel: &mut Channel);

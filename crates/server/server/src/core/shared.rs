@@ -7,7 +7,7 @@ use longshore_reactor::{BlockingPool, MemoryBudget};
 use longshore_volume::{Outcome, VolumeError};
 
 use crate::address::{ConnectionAddress, TaskAddress};
-use crate::config::{Copies, Limits, ReactorConfig, Spread, TransmitConfig};
+use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
 use crate::exports::{Exports, Unit};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::{Message, Post};
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub hosts: Hosts,
     /// What memory hosts and initiators hold.
     pub shares: Shares,
-    pub limits: Limits,
+    pub limits: PeerLimits,
     /// As the server was started; each [`Core`](super::Core) has what holds now.
     pub transmit: TransmitConfig,
     pub copies: Copies,

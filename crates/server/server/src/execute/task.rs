@@ -213,9 +213,24 @@ impl<W> Task<W> {
     /// Takes memory back that was lent.
     pub(crate) fn take_back(&mut self, home: BufferHome, buffer: Option<Buffer>) {
         match (home, buffer) {
-            (BufferHome::DataOut, buffer) => self.data_out = buffer,
-            (BufferHome::Scratch, buffer) => self.scratch = buffer,
-            (BufferHome::DataIn, Some(buffer)) => self.data_in = DataIn::Buffer(buffer),
+            (BufferHome::DataOut, buffer) => {
+                assert!(self.data_out.is_none(), "the task has lent its write data");
+                self.data_out = buffer;
+            }
+            (BufferHome::Scratch, buffer) => {
+                assert!(
+                    self.scratch.is_none(),
+                    "the task has lent its scratch memory"
+                );
+                self.scratch = buffer;
+            }
+            (BufferHome::DataIn, Some(buffer)) => {
+                assert!(
+                    matches!(self.data_in, DataIn::None),
+                    "the task has lent the memory it reads into"
+                );
+                self.data_in = DataIn::Buffer(buffer);
+            }
             (BufferHome::None, _) | (BufferHome::DataIn, None) => {}
         }
     }

@@ -84,7 +84,7 @@ impl<W> Tasks<W> {
         let entry = &mut self.slots[index];
         debug_assert!(
             entry.task.is_none(),
-            "numbers are reused only after their task ended"
+            "a number is used again only after its task has ended"
         );
         entry.generation = entry.generation.wrapping_add(1);
         TaskAddress {

@@ -185,9 +185,9 @@ impl<W> Tasks<W> {
             place.copy_from_slice(bytes);
             core.counters.copied_data_out_bytes += bytes.len() as u64;
         } else {
-            debug_assert!(
+            assert!(
                 task.lacks_memory,
-                "the machine delivers what was asked for only"
+                "the machine delivers only what was asked for"
             );
         }
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use longshore_block::reservation::Participant;
 use longshore_iscsi::pdu::LoginStatus;
 use longshore_iscsi::server::{
-    CloseReason, Completion, DataOutFailure, Event, Payload, TaskId, TaskManagementId,
+    CloseReason, Completion, DataOutFailure, ConnectionEvent, Payload, TaskId, TaskManagementId,
     TaskManagementResult,
 };
 use longshore_iscsi::session_parameters::SessionType;
@@ -26,7 +26,7 @@ use self::session::Session;
 use self::state::{Iscsi, ScsiWork};
 use crate::address::TaskAddress;
 use crate::connection::Connection;
-use crate::connection::driven::{Event as ConnectionEvent, Handled, State};
+use crate::connection::driven::{ShardEvent, Handled, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
@@ -109,10 +109,10 @@ impl Protocol for Iscsi {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        event: ConnectionEvent<'_>,
+        event: ShardEvent<'_>,
     ) -> Handled {
         match event {
-            ConnectionEvent::Retry(task) => {
+            ShardEvent::Retry(task) => {
                 let machine = &mut self.machine;
                 match self.tasks.retry(core, channel, machine, task) {
                     Retried::Runs(task, event) => self.run_command(core, channel, task, event),
@@ -122,7 +122,7 @@ impl Protocol for Iscsi {
                 }
                 self.respond(core, channel);
             }
-            ConnectionEvent::StorageDone {
+            ShardEvent::StorageDone {
                 task,
                 in_flight,
                 ended,
@@ -131,20 +131,20 @@ impl Protocol for Iscsi {
                 self.run_command(core, channel, task, event);
                 self.respond(core, channel);
             }
-            ConnectionEvent::Deadline => {
+            ShardEvent::Deadline => {
                 let transmit = &mut channel.transmit;
                 if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
                     self.begin_close(channel, reason);
                 }
                 self.tasks.release_idle_memory(channel);
             }
-            ConnectionEvent::Abort(order) => {
+            ShardEvent::Abort(order) => {
                 if !self.obey_order(core, channel, order) {
                     return Handled::Nothing;
                 }
             }
-            ConnectionEvent::Note(note) => self.take_note(core, channel, note),
-            ConnectionEvent::Drain => {
+            ShardEvent::Note(note) => self.take_note(core, channel, note),
+            ShardEvent::Drain => {
                 let session = self.session.as_ref();
                 if session.is_none_or(|session| session.target.is_none()) {
                     return Handled::Over;
@@ -152,13 +152,13 @@ impl Protocol for Iscsi {
                 let transmit = &mut channel.transmit;
                 self.machine.request_logout(transmit, core.now_ms);
             }
-            ConnectionEvent::Drop => {
+            ShardEvent::Drop => {
                 if !channel.is_closing() {
                     self.machine.announce_drop(&mut channel.transmit);
                     self.begin_close(channel, CloseReason::LogoutTimeout);
                 }
             }
-            ConnectionEvent::Stalled { .. } => {}
+            ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
     }
@@ -250,11 +250,11 @@ impl Iscsi {
         match status {
             // Where a target has moved to is an answer, no refusal.
             Some(status) if status.is_redirection() => {
-                tracing::info!(%peer, initiator, target, %status, "login sent elsewhere");
+                tracing::info!(%peer, initiator, target, %status, "login redirected");
             }
             Some(status) => {
                 let reason = explanation(&reason, status);
-                tracing::warn!(%peer, initiator, user, target, %status, reason, "login refused");
+                tracing::warn!(%peer, initiator, user, target, %status, reason, "login rejected");
             }
             None => {
                 tracing::warn!(%peer, initiator, user, target, %reason, "closing connection");
@@ -283,8 +283,8 @@ impl Iscsi {
             let machine = &mut self.machine;
             let event = machine.next(&mut input, &mut directory, transmit, core.now_ms);
             match event {
-                Event::NeedMore => break,
-                Event::Established => {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Established => {
                     self.established(core, channel, directory.established.take());
                     if self.held && !input.is_empty() {
                         // It could not know yet that it is logged in, and what it sent must not run
@@ -294,7 +294,7 @@ impl Iscsi {
                         break;
                     }
                 }
-                Event::Command(command) => {
+                ConnectionEvent::Command(command) => {
                     channel.request_read(&mut core.counters);
                     match self.run_fast(core, channel, &shared, &command, &mut input) {
                         FastPath::Done => {}
@@ -302,7 +302,7 @@ impl Iscsi {
                     }
                     self.respond(core, channel);
                 }
-                Event::DataOut {
+                ShardEvent::DataOut {
                     task,
                     buffer_offset,
                     bytes,
@@ -310,15 +310,15 @@ impl Iscsi {
                     self.tasks
                         .place(core, channel, task.0, buffer_offset, &bytes);
                 }
-                Event::DataOutComplete { task } => {
+                ConnectionEvent::DataOutComplete { task } => {
                     self.data_out_complete(core, channel, task);
                     self.respond(core, channel);
                 }
-                Event::DataOutFailed { task, failure } => {
+                ConnectionEvent::DataOutFailed { task, failure } => {
                     self.data_out_failed(core, channel, task, failure)
                 }
-                Event::TaskManagement(request) => self.task_management(core, channel, request),
-                Event::Close(reason) => {
+                ConnectionEvent::TaskManagement(request) => self.task_management(core, channel, request),
+                ConnectionEvent::Close(reason) => {
                     self.begin_close(channel, reason);
                     break;
                 }

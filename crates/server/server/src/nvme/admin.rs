@@ -8,7 +8,7 @@ use longshore_nvme::controller::{
     AdminOutcome, AdminTransfer, Association, CONNECT_DATA_LENGTH, Claims, Controller, Deadline,
     QueueHandle, Refusal,
 };
-use longshore_nvme::io::{CommandEvent, Fusing, Outcome};
+use longshore_nvme::io::{CommandEvent, Fusing, IoOutcome};
 use longshore_nvme::opcode::{Direction, FABRICS, fabrics};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, QueueParameters};
 use longshore_nvme::status::Status;
@@ -89,10 +89,10 @@ impl Nvme {
                 result: 0,
             },
         };
-        let success = Outcome::SUCCESS;
+        let success = IoOutcome::SUCCESS;
         match outcome {
             AdminOutcome::Complete { status, result } => {
-                self.finish(core, channel, task, Outcome { status, result });
+                self.finish(core, channel, task, IoOutcome { status, result });
             }
             // The controller knows it by its identifier; nothing here waits for it.
             AdminOutcome::AsyncEvent => self.tasks.let_go(core, channel, task),
@@ -189,7 +189,7 @@ impl Nvme {
             Ok(association) => {
                 let slot = CommandSlot(task.address.slot);
                 self.connected(core, channel, slot, &association);
-                let outcome = Outcome {
+                let outcome = IoOutcome {
                     status: Status::SUCCESS,
                     result: association.result,
                 };
@@ -206,7 +206,7 @@ impl Nvme {
                     reason = explanation(&refusal),
                     "NVMe Connect refused"
                 );
-                let outcome = Outcome {
+                let outcome = IoOutcome {
                     status: refusal.status,
                     result: refusal.result,
                 };
@@ -278,7 +278,7 @@ impl Nvme {
         aborted: bool,
     ) {
         if let Some(task) = self.tasks.take_exact(task) {
-            let outcome = Outcome {
+            let outcome = IoOutcome {
                 status: Status::SUCCESS,
                 result: u64::from(!aborted),
             };
@@ -301,7 +301,7 @@ impl Nvme {
         }
         for completion in completions {
             if let Some(slot) = self.machine.find(completion.command) {
-                let outcome = Outcome {
+                let outcome = IoOutcome {
                     status: completion.status,
                     result: completion.result,
                 };
@@ -334,7 +334,7 @@ impl Nvme {
                 host = %controller.host_nqn(),
                 subsystem = %controller.subsystem_nqn(),
                 controller = controller.id(),
-                "keep alive timeout; ending the association"
+                "Keep Alive Timeout expired; closing the connections of the controller"
             );
         }
     }
@@ -354,7 +354,7 @@ impl Nvme {
         let (peer, host) = (channel.peer, controller.host_nqn());
         let number = controller.id();
         if id == 0 {
-            tracing::info!(%peer, %host, controller = number, "NVMe host gone");
+            tracing::info!(%peer, %host, controller = number, "NVMe host disconnected");
         } else {
             tracing::debug!(%peer, %host, controller = number, queue = id, "NVMe queue closed");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_block::media::MediaError;
 use longshore_nvme::command::CommandId;
 use longshore_nvme::controller::ErrorRecord;
-use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Outcome, Step};
+use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, IoOutcome, Next, Step};
 use longshore_nvme::opcode::Direction;
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, DataTransfer, Payload};
 use longshore_nvme::status::Status;
@@ -333,7 +333,7 @@ impl Nvme {
         core: &mut Core,
         channel: &mut Channel,
         mut task: Task,
-        mut outcome: Outcome,
+        mut outcome: IoOutcome,
     ) {
         let slot = CommandSlot(task.address.slot);
         let success = outcome.status.is_success();
@@ -433,7 +433,7 @@ impl Nvme {
     }
 
     /// Answers a command that has no task.
-    pub(super) fn complete(&mut self, channel: &mut Channel, slot: CommandSlot, outcome: Outcome) {
+    pub(super) fn complete(&mut self, channel: &mut Channel, slot: CommandSlot, outcome: IoOutcome) {
         let completion = Completion {
             status: outcome.status,
             result: outcome.result,

@@ -112,6 +112,10 @@ impl Nvme {
         else {
             unreachable!("only halves wait in this state");
         };
+        assert!(
+            compare_half.pair == Some((first, second)) && write_half.pair == compare_half.pair,
+            "both halves belong to the same pair"
+        );
         if compare_half.failed.is_some() || write_half.failed.is_some() {
             let other = Status::ABORTED_FAILED_FUSED;
             self.finish_status(core, channel, compare, compare_half.failed.unwrap_or(other));

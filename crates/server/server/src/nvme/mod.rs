@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use longshore_nvme::io::CommandEvent;
-use longshore_nvme::server::{CloseReason, Event};
+use longshore_nvme::server::{CloseReason, ConnectionEvent};
 
 use self::state::{Nvme, NvmeWork, Queue};
 use crate::address::TaskAddress;
 use crate::connection::Connection;
-use crate::connection::driven::{Event as ConnectionEvent, Handled, State};
+use crate::connection::driven::{ShardEvent, Handled, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
@@ -109,10 +109,10 @@ impl Protocol for Nvme {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        event: ConnectionEvent<'_>,
+        event: ShardEvent<'_>,
     ) -> Handled {
         match event {
-            ConnectionEvent::Retry(task) => {
+            ShardEvent::Retry(task) => {
                 let machine = &mut self.machine;
                 match self.tasks.retry(core, channel, machine, task) {
                     Retried::Runs(task, event) => self.run_command(core, channel, task, event),
@@ -121,7 +121,7 @@ impl Protocol for Nvme {
                 }
                 self.respond(core, channel);
             }
-            ConnectionEvent::StorageDone {
+            ShardEvent::StorageDone {
                 task,
                 in_flight,
                 ended,
@@ -130,7 +130,7 @@ impl Protocol for Nvme {
                 self.run_command(core, channel, task, event);
                 self.respond(core, channel);
             }
-            ConnectionEvent::Deadline => {
+            ShardEvent::Deadline => {
                 let transmit = &mut channel.transmit;
                 if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
                     self.begin_close(channel, reason);
@@ -138,23 +138,23 @@ impl Protocol for Nvme {
                 self.tasks.release_idle_memory(channel);
                 self.look_at_keep_alive(core, channel);
             }
-            ConnectionEvent::Abort(order) => {
+            ShardEvent::Abort(order) => {
                 if !self.obey_order(core, channel, order) {
                     return Handled::Nothing;
                 }
             }
-            ConnectionEvent::Note(note) => self.take_note(core, channel, note),
-            ConnectionEvent::Drain => {
+            ShardEvent::Note(note) => self.take_note(core, channel, note),
+            ShardEvent::Drain => {
                 // There is no way to ask a host to leave. What was taken in is finished.
                 self.draining = true;
                 if self.is_drained(channel) {
                     return Handled::Over;
                 }
             }
-            ConnectionEvent::Drop => {
+            ShardEvent::Drop => {
                 channel.close(false);
             }
-            ConnectionEvent::Stalled { .. } => {}
+            ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
     }
@@ -254,14 +254,14 @@ impl Nvme {
                 let peer = channel.peer;
                 let controller = self.controller();
                 let host = controller.map(|controller| controller.host_nqn().to_string());
-                tracing::warn!(%peer, host, "commands before the answer to Connect");
+                tracing::warn!(%peer, host, "the host sent commands before the response to Connect; closing connection");
                 break;
             }
             let transmit = &mut channel.transmit;
             let machine = &mut self.machine;
             match machine.next(&mut input, transmit, core.now_ms) {
-                Event::NeedMore => break,
-                Event::Command(arrived) => {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Command(arrived) => {
                     channel.request_read(&mut core.counters);
                     match self.run_fast(core, channel, &shared, &arrived, &mut input) {
                         FastPath::Done => {
@@ -275,19 +275,19 @@ impl Nvme {
                         break;
                     }
                 }
-                Event::DataOut {
+                ShardEvent::DataOut {
                     slot,
                     buffer_offset,
                     bytes,
                 } => self
                     .tasks
                     .place(core, channel, slot.0, buffer_offset, bytes),
-                Event::DataOutComplete { slot } => {
+                ConnectionEvent::DataOutComplete { slot } => {
                     self.data_out_complete(core, channel, slot.0);
                     self.respond(core, channel);
                 }
-                Event::DataOutFailed { slot } => self.data_out_failed(core, channel, slot.0),
-                Event::Close(reason) => {
+                ConnectionEvent::DataOutFailed { slot } => self.data_out_failed(core, channel, slot.0),
+                ConnectionEvent::Close(reason) => {
                     self.begin_close(channel, reason);
                     break;
                 }

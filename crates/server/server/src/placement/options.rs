@@ -49,18 +49,18 @@ pub(crate) fn poll_network(engine: &Engine, asked: &SocketOptions, shard: usize)
         tracing::info!(
             engine = %engine.kind(),
             %error,
-            "busy-poll: receives poll the network card, event loops do not before they sleep; that takes Linux 6.9 with CONFIG_NET_RX_BUSY_POLL"
+            "busy-poll: only receives poll the network card. Polling before an event loop sleeps needs Linux 6.9 with CONFIG_NET_RX_BUSY_POLL"
         );
     }
 }
 
 fn refused(option: &str, error: &io::Error) {
     let advice = if error.kind() == io::ErrorKind::PermissionDenied {
-        "; it takes CAP_NET_ADMIN"
+        "; it needs CAP_NET_ADMIN"
     } else {
         ""
     };
-    tracing::warn!(option, %error, "sockets go without an option that the kernel refuses{advice}");
+    tracing::warn!(option, %error, "the kernel refuses a socket option; connections work without it{advice}");
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::state::{Phase, Shard, Timer};
-use crate::connection::driven::{Event, Handled};
+use crate::connection::driven::{ShardEvent, Handled};
 use crate::core::request::Owner;
 
 /// How long initiators have to log out before quiet sessions are closed, and how often is looked
@@ -30,7 +30,7 @@ impl Shard {
                 continue;
             };
             let slot = connection.channel().address.slot;
-            match connection.handle(&mut self.core, Event::Drain) {
+            match connection.handle(&mut self.core, ShardEvent::Drain) {
                 Handled::Over => self.close(slot),
                 Handled::Nothing | Handled::Changed => self.connections.mark_dirty(slot),
             }
@@ -51,7 +51,7 @@ impl Shard {
             waiting = true;
             if connection.state().is_quiet {
                 let slot = connection.channel().address.slot;
-                connection.handle(&mut self.core, Event::Drop);
+                connection.handle(&mut self.core, ShardEvent::Drop);
                 self.connections.mark_dirty(slot);
             }
         }
@@ -100,7 +100,7 @@ impl Shard {
                     let volume = &unit.volume.identity().name;
                     tracing::error!(
                         volume,
-                        "background work does not end; flushing all the same"
+                        "background work has not ended in time; flushing anyway"
                     );
                     let reason = "background work did not end before the flush";
                     unit.statistics.last_flush_failed(reason.to_owned());

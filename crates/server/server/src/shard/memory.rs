@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::{Shard, Timer};
-use crate::connection::driven::Event;
+use crate::connection::driven::ShardEvent;
 use crate::mail::message::Message;
 use crate::transport::stall::{asking_interval_ms, standstill_ms};
 
@@ -33,7 +33,7 @@ impl Shard {
             self.core.fairness.begin_receiving(slot, turn);
             match connection.receive_turn(&mut self.core) {
                 ControlFlow::Continue(()) => {
-                    let event = Event::Stalled { for_room };
+                    let event = ShardEvent::Stalled { for_room };
                     connection.handle(&mut self.core, event);
                     self.connections.mark_dirty(slot);
                     self.connections.list(slot);
@@ -64,7 +64,7 @@ impl Shard {
             let Some(task) = self.core.memory.line.serve() else {
                 break;
             };
-            self.tell(task.connection, Event::Retry(task));
+            self.tell(task.connection, ShardEvent::Retry(task));
             let is_back = self.core.memory.line.is_back();
             if !self.core.memory.tried() {
                 break;
@@ -106,7 +106,7 @@ impl Shard {
                 tracing::warn!(
                     failures,
                     used_bytes = shared.budget.used_bytes(),
-                    "the system has less memory than `limits.memory` says; peers are told to try again"
+                    "the system has less memory than `limits.memory` allows; clients are asked to retry. Lower `limits.memory`"
                 );
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::mail::Mail;
 use super::state::Shard;
 use crate::address::{ConnectionAddress, TaskAddress};
-use crate::connection::driven::{Event, Handled};
+use crate::connection::driven::{ShardEvent, Handled};
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Message;
 
@@ -29,7 +29,7 @@ impl Shard {
             Message::Accepted { link, portal } => self.adopt(link, portal),
             Message::MakeRoom => self.make_room(),
             Message::Retry(task) => {
-                self.tell(task.connection, Event::Retry(task));
+                self.tell(task.connection, ShardEvent::Retry(task));
                 // A task that is gone may have been told to pass the gate on.
                 self.pass_on_gate(task);
             }
@@ -50,7 +50,7 @@ impl Shard {
             }
             Message::Note(name, note) => {
                 if let Some(address) = self.arrived.find(name) {
-                    self.tell(address, Event::Note(note));
+                    self.tell(address, ShardEvent::Note(note));
                     // It may take input now that it did not before.
                     self.list_if_open(address);
                 }
@@ -58,7 +58,7 @@ impl Shard {
             Message::NoteForAll(note) => {
                 for slot in self.connections.slots() {
                     if let Some(connection) = self.connections.at(slot) {
-                        connection.handle(&mut self.core, Event::Note(note.clone()));
+                        connection.handle(&mut self.core, ShardEvent::Note(note.clone()));
                         let slot = connection.channel().address.slot;
                         self.connections.mark_dirty(slot);
                     }
@@ -106,7 +106,7 @@ impl Shard {
         self.core.hold_for_orphans(order);
         for slot in self.connections.slots() {
             if let Some(connection) = self.connections.at(slot)
-                && connection.handle(&mut self.core, Event::Abort(order)) == Handled::Changed
+                && connection.handle(&mut self.core, ShardEvent::Abort(order)) == Handled::Changed
             {
                 // Others of its tasks may run now, and its window may have to be announced.
                 let slot = connection.channel().address.slot;

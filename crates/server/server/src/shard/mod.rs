@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use longshore_reactor::Event;
+use longshore_reactor::EngineEvent;
 
 use crate::connection::driven;
 use crate::counters::published::Published;
@@ -94,7 +94,7 @@ impl Shard {
     }
 
     /// One turn: acts on what has happened by `now`, and sends what came of it.
-    pub(crate) fn turn(&mut self, events: &mut Vec<Event>, now: Instant) -> Turn {
+    pub(crate) fn turn(&mut self, events: &mut Vec<EngineEvent>, now: Instant) -> Turn {
         self.now = now;
         self.core.now = now;
         let elapsed = now.saturating_duration_since(self.started);
@@ -147,11 +147,11 @@ impl Shard {
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: EngineEvent) {
         match event {
-            Event::Socket { token, readiness } => self.socket_ready(token, readiness),
-            Event::File(completion) => self.file_done(completion),
-            Event::Woken => self.read_mail(),
+            EngineEvent::Socket { token, readiness } => self.socket_ready(token, readiness),
+            EngineEvent::File(completion) => self.file_done(completion),
+            EngineEvent::Woken => self.read_mail(),
         }
     }
 
@@ -165,7 +165,7 @@ impl Shard {
                 Timer::Connection(address) => {
                     if let Some(connection) = self.connections.find(address) {
                         connection.channel_mut().timer = None;
-                        self.tell(address, driven::Event::Deadline);
+                        self.tell(address, driven::ShardEvent::Deadline);
                     }
                 }
                 Timer::Accept => {

@@ -97,12 +97,16 @@ impl Shard {
         }) {
             Change::None => {}
             Change::HandOver(cores) => {
-                tracing::debug!(shard, ?cores, "large reads and writes go to other cores");
+                tracing::debug!(
+                    shard,
+                    ?cores,
+                    "offloading large reads and writes to other cores"
+                );
                 core.handed_from = spread::LENGTH_MIN;
                 core.platform.hand_over(Some((spread::LENGTH_MIN, &cores)));
             }
             Change::Keep => {
-                tracing::debug!(shard, "large reads and writes stay on their core");
+                tracing::debug!(shard, "large reads and writes no longer offloaded");
                 core.handed_from = usize::MAX;
                 core.platform.hand_over(None);
             }
@@ -303,7 +307,7 @@ impl Shard {
         self.connections.put(slot, connection);
         self.share_memory();
         if let Err(error) = watched {
-            tracing::error!(%peer, %error, "connection lost on its way to another reactor");
+            tracing::error!(%peer, %error, "connection lost while it migrated to another event loop");
             self.close(slot);
             return slot;
         }
@@ -311,7 +315,7 @@ impl Shard {
             self.close(slot);
             return slot;
         }
-        tracing::debug!(%peer, shard = self.core.shard, "connection moved here");
+        tracing::debug!(%peer, shard = self.core.shard, "connection migrated here");
         self.connections.mark_dirty(slot);
         self.arm(slot);
         self.connections.list(slot);

@@ -4,7 +4,7 @@ use longshore_reactor::storage::FileCompletion;
 use longshore_volume::Ended;
 
 use super::state::Shard;
-use crate::connection::driven::Event;
+use crate::connection::driven::ShardEvent;
 use crate::core::log_flush;
 use crate::core::request::{InFlight, Owner};
 
@@ -31,7 +31,7 @@ impl Shard {
         }
         match std::mem::replace(&mut in_flight.owner, Owner::Shutdown) {
             Owner::Task(task) => {
-                let event = Event::StorageDone {
+                let event = ShardEvent::StorageDone {
                     task,
                     in_flight,
                     ended,

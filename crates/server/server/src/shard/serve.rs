@@ -8,7 +8,7 @@ use longshore_reactor::{Readiness, SocketToken, TimerId};
 
 use super::state::{Shard, Timer};
 use crate::address::ConnectionAddress;
-use crate::connection::driven::Event;
+use crate::connection::driven::ShardEvent;
 use crate::memory::transmit;
 
 impl Shard {
@@ -39,7 +39,7 @@ impl Shard {
     }
 
     /// Tells a connection of something, if it is still there, and sees to it afterwards.
-    pub(super) fn tell(&mut self, address: ConnectionAddress, event: Event<'_>) {
+    pub(super) fn tell(&mut self, address: ConnectionAddress, event: ShardEvent<'_>) {
         let Some(connection) = self.connections.find(address) else {
             return;
         };

@@ -5,7 +5,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use longshore_reactor::Event;
+use longshore_reactor::EngineEvent;
 
 use crate::config::ReactorConfig;
 use crate::counters::Counters;
@@ -71,7 +71,7 @@ impl Waiting {
     pub(crate) fn measure_wake_up(
         &mut self,
         shard: &mut IdleShard<'_>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<()> {
         if self.policy.is_off() || !self.policy.is_auto() {
             return Ok(());
@@ -92,7 +92,7 @@ impl Waiting {
         shard: &mut IdleShard<'_>,
         now: Instant,
         deadline: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Instant> {
         if deadline.is_some_and(|deadline| deadline <= now) {
             // There is more to do.
@@ -120,7 +120,7 @@ impl Waiting {
         idle: Moment,
         window: Duration,
         deadline: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Moment> {
         let end = idle.at + window;
         let end = deadline.map_or(end, |deadline| deadline.min(end));
@@ -188,7 +188,7 @@ impl Waiting {
         shard: &mut IdleShard<'_>,
         from: Moment,
         deadline: Option<Instant>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Moment> {
         let mut since = from.at;
         let is_sample = !self.policy.is_off() && self.policy.is_sample();
@@ -208,7 +208,7 @@ impl Waiting {
     fn take_sample(
         &mut self,
         shard: &mut IdleShard<'_>,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Instant> {
         let end = Instant::now() + SAMPLE;
         shard.platform.wait(Some(SAMPLE), events)?;
@@ -225,7 +225,7 @@ impl Waiting {
         shard: &mut IdleShard<'_>,
         from: Moment,
         end: Instant,
-        events: &mut Vec<Event>,
+        events: &mut Vec<EngineEvent>,
     ) -> io::Result<Moment> {
         let mut last = from;
         let mut lost_ns = 0;

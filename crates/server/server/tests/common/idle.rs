@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use longshore_reactor::storage::{Delegated, FileOperation, Storage, StorageTag};
-use longshore_reactor::{Event, SocketToken};
+use longshore_reactor::{EngineEvent, SocketToken};
 use longshore_server::platform::Platform;
 
 /// Volumes in memory need no storage, and nobody sleeps here.
@@ -29,7 +29,7 @@ impl Platform for Idle {
 
     fn forget(&mut self, _: BorrowedFd<'_>, _: SocketToken) {}
 
-    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(&mut self, _: Option<Duration>, _: &mut Vec<EngineEvent>) -> io::Result<()> {
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::EngineChoice;
 use longshore_server::config::{
-    AccessRule, Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig,
+    AccessRule, Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig,
     TargetConfig, TransmitConfig,
 };
 use longshore_server::{Server, Stopper};
@@ -106,9 +106,9 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
             rebalance: false,
             ..ReactorConfig::default()
         },
-        limits: Limits {
+        limits: PeerLimits {
             drain_timeout: Duration::from_secs(5),
-            ..Limits::default()
+            ..PeerLimits::default()
         },
         state_directory: None,
         sample: 1,

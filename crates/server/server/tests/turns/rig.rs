@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
-use longshore_reactor::{EngineChoice, Event, Readiness, SocketToken};
+use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, Limits, ListenerConfig, LunConfig, ReactorConfig, ServerConfig, TargetConfig,
+    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig, TargetConfig,
     TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
@@ -254,7 +254,7 @@ impl Default for Options {
             backend: BackendName::NULL,
             clients: 1,
             shards: 1,
-            memory: Limits::default().memory,
+            memory: PeerLimits::default().memory,
             transmit: TransmitConfig::default(),
         }
     }
@@ -280,7 +280,7 @@ impl Rig {
     fn log_in(&mut self, number: u16) {
         let wire = Arc::<Mutex<Wire>>::default();
         self.server.accept(0, Box::new(Pipe(Arc::clone(&wire))), 0);
-        self.server.turn(0, &mut vec![Event::Woken], self.now);
+        self.server.turn(0, &mut vec![EngineEvent::Woken], self.now);
         let client = Client {
             wire,
             cmd_sn: 1,
@@ -322,7 +322,7 @@ impl Rig {
         let clients = self.clients[clients].iter();
         let tokens = clients.map(|client| client.wire().token);
         let mut events: Vec<_> = tokens
-            .map(|token| Event::Socket {
+            .map(|token| EngineEvent::Socket {
                 token: token.expect("the connection is watched"),
                 readiness: Readiness::new(true, true),
             })
@@ -349,7 +349,7 @@ impl Rig {
     /// A turn in which mail is read.
     pub fn turn_with_mail(&mut self) -> Next {
         self.now += Duration::from_micros(100);
-        self.server.turn(0, &mut vec![Event::Woken], self.now)
+        self.server.turn(0, &mut vec![EngineEvent::Woken], self.now)
     }
 
     /// A shard cannot wait for events any more.
@@ -398,10 +398,10 @@ fn config(options: &Options) -> ServerConfig {
         transmit: options.transmit,
         copies: Copies::default(),
         reactor: ReactorConfig::default(),
-        limits: Limits {
+        limits: PeerLimits {
             memory: options.memory,
             nop_interval: Duration::ZERO,
-            ..Limits::default()
+            ..PeerLimits::default()
         },
         state_directory: None,
         sample: 0,

@@ -2,7 +2,7 @@
 
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::commands;
-use longshore_nvme::host::{Outcome, Transfer};
+use longshore_nvme::host::{CommandOutcome, Transfer};
 use longshore_nvme::status::Status;
 
 use super::queue::CommandRole;
@@ -155,7 +155,7 @@ impl Host {
         &mut self,
         serial: u64,
         part: usize,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
         data: Vec<u8>,
         scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
@@ -281,7 +281,7 @@ impl Host {
     pub(super) fn abort_answered(
         &mut self,
         serial: u64,
-        outcome: &Outcome,
+        outcome: &CommandOutcome,
         scene: &mut Scene<'_>,
     ) -> Result<(), Violation> {
         scene.trace(format_args!(

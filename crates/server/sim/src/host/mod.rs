@@ -34,7 +34,7 @@ use self::queue::{CommandRole, Happening, Queue};
 use self::reservation::Plan;
 use crate::checker::Violation;
 use crate::checker::history::Started;
-use crate::environment::{Event as Planned, MICROSECOND, MILLISECOND, SECOND};
+use crate::environment::{MICROSECOND, MILLISECOND, SECOND, SimulatedEvent};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::workload::Purpose;
@@ -306,7 +306,7 @@ impl Host {
             scene
                 .environment
                 .lock()
-                .plan(at, Planned::Initiator { index });
+                .plan(at, SimulatedEvent::Initiator { index });
         }
     }
 

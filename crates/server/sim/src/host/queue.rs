@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
-    Command, CommandSlot, Connection, ConnectionConfig, Event, Outcome, Transfer,
+    Command, CommandOutcome, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, Transfer,
 };
 use longshore_wire::transmit::{Segment, Transmit, WriteData};
 
@@ -44,7 +44,7 @@ pub(super) enum Happening {
     /// A command has ended.
     Done {
         role: CommandRole,
-        outcome: Outcome,
+        outcome: CommandOutcome,
         data: Vec<u8>,
         /// All data that were asked for have come.
         whole: bool,
@@ -151,9 +151,9 @@ impl Queue {
         let mut happenings = Vec::new();
         loop {
             match self.machine.next(&mut bytes, &mut self.transmit) {
-                Event::NeedMore => return Ok(happenings),
-                Event::Ready => happenings.push(Happening::Ready),
-                Event::DataIn {
+                ConnectionEvent::NeedMore => return Ok(happenings),
+                ConnectionEvent::Ready => happenings.push(Happening::Ready),
+                ConnectionEvent::DataIn {
                     slot,
                     buffer_offset,
                     bytes,
@@ -162,7 +162,7 @@ impl Queue {
                     let data = &mut self.exchange(slot).data_in;
                     data[start..start + bytes.len()].copy_from_slice(bytes);
                 }
-                Event::R2t(request) => {
+                ConnectionEvent::R2t(request) => {
                     let start = request.buffer_offset as usize;
                     let exchange = &self.exchanges[&request.slot.0];
                     let data = &exchange.data_out[start..start + request.length as usize];
@@ -170,7 +170,7 @@ impl Queue {
                     self.machine
                         .send_data(&request, payload, &mut self.transmit);
                 }
-                Event::Completed { slot, outcome } => {
+                ConnectionEvent::Completed { slot, outcome } => {
                     let exchange = self.exchanges.remove(&slot.0);
                     let exchange = exchange.expect("the machine knows its commands");
                     if let Some(head) = outcome.sq_head
@@ -187,7 +187,7 @@ impl Queue {
                         whole,
                     });
                 }
-                Event::Close(reason) => return Err(format!("{reason:?}")),
+                ConnectionEvent::Close(reason) => return Err(format!("{reason:?}")),
             }
         }
     }

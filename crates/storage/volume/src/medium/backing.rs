@@ -155,7 +155,7 @@ impl Medium {
             Ok(Finding::Shortened { found }) => self.was_shortened(Some(found), expected),
             Err(error) => {
                 let path = self.backing.path().display();
-                tracing::warn!(volume = self.outline.name(), %path, %error, "cannot look at its size");
+                tracing::warn!(volume = self.outline.name(), %path, %error, "cannot read the size of the file or device");
             }
         }
         self.condition()
@@ -169,8 +169,8 @@ impl Medium {
             tracing::warn!(
                 volume = self.outline.name(),
                 %path,
-                "the path no longer leads to the file that is served: it was renamed or covered. The \
-                 volume goes on, but the server will not find the file there when it starts again"
+                "the path no longer leads to the file that is served: it was renamed, or another mount \
+                 covers it. The volume works on, but a restarted server will not find the file there"
             );
         }
         condition
@@ -185,8 +185,8 @@ impl Medium {
                 tracing::warn!(
                     volume,
                     %path,
-                    "the file was removed or replaced: the volume goes on with the old one until the \
-                     server is started again"
+                    "the file was removed or replaced: the volume serves the old one until the \
+                     server restarts"
                 );
             }
         } else if self.condition.worsen(Condition::Removed) {

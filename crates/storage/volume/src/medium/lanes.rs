@@ -39,7 +39,7 @@ impl Lanes {
                 Ok(file) => handles.push(FileHandle(Arc::new(file))),
                 Err(error) => {
                     tracing::warn!(volume, %error, lanes = handles.len(), "cannot open the file \
-                        again: a failed flush may be reported to one of several at once only");
+                        again: when several flushes fail at once, only one may be reported");
                     break;
                 }
             }

@@ -9,7 +9,7 @@ use longshore_reactor::storage::{
     CompletionSink, Delegated, FileCompletion, FileHandle, FileOperation, FileOperationKind,
     Storage, StorageTag,
 };
-use longshore_reactor::{Engine, Event};
+use longshore_reactor::{Engine, EngineEvent};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -296,7 +296,7 @@ impl CompletionSource for EngineStorage {
                 .expect("the engine waits");
             self.completions
                 .extend(events.drain(..).filter_map(|event| match event {
-                    Event::File(completion) => Some(completion),
+                    EngineEvent::File(completion) => Some(completion),
                     _ => None,
                 }));
         }

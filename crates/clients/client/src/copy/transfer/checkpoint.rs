@@ -52,6 +52,7 @@ impl Transfer<'_> {
         if let Some((journal, record)) = &self.task.journal
             && !self.journal_broken
         {
+            assert!(done <= self.flushed, "the journal records what was flushed");
             let journal = journal.clone();
             let record = Record {
                 done,
@@ -77,6 +78,10 @@ impl Transfer<'_> {
             self.rewinding = true;
             return false;
         }
+        assert!(
+            (self.flushed..=self.done()).contains(&done),
+            "a flush covers what was written before it began"
+        );
         self.flushed = done;
         self.repeats = 0;
         true

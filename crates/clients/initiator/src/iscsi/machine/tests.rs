@@ -55,8 +55,8 @@ fn zeroes(blocks: u64, may_unmap: bool, fua: bool) -> Operation {
     }
 }
 
-fn outcome(status: u8, residual: Residual) -> Outcome {
-    Outcome {
+fn outcome(status: u8, residual: Residual) -> CommandOutcome {
+    CommandOutcome {
         status: Some(status),
         rejected: None,
         sense: Vec::new(),
@@ -177,7 +177,7 @@ fn a_residual_is_no_success_in_either_direction() {
 
 #[test]
 fn a_flush_that_a_target_without_cache_does_not_know_is_done() {
-    let rejected = Outcome {
+    let rejected = CommandOutcome {
         status: None,
         rejected: Some(RejectReason::COMMAND_NOT_SUPPORTED),
         ..outcome(0, Residual::None)
@@ -192,7 +192,7 @@ fn a_flush_that_a_target_without_cache_does_not_know_is_done() {
 #[test]
 fn a_unit_attention_fails_its_command_and_is_told() {
     let mut machine = machine(ALL);
-    let attention = Outcome {
+    let attention = CommandOutcome {
         sense: vec![0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0],
         ..outcome(2, Residual::Underflow(512))
     };

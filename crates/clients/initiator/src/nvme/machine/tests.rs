@@ -83,9 +83,9 @@ impl Scene {
         };
         let response = response.encode();
         let event = connection.next(&mut &response[..], &mut transmit);
-        assert_eq!(event, Event::Ready);
+        assert_eq!(event, ConnectionEvent::Ready);
         let delays = RetryDelays::new([1, 10, 50]);
-        let limits = Limits::new(NamespaceId(7), info, disconnect, delays);
+        let limits = NamespaceLimits::new(NamespaceId(7), info, disconnect, delays);
         Self {
             machine: Machine::new(connection, COMMANDS, limits),
             transmit,
@@ -481,7 +481,7 @@ fn an_answer_to_nothing_is_a_mistake_of_the_controller() {
 #[test]
 fn data_that_was_damaged_on_its_way_is_told_from_what_the_controller_says() {
     let scene = Scene::new(8192, &info(), false);
-    let outcome = |data_digest_error| Outcome {
+    let outcome = |data_digest_error| CommandOutcome {
         status: Status::TRANSIENT_TRANSPORT_ERROR,
         result: 0,
         sq_head: Some(1),

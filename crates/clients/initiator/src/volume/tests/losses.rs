@@ -1,6 +1,6 @@
 //! Connections that are cut, silent or slow.
 
-use super::super::shared::LaneAddress;
+use super::super::shared::QueueAddress;
 use super::fake::Behaviour;
 use super::*;
 use crate::error::Sense;
@@ -367,7 +367,7 @@ fn a_peer_that_takes_no_commands_costs_the_connection_in_the_end() {
 }
 
 #[test]
-fn an_operation_that_comes_while_its_lane_is_taken_down_goes_elsewhere() {
+fn an_operation_that_comes_while_its_queue_is_taken_down_goes_elsewhere() {
     let fake = Fake::new(2);
     let mut settings = settings();
     // A tick each 5 s.
@@ -379,14 +379,14 @@ fn an_operation_that_comes_while_its_lane_is_taken_down_goes_elsewhere() {
         volume.state().paths.iter().all(|path| path.queues > 0)
     });
     let shared = volume.handle.shared.clone();
-    let address = LaneAddress { path: 0, lane: 0 };
-    // It has chosen its lane, meets the one who empties it, and comes too late for that.
+    let address = QueueAddress { path: 0, queue: 0 };
+    // It has chosen its queue, meets the one who empties it, and comes too late for that.
     let late = (volume.clone(), shared.clone());
     BEFORE_LETTING_GO.set(Some(Box::new(move || {
         submit(&late.0, write(0, 1), 3);
         late.1.set_routes(0b10, 0b10);
     })));
-    drop(shared.lane(address).take_down(&shared));
+    drop(shared.queue(address).take_down(&shared));
     assert!(BEFORE_LETTING_GO.take().is_none(), "it has come");
     let begun = Instant::now();
     until("it is done elsewhere", || fake.word(0) == 3);

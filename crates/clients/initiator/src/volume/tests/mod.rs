@@ -29,7 +29,7 @@ use fake::{BLOCK, Fake, words};
 pub(super) use fake::info;
 
 thread_local! {
-    /// What this thread does when a lane it takes down is empty, and still held.
+    /// What this thread does when a queue it takes down is empty, and still held.
     static BEFORE_LETTING_GO: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 

@@ -1,4 +1,4 @@
-//! Lanes, pieces, poll queues, futures.
+//! Shared queues, pieces, poll queues, futures.
 
 use super::fake::Behaviour;
 use super::*;

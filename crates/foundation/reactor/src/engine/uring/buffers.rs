@@ -176,8 +176,8 @@ fn say_why(registered_bytes: usize, refusal: Option<&io::Error>) {
         tracing::info!(
             registered_bytes,
             reason,
-            "an event loop registers no more memory of direct volumes with io_uring; what finds none is read and \
-             written without, for more processor time (bounds are a quarter of limits.memory and a quarter of RLIMIT_MEMLOCK)"
+            "no more memory of direct volumes can be registered with io_uring; other buffers are used unregistered, \
+             which takes more processor time (bounds: a quarter of limits.memory, a quarter of RLIMIT_MEMLOCK)"
         );
     });
 }

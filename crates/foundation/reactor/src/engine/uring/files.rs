@@ -38,7 +38,12 @@ impl Files {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).expect("memory for 2^32 operations does not exist")
         });
-        let kept = self.slots[index(slot)].insert(operation);
+        let place = &mut self.slots[index(slot)];
+        assert!(
+            place.is_none(),
+            "the kernel works on no operation in a free slot"
+        );
+        let kept = place.insert(operation);
         if let Some(entry) = entry_for(kept, registered) {
             return Started::Entry(entry.user_data(Owner::File { slot }.to_user_data()));
         }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::engine::{Event, Readiness, SocketToken};
+use crate::engine::{EngineEvent, Readiness, SocketToken};
 
 /// Listeners reported at once; others follow at once.
 const READY_MAX: usize = 16;
@@ -50,7 +50,7 @@ impl Listeners {
     }
 
     /// Appends what the listeners have to report; returns how many did, and the system calls made.
-    pub(super) fn take_events(&mut self, events: &mut Vec<Event>) -> (u64, u64) {
+    pub(super) fn take_events(&mut self, events: &mut Vec<EngineEvent>) -> (u64, u64) {
         let (mut reported, mut calls) = (0, 0);
         loop {
             self.ready.clear();
@@ -65,7 +65,7 @@ impl Listeners {
             for event in self.ready.drain(..) {
                 let flags = event.flags; // Out of a packed structure.
                 let readiness = Readiness::from_poll_bits(flags.bits());
-                events.push(Event::Socket {
+                events.push(EngineEvent::Socket {
                     token: SocketToken(event.data.u64()),
                     readiness,
                 });

@@ -64,7 +64,7 @@ pub struct PayloadWanted {
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// SAM status; `None` when the target failed to execute the command (§11.4.3), or refused it.
     pub status: Option<u8>,
     /// Why the target refused the PDU that carried the command, if it did (§11.17).
@@ -90,7 +90,7 @@ pub enum Residual {
 
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// The login has succeeded; [`Connection::session`] says with what.
@@ -111,7 +111,7 @@ pub enum Event<'a> {
         /// Which.
         command: CommandId,
         /// How.
-        outcome: Outcome,
+        outcome: CommandOutcome,
     },
     /// A task management request has its answer.
     TaskManagementDone {

@@ -1,6 +1,6 @@
 //! What an initiator receives in full feature phase.
 
-use super::event::{CloseReason, Event, Outcome, PayloadWanted, R2tRequest, Residual, Transfer};
+use super::event::{CloseReason, ConnectionEvent, CommandOutcome, PayloadWanted, R2tRequest, Residual, Transfer};
 use super::state::{Connection, Incoming, Phase, Receiving, Slot, TEXT_ANSWER_MAX, TextExchange};
 use crate::initiator::login::LoginStep;
 use crate::keys::Key;
@@ -65,7 +65,7 @@ impl Connection {
         bhs: &Bhs,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let response = LoginResponse::decode(bhs);
         let Phase::Login(login) = &mut self.phase else {
             return Some(self.protocol_error("a Login Response after the login"));
@@ -84,7 +84,7 @@ impl Connection {
                 self.encoder.set_digests(header, data);
                 self.session = Some(*session);
                 self.phase = Phase::FullFeature;
-                Some(Event::Established)
+                Some(ConnectionEvent::Established)
             }
             Err(error) => Some(self.close(CloseReason::Login(error))),
         }
@@ -96,10 +96,10 @@ impl Connection {
         &mut self,
         mut incoming: Incoming,
         input: &mut &'a [u8],
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         if self.framing.data.remaining() > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let bytes = self.framing.data.take(u32::MAX, input);
             let buffer_offset = incoming.offset;
@@ -107,14 +107,14 @@ impl Connection {
             self.receiving = Receiving::DataIn(incoming);
             // Data of a forgotten command is dropped.
             let (command, _) = self.slot_mut(incoming.tag)?;
-            return Some(Event::DataIn {
+            return Some(ConnectionEvent::DataIn {
                 command,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.data.take_trailer(input) {
-            TrailerStep::NeedMore => return Some(Event::NeedMore),
+            TrailerStep::NeedMore => return Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok: false } => {
                 return Some(self.close(CloseReason::DataDigestError));
             }
@@ -124,14 +124,14 @@ impl Connection {
         let (command, slot) = self.slot_mut(incoming.tag)?;
         let data_in_length = slot.received;
         self.free_slot(command);
-        let outcome = Outcome {
+        let outcome = CommandOutcome {
             status: Some(status),
             rejected: None,
             sense: Vec::new(),
             residual,
             data_in_length,
         };
-        Some(Event::Completed { command, outcome })
+        Some(ConnectionEvent::Completed { command, outcome })
     }
 
     /// Where the next bytes of the stream belong, when they are read data: the driver may receive them
@@ -180,7 +180,7 @@ impl Connection {
         bhs: &Bhs,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Result<Option<Event<'static>>, &'static str> {
+    ) -> Result<Option<ConnectionEvent<'static>>, &'static str> {
         let opcode = bhs.opcode();
         if opcode == Opcode::LOGIN_RESPONSE {
             return Ok(self.login_response(bhs, data, transmit));
@@ -197,7 +197,7 @@ impl Connection {
             Opcode::TASK_MANAGEMENT_RESPONSE => {
                 let response = TaskManagementResponse::decode(bhs);
                 self.learn(response.stat_sn, response.window)?;
-                Ok(Some(Event::TaskManagementDone {
+                Ok(Some(ConnectionEvent::TaskManagementDone {
                     request: response.initiator_task_tag,
                     response: response.response,
                 }))
@@ -212,7 +212,7 @@ impl Connection {
                 if response.response == LogoutResult::CLOSED {
                     self.phase = Phase::Closed(CloseReason::Logout);
                 }
-                Ok(Some(Event::LoggedOut(response.response)))
+                Ok(Some(ConnectionEvent::LoggedOut(response.response)))
             }
             Opcode::ASYNC_MESSAGE => {
                 let message = AsyncMessage::decode(bhs);
@@ -221,7 +221,7 @@ impl Connection {
                     // A text request under way will do as well (§11.9.1).
                     let _ = self.start_text(&[], true, transmit);
                 }
-                Ok(Some(Event::Async(message)))
+                Ok(Some(ConnectionEvent::Async(message)))
             }
             Opcode::REJECT => self.rejected(&Reject::decode(bhs), data).map(Some),
             _ => Err("an opcode no target sends"),
@@ -232,7 +232,11 @@ impl Connection {
     /// was damaged: for a task that has begun, a response follows (§7.8, §11.17.1). Other requests are
     /// the driver's to give up.
     #[cold]
-    fn rejected(&mut self, reject: &Reject, data: &[u8]) -> Result<Event<'static>, &'static str> {
+    fn rejected(
+        &mut self,
+        reject: &Reject,
+        data: &[u8],
+    ) -> Result<ConnectionEvent<'static>, &'static str> {
         self.learn(reject.stat_sn, reject.window)?;
         if let Some(header) = data.first_chunk::<BHS_LENGTH>() {
             let header = Bhs(*header);
@@ -242,14 +246,14 @@ impl Connection {
                     if let Some((command, slot)) = self.slot_mut(tag) {
                         let data_in_length = slot.received;
                         self.free_slot(command);
-                        let outcome = Outcome {
+                        let outcome = CommandOutcome {
                             status: None,
                             rejected: Some(reject.reason),
                             sense: Vec::new(),
                             residual: Residual::None,
                             data_in_length,
                         };
-                        return Ok(Event::Completed { command, outcome });
+                        return Ok(ConnectionEvent::Completed { command, outcome });
                     }
                 }
                 Opcode::TEXT_REQUEST if self.text.as_ref().is_some_and(|text| text.tag == tag) => {
@@ -261,7 +265,7 @@ impl Connection {
                 _ => {}
             }
         }
-        Ok(Event::Rejected {
+        Ok(ConnectionEvent::Rejected {
             reason: reject.reason,
             header: data.to_vec(),
         })
@@ -272,7 +276,7 @@ impl Connection {
         &mut self,
         response: &ScsiResponse,
         data: &[u8],
-    ) -> Result<Event<'static>, &'static str> {
+    ) -> Result<ConnectionEvent<'static>, &'static str> {
         self.learn(response.stat_sn, response.window)?;
         let (command, slot) = self
             .slot_mut(response.initiator_task_tag)
@@ -288,7 +292,7 @@ impl Connection {
         }
         let sense = sense(data).ok_or("sense data beyond the data segment")?;
         self.free_slot(command);
-        let outcome = Outcome {
+        let outcome = CommandOutcome {
             status: completed.then_some(response.status),
             rejected: None,
             sense: sense.to_vec(),
@@ -299,10 +303,10 @@ impl Connection {
             ),
             data_in_length: slot.received,
         };
-        Ok(Event::Completed { command, outcome })
+        Ok(ConnectionEvent::Completed { command, outcome })
     }
 
-    fn r2t(&mut self, r2t: &R2t) -> Result<Event<'static>, &'static str> {
+    fn r2t(&mut self, r2t: &R2t) -> Result<ConnectionEvent<'static>, &'static str> {
         self.learn_window(r2t.window);
         let max_burst = self.limits.max_burst_length;
         let outstanding_max = self.limits.max_outstanding_r2t;
@@ -330,7 +334,7 @@ impl Connection {
         }
         slot.requested += length;
         slot.r2ts += 1;
-        Ok(Event::R2t(R2tRequest {
+        Ok(ConnectionEvent::R2t(R2tRequest {
             command,
             tag: r2t.initiator_task_tag,
             target_transfer_tag: r2t.target_transfer_tag,
@@ -344,11 +348,11 @@ impl Connection {
         nop: &NopIn,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Result<Option<Event<'static>>, &'static str> {
+    ) -> Result<Option<ConnectionEvent<'static>>, &'static str> {
         self.learn_window(nop.window);
         if !nop.initiator_task_tag.is_reserved() {
             self.learn_stat_sn(nop.stat_sn)?;
-            return Ok(Some(Event::Pong {
+            return Ok(Some(ConnectionEvent::Pong {
                 request: nop.initiator_task_tag,
                 data: data.to_vec(),
             }));
@@ -372,7 +376,7 @@ impl Connection {
         response: &TextResponse,
         data: &[u8],
         transmit: &mut Transmit,
-    ) -> Result<Option<Event<'static>>, &'static str> {
+    ) -> Result<Option<ConnectionEvent<'static>>, &'static str> {
         self.learn(response.stat_sn, response.window)?;
         let Some(exchange) = &mut self.text else {
             return Err("Text Response for no request");
@@ -400,9 +404,9 @@ impl Connection {
 
     /// A text exchange is over. What a target declares when it asked for the negotiation holds from now
     /// on (§13.12); the other keys that are allowed then are for people.
-    fn answered(&mut self, exchange: TextExchange) -> Option<Event<'static>> {
+    fn answered(&mut self, exchange: TextExchange) -> Option<ConnectionEvent<'static>> {
         if !exchange.negotiation {
-            return Some(Event::Text(exchange.answer));
+            return Some(ConnectionEvent::Text(exchange.answer));
         }
         for pair in text::parse(&exchange.answer).unwrap_or_default() {
             if Key::from_name(pair.key) == Some(Key::MaxRecvDataSegmentLength)

@@ -1,7 +1,7 @@
 //! What a connection knows: its phase, what it receives, its commands under way. What it sends and receives
 //! is decided in the files above.
 
-use super::event::{CloseReason, CommandId, Event, Residual, Transfer};
+use super::event::{CloseReason, CommandId, ConnectionEvent, Residual, Transfer};
 use crate::encoder::Encoder;
 use crate::framing::Framing;
 use crate::initiator::login::{Login, LoginConfig, LoginStep};
@@ -176,13 +176,13 @@ impl Connection {
     }
 
     #[cold]
-    pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    pub(super) fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.phase = Phase::Closed(reason.clone());
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     #[cold]
-    pub(super) fn protocol_error(&mut self, problem: &'static str) -> Event<'static> {
+    pub(super) fn protocol_error(&mut self, problem: &'static str) -> ConnectionEvent<'static> {
         self.close(CloseReason::ProtocolError(problem))
     }
 

@@ -124,8 +124,8 @@ impl Scene {
         let mut events = Vec::new();
         loop {
             match self.connection.next(&mut input, &mut self.transmit) {
-                Event::NeedMore => return events,
-                event @ Event::Close(_) => {
+                ConnectionEvent::NeedMore => return events,
+                event @ ConnectionEvent::Close(_) => {
                     events.push(format!("{event:?}"));
                     return events;
                 }
@@ -335,7 +335,10 @@ fn read_data_may_come_in_any_order_of_offset_and_go_straight_to_its_place() {
         let (mut header, mut rest) = stream.split_at(BHS_LENGTH);
         let (connection, transmit) = (&mut scene.connection, &mut scene.transmit);
         assert_eq!(connection.payload_wanted(), None);
-        assert_eq!(connection.next(&mut header, transmit), Event::NeedMore);
+        assert_eq!(
+            connection.next(&mut header, transmit),
+            ConnectionEvent::NeedMore
+        );
         // In pieces, the last of which ends in the middle of the digest.
         while let Some(wanted) = connection.payload_wanted() {
             assert_eq!(wanted.command, read);
@@ -345,7 +348,10 @@ fn read_data_may_come_in_any_order_of_offset_and_go_straight_to_its_place() {
             connection.payload_received(now);
             rest = later;
         }
-        assert_eq!(connection.next(&mut rest, transmit), Event::NeedMore);
+        assert_eq!(
+            connection.next(&mut rest, transmit),
+            ConnectionEvent::NeedMore
+        );
         assert!(rest.is_empty());
     }
     let response = scene.response(read, 3);
@@ -441,7 +447,7 @@ fn what_a_target_must_not_send_ends_the_connection() {
         assert_eq!(scene.connection.room(), 0);
         let mut nothing: &[u8] = &[];
         let event = scene.connection.next(&mut nothing, &mut scene.transmit);
-        assert!(matches!(event, Event::Close(_)));
+        assert!(matches!(event, ConnectionEvent::Close(_)));
     }
 }
 
@@ -778,9 +784,9 @@ proptest! {
                     input = later;
                 }
                 match scene.connection.next(&mut input, &mut scene.transmit) {
-                    Event::NeedMore => break,
-                    Event::Close(_) => break 'stream,
-                    Event::DataIn { buffer_offset, bytes, .. } => {
+                    ConnectionEvent::NeedMore => break,
+                    ConnectionEvent::Close(_) => break 'stream,
+                    ConnectionEvent::DataIn { buffer_offset, bytes, .. } => {
                         prop_assert!(buffer_offset as usize + bytes.len() <= 4000);
                         placed += bytes.len();
                     }

@@ -22,16 +22,16 @@ pub enum LoginError {
         addresses: Vec<String>,
     },
     /// A response does not belong to our request.
-    #[error("the response's {0} is wrong")]
+    #[error("the {0} of a response is wrong")]
     WrongHeader(&'static str),
     /// The target made a transition we did not ask for or that does not exist.
-    #[error("the target may not go to stage {0:?} now")]
+    #[error("the target changes to stage {0:?} out of order")]
     WrongTransition(Stage),
     /// T and C are both set.
-    #[error("a response whose text goes on cannot end the stage")]
+    #[error("a response with incomplete text (C bit) ends the stage (T bit)")]
     TransitWithContinue,
     /// Text came in answer to a request that was not complete.
-    #[error("the target answers before our text is complete")]
+    #[error("the target responds before the text of the request is complete")]
     EarlyText,
     /// A data segment longer than we take in a login.
     #[error("a data segment of {0} bytes is too long for a login")]
@@ -52,7 +52,7 @@ pub enum LoginError {
     #[error("the target gave no session handle")]
     MissingTsih,
     /// The target chose a method we did not offer, or none.
-    #[error("no authentication method suits both sides")]
+    #[error("initiator and target share no authentication method")]
     NoCommonAuthMethod,
     /// A key of the exchange is missing, malformed or not due.
     #[error("a key of the authentication exchange came out of order")]

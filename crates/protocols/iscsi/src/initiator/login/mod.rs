@@ -277,19 +277,20 @@ impl Login {
                 continue;
             };
             self.ledger.admit(key, pair.value, phase)?;
-            match key {
-                key if security.insert(key, pair.value) => {}
-                Key::TargetAlias => self.target_alias = Some(pair.value.to_owned()),
-                Key::TargetPortalGroupTag => {
-                    let tag = text::parse_number(pair.value)
-                        .and_then(|tag| u16::try_from(tag).ok())
-                        .ok_or(LoginError::MalformedPortalGroupTag)?;
-                    self.portal_group_tag = Some(PortalGroupTag(tag));
-                }
-                // The answer to a declaration is NotUnderstood or nothing; nothing follows from either.
-                key if key.definition().rule == keys::Rule::Declaration => {}
-                key => operational.push((key, pair.value)),
+            if security.insert(key, pair.value) {
+                continue;
             }
+            if key == Key::TargetAlias {
+                self.target_alias = Some(pair.value.to_owned());
+            } else if key == Key::TargetPortalGroupTag {
+                let tag = text::parse_number(pair.value)
+                    .and_then(|tag| u16::try_from(tag).ok())
+                    .ok_or(LoginError::MalformedPortalGroupTag)?;
+                self.portal_group_tag = Some(PortalGroupTag(tag));
+            } else if key.definition().rule != keys::Rule::Declaration {
+                operational.push((key, pair.value));
+            }
+            // The answer to a declaration is NotUnderstood or nothing; nothing follows from either.
         }
         let mut answers = TextWriter::new();
         if phase == Phase::Security {

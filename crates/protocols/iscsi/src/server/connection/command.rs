@@ -1,7 +1,7 @@
 //! SCSI commands: admission and order (RFC 7143 §4.2.2.1, §11.3).
 
-use super::event::{CloseReason, Event};
-use super::limits::Limits;
+use super::event::{CloseReason, ConnectionEvent};
+use super::limits::NegotiatedLimits;
 use super::reject::Refusal;
 use super::state::{Connection, Incoming, Receiving, Sequence};
 use crate::pdu::{self, AdditionalHeaders, Attribute, Bhs};
@@ -17,7 +17,7 @@ impl Connection {
         &mut self,
         bhs: &Bhs,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let command = pdu::ScsiCommand::decode(bhs);
         if !command.immediate {
             match self.window.turn(command.cmd_sn) {
@@ -36,11 +36,11 @@ impl Connection {
         let length = bhs.data_segment_length();
         let (cdb, bidirectional) = match self.check_command(&command, length, bhs) {
             Ok(admitted) => admitted,
-            Err(Outcome::Refuse(refusal)) => {
+            Err(NotAdmitted::Refuse(refusal)) => {
                 self.refuse_current(refusal, transmit);
                 return None;
             }
-            Err(Outcome::Close(problem)) => {
+            Err(NotAdmitted::Close(problem)) => {
                 return Some(self.close(CloseReason::ProtocolError(problem)));
             }
         };
@@ -87,7 +87,7 @@ impl Connection {
                 self.advance_data_out(id, transmit);
             }
         }
-        Some(Event::Command(ScsiCommand {
+        Some(ConnectionEvent::Command(ScsiCommand {
             task: id,
             lun: command.lun,
             cdb,
@@ -107,23 +107,23 @@ impl Connection {
         command: &pdu::ScsiCommand,
         length: u32,
         bhs: &Bhs,
-    ) -> Result<(Cdb, bool), Outcome> {
+    ) -> Result<(Cdb, bool), NotAdmitted> {
         let tag = command.initiator_task_tag;
         if self.limits.session_type == SessionType::Discovery {
-            return Err(Outcome::Refuse(Refusal::NotInDiscoverySession));
+            return Err(NotAdmitted::Refuse(Refusal::NotInDiscoverySession));
         }
         if tag.is_reserved() || self.tag_in_use(tag) {
-            return Err(Outcome::Refuse(Refusal::TagInUse));
+            return Err(NotAdmitted::Refuse(Refusal::TagInUse));
         }
         // §11.3.1: "At least one of the W and F bits MUST be set to 1."
         if !command.write && !command.is_final {
-            return Err(Outcome::Refuse(Refusal::ContradictoryFields));
+            return Err(NotAdmitted::Refuse(Refusal::ContradictoryFields));
         }
         if command.attribute.to_bits() > Attribute::ACA.to_bits() {
-            return Err(Outcome::Refuse(Refusal::ContradictoryFields));
+            return Err(NotAdmitted::Refuse(Refusal::ContradictoryFields));
         }
         if length > 0 && !command.write {
-            return Err(Outcome::Refuse(Refusal::DataWithoutWrite));
+            return Err(NotAdmitted::Refuse(Refusal::DataWithoutWrite));
         }
         if bhs.total_ahs_length_bytes() == 0 {
             return Ok((Cdb::new(command.cdb), command.read && command.write));
@@ -132,9 +132,9 @@ impl Connection {
     }
 
     #[cold]
-    fn extended_cdb(&self, command: &pdu::ScsiCommand) -> Result<(Cdb, bool), Outcome> {
+    fn extended_cdb(&self, command: &pdu::ScsiCommand) -> Result<(Cdb, bool), NotAdmitted> {
         let headers = AdditionalHeaders::decode(self.framing.ahs())
-            .map_err(|_| Outcome::Close("additional header segments cannot be read"))?;
+            .map_err(|_| NotAdmitted::Close("additional header segments cannot be read"))?;
         let cdb = Cdb::extended(command.cdb, headers.extended_cdb);
         let bidirectional =
             command.read && command.write || headers.bidirectional_read_length.is_some();
@@ -144,7 +144,7 @@ impl Connection {
 
 /// What becomes of a command that is not admitted.
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum NotAdmitted {
     Refuse(Refusal),
     /// §7.7: a format error ends the connection.
     Close(&'static str),
@@ -152,7 +152,7 @@ enum Outcome {
 
 /// Whether the unsolicited data of a command is allowed (§4.2.5.2, §11.4.7.2).
 fn unsolicited_failure(
-    limits: &Limits,
+    limits: &NegotiatedLimits,
     immediate: u32,
     expected: u32,
     more_follows: bool,

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::event::Event;
+use super::event::ConnectionEvent;
 use super::reject::Refusal;
 use super::state::{Connection, Incoming, Receiving, Sequence};
 use crate::pdu::{self, Bhs, DataSn, R2t};
@@ -22,8 +22,8 @@ use longshore_wire::transmit::Transmit;
 
 impl Connection {
     /// The driver's answer to a write command: it takes `wanted` bytes of data, 0 included. R2Ts are
-    /// sent for what is neither immediate nor unsolicited, up to EDTL. [`Event::DataOutComplete`] or
-    /// [`Event::DataOutFailed`] follows, unless the task is completed or aborted before.
+    /// sent for what is neither immediate nor unsolicited, up to EDTL. [`ConnectionEvent::DataOutComplete`] or
+    /// [`ConnectionEvent::DataOutFailed`] follows, unless the task is completed or aborted before.
     pub fn want_data_out(&mut self, task: TaskId, wanted: u64, transmit: &mut Transmit) {
         let slot = self.tasks.get_mut(task);
         let limit = if slot.write {
@@ -80,7 +80,7 @@ impl Connection {
         let length = u32::try_from(placed.len()).expect("a data segment is short");
         self.framing.data.placed(placed);
         incoming.offset += length;
-        self.tasks.get_mut(incoming.task).data_out.received += length;
+        task.data_out.received += length;
     }
 
     /// All data of a write command that has just been reported, if they are immediate and `input` begins
@@ -210,14 +210,14 @@ impl Connection {
         &mut self,
         input: &mut &'a [u8],
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         let Receiving::WriteData(incoming) = &mut self.receiving else {
             unreachable!("called for write data");
         };
         let remaining = self.framing.data.remaining();
         if remaining > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let task = self.tasks.get_mut(incoming.task);
             let wanted = incoming.wanted(task, remaining);
@@ -231,14 +231,14 @@ impl Connection {
             }
             task.data_out.received += length;
             let bytes = Cow::Borrowed(bytes);
-            return Some(Event::DataOut {
+            return Some(ConnectionEvent::DataOut {
                 task: incoming.task,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.data.take_trailer(input) {
-            TrailerStep::NeedMore => Some(Event::NeedMore),
+            TrailerStep::NeedMore => Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok } => {
                 let incoming = *incoming;
                 self.receiving = Receiving::Header;
@@ -287,7 +287,7 @@ impl Connection {
             if !state.owed() && !arriving {
                 state.reported = true;
                 self.ready
-                    .push_back(Event::DataOutFailed { task: id, failure });
+                    .push_back(ConnectionEvent::DataOutFailed { task: id, failure });
             }
             return;
         }
@@ -296,7 +296,8 @@ impl Connection {
         };
         if state.received >= wanted {
             state.reported = true;
-            self.ready.push_back(Event::DataOutComplete { task: id });
+            self.ready
+                .push_back(ConnectionEvent::DataOutComplete { task: id });
             return;
         }
         while state.outstanding.len() < usize::from(self.limits.max_outstanding_r2t)
@@ -313,6 +314,10 @@ impl Connection {
                 buffer_offset: state.solicit_offset,
                 desired_data_transfer_length: length,
             };
+            assert!(
+                r2t.buffer_offset + length <= task.expected_data_transfer_length,
+                "an R2T asks for data that the command announced"
+            );
             state.outstanding.push(OutstandingR2t {
                 target_transfer_tag: r2t.target_transfer_tag,
                 buffer_offset: r2t.buffer_offset,

@@ -48,7 +48,7 @@ impl Default for ConnectionConfig {
 
 /// What happened that the driver must act upon.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// The login has succeeded; [`Connection::session`] says with what.
@@ -85,29 +85,29 @@ pub enum Event<'a> {
     Close(CloseReason),
 }
 
-impl Event<'_> {
+impl ConnectionEvent<'_> {
     /// The same with the bytes it refers to.
-    pub(super) fn into_owned(self) -> Event<'static> {
+    pub(super) fn into_owned(self) -> ConnectionEvent<'static> {
         match self {
-            Self::NeedMore => Event::NeedMore,
-            Self::Established => Event::Established,
-            Self::Command(command) => Event::Command(command),
+            Self::NeedMore => ConnectionEvent::NeedMore,
+            Self::Established => ConnectionEvent::Established,
+            Self::Command(command) => ConnectionEvent::Command(command),
             Self::DataOut {
                 task,
                 buffer_offset,
                 bytes,
             } => {
                 let bytes = Cow::Owned(bytes.into_owned());
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     task,
                     buffer_offset,
                     bytes,
                 }
             }
-            Self::DataOutComplete { task } => Event::DataOutComplete { task },
-            Self::DataOutFailed { task, failure } => Event::DataOutFailed { task, failure },
-            Self::TaskManagement(request) => Event::TaskManagement(request),
-            Self::Close(reason) => Event::Close(reason),
+            Self::DataOutComplete { task } => ConnectionEvent::DataOutComplete { task },
+            Self::DataOutFailed { task, failure } => ConnectionEvent::DataOutFailed { task, failure },
+            Self::TaskManagement(request) => ConnectionEvent::TaskManagement(request),
+            Self::Close(reason) => ConnectionEvent::Close(reason),
         }
     }
 
@@ -136,7 +136,7 @@ pub enum CloseReason {
     #[error("{0}")]
     LoginRefused(LoginError),
     /// The login was refused because of [`ConnectionConfig::refuse_logins`].
-    #[error("no logins are taken now: {0}")]
+    #[error("logins are not accepted now: {0}")]
     LoginsRefused(LoginStatus),
     /// The login took too long.
     #[error("the login took too long")]
@@ -145,10 +145,10 @@ pub enum CloseReason {
     #[error("protocol error: {0}")]
     ProtocolError(&'static str),
     /// A header digest does not match (RFC 7143 §7.8).
-    #[error("a header digest is wrong")]
+    #[error("a header digest does not match")]
     HeaderDigestError,
     /// The initiator did not answer a ping.
-    #[error("the initiator does not answer a ping")]
+    #[error("the initiator does not answer a NOP-In")]
     NopTimeout,
     /// The initiator did not log out when asked to.
     #[error("the initiator did not log out when it was asked to")]

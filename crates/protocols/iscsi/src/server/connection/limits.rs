@@ -1,10 +1,10 @@
-//! Limits in force, where the data path finds them.
+//! NegotiatedLimits in force, where the data path finds them.
 
 use crate::session_parameters::{OperationalParameters, SessionType};
 
 /// Values in force, where the data path finds them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct NegotiatedLimits {
     pub(super) session_type: SessionType,
     /// Longest data segment we take; the default of 8192 during login.
     pub(super) target_max_recv_data_segment_length: u32,
@@ -19,7 +19,7 @@ pub(super) struct Limits {
     pub(super) inline_read_max: u32,
 }
 
-impl Limits {
+impl NegotiatedLimits {
     pub(super) fn new(
         session_type: SessionType,
         operational: &OperationalParameters,

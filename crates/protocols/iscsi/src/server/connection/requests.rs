@@ -1,7 +1,7 @@
 //! The requests that are short: Login, NOP-Out, Logout, and what numbered requests have in common.
 
-use super::event::{CloseReason, Event};
-use super::limits::Limits;
+use super::event::{CloseReason, ConnectionEvent};
+use super::limits::NegotiatedLimits;
 use super::reject::Refusal;
 use super::state::{Connection, Phase, Receiving};
 use crate::pdu::{
@@ -22,7 +22,7 @@ impl Connection {
         bhs: &Bhs,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let login = matches!(self.phase, Phase::Login(_));
         match bhs.opcode() {
             Opcode::LOGIN_REQUEST if login => self.collect(bhs, directory, transmit),
@@ -56,7 +56,7 @@ impl Connection {
         bhs: &Bhs,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         // §4.3 b): nothing but SendTargets and Logout.
         if self.limits.session_type == SessionType::Discovery
             && !matches!(bhs.opcode(), Opcode::TEXT_REQUEST | Opcode::LOGOUT_REQUEST)
@@ -91,7 +91,7 @@ impl Connection {
         bhs: &Bhs,
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         if bhs.data_segment_length() == 0 {
             return self.request(bhs, &[], directory, transmit);
         }
@@ -107,7 +107,7 @@ impl Connection {
         data: &[u8],
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         match bhs.opcode() {
             Opcode::LOGIN_REQUEST => return self.login(bhs, data, directory, transmit),
             Opcode::TASK_MANAGEMENT_REQUEST => return self.task_management(bhs, transmit),
@@ -124,7 +124,7 @@ impl Connection {
         data: &[u8],
         directory: &mut dyn Directory,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let request = LoginRequest::decode(bhs);
         let Phase::Login(logging_in) = &mut self.phase else {
             unreachable!("Login Requests are refused once the login is over");
@@ -154,7 +154,7 @@ impl Connection {
 
     /// Anything but a Login Request during login (§4.2.4): answered by a login reject once the login
     /// has started, by nothing before; the end either way.
-    fn invalid_during_login(&mut self, transmit: &mut Transmit) -> Event<'static> {
+    fn invalid_during_login(&mut self, transmit: &mut Transmit) -> ConnectionEvent<'static> {
         if let Phase::Login(logging_in) = &self.phase
             && let Some(request) = logging_in.last
         {
@@ -170,7 +170,7 @@ impl Connection {
         &mut self,
         bhs: &Bhs,
         transmit: &mut Transmit,
-    ) -> Event<'static> {
+    ) -> ConnectionEvent<'static> {
         let error = LoginError::DataSegmentTooLong(bhs.data_segment_length() as usize);
         self.send_login_reject(&LoginRequest::decode(bhs), error.status(), transmit);
         self.close(CloseReason::LoginRefused(error))
@@ -188,13 +188,13 @@ impl Connection {
     }
 
     /// The login has succeeded: what was negotiated is in force from the next PDU on.
-    fn establish(&mut self, session: SessionParameters, first: CmdSn) -> Event<'static> {
+    fn establish(&mut self, session: SessionParameters, first: CmdSn) -> ConnectionEvent<'static> {
         let operational = &session.operational;
         self.framing
             .set_digests(operational.header_digest, operational.data_digest);
         self.encoder
             .set_digests(operational.header_digest, operational.data_digest);
-        self.limits = Limits::new(
+        self.limits = NegotiatedLimits::new(
             session.session_type,
             operational,
             self.config.inline_read_max,
@@ -208,7 +208,7 @@ impl Connection {
         };
         self.session = Some(session);
         self.phase = Phase::FullFeature;
-        Event::Established
+        ConnectionEvent::Established
     }
 
     fn nop_out(&mut self, bhs: &Bhs, data: &[u8], transmit: &mut Transmit) {
@@ -232,7 +232,7 @@ impl Connection {
         self.encoder.push(nop_in.encode(), echo, transmit);
     }
 
-    fn logout(&mut self, bhs: &Bhs, transmit: &mut Transmit) -> Option<Event<'static>> {
+    fn logout(&mut self, bhs: &Bhs, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let request = LogoutRequest::decode(bhs);
         let session = self
             .session

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::event::{CloseReason, ConnectionConfig, Event};
+use super::event::{CloseReason, ConnectionConfig, ConnectionEvent};
 use super::held::Held;
 use super::inline_read::InlineRead;
-use super::limits::Limits;
+use super::limits::NegotiatedLimits;
 use super::pending::Pending;
 use super::timers::Timers;
 use super::transfer_tags::TransferTags;
@@ -112,7 +112,7 @@ pub struct Connection {
     pub(super) phase: Phase,
     /// Of a login that ended the connection.
     pub(super) claims: Option<Box<Claims>>,
-    pub(super) limits: Limits,
+    pub(super) limits: NegotiatedLimits,
     pub(super) framing: Framing,
     pub(super) receiving: Receiving,
     /// Header of the PDU being received, or received last.
@@ -132,7 +132,7 @@ pub struct Connection {
     /// Frames what is replayed, where there are no digests.
     pub(super) replay_framing: Framing,
     /// Events that wait to be picked up.
-    pub(super) ready: VecDeque<Event<'static>>,
+    pub(super) ready: VecDeque<ConnectionEvent<'static>>,
     pub(super) timers: Timers,
     pub(super) session: Option<SessionParameters>,
 }
@@ -145,7 +145,7 @@ impl Connection {
         Self {
             phase: Phase::Login(Box::default()),
             claims: None,
-            limits: Limits::new(SessionType::Normal, &defaults, 0),
+            limits: NegotiatedLimits::new(SessionType::Normal, &defaults, 0),
             framing: Framing::new(),
             receiving: Receiving::Header,
             current: Bhs::new(Opcode::NOP_OUT),
@@ -178,12 +178,12 @@ impl Connection {
 
     /// Ends the connection: all further input is ignored.
     #[cold]
-    pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    pub(super) fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.enter_closed(reason.clone());
         self.receiving = Receiving::Header;
         self.replay = None;
         self.ready.clear();
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     /// Uses up a StatSN.
@@ -276,7 +276,7 @@ impl Connection {
             .as_mut()
             .expect("there is a session in full feature phase");
         session.operational.initiator_max_recv_data_segment_length = length;
-        self.limits = Limits::new(
+        self.limits = NegotiatedLimits::new(
             session.session_type,
             &session.operational,
             self.config.inline_read_max,

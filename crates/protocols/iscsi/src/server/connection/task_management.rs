@@ -1,7 +1,7 @@
 //! Task management functions: decoded and checked here, carried out by the driver (RFC 7143 §11.5,
 //! §11.6).
 
-use super::event::Event;
+use super::event::ConnectionEvent;
 use super::pending::PendingRequest;
 use super::reject::Refusal;
 use super::state::Connection;
@@ -24,7 +24,7 @@ impl Connection {
         &mut self,
         bhs: &Bhs,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let request = pdu::TaskManagementRequest::decode(bhs);
         let tag = request.initiator_task_tag;
         if tag.is_reserved() || self.tag_in_use(tag) {
@@ -37,13 +37,15 @@ impl Connection {
         }
         self.receive_numbered(request.immediate);
         match self.decide(&request) {
-            Ok((function, referenced_task)) => Some(Event::TaskManagement(TaskManagementRequest {
-                id: self.task_management.add(&request),
-                function,
-                lun: request.lun,
-                referenced_task,
-                cmd_sn: request.cmd_sn,
-            })),
+            Ok((function, referenced_task)) => {
+                Some(ConnectionEvent::TaskManagement(TaskManagementRequest {
+                    id: self.task_management.add(&request),
+                    function,
+                    lun: request.lun,
+                    referenced_task,
+                    cmd_sn: request.cmd_sn,
+                }))
+            }
             Err(response) => {
                 self.respond_to_task_management(tag, request.immediate, response, transmit);
                 None

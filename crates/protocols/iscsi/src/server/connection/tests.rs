@@ -90,13 +90,15 @@ impl Wire {
             wire.feed(&requests);
             let responses = bytes_of(&mut wire.transmit);
             let mut input = &responses[..];
-            while initiator.next(&mut input, &mut to_target) != initiator::Event::NeedMore {}
+            while initiator.next(&mut input, &mut to_target) != initiator::ConnectionEvent::NeedMore
+            {
+            }
         }
         wire
     }
 
     /// What the target makes of some bytes.
-    fn feed(&mut self, bytes: &[u8]) -> Vec<Event<'static>> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<ConnectionEvent<'static>> {
         let mut input = bytes;
         let mut events = Vec::new();
         loop {
@@ -106,8 +108,8 @@ impl Wire {
                 .next(&mut input, directory, transmit, self.now_ms)
                 .into_owned();
             match event {
-                Event::NeedMore => return events,
-                Event::Close(_) => {
+                ConnectionEvent::NeedMore => return events,
+                ConnectionEvent::Close(_) => {
                     events.push(event);
                     return events;
                 }
@@ -116,7 +118,7 @@ impl Wire {
         }
     }
 
-    fn send(&mut self, bhs: Bhs, data: &[u8]) -> Vec<Event<'static>> {
+    fn send(&mut self, bhs: Bhs, data: &[u8]) -> Vec<ConnectionEvent<'static>> {
         self.feed(&pdu_bytes(bhs, data))
     }
 
@@ -251,9 +253,9 @@ fn unsolicited(tag: u32, buffer_offset: u32, is_final: bool) -> DataOut {
     }
 }
 
-fn only_command<'e>(events: &'e [Event<'static>]) -> &'e ScsiCommand {
+fn only_command<'e>(events: &'e [ConnectionEvent<'static>]) -> &'e ScsiCommand {
     match events {
-        [Event::Command(command)] => command,
+        [ConnectionEvent::Command(command)] => command,
         other => panic!("not one command: {other:?}"),
     }
 }

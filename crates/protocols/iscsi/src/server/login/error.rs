@@ -27,16 +27,16 @@ pub enum LoginError {
     #[error("{0} changed during the login")]
     HeaderChanged(&'static str),
     /// The current stage is not the one the login is in, or no stage at all.
-    #[error("a request of stage {0:?} cannot come now")]
+    #[error("a request of stage {0:?} is out of order")]
     WrongCurrentStage(Stage),
     /// The next stage does not come after the current one.
-    #[error("stage {0:?} cannot be next")]
+    #[error("stage {0:?} cannot come next")]
     WrongNextStage(Stage),
     /// T and C are both set.
-    #[error("a request whose text goes on cannot ask for the next stage")]
+    #[error("a request with incomplete text (C bit) asks for the next stage (T bit)")]
     TransitWithContinue,
     /// We are in the middle of a long response, and the request has text.
-    #[error("a request with text came while a response was not complete")]
+    #[error("a request carries text before the response is complete")]
     TextDuringLongResponse,
     /// The data segment is longer than the default MaxRecvDataSegmentLength.
     #[error("a data segment of {0} bytes is too long for a login")]
@@ -63,10 +63,10 @@ pub enum LoginError {
     #[error("the target's name is malformed: {0}")]
     MalformedTargetName(NameError),
     /// SessionType is neither Normal nor Discovery.
-    #[error("there is no such session type")]
+    #[error("the session type is unknown")]
     UnknownSessionType,
     /// A name or the session type was declared, and the login is about another one.
-    #[error("{} is not what the login began with", .0.name())]
+    #[error("{} differs from its first value in this login", .0.name())]
     RedeclaredDifferently(Key),
     /// The directory says no.
     #[error("refused: {0:?}")]
@@ -75,16 +75,16 @@ pub enum LoginError {
     #[error("not established: {0}")]
     NotEstablished(LoginStatus),
     /// The initiator goes straight to the operational stage, and has to prove itself first.
-    #[error("the initiator skips the authentication that is required")]
+    #[error("the initiator skips the required authentication")]
     AuthenticationSkipped,
     /// None of the initiator's methods is allowed.
-    #[error("no authentication method suits both sides")]
+    #[error("initiator and target share no authentication method")]
     NoCommonAuthMethod,
     /// The initiator does not say anything to our offer of CHAP.
-    #[error("the initiator does not take up the authentication that is required")]
+    #[error("the initiator does not begin the required authentication")]
     AuthMethodUnanswered,
     /// None of the initiator's CHAP algorithms is allowed.
-    #[error("no CHAP algorithm suits both sides")]
+    #[error("initiator and target share no CHAP algorithm")]
     NoCommonChapAlgorithm,
     /// A key of the exchange came when it was not due, or without its companion.
     #[error("a key of the authentication exchange came out of order")]

@@ -483,31 +483,35 @@ impl Peer {
             return Ok(None);
         };
         let admission = self.ledger.admit(key, pair.value, phase)?;
-        match key {
-            Key::InitiatorName | Key::TargetName | Key::SessionType => {
-                // Whatever of these comes after the first text has come too late to change anything.
-                if !self.has_declared(key, pair.value) {
-                    return Err(LoginError::RedeclaredDifferently(key));
-                }
+        if let Some(is_same) = self.repeats(key, pair.value) {
+            // These come too late to change anything after the first text.
+            return if is_same {
                 Ok(None)
-            }
-            Key::InitiatorAlias => {
-                self.alias = Some(pair.value.to_owned());
-                Ok(None)
-            }
-            // Nothing may depend on it (§13.26.2).
-            Key::NodeArchitecture => Ok(None),
-            _ if admission == Admission::NotUnderstood => Ok(None),
-            _ => Ok(Some(key)),
+            } else {
+                Err(LoginError::RedeclaredDifferently(key))
+            };
         }
+        if key == Key::InitiatorAlias {
+            self.alias = Some(pair.value.to_owned());
+            return Ok(None);
+        }
+        // Nothing may depend on the architecture of a node (§13.26.2).
+        if key == Key::NodeArchitecture || admission == Admission::NotUnderstood {
+            return Ok(None);
+        }
+        Ok(Some(key))
     }
 
-    /// Whether the login is about what `value` says.
-    fn has_declared(&self, key: Key, value: &str) -> bool {
-        match key {
-            Key::InitiatorName => IscsiName::from_peer(value).as_ref() == Ok(&self.name),
-            Key::TargetName => IscsiName::from_peer(value).ok() == self.asked_for,
-            _ => value == session_type_name(self.session_type),
+    /// Whether `value` is what the first text declared; `None`: another key.
+    fn repeats(&self, key: Key, value: &str) -> Option<bool> {
+        if key == Key::InitiatorName {
+            Some(IscsiName::from_peer(value).as_ref() == Ok(&self.name))
+        } else if key == Key::TargetName {
+            Some(IscsiName::from_peer(value).ok() == self.asked_for)
+        } else if key == Key::SessionType {
+            Some(value == session_type_name(self.session_type))
+        } else {
+            None
         }
     }
 
@@ -610,14 +614,15 @@ pub fn refuse(request: &LoginRequest, status: LoginStatus) -> LoginResponse {
 
 fn refuse_with(request: &LoginRequest, error: LoginError) -> LoginReply {
     let mut text = TextWriter::new();
-    match &error {
+    if let LoginError::Refused(
+        LoginRefusal::MovedTemporarily(address) | LoginRefusal::MovedPermanently(address),
+    ) = &error
+    {
         // §13.8: without the portal group tag.
-        LoginError::Refused(
-            LoginRefusal::MovedTemporarily(address) | LoginRefusal::MovedPermanently(address),
-        ) => text.push(Key::TargetAddress.name(), &address.0),
+        text.push(Key::TargetAddress.name(), &address.0);
+    } else if error == LoginError::NoCommonAuthMethod {
         // §6.3.2: the answer to a list of methods without one that suits.
-        LoginError::NoCommonAuthMethod => text.push(Key::AuthMethod.name(), REJECT),
-        _ => {}
+        text.push(Key::AuthMethod.name(), REJECT);
     }
     LoginReply {
         response: refuse(request, error.status()),

@@ -7,7 +7,7 @@ use crate::controller::log_page_id::{
 };
 use crate::status::Status;
 
-/// An Asynchronous Event Request that completes.
+/// An Asynchronous AsyncEvent Request that completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncCompletion {
     /// CID on the admin queue.
@@ -20,7 +20,7 @@ pub struct AsyncCompletion {
 
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::controller) enum Event {
+pub(in crate::controller) enum AsyncEvent {
     /// SMART / health: reliability of the subsystem is degraded.
     Degraded,
     /// Notice: a namespace has a new size.
@@ -33,7 +33,7 @@ pub(in crate::controller) enum Event {
     ReservationLogPageAvailable,
 }
 
-impl Event {
+impl AsyncEvent {
     const ALL: [Self; 5] = [
         Self::Degraded,
         Self::NamespaceAttributeChanged,
@@ -62,7 +62,7 @@ impl Event {
         u64::from(kind) | u64::from(information) << 8 | u64::from(log_page) << 16
     }
 
-    /// Its bit of Asynchronous Event Configuration. Reservations have a mask of their own.
+    /// Its bit of Asynchronous AsyncEvent Configuration. Reservations have a mask of their own.
     const fn configuration(self) -> Option<u32> {
         match self {
             // Critical warning bit 2.
@@ -93,7 +93,7 @@ pub(in crate::controller) const fn supported_notices(is_discovery: bool) -> u32 
     }
 }
 
-/// Bits of Asynchronous Event Configuration that may be set.
+/// Bits of Asynchronous AsyncEvent Configuration that may be set.
 pub(in crate::controller) const fn configurable(is_discovery: bool) -> u32 {
     if is_discovery {
         CONFIGURE_DISCOVERY
@@ -116,7 +116,7 @@ pub(in crate::controller) struct AsyncEvents {
     pending: u8,
     /// Told, and the log page not read since.
     masked: u8,
-    /// Asynchronous Event Configuration.
+    /// Asynchronous AsyncEvent Configuration.
     configuration: u32,
 }
 
@@ -161,7 +161,7 @@ impl AsyncEvents {
     /// Events that are not wanted any more are forgotten.
     pub(in crate::controller) fn configure(&mut self, configuration: u32) {
         self.configuration = configuration;
-        for event in Event::ALL {
+        for event in AsyncEvent::ALL {
             if !self.wants(event) {
                 self.pending &= !event.bit();
                 self.masked &= !event.bit();
@@ -169,14 +169,14 @@ impl AsyncEvents {
         }
     }
 
-    fn wants(&self, event: Event) -> bool {
+    fn wants(&self, event: AsyncEvent) -> bool {
         event
             .configuration()
             .is_none_or(|bit| self.configuration & bit != 0)
     }
 
     /// Something happened. Whether the driver should poll.
-    pub(in crate::controller) fn raise(&mut self, event: Event) -> bool {
+    pub(in crate::controller) fn raise(&mut self, event: AsyncEvent) -> bool {
         if !self.wants(event) || self.masked & event.bit() != 0 {
             return false;
         }
@@ -186,7 +186,7 @@ impl AsyncEvents {
 
     /// The log page of an event was read without retaining it.
     pub(in crate::controller) fn log_page_read(&mut self, log_page: u8) {
-        for event in Event::ALL {
+        for event in AsyncEvent::ALL {
             if event.code().2 == log_page {
                 self.pending &= !event.bit();
                 self.masked &= !event.bit();
@@ -220,7 +220,7 @@ impl AsyncEvents {
 
     pub(in crate::controller) fn poll(&mut self, completions: &mut Vec<AsyncCompletion>) {
         completions.append(&mut self.aborted);
-        for event in Event::ALL {
+        for event in AsyncEvent::ALL {
             if self.pending & event.bit() == 0 || self.requests.is_empty() {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! The values of the properties, and what setting CC changes.
 
 use crate::controller::failure::Failure;
-use crate::controller::limits::Limits;
+use crate::controller::limits::ControllerLimits;
 use crate::status::Status;
 
 /// VS: NVMe 2.0.
@@ -106,7 +106,7 @@ pub(in crate::controller) struct Properties {
 }
 
 impl Properties {
-    pub(in crate::controller) fn new(is_discovery: bool, limits: &Limits) -> Self {
+    pub(in crate::controller) fn new(is_discovery: bool, limits: &ControllerLimits) -> Self {
         Self {
             capabilities: capabilities(is_discovery, limits),
             configuration: Configuration::default(),
@@ -220,7 +220,7 @@ pub(in crate::controller) enum Change {
 }
 
 /// CAP.
-fn capabilities(is_discovery: bool, limits: &Limits) -> u64 {
+fn capabilities(is_discovery: bool, limits: &ControllerLimits) -> u64 {
     // Queues are contiguous (CQR): there is no memory in which they could not be.
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const CSS_NVM: u64 = 1 << 37;

@@ -188,9 +188,9 @@ fn a_keep_alive_timeout_beyond_the_limit_is_refused() {
 
 #[test]
 fn there_are_only_so_many_controllers_and_one_that_leaves_makes_room() {
-    let scene = scene_with(Limits {
+    let scene = scene_with(ControllerLimits {
         controllers_max: 2,
-        ..Limits::default()
+        ..ControllerLimits::default()
     });
     let first = scene.connected("host", &nqn("shared"));
     let _second = scene.connected("host", &discovery());
@@ -209,9 +209,9 @@ fn there_are_only_so_many_controllers_and_one_that_leaves_makes_room() {
 
 #[test]
 fn a_closed_controller_that_is_dropped_late_takes_no_other_with_it() {
-    let scene = scene_with(Limits {
+    let scene = scene_with(ControllerLimits {
         controllers_max: 2,
-        ..Limits::default()
+        ..ControllerLimits::default()
     });
     let connect = || scene.connect(&connect_by("host", &discovery()), ADMIN_QUEUE);
     let closed = connect().unwrap().controller;

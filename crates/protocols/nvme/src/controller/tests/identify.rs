@@ -78,9 +78,9 @@ fn a_transfer_limit_is_rounded_down_to_what_mdts_can_say() {
         (100_000, 4, 65536),
         (1 << 17, 5, 1 << 17),
     ] {
-        let scene = scene_with(Limits {
+        let scene = scene_with(ControllerLimits {
             transfer_bytes_max: bytes,
-            ..Limits::default()
+            ..ControllerLimits::default()
         });
         let controller = scene.ready();
         assert_eq!(page(&scene, &controller, 1, 0)[77], exponent);

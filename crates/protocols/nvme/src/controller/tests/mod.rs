@@ -125,10 +125,10 @@ fn subsystem(name: &str, namespaces: &[Arc<Namespace>], hosts: HostAccess) -> Su
 }
 
 fn scene() -> Scene {
-    scene_with(Limits::default())
+    scene_with(ControllerLimits::default())
 }
 
-fn scene_with(limits: Limits) -> Scene {
+fn scene_with(limits: ControllerLimits) -> Scene {
     let namespaces = vec![
         Namespace::new(parameters(512, 2048)),
         Namespace::new(parameters(4096, 1000)),

@@ -2,7 +2,7 @@
 
 use longshore_wire::transmit::{Transmit, WriteData};
 
-use super::state::{CloseReason, CommandSlot, Connection, Event, NotSent, Phase, R2tRequest, Slot};
+use super::state::{CloseReason, CommandSlot, Connection, ConnectionEvent, NotSent, Phase, R2tRequest, Slot};
 use crate::command::Fuse;
 use crate::host::{Command, Transfer};
 use crate::pdu::encoder::push_term_req;
@@ -154,7 +154,11 @@ impl Connection {
 
     /// The controller broke a rule with the PDU whose header was taken last.
     #[cold]
-    pub(super) fn fail(&mut self, error: FatalError, transmit: &mut Transmit) -> Event<'static> {
+    pub(super) fn fail(
+        &mut self,
+        error: FatalError,
+        transmit: &mut Transmit,
+    ) -> ConnectionEvent<'static> {
         send_term_req(error, self.framing.header_bytes(), transmit);
         self.close(CloseReason::ProtocolError(error))
     }

@@ -1,7 +1,7 @@
 //! What a host receives.
 
 use super::state::{
-    CloseReason, CommandSlot, Connection, Event, Incoming, Outcome, PayloadWanted, Phase,
+    CloseReason, CommandSlot, Connection, ConnectionEvent, Incoming, CommandOutcome, PayloadWanted, Phase,
     R2tRequest, Receiving,
 };
 use longshore_wire::pdu_data::TrailerStep;
@@ -13,7 +13,7 @@ use crate::pdu::{
 };
 use crate::status::Status;
 
-type Step<'a> = Result<Option<Event<'a>>, FatalError>;
+type Step<'a> = Result<Option<ConnectionEvent<'a>>, FatalError>;
 
 /// Where fields stand that are named in an answer.
 const FLAGS: u32 = 1;
@@ -67,7 +67,7 @@ impl Connection {
         self.digests = digests;
         self.max_h2c_data = max_h2c_data;
         self.phase = Phase::Ready;
-        Ok(Some(Event::Ready))
+        Ok(Some(ConnectionEvent::Ready))
     }
 
     #[inline]
@@ -92,13 +92,13 @@ impl Connection {
         mut status: Status,
         result: u64,
         sq_head: Option<u16>,
-    ) -> Event<'static> {
+    ) -> ConnectionEvent<'static> {
         let state = self.slots[usize::from(slot.0)];
         if state.data_digest_error && status.is_success() {
             status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
         self.release(slot);
-        let outcome = Outcome {
+        let outcome = CommandOutcome {
             status,
             result,
             sq_head,
@@ -106,7 +106,7 @@ impl Connection {
             data_out_length: state.sent,
             data_digest_error: state.data_digest_error,
         };
-        Event::Completed { slot, outcome }
+        ConnectionEvent::Completed { slot, outcome }
     }
 
     /// Checks a C2HData against its command.
@@ -150,23 +150,23 @@ impl Connection {
         &mut self,
         mut incoming: Incoming,
         input: &mut &'a [u8],
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         if self.framing.data.remaining() > 0 {
             let bytes = self.framing.data.take(u32::MAX, input);
             if bytes.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             let buffer_offset = incoming.offset;
             incoming.advance(bytes);
             self.receiving = Receiving::Data(incoming);
-            return Some(Event::DataIn {
+            return Some(ConnectionEvent::DataIn {
                 slot: incoming.slot,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.data.take_trailer(input) {
-            TrailerStep::NeedMore => return Some(Event::NeedMore),
+            TrailerStep::NeedMore => return Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok: true } => {}
             TrailerStep::Done { digest_ok: false } => {
                 self.slots[usize::from(incoming.slot.0)].data_digest_error = true;
@@ -238,7 +238,7 @@ impl Connection {
         }
         state.requested += r2t.length;
         state.r2ts += 1;
-        Ok(Some(Event::R2t(R2tRequest {
+        Ok(Some(ConnectionEvent::R2t(R2tRequest {
             slot,
             buffer_offset: r2t.offset,
             length: r2t.length,
@@ -248,11 +248,11 @@ impl Connection {
     }
 
     /// Passes over the header that a C2HTermReq gives back.
-    pub(super) fn take_echo(&mut self, error: FatalError, input: &mut &[u8]) -> Event<'static> {
+    pub(super) fn take_echo(&mut self, error: FatalError, input: &mut &[u8]) -> ConnectionEvent<'static> {
         if self.framing.data.skip(input) {
             self.close(CloseReason::Terminated(error))
         } else {
-            Event::NeedMore
+            ConnectionEvent::NeedMore
         }
     }
 }

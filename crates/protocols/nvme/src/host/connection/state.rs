@@ -59,7 +59,7 @@ pub struct R2tRequest {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// Its status. A command that would have succeeded, but for a data digest that did not match, ends with
     /// [`Status::TRANSIENT_TRANSPORT_ERROR`].
     pub status: Status,
@@ -89,7 +89,7 @@ pub struct PayloadWanted {
 
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// The connection is initialized: submit the Connect command.
@@ -110,7 +110,7 @@ pub enum Event<'a> {
         /// Which.
         slot: CommandSlot,
         /// How.
-        outcome: Outcome,
+        outcome: CommandOutcome,
     },
     /// Nothing more will be accepted: send what is in the transmit queue, then close.
     Close(CloseReason),
@@ -255,9 +255,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    pub(super) fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.phase = Phase::Closed(reason);
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     /// Closes the connection for a reason of the driver's, unless it is closed already.

@@ -113,24 +113,24 @@ impl Scene {
         let (mut rest, mut log) = (stream, Vec::new());
         loop {
             match self.host.next(&mut rest, &mut self.transmit) {
-                Event::NeedMore => break,
-                Event::DataIn {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::DataIn {
                     buffer_offset,
                     bytes,
                     ..
                 } => log.push(format!("Data {buffer_offset} {}", bytes.len())),
-                Event::Completed { slot, outcome } => {
+                ConnectionEvent::Completed { slot, outcome } => {
                     let status = outcome.status;
                     log.push(format!("Completed {} {status}", slot.0));
                 }
-                Event::R2t(r2t) => {
+                ConnectionEvent::R2t(r2t) => {
                     log.push(format!("R2t {} {}", r2t.buffer_offset, r2t.length));
                 }
-                Event::Close(reason) => {
+                ConnectionEvent::Close(reason) => {
                     log.push(format!("{reason:?}"));
                     break;
                 }
-                Event::Ready => log.push("Ready".to_owned()),
+                ConnectionEvent::Ready => log.push("Ready".to_owned()),
             }
         }
         log
@@ -187,7 +187,7 @@ impl Scene {
         let stream = flatten(&self.answers, &[]);
         self.answers.advance(stream.len(), &mut Vec::new());
         let (mut rest, mut r2ts) = (&stream[..], Vec::new());
-        while let Event::R2t(r2t) = self.host.next(&mut rest, &mut self.transmit) {
+        while let ConnectionEvent::R2t(r2t) = self.host.next(&mut rest, &mut self.transmit) {
             r2ts.push(r2t);
         }
         r2ts

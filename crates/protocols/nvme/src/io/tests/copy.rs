@@ -33,7 +33,7 @@ fn ranges_are_copied_behind_each_other() {
     ]
     .concat();
     let list = sources(&[(100, 7), (3, 1), (50, 600)]);
-    assert_eq!(world.run(&copy(1000, 3), &list).outcome, Outcome::SUCCESS);
+    assert_eq!(world.run(&copy(1000, 3), &list).outcome, IoOutcome::SUCCESS);
     assert_eq!(world.read_back(1000, 608), expected);
 }
 

@@ -18,7 +18,7 @@ use longshore_block::media::{BlockCount, MediaError, MediaOperation, MediaOutcom
 use super::command::State;
 use super::plain::{self as shown, Plain};
 use super::{
-    Attached, Buffers, Command, CommandEvent, FusedOutcome, FusedPair, FusedStep, Outcome, Step,
+    Attached, Buffers, Command, CommandEvent, FusedOutcome, FusedPair, FusedStep, IoOutcome, Step,
 };
 use crate::command::{CommandId, Fuse, NamespaceId, SubmissionEntry};
 use crate::opcode::{Opcode, io};
@@ -168,7 +168,7 @@ pub(super) fn pattern(seed: u64, blocks: u64) -> Vec<u8> {
 /// How a command ended, and the data that went to the host.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    pub outcome: Outcome,
+    pub outcome: IoOutcome,
     pub data: Vec<u8>,
 }
 

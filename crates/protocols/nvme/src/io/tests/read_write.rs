@@ -15,7 +15,7 @@ fn what_was_written_is_read() {
             .is_success()
     );
     let answer = world.read(&ranged(io::READ, 10, 8));
-    assert_eq!(answer.outcome, Outcome::SUCCESS);
+    assert_eq!(answer.outcome, IoOutcome::SUCCESS);
     assert_eq!(answer.data, data);
 }
 

@@ -2,7 +2,7 @@
 
 use longshore_wire::transmit::Transmit;
 
-use super::state::{Connection, Event, Incoming, Phase, Receiving, Source};
+use super::state::{Connection, ConnectionEvent, Incoming, Phase, Receiving, Source};
 use crate::command::{CommandId, DataPointerKind, SubmissionEntry};
 use crate::opcode::{self, Direction, Opcode};
 use crate::pdu::{CapsuleCmd, CommonHeader, FatalError, FatalErrorStatus};
@@ -42,7 +42,7 @@ impl Admitted {
 impl Connection {
     /// The header of a CapsuleCmd.
     #[inline]
-    pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
+    pub(super) fn capsule(&mut self, transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
         let CapsuleCmd { entry } = CapsuleCmd::decode(self.framing.header());
         let length = self.framing.data.remaining();
         let admitted = loop {
@@ -73,7 +73,7 @@ impl Connection {
         if length > 0 {
             self.receive_in_capsule(slot, admitted);
         }
-        Some(Event::Command(ArrivedCommand {
+        Some(ConnectionEvent::Command(ArrivedCommand {
             slot,
             entry,
             data: admitted.transfer,
@@ -103,10 +103,11 @@ impl Connection {
             Phase::Connected(queue) if queue.id > 0 && opcode != opcode::FABRICS => {
                 self.config.in_capsule_data_bytes
             }
-            _ => self
-                .config
-                .in_capsule_data_bytes
-                .max(ADMIN_IN_CAPSULE_BYTES),
+            Phase::Initializing | Phase::Unconnected | Phase::Connected(_) | Phase::Closed(_) => {
+                self.config
+                    .in_capsule_data_bytes
+                    .max(ADMIN_IN_CAPSULE_BYTES)
+            }
         };
         if length > in_capsule_max {
             let status = FatalErrorStatus::DATA_TRANSFER_LIMIT_EXCEEDED;
@@ -134,7 +135,7 @@ impl Connection {
         entry: &SubmissionEntry,
         refusal: Refusal,
         transmit: &mut Transmit,
-    ) -> Option<Event<'static>> {
+    ) -> Option<ConnectionEvent<'static>> {
         let status = match refusal {
             Refusal::Fatal(error) => return Some(self.terminate(error, transmit)),
             Refusal::Status(status) => status,
@@ -145,14 +146,14 @@ impl Connection {
         None
     }
 
-    /// Whether a command is an Asynchronous Event Request. On I/O queues the opcode is another command's.
+    /// Whether a command is an Asynchronous ConnectionEvent Request. On I/O queues the opcode is another command's.
     #[inline]
     fn is_event_request(&self, entry: &SubmissionEntry) -> bool {
         entry.opcode() == opcode::admin::ASYNC_EVENT_REQUEST
             && matches!(self.phase, Phase::Connected(queue) if queue.id == 0)
     }
 
-    /// A command came with the identifier of an outstanding Asynchronous Event Request, whose place it takes. SPDK's
+    /// A command came with the identifier of an outstanding Asynchronous ConnectionEvent Request, whose place it takes. SPDK's
     /// host (v26.09-pre) does so when it detaches: it ends its requests by itself, and sends the shutdown with one of
     /// their identifiers.
     #[cold]
@@ -162,7 +163,7 @@ impl Connection {
         self.replaced.push(id);
     }
 
-    /// Identifiers of the Asynchronous Event Requests whose places other commands have taken since the last call. The
+    /// Identifiers of the Asynchronous ConnectionEvent Requests whose places other commands have taken since the last call. The
     /// driver must not complete them any more, nor abort them by these identifiers.
     pub fn take_replaced_event_requests(&mut self) -> Vec<CommandId> {
         std::mem::take(&mut self.replaced)

@@ -234,7 +234,7 @@ impl Connection {
                 self.sq_head
             }
             Phase::Connected(_) if connects => u16::MAX,
-            _ => 0,
+            Phase::Initializing | Phase::Unconnected | Phase::Connected(_) | Phase::Closed(_) => 0,
         }
     }
 }

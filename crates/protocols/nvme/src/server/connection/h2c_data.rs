@@ -13,15 +13,15 @@
 use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::Transmit;
 
-use super::state::{Connection, Event, Incoming, Phase, Ready, Receiving, Source};
+use super::state::{Connection, ConnectionEvent, Incoming, Phase, Ready, Receiving, Source};
 use crate::pdu::{CommonHeader, FatalError, FatalErrorStatus, H2cData, R2t};
 use crate::server::command::{CommandSlot, PayloadWanted};
 use crate::server::commands::OutstandingR2t;
 
 impl Connection {
     /// The driver's answer to a command with data for the controller: it takes `wanted` bytes of them, 0
-    /// included. R2Ts are sent for what is not in the capsule. [`Event::DataOutComplete`] or
-    /// [`Event::DataOutFailed`] follows, unless the command is completed before.
+    /// included. R2Ts are sent for what is not in the capsule. [`ConnectionEvent::DataOutComplete`] or
+    /// [`ConnectionEvent::DataOutFailed`] follows, unless the command is completed before.
     ///
     /// Called again with less, as for a command that is aborted, no more R2Ts are sent, and the event
     /// follows when those outstanding have been answered.
@@ -72,7 +72,7 @@ impl Connection {
     }
 
     /// Whether the host owes data that R2Ts asked for. It may be sending them: the command must not be
-    /// completed before [`Event::DataOutComplete`] or [`Event::DataOutFailed`].
+    /// completed before [`ConnectionEvent::DataOutComplete`] or [`ConnectionEvent::DataOutFailed`].
     ///
     /// # Panics
     /// When the command is not live.
@@ -108,7 +108,10 @@ impl Connection {
     }
 
     /// The header of an H2CData.
-    pub(super) fn h2c_data_header(&mut self, transmit: &mut Transmit) -> Option<Event<'static>> {
+    pub(super) fn h2c_data_header(
+        &mut self,
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'static>> {
         let data = H2cData::decode(self.framing.header());
         match self.check_h2c_data(&data) {
             Ok(slot) => {
@@ -161,11 +164,11 @@ impl Connection {
         mut incoming: Incoming,
         input: &mut &'a [u8],
         transmit: &mut Transmit,
-    ) -> Option<Event<'a>> {
+    ) -> Option<ConnectionEvent<'a>> {
         let remaining = self.framing.data.remaining();
         if remaining > 0 {
             if input.is_empty() {
-                return Some(Event::NeedMore);
+                return Some(ConnectionEvent::NeedMore);
             }
             if incoming.lead > 0 {
                 let skipped = self.framing.data.take(incoming.lead, input).len();
@@ -185,14 +188,14 @@ impl Connection {
             let buffer_offset = incoming.offset;
             incoming.offset += u32::try_from(bytes.len()).expect("a PDU is short");
             self.receiving = Receiving::Data(incoming);
-            return Some(Event::DataOut {
+            return Some(ConnectionEvent::DataOut {
                 slot: incoming.slot,
                 buffer_offset,
                 bytes,
             });
         }
         match self.framing.data.take_trailer(input) {
-            TrailerStep::NeedMore => Some(Event::NeedMore),
+            TrailerStep::NeedMore => Some(ConnectionEvent::NeedMore),
             TrailerStep::Done { digest_ok } => {
                 self.receiving = Receiving::Header;
                 self.data_pdu_received(incoming, digest_ok, transmit)
@@ -255,6 +258,10 @@ impl Connection {
         if length == 0 {
             return false;
         }
+        assert!(
+            offset + length <= command.from_host,
+            "an R2T asks for data that the command has"
+        );
         let id = command.id;
         let r2t = OutstandingR2t {
             slot,

@@ -57,7 +57,7 @@ impl Default for ConnectionConfig {
 
 /// What happened that the driver must act upon.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
     /// A command. The driver calls `complete`, `begin_inline_read` or `want_data_out`, now or later;
@@ -174,10 +174,10 @@ impl Ready {
         }
     }
 
-    pub(super) const fn event(self) -> Event<'static> {
+    pub(super) const fn event(self) -> ConnectionEvent<'static> {
         match self {
-            Self::DataOutComplete(slot) => Event::DataOutComplete { slot },
-            Self::DataOutFailed(slot) => Event::DataOutFailed { slot },
+            Self::DataOutComplete(slot) => ConnectionEvent::DataOutComplete { slot },
+            Self::DataOutFailed(slot) => ConnectionEvent::DataOutFailed { slot },
         }
     }
 }
@@ -200,7 +200,7 @@ pub struct Connection {
     pub(super) sq_head: u16,
     pub(super) inline_read: Option<InlineRead>,
     pub(super) ready: VecDeque<Ready>,
-    /// Event requests whose identifiers were used again.
+    /// ConnectionEvent requests whose identifiers were used again.
     pub(super) replaced: Vec<CommandId>,
     pub(super) timers: Timers,
 }
@@ -291,12 +291,12 @@ impl Connection {
 
     /// Ends the connection: all further input is ignored.
     #[cold]
-    pub(super) fn close(&mut self, reason: CloseReason) -> Event<'static> {
+    pub(super) fn close(&mut self, reason: CloseReason) -> ConnectionEvent<'static> {
         self.phase = Phase::Closed(reason);
         self.timers.closed_ms = self.timers.last_heard_ms;
         self.receiving = Receiving::Header;
         self.ready.clear();
-        Event::Close(reason)
+        ConnectionEvent::Close(reason)
     }
 
     /// Ends the connection because of the PDU received last: the host is told, and all further input is
@@ -306,7 +306,7 @@ impl Connection {
         &mut self,
         error: FatalError,
         transmit: &mut Transmit,
-    ) -> Event<'static> {
+    ) -> ConnectionEvent<'static> {
         let request = TermReq {
             by: Terminator::Controller,
             error,

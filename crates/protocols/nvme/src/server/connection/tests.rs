@@ -252,9 +252,9 @@ impl Wire {
                 .target
                 .next(&mut bytes, &mut self.transmit, self.now_ms);
             match event {
-                Event::NeedMore => break,
-                Event::Command(command) => self.command(command),
-                Event::DataOut {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Command(command) => self.command(command),
+                ConnectionEvent::DataOut {
                     slot,
                     buffer_offset,
                     bytes,
@@ -262,21 +262,21 @@ impl Wire {
                     assert!(!bytes.is_empty());
                     self.store(slot, buffer_offset, bytes);
                 }
-                Event::DataOutComplete { slot } => {
+                ConnectionEvent::DataOutComplete { slot } => {
                     let data = self.written.remove(&slot.0).unwrap_or_default();
                     self.seen.push(Seen::Complete(slot, data));
                     if self.answers {
                         self.complete(slot, Completion::status(Status::SUCCESS));
                     }
                 }
-                Event::DataOutFailed { slot } => {
+                ConnectionEvent::DataOutFailed { slot } => {
                     self.seen.push(Seen::Failed(slot));
                     if self.answers {
                         let status = Status::TRANSIENT_TRANSPORT_ERROR;
                         self.complete(slot, Completion::status(status));
                     }
                 }
-                Event::Close(reason) => {
+                ConnectionEvent::Close(reason) => {
                     self.seen.push(Seen::Close(reason));
                     break;
                 }

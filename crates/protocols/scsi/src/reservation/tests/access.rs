@@ -13,8 +13,8 @@ fn allowed(world: &mut World, nexus: &Arc<Nexus>) -> [bool; 6] {
         &[0x16, 0, 0, 0, 0, 0],
     ];
     commands.map(|cdb| match world.run(nexus, cdb, &[0; 512]).0 {
-        Outcome::Good => true,
-        Outcome::Conflict => false,
+        ReservationOutcome::Good => true,
+        ReservationOutcome::Conflict => false,
         other => panic!("unexpected {other:?}"),
     })
 }
@@ -46,7 +46,10 @@ fn every_type_admits_whom_it_should() {
         );
         assert_eq!(allowed(&mut world, &three), other, "other, type {kind}");
         // Who unregisters is shut out at once, who registers is let in at once.
-        assert_eq!(world.out(&two, REGISTER, 0, 22, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&two, REGISTER, 0, 22, 0),
+            ReservationOutcome::Good
+        );
         assert_eq!(
             allowed(&mut world, &two),
             other,
@@ -58,10 +61,17 @@ fn every_type_admits_whom_it_should() {
             registrant,
             "now registered, type {kind}"
         );
-        assert_eq!(world.out(&one, RELEASE, kind, 11, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&one, RELEASE, kind, 11, 0),
+            ReservationOutcome::Good
+        );
         attentions(&three);
         for nexus in [&one, &two, &three] {
-            assert_eq!(world.write(nexus), Outcome::Good, "released, type {kind}");
+            assert_eq!(
+                world.write(nexus),
+                ReservationOutcome::Good,
+                "released, type {kind}"
+            );
         }
     }
 }
@@ -73,12 +83,12 @@ fn a_reservation_outlives_the_session_of_its_holder() {
     world.register(&one, 11);
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
     world.unit.detach(&one);
-    assert_eq!(world.read(&two), Outcome::Conflict);
+    assert_eq!(world.read(&two), ReservationOutcome::Conflict);
     let back = world.host(1);
-    assert_eq!(world.write(&back), Outcome::Good);
+    assert_eq!(world.write(&back), ReservationOutcome::Good);
     assert_eq!(
         world.out(&back, RELEASE, EXCLUSIVE_ACCESS, 11, 0),
-        Outcome::Good
+        ReservationOutcome::Good
     );
 }
 
@@ -88,10 +98,10 @@ fn another_target_port_is_another_registrant() {
     let (first, second) = (world.host_on(1, 1), world.host_on(1, 2));
     world.register(&first, 11);
     world.reserve(&first, 11, EXCLUSIVE_ACCESS);
-    assert_eq!(world.read(&second), Outcome::Conflict);
+    assert_eq!(world.read(&second), ReservationOutcome::Conflict);
     assert_eq!(
         world.out(&second, RELEASE, EXCLUSIVE_ACCESS, 11, 0),
-        Outcome::Conflict
+        ReservationOutcome::Conflict
     );
 }
 
@@ -102,8 +112,8 @@ fn a_session_that_arrives_later_finds_the_reservation() {
     world.register(&one, 11);
     world.reserve(&one, 11, WRITE_EXCLUSIVE);
     let two = world.host(2);
-    assert_eq!(world.write(&two), Outcome::Conflict);
-    assert_eq!(world.read(&two), Outcome::Good);
+    assert_eq!(world.write(&two), ReservationOutcome::Conflict);
+    assert_eq!(world.read(&two), ReservationOutcome::Good);
 }
 
 #[test]
@@ -116,6 +126,6 @@ fn resets_leave_persistent_reservations() {
     for reset in [Reset::LogicalUnit, Reset::TargetWarm, Reset::TargetCold] {
         world.unit.reset(reset);
         attentions(&two);
-        assert_eq!(world.read(&two), Outcome::Conflict);
+        assert_eq!(world.read(&two), ReservationOutcome::Conflict);
     }
 }

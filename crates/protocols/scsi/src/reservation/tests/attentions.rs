@@ -27,7 +27,10 @@ fn all_attentions(hosts: &[Arc<Nexus>; 4]) -> [Vec<Code>; 4] {
 fn release_tells_the_other_registrants_of_a_shared_reservation() {
     for kind in ALL_TYPES {
         let (mut world, hosts) = four(kind);
-        assert_eq!(world.out(&hosts[0], RELEASE, kind, 11, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&hosts[0], RELEASE, kind, 11, 0),
+            ReservationOutcome::Good
+        );
         let told = if kind > EXCLUSIVE_ACCESS {
             RELEASED.to_vec()
         } else {
@@ -45,7 +48,10 @@ fn release_tells_the_other_registrants_of_a_shared_reservation() {
 fn unregistering_the_holder_tells_the_other_registrants() {
     for kind in ALL_TYPES {
         let (mut world, hosts) = four(kind);
-        assert_eq!(world.out(&hosts[0], REGISTER, 0, 11, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&hosts[0], REGISTER, 0, 11, 0),
+            ReservationOutcome::Good
+        );
         let registrants_only = [
             WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
             EXCLUSIVE_ACCESS_REGISTRANTS_ONLY,
@@ -67,7 +73,10 @@ fn unregistering_the_holder_tells_the_other_registrants() {
 #[test]
 fn clear_tells_the_other_registrants() {
     let (mut world, hosts) = four(EXCLUSIVE_ACCESS);
-    assert_eq!(world.out(&hosts[1], CLEAR, 0, 22, 0), Outcome::Good);
+    assert_eq!(
+        world.out(&hosts[1], CLEAR, 0, 22, 0),
+        ReservationOutcome::Good
+    );
     let told = vec![Code::RESERVATIONS_PREEMPTED];
     assert_eq!(all_attentions(&hosts), [told.clone(), vec![], told, vec![]]);
 }
@@ -78,7 +87,7 @@ fn preempt_tells_those_removed_and_of_a_new_type_the_rest() {
         let (mut world, hosts) = four(EXCLUSIVE_ACCESS);
         assert_eq!(
             world.out(&hosts[1], action, EXCLUSIVE_ACCESS, 22, 11),
-            Outcome::Good
+            ReservationOutcome::Good
         );
         assert_eq!(
             all_attentions(&hosts),
@@ -88,7 +97,7 @@ fn preempt_tells_those_removed_and_of_a_new_type_the_rest() {
         let (mut world, hosts) = four(EXCLUSIVE_ACCESS);
         assert_eq!(
             world.out(&hosts[1], action, WRITE_EXCLUSIVE, 22, 11),
-            Outcome::Good
+            ReservationOutcome::Good
         );
         assert_eq!(
             all_attentions(&hosts),
@@ -96,7 +105,10 @@ fn preempt_tells_those_removed_and_of_a_new_type_the_rest() {
         );
 
         let (mut world, hosts) = four(EXCLUSIVE_ACCESS);
-        assert_eq!(world.out(&hosts[1], action, 0, 22, 33), Outcome::Good);
+        assert_eq!(
+            world.out(&hosts[1], action, 0, 22, 33),
+            ReservationOutcome::Good
+        );
         assert_eq!(
             all_attentions(&hosts),
             [vec![], vec![], PREEMPTED.to_vec(), vec![]]
@@ -151,22 +163,25 @@ fn a_command_reports_one_condition_and_then_runs() {
     let one = world.unit.attach(port(1, 1));
     one.establish(UnitAttention::CapacityChanged);
     let power_on = Code::POWER_ON_RESET_OR_BUS_DEVICE_RESET_OCCURRED;
-    assert_eq!(world.read(&one), Outcome::Check(power_on));
+    assert_eq!(world.read(&one), ReservationOutcome::Check(power_on));
     assert_eq!(
         world.write(&one),
-        Outcome::Check(Code::CAPACITY_DATA_HAS_CHANGED)
+        ReservationOutcome::Check(Code::CAPACITY_DATA_HAS_CHANGED)
     );
-    assert_eq!(world.test_unit_ready(&one), Outcome::Good);
+    assert_eq!(world.test_unit_ready(&one), ReservationOutcome::Good);
 }
 
 #[test]
 fn inquiry_and_report_luns_run_and_leave_conditions_pending() {
     let mut world = World::new();
     let one = world.unit.attach(port(1, 1));
-    assert_eq!(world.send(&one, &[0x12, 0, 0, 0, 36, 0]), Outcome::Good);
+    assert_eq!(
+        world.send(&one, &[0x12, 0, 0, 0, 36, 0]),
+        ReservationOutcome::Good
+    );
     assert_eq!(
         world.send(&one, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0]),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(
         attentions(&one),
@@ -182,7 +197,7 @@ fn report_luns_clears_the_change_it_shows() {
     one.establish(UnitAttention::CapacityChanged);
     assert_eq!(
         world.send(&one, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0]),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(attentions(&one), [Code::CAPACITY_DATA_HAS_CHANGED]);
 }
@@ -192,7 +207,7 @@ fn request_sense_returns_the_condition_as_data_and_clears_it() {
     let mut world = World::new();
     let one = world.unit.attach(port(1, 1));
     let (outcome, data) = world.run(&one, &[0x03, 0, 0, 0, 18, 0], &[]);
-    assert_eq!(outcome, Outcome::Good);
+    assert_eq!(outcome, ReservationOutcome::Good);
     assert_eq!((data[2] & 0xf, data[12], data[13]), (6, 0x29, 0x00));
     let (_, data) = world.run(&one, &[0x03, 0, 0, 0, 18, 0], &[]);
     assert_eq!((data[2] & 0xf, data[12], data[13]), (0, 0, 0));
@@ -202,11 +217,11 @@ fn request_sense_returns_the_condition_as_data_and_clears_it() {
 fn a_reset_is_reported_before_a_conflict_and_a_conflict_before_the_rest() {
     let (mut world, hosts) = four(EXCLUSIVE_ACCESS);
     hosts[3].establish(UnitAttention::CapacityChanged);
-    assert_eq!(world.read(&hosts[3]), Outcome::Conflict);
+    assert_eq!(world.read(&hosts[3]), ReservationOutcome::Conflict);
     world.unit.reset(Reset::LogicalUnit);
-    let reset = Outcome::Check(Code::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
+    let reset = ReservationOutcome::Check(Code::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
     assert_eq!(world.read(&hosts[3]), reset);
-    assert_eq!(world.read(&hosts[3]), Outcome::Conflict);
+    assert_eq!(world.read(&hosts[3]), ReservationOutcome::Conflict);
     assert_eq!(attentions(&hosts[3]), [Code::CAPACITY_DATA_HAS_CHANGED]);
 }
 

@@ -49,14 +49,14 @@ const SPEC_I_PT: u8 = 0x08;
 
 /// How a command ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum ReservationOutcome {
     Good,
     Conflict,
     Busy,
     Check(AdditionalSense),
 }
 
-impl From<Completion> for Outcome {
+impl From<Completion> for ReservationOutcome {
     fn from(completion: Completion) -> Self {
         match (completion.status, completion.sense) {
             (Status::GOOD, None) => Self::Good,
@@ -170,7 +170,12 @@ impl World {
         (step, data_in)
     }
 
-    fn run(&mut self, nexus: &Arc<Nexus>, cdb: &[u8], data_out: &[u8]) -> (Outcome, Vec<u8>) {
+    fn run(
+        &mut self,
+        nexus: &Arc<Nexus>,
+        cdb: &[u8],
+        data_out: &[u8],
+    ) -> (ReservationOutcome, Vec<u8>) {
         let mut command = self.begin(nexus, cdb);
         let mut event = CommandEvent::Start;
         loop {
@@ -178,7 +183,7 @@ impl World {
             event = match step {
                 Step::Complete(completion) => return (completion.into(), data_in),
                 // Nothing here looks at the medium.
-                Step::Media { .. } => return (Outcome::Good, data_in),
+                Step::Media { .. } => return (ReservationOutcome::Good, data_in),
                 Step::Persist(bytes) => {
                     if self.stores {
                         self.stored = Some(bytes.to_vec());
@@ -194,48 +199,64 @@ impl World {
     }
 
     /// A command without data-out.
-    fn send(&mut self, nexus: &Arc<Nexus>, cdb: &[u8]) -> Outcome {
+    fn send(&mut self, nexus: &Arc<Nexus>, cdb: &[u8]) -> ReservationOutcome {
         self.run(nexus, cdb, &[]).0
     }
 
-    fn read(&mut self, nexus: &Arc<Nexus>) -> Outcome {
+    fn read(&mut self, nexus: &Arc<Nexus>) -> ReservationOutcome {
         self.send(nexus, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0])
     }
 
-    fn write(&mut self, nexus: &Arc<Nexus>) -> Outcome {
+    fn write(&mut self, nexus: &Arc<Nexus>) -> ReservationOutcome {
         self.run(nexus, &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512])
             .0
     }
 
-    fn test_unit_ready(&mut self, nexus: &Arc<Nexus>) -> Outcome {
+    fn test_unit_ready(&mut self, nexus: &Arc<Nexus>) -> ReservationOutcome {
         self.send(nexus, &[0; 6])
     }
 
     /// PERSISTENT RESERVE OUT with any parameter list.
-    fn out_with(&mut self, nexus: &Arc<Nexus>, action: u8, kind: u8, list: &[u8]) -> Outcome {
+    fn out_with(
+        &mut self,
+        nexus: &Arc<Nexus>,
+        action: u8,
+        kind: u8,
+        list: &[u8],
+    ) -> ReservationOutcome {
         self.run(nexus, &out_cdb(action, kind, list.len()), list).0
     }
 
     /// PERSISTENT RESERVE OUT with the usual parameter list.
-    fn out(&mut self, nexus: &Arc<Nexus>, action: u8, kind: u8, key: u64, new_key: u64) -> Outcome {
+    fn out(
+        &mut self,
+        nexus: &Arc<Nexus>,
+        action: u8,
+        kind: u8,
+        key: u64,
+        new_key: u64,
+    ) -> ReservationOutcome {
         self.out_with(nexus, action, kind, &list(key, new_key, 0))
     }
 
     fn register(&mut self, nexus: &Arc<Nexus>, key: u64) {
         assert_eq!(
             self.out(nexus, REGISTER_AND_IGNORE, 0, 0, key),
-            Outcome::Good
+            ReservationOutcome::Good
         );
     }
 
     fn reserve(&mut self, nexus: &Arc<Nexus>, key: u64, kind: u8) {
-        assert_eq!(self.out(nexus, RESERVE, kind, key, 0), Outcome::Good);
+        assert_eq!(
+            self.out(nexus, RESERVE, kind, key, 0),
+            ReservationOutcome::Good
+        );
     }
 
     /// PERSISTENT RESERVE IN.
     fn read_in(&mut self, nexus: &Arc<Nexus>, action: u8) -> Vec<u8> {
         let (outcome, data) = self.run(nexus, &in_cdb(action), &[]);
-        assert_eq!(outcome, Outcome::Good);
+        assert_eq!(outcome, ReservationOutcome::Good);
         data
     }
 

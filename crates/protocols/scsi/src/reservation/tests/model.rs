@@ -156,9 +156,9 @@ proptest! {
             let outcome = world.out_with(&hosts[host].clone(), action, kind, &flags);
             let expected = model.out(host, action, kind, key, new_key);
             match (&outcome, expected) {
-                (Outcome::Good, Expected::Good)
-                | (Outcome::Conflict, Expected::Conflict)
-                | (Outcome::Check(_), Expected::Check) => {}
+                (ReservationOutcome::Good, Expected::Good)
+                | (ReservationOutcome::Conflict, Expected::Conflict)
+                | (ReservationOutcome::Check(_), Expected::Check) => {}
                 _ => prop_assert!(false, "action {action}: {outcome:?}, expected {expected:?}"),
             }
             hosts.iter().for_each(|nexus| drop(attentions(nexus)));
@@ -173,8 +173,8 @@ proptest! {
             prop_assert_eq!(world.reservation(&hosts[0]), expected);
             prop_assert_eq!(world.generation(&hosts[0]), model.generation);
             for (index, nexus) in hosts.iter().enumerate() {
-                prop_assert_eq!(world.read(nexus) == Outcome::Good, model.may(index, false));
-                prop_assert_eq!(world.write(nexus) == Outcome::Good, model.may(index, true));
+                prop_assert_eq!(world.read(nexus) == ReservationOutcome::Good, model.may(index, false));
+                prop_assert_eq!(world.write(nexus) == ReservationOutcome::Good, model.may(index, true));
             }
             if restarts {
                 // What was stored is all there is, whenever power fails.

@@ -3,9 +3,12 @@
 use super::*;
 use crate::reservation::transport_id::encode_initiator_port;
 
-const INVALID_PARAMETER: Outcome = Outcome::Check(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
-const INVALID_CDB: Outcome = Outcome::Check(AdditionalSense::INVALID_FIELD_IN_CDB);
-const WRONG_LENGTH: Outcome = Outcome::Check(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+const INVALID_PARAMETER: ReservationOutcome =
+    ReservationOutcome::Check(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
+const INVALID_CDB: ReservationOutcome =
+    ReservationOutcome::Check(AdditionalSense::INVALID_FIELD_IN_CDB);
+const WRONG_LENGTH: ReservationOutcome =
+    ReservationOutcome::Check(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
 
 fn transport_id(host: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -45,30 +48,39 @@ fn register_follows_its_table() {
     let one = world.host(1);
     assert_eq!(
         world.out(&one, REGISTER, 0, 7, 11),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "not registered, has key"
     );
     assert_eq!(
         world.out(&one, REGISTER, 0, 0, 0),
-        Outcome::Good,
+        ReservationOutcome::Good,
         "nothing to do"
     );
     assert_eq!(world.generation(&one), 0);
-    assert_eq!(world.out(&one, REGISTER, 0, 0, 11), Outcome::Good);
+    assert_eq!(
+        world.out(&one, REGISTER, 0, 0, 11),
+        ReservationOutcome::Good
+    );
     assert_eq!(world.keys(&one), [11]);
     assert_eq!(
         world.out(&one, REGISTER, 0, 0, 12),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "wrong key"
     );
     assert_eq!(
         world.out(&one, REGISTER, 0, 12, 12),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "wrong key"
     );
-    assert_eq!(world.out(&one, REGISTER, 0, 11, 12), Outcome::Good);
+    assert_eq!(
+        world.out(&one, REGISTER, 0, 11, 12),
+        ReservationOutcome::Good
+    );
     assert_eq!(world.keys(&one), [12]);
-    assert_eq!(world.out(&one, REGISTER, 0, 12, 0), Outcome::Good);
+    assert_eq!(
+        world.out(&one, REGISTER, 0, 12, 0),
+        ReservationOutcome::Good
+    );
     assert!(world.keys(&one).is_empty());
     assert_eq!(world.generation(&one), 3);
 }
@@ -79,22 +91,22 @@ fn register_and_ignore_existing_key_needs_no_key() {
     let one = world.host(1);
     assert_eq!(
         world.out(&one, REGISTER_AND_IGNORE, 0, 99, 0),
-        Outcome::Good,
+        ReservationOutcome::Good,
         "nothing to do"
     );
     assert_eq!(world.generation(&one), 0);
     assert_eq!(
         world.out(&one, REGISTER_AND_IGNORE, 0, 99, 11),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(
         world.out(&one, REGISTER_AND_IGNORE, 0, 98, 12),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&one), [12]);
     assert_eq!(
         world.out(&one, REGISTER_AND_IGNORE, 0, 97, 0),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert!(world.keys(&one).is_empty());
 }
@@ -104,8 +116,14 @@ fn registration_ignores_scope_and_type() {
     let mut world = World::new();
     let one = world.host(1);
     for action in [REGISTER, REGISTER_AND_IGNORE] {
-        assert_eq!(world.out(&one, action, 0xff, 0, 11), Outcome::Good);
-        assert_eq!(world.out(&one, action, 0xff, 11, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&one, action, 0xff, 0, 11),
+            ReservationOutcome::Good
+        );
+        assert_eq!(
+            world.out(&one, action, 0xff, 11, 0),
+            ReservationOutcome::Good
+        );
     }
 }
 
@@ -115,13 +133,13 @@ fn reserve_takes_every_type_and_no_other() {
     let one = world.host(1);
     assert_eq!(
         world.out(&one, RESERVE, 1, 0, 0),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "not registered"
     );
     world.register(&one, 11);
     assert_eq!(
         world.out(&one, RESERVE, 1, 12, 0),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "wrong key"
     );
     for code in 0..16 {
@@ -133,7 +151,10 @@ fn reserve_takes_every_type_and_no_other() {
                 0
             };
             assert_eq!(world.reservation(&one), Some((key, code)));
-            assert_eq!(world.out(&one, RELEASE, code, 11, 0), Outcome::Good);
+            assert_eq!(
+                world.out(&one, RELEASE, code, 11, 0),
+                ReservationOutcome::Good
+            );
             assert_eq!(world.reservation(&one), None);
         } else {
             assert_eq!(
@@ -161,17 +182,17 @@ fn reserve_again_is_for_the_holder_with_the_same_type() {
         world.reserve(&one, 11, kind);
         for again in ALL_TYPES {
             let expected = if again == kind {
-                Outcome::Good
+                ReservationOutcome::Good
             } else {
-                Outcome::Conflict
+                ReservationOutcome::Conflict
             };
             assert_eq!(world.out(&one, RESERVE, again, 11, 0), expected);
         }
         let all = kind >= WRITE_EXCLUSIVE_ALL_REGISTRANTS;
         let expected = if all {
-            Outcome::Good
+            ReservationOutcome::Good
         } else {
-            Outcome::Conflict
+            ReservationOutcome::Conflict
         };
         assert_eq!(
             world.out(&two, RESERVE, kind, 22, 0),
@@ -183,21 +204,22 @@ fn reserve_again_is_for_the_holder_with_the_same_type() {
 
 #[test]
 fn release_is_for_holders_and_names_the_type() {
-    let invalid = Outcome::Check(AdditionalSense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION);
+    let invalid =
+        ReservationOutcome::Check(AdditionalSense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION);
     for kind in ALL_TYPES {
         let mut world = World::new();
         let (one, two) = (world.host(1), world.host(2));
         world.register(&one, 11);
         assert_eq!(
             world.out(&one, RELEASE, kind, 11, 0),
-            Outcome::Good,
+            ReservationOutcome::Good,
             "nothing is reserved"
         );
         world.register(&two, 22);
         world.reserve(&one, 11, kind);
         assert_eq!(
             world.out(&one, RELEASE, kind, 12, 0),
-            Outcome::Conflict,
+            ReservationOutcome::Conflict,
             "wrong key"
         );
         for other in ALL_TYPES.into_iter().filter(|other| *other != kind) {
@@ -210,7 +232,10 @@ fn release_is_for_holders_and_names_the_type() {
             world.out(&one, RELEASE, 0x10 | kind, 11, 0) == invalid,
             "scope"
         );
-        assert_eq!(world.out(&two, RELEASE, kind, 22, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&two, RELEASE, kind, 22, 0),
+            ReservationOutcome::Good
+        );
         attentions(&one);
         let kept = kind < WRITE_EXCLUSIVE_ALL_REGISTRANTS;
         assert_eq!(
@@ -229,11 +254,17 @@ fn unregistering_the_holder_releases_what_it_held_alone() {
         world.register(&one, 11);
         world.register(&two, 22);
         world.reserve(&one, 11, kind);
-        assert_eq!(world.out(&one, REGISTER, 0, 11, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&one, REGISTER, 0, 11, 0),
+            ReservationOutcome::Good
+        );
         attentions(&two);
         let shared = kind >= WRITE_EXCLUSIVE_ALL_REGISTRANTS;
         assert_eq!(world.reservation(&two).is_some(), shared, "type {kind}");
-        assert_eq!(world.out(&two, REGISTER, 0, 22, 0), Outcome::Good);
+        assert_eq!(
+            world.out(&two, REGISTER, 0, 22, 0),
+            ReservationOutcome::Good
+        );
         assert_eq!(world.reservation(&two), None, "no registrant is left");
     }
 }
@@ -248,12 +279,12 @@ fn clear_removes_everything_and_counts_once() {
     let before = world.generation(&one);
     assert_eq!(
         world.out(&two, CLEAR, 0, 11, 0),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "wrong key"
     );
     assert_eq!(
         world.out(&two, CLEAR, 0, 22, 0),
-        Outcome::Good,
+        ReservationOutcome::Good,
         "by any registrant"
     );
     attentions(&one);
@@ -271,12 +302,12 @@ fn preempt_of_registrations_leaves_the_reservation() {
     world.register(&three, 22);
     assert_eq!(
         world.out(&four, PREEMPT, 1, 0, 22),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "not registered"
     );
     assert_eq!(
         world.out(&one, PREEMPT, 1, 11, 33),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "nobody has that key"
     );
     assert_eq!(
@@ -287,7 +318,10 @@ fn preempt_of_registrations_leaves_the_reservation() {
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
     let before = world.generation(&one);
     // The type has no meaning here.
-    assert_eq!(world.out(&one, PREEMPT, 0xff, 11, 22), Outcome::Good);
+    assert_eq!(
+        world.out(&one, PREEMPT, 0xff, 11, 22),
+        ReservationOutcome::Good
+    );
     assert_eq!(world.keys(&one), [11]);
     assert_eq!(world.reservation(&one), Some((11, EXCLUSIVE_ACCESS)));
     assert_eq!(world.generation(&one), before + 1);
@@ -304,13 +338,13 @@ fn preempt_of_the_holder_takes_the_reservation_over() {
     assert_eq!(world.out(&two, PREEMPT, 2, 22, 11), INVALID_CDB, "type");
     assert_eq!(
         world.out(&two, PREEMPT, WRITE_EXCLUSIVE, 22, 11),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&two), [22, 33]);
     assert_eq!(world.reservation(&two), Some((22, WRITE_EXCLUSIVE)));
-    assert_eq!(world.write(&two), Outcome::Good);
+    assert_eq!(world.write(&two), ReservationOutcome::Good);
     attentions(&one);
-    assert_eq!(world.write(&one), Outcome::Conflict);
+    assert_eq!(world.write(&one), ReservationOutcome::Conflict);
 }
 
 #[test]
@@ -321,7 +355,7 @@ fn preempting_oneself_changes_the_type() {
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
     assert_eq!(
         world.out(&one, PREEMPT, WRITE_EXCLUSIVE, 11, 11),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&one), [11]);
     assert_eq!(world.reservation(&one), Some((11, WRITE_EXCLUSIVE)));
@@ -337,7 +371,7 @@ fn preempt_of_all_registrants_is_by_key_zero() {
     world.reserve(&one, 11, WRITE_EXCLUSIVE_ALL_REGISTRANTS);
     assert_eq!(
         world.out(&two, PREEMPT, EXCLUSIVE_ACCESS, 22, 33),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&two), [11, 22], "one registration is gone");
     assert_eq!(
@@ -346,7 +380,7 @@ fn preempt_of_all_registrants_is_by_key_zero() {
     );
     assert_eq!(
         world.out(&two, PREEMPT, EXCLUSIVE_ACCESS, 22, 0),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&two), [22]);
     assert_eq!(world.reservation(&two), Some((22, EXCLUSIVE_ACCESS)));
@@ -362,7 +396,7 @@ fn preempt_and_abort_aborts_the_tasks_of_those_removed() {
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
     assert_eq!(
         world.out(&two, PREEMPT_AND_ABORT, EXCLUSIVE_ACCESS, 22, 11),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.aborted.len(), 2);
     let lost = |index: usize, nexus: &Nexus| is_same_participant(&*world.aborted[index], nexus);
@@ -380,13 +414,13 @@ fn register_and_move_hands_the_reservation_over() {
         let list = move_list(11, 22, if unregister { 2 } else { 0 }, 1, &transport_id(2));
         assert_eq!(
             world.out_with(&one, REGISTER_AND_MOVE, 0, &list),
-            Outcome::Good
+            ReservationOutcome::Good
         );
         assert_eq!(world.reservation(&two), Some((22, WRITE_EXCLUSIVE)));
         let keys = if unregister { vec![22] } else { vec![11, 22] };
         assert_eq!(world.keys(&two), keys);
-        assert_eq!(world.write(&two), Outcome::Good);
-        assert_eq!(world.write(&one), Outcome::Conflict);
+        assert_eq!(world.write(&two), ReservationOutcome::Good);
+        assert_eq!(world.write(&one), ReservationOutcome::Conflict);
         assert_eq!(world.generation(&one), 2);
     }
 }
@@ -401,28 +435,28 @@ fn register_and_move_is_for_the_sole_holder() {
     };
     assert_eq!(
         moves(&one, &mut world, 11, 22),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "not registered"
     );
     world.register(&one, 11);
     assert_eq!(
         moves(&one, &mut world, 11, 22),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "nothing is reserved"
     );
     world.reserve(&one, 11, WRITE_EXCLUSIVE_ALL_REGISTRANTS);
     assert_eq!(
         moves(&one, &mut world, 11, 22),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "all registrants hold it"
     );
     assert_eq!(
         world.out(&one, PREEMPT, WRITE_EXCLUSIVE, 11, 0),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(
         moves(&one, &mut world, 12, 22),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "wrong key"
     );
     assert_eq!(
@@ -433,7 +467,7 @@ fn register_and_move_is_for_the_sole_holder() {
     world.register(&two, 22);
     assert_eq!(
         moves(&two, &mut world, 22, 33),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "not the holder"
     );
 }
@@ -473,7 +507,7 @@ fn register_and_move_names_one_existing_port_that_is_not_its_own() {
     let list = move_list(11, 22, 0, 1, &device_transport_id(2));
     assert_eq!(
         world.out_with(&one, REGISTER_AND_MOVE, 0, &list),
-        Outcome::Good,
+        ReservationOutcome::Good,
         "now it is known"
     );
 }
@@ -495,7 +529,7 @@ fn specified_initiator_ports_are_registered_with_the_same_key() {
     );
     assert_eq!(
         world.out_with(&one, REGISTER, 0, &spec(0, 7)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&one), [7, 7, 7]);
     assert_eq!(world.generation(&one), 1);
@@ -533,10 +567,16 @@ fn a_specified_device_stands_for_its_known_ports() {
     };
     let two_again = world.unit.attach(second_port);
     attentions(&two_again);
-    assert_eq!(world.out_with(&one, REGISTER, 0, &list), Outcome::Good);
+    assert_eq!(
+        world.out_with(&one, REGISTER, 0, &list),
+        ReservationOutcome::Good
+    );
     assert_eq!(world.keys(&one), [7, 7, 7]);
     for nexus in [&two, &two_again] {
-        assert_eq!(world.out(nexus, REGISTER, 0, 7, 0), Outcome::Good);
+        assert_eq!(
+            world.out(nexus, REGISTER, 0, 7, 0),
+            ReservationOutcome::Good
+        );
     }
 }
 
@@ -546,28 +586,34 @@ fn all_target_ports_registers_on_each() {
     world.unit.set_target_ports(&[1, 2, 3]);
     let (one, one_on_2) = (world.host_on(1, 1), world.host_on(1, 2));
     let all = |key, new_key| list(key, new_key, ALL_TG_PT);
-    assert_eq!(world.out_with(&one, REGISTER, 0, &all(0, 7)), Outcome::Good);
+    assert_eq!(
+        world.out_with(&one, REGISTER, 0, &all(0, 7)),
+        ReservationOutcome::Good
+    );
     assert_eq!(world.keys(&one), [7, 7, 7]);
     assert_eq!(
         world.out(&one_on_2, REGISTER, 0, 7, 8),
-        Outcome::Good,
+        ReservationOutcome::Good,
         "each has its own key"
     );
     assert_eq!(
         world.out_with(&one, REGISTER, 0, &all(7, 9)),
-        Outcome::Conflict,
+        ReservationOutcome::Conflict,
         "8 is not 7"
     );
-    assert_eq!(world.out_with(&one, REGISTER, 0, &all(7, 0)), Outcome::Good);
+    assert_eq!(
+        world.out_with(&one, REGISTER, 0, &all(7, 0)),
+        ReservationOutcome::Good
+    );
     assert_eq!(world.keys(&one), [8], "only those with the key given");
     assert_eq!(
         world.out_with(&one, REGISTER_AND_IGNORE, 0, &all(0, 5)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(world.keys(&one), [5, 5, 5]);
     assert_eq!(
         world.out_with(&one, REGISTER_AND_IGNORE, 0, &all(0, 0)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert!(world.keys(&one).is_empty());
 }
@@ -625,10 +671,10 @@ fn registrations_are_limited_in_number() {
         attentions(&nexus);
         let outcome = world.out(&nexus, REGISTER, 0, 0, 7);
         if isid < crate::reservation::table::MAX_REGISTRATIONS {
-            assert_eq!(outcome, Outcome::Good);
+            assert_eq!(outcome, ReservationOutcome::Good);
         } else {
             let full = AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES;
-            assert_eq!(outcome, Outcome::Check(full));
+            assert_eq!(outcome, ReservationOutcome::Check(full));
         }
         world.unit.detach(&nexus);
     }
@@ -646,7 +692,7 @@ fn capabilities_are_byte_exact() {
     );
     assert_eq!(
         world.out_with(&one, REGISTER, 0, &list(0, 7, APTPL)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(
         world.read_in(&one, REPORT_CAPABILITIES),
@@ -696,6 +742,6 @@ fn lists_say_their_whole_length_when_they_are_cut() {
     let mut cdb = in_cdb(READ_KEYS);
     cdb[7..9].copy_from_slice(&[0, 8]);
     let (outcome, data) = world.run(&one, &cdb, &[]);
-    assert_eq!(outcome, Outcome::Good);
+    assert_eq!(outcome, ReservationOutcome::Good);
     assert_eq!(data, [0, 0, 0, 1, 0, 0, 0, 8]);
 }

@@ -30,11 +30,11 @@ fn registrations_and_reservation_survive_a_restart() {
     let (one, two) = (world.host(1), world.host(2));
     assert_eq!(
         world.out_with(&one, REGISTER, 0, &aptpl(0, 11)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     assert_eq!(
         world.out_with(&two, REGISTER, 0, &aptpl(0, 22)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
     assert_eq!(
@@ -46,11 +46,11 @@ fn registrations_and_reservation_survive_a_restart() {
     let (one, two) = (world.host(1), world.host(2));
     assert_eq!(world.keys(&two), [11, 22]);
     assert_eq!(world.generation(&two), 0, "counts from power on");
-    assert_eq!(world.read(&two), Outcome::Conflict);
-    assert_eq!(world.write(&one), Outcome::Good);
+    assert_eq!(world.read(&two), ReservationOutcome::Conflict);
+    assert_eq!(world.write(&one), ReservationOutcome::Good);
     assert_eq!(
         world.out(&one, RELEASE, EXCLUSIVE_ACCESS, 11, 0),
-        Outcome::Good
+        ReservationOutcome::Good
     );
 
     let mut world = restarted(&world);
@@ -65,9 +65,12 @@ fn the_last_registration_decides_whether_anything_survives() {
     let (one, two) = (world.host(1), world.host(2));
     assert_eq!(
         world.out_with(&one, REGISTER, 0, &aptpl(0, 11)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
-    assert_eq!(world.out(&two, REGISTER, 0, 0, 22), Outcome::Good);
+    assert_eq!(
+        world.out(&two, REGISTER, 0, 0, 22),
+        ReservationOutcome::Good
+    );
     let mut world = restarted(&world);
     let one = world.host(1);
     assert!(world.keys(&one).is_empty());
@@ -81,7 +84,7 @@ fn aptpl_is_refused_where_nothing_can_be_stored() {
     };
     let mut world = World::with_config(no_store);
     let one = world.host(1);
-    let refused = Outcome::Check(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
+    let refused = ReservationOutcome::Check(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST);
     assert_eq!(world.out_with(&one, REGISTER, 0, &aptpl(0, 11)), refused);
     assert!(world.keys(&one).is_empty());
 }
@@ -92,16 +95,16 @@ fn what_cannot_be_stored_does_not_happen() {
     let (one, two) = (world.host(1), world.host(2));
     assert_eq!(
         world.out_with(&one, REGISTER, 0, &aptpl(0, 11)),
-        Outcome::Good
+        ReservationOutcome::Good
     );
     world.stores = false;
-    let failed = Outcome::Check(AdditionalSense::INTERNAL_TARGET_FAILURE);
+    let failed = ReservationOutcome::Check(AdditionalSense::INTERNAL_TARGET_FAILURE);
     assert_eq!(world.out(&one, RESERVE, EXCLUSIVE_ACCESS, 11, 0), failed);
     assert_eq!(world.reservation(&one), None);
-    assert_eq!(world.write(&two), Outcome::Good);
+    assert_eq!(world.write(&two), ReservationOutcome::Good);
     world.stores = true;
     world.reserve(&one, 11, EXCLUSIVE_ACCESS);
-    assert_eq!(world.write(&two), Outcome::Conflict);
+    assert_eq!(world.write(&two), ReservationOutcome::Conflict);
 }
 
 #[test]
@@ -115,12 +118,15 @@ fn a_change_takes_effect_once_it_is_stored_and_others_wait() {
     assert!(world.keys(&two).is_empty(), "not yet");
     assert_eq!(
         world.out(&two, REGISTER_AND_IGNORE, 0, 0, 22),
-        Outcome::Busy
+        ReservationOutcome::Busy
     );
     let (step, _) = world.step(&mut command, CommandEvent::Persisted(true), &list);
     assert!(matches!(step, Step::Complete(Completion::GOOD)));
     assert_eq!(world.keys(&two), [11]);
-    assert_eq!(world.out(&two, REGISTER, 0, 0, 22), Outcome::Good);
+    assert_eq!(
+        world.out(&two, REGISTER, 0, 0, 22),
+        ReservationOutcome::Good
+    );
 }
 
 #[test]
@@ -137,10 +143,10 @@ fn a_command_aborted_while_it_is_stored_changes_nothing_and_the_next_one_stores(
     assert!(world.keys(&two).is_empty());
     // The driver stores it all the same, and nothing else meanwhile.
     let register = |world: &mut World| world.out(&two, REGISTER_AND_IGNORE, 0, 0, 22);
-    assert_eq!(register(&mut world), Outcome::Busy);
+    assert_eq!(register(&mut world), ReservationOutcome::Busy);
     assert_eq!(
         world.send(&two, &[0x16, 0, 0, 0, 0, 0]),
-        Outcome::Busy,
+        ReservationOutcome::Busy,
         "RESERVE (6)"
     );
     world.stored = Some(order.to_vec());

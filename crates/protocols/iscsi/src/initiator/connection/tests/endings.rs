@@ -52,7 +52,7 @@ fn before_the_login_every_request_is_refused() {
     refuses_everything(&mut connection, None);
     assert_eq!(
         connection.next(&mut &[][..], &mut transmit),
-        Event::NeedMore
+        ConnectionEvent::NeedMore
     );
 }
 
@@ -90,7 +90,7 @@ fn after_every_kind_of_end_calls_are_answered_and_nothing_is_sent() {
         let request = scene
             .connection
             .next(&mut wire.arena(), &mut scene.transmit);
-        let Event::R2t(request) = request else {
+        let ConnectionEvent::R2t(request) = request else {
             panic!("{request:?}")
         };
         end(&mut scene);

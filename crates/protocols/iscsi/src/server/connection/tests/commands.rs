@@ -29,7 +29,9 @@ fn a_command_before_its_turn_waits_for_the_one_before_it() {
     let tags: Vec<_> = events
         .iter()
         .map(|event| match event {
-            Event::Command(command) => wire.target.task_info(command.task).initiator_task_tag.0,
+            ConnectionEvent::Command(command) => {
+                wire.target.task_info(command.task).initiator_task_tag.0
+            }
             other => panic!("{other:?}"),
         })
         .collect();
@@ -52,14 +54,14 @@ fn a_write_before_its_turn_keeps_all_of_its_unsolicited_data() {
     loop {
         let (directory, transmit) = (&mut wire.directory, &mut wire.transmit);
         match wire.target.next(&mut input, directory, transmit, 0) {
-            Event::Command(command) if command.write => {
+            ConnectionEvent::Command(command) if command.write => {
                 assert_eq!(wire.target.payload_wanted(), None);
                 wire.target
                     .want_data_out(command.task, 1000, &mut wire.transmit);
                 write = Some(command.task);
             }
-            Event::Command(_) => {}
-            Event::DataOut {
+            ConnectionEvent::Command(_) => {}
+            ConnectionEvent::DataOut {
                 task,
                 buffer_offset,
                 bytes,
@@ -68,7 +70,7 @@ fn a_write_before_its_turn_keeps_all_of_its_unsolicited_data() {
                 let start = buffer_offset as usize;
                 data[start..start + bytes.len()].copy_from_slice(&bytes);
             }
-            Event::DataOutComplete { task } => {
+            ConnectionEvent::DataOutComplete { task } => {
                 assert_eq!(Some(task), write);
                 break;
             }
@@ -86,7 +88,7 @@ fn an_initiator_that_never_fills_the_gap_is_given_up() {
     let mut wire = Wire::with(setup);
     for n in 1..512 {
         let late = command(n, CmdSn(100 + n), Transfer::Write(4096));
-        if let [Event::Close(reason)] = &wire.send(late.encode(), &[0; 4096])[..] {
+        if let [ConnectionEvent::Close(reason)] = &wire.send(late.encode(), &[0; 4096])[..] {
             assert!(matches!(reason, CloseReason::ProtocolError(_)));
             assert!(n > 200);
             return;
@@ -344,6 +346,6 @@ fn an_extended_cdb_that_cannot_be_read_closes_the_connection() {
     bytes.extend([0xff, 0xff, 1, 0, 0, 0, 0, 0]);
     assert!(matches!(
         wire.feed(&bytes)[..],
-        [Event::Close(CloseReason::ProtocolError(_))]
+        [ConnectionEvent::Close(CloseReason::ProtocolError(_))]
     ));
 }

@@ -113,10 +113,13 @@ fn a_data_segment_longer_than_declared_closes_the_connection_before_it_arrives()
     let events = wire.feed(&bhs.0);
     assert!(matches!(
         events[..],
-        [Event::Close(CloseReason::ProtocolError(_))]
+        [ConnectionEvent::Close(CloseReason::ProtocolError(_))]
     ));
     // Nothing is accepted any more.
-    assert!(matches!(wire.feed(&[0; 4800])[..], [Event::Close(_)]));
+    assert!(matches!(
+        wire.feed(&[0; 4800])[..],
+        [ConnectionEvent::Close(_)]
+    ));
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn anything_but_a_login_request_closes_a_connection_that_is_not_logged_in() {
         let events = wire.send(bhs, &[]);
         assert!(matches!(
             events[..],
-            [Event::Close(CloseReason::ProtocolError(_))]
+            [ConnectionEvent::Close(CloseReason::ProtocolError(_))]
         ));
         wire.assert_silent();
     }
@@ -147,7 +150,10 @@ fn logins_are_refused_when_the_driver_says_so() {
     };
     wire.target = Connection::new(config, 0);
     let events = wire.send(Bhs::new(Opcode::LOGIN_REQUEST), &[]);
-    assert_eq!(events, [Event::Close(CloseReason::LoginsRefused(status))]);
+    assert_eq!(
+        events,
+        [ConnectionEvent::Close(CloseReason::LoginsRefused(status))]
+    );
     assert_eq!(
         pdu::LoginResponse::decode(&wire.only_sent().bhs).status,
         status
@@ -205,7 +211,7 @@ fn abort_task_names_a_live_task_to_the_driver() {
     let task = wire.start(1, Transfer::Read(512));
     let request = task_management(Function::ABORT_TASK, 1, CmdSn(100));
     let events = wire.send(request.encode(), &[]);
-    let [Event::TaskManagement(request)] = events[..] else {
+    let [ConnectionEvent::TaskManagement(request)] = events[..] else {
         panic!("{events:?}")
     };
     assert_eq!(request.function, TaskManagementFunction::AbortTask);
@@ -260,7 +266,7 @@ fn abort_of_a_task_that_has_ended_is_left_to_the_driver() {
         let mut wire = Wire::logged_in();
         let request = task_management(Function::ABORT_TASK, 1, CmdSn(ref_cmd_sn));
         let events = wire.send(request.encode(), &[]);
-        let [Event::TaskManagement(request)] = &events[..] else {
+        let [ConnectionEvent::TaskManagement(request)] = &events[..] else {
             panic!("{events:?}");
         };
         assert_eq!(request.function, TaskManagementFunction::AbortTask);
@@ -326,7 +332,7 @@ fn logout_of_another_connection_finds_none_and_odd_reasons_are_rejected() {
     assert_eq!(response.response, LogoutResult::RECOVERY_NOT_SUPPORTED);
     let close = logout(LogoutReason::CLOSE_CONNECTION, 0);
     let events = wire.send(close.encode(), &[]);
-    assert_eq!(events, [Event::Close(CloseReason::Logout)]);
+    assert_eq!(events, [ConnectionEvent::Close(CloseReason::Logout)]);
 }
 
 #[test]
@@ -352,7 +358,7 @@ fn a_discovery_session_takes_only_text_and_logout() {
     let close = logout(LogoutReason::CLOSE_SESSION, 0);
     assert_eq!(
         wire.send(close.encode(), &[]),
-        [Event::Close(CloseReason::Logout)]
+        [ConnectionEvent::Close(CloseReason::Logout)]
     );
 }
 
@@ -447,7 +453,7 @@ fn anything_else_in_the_middle_of_a_login_gets_a_login_reject() {
     let events = wire.send(command(1, CmdSn(7), Transfer::None).encode(), &[]);
     assert!(matches!(
         events[..],
-        [Event::Close(CloseReason::ProtocolError(_))]
+        [ConnectionEvent::Close(CloseReason::ProtocolError(_))]
     ));
     let response = pdu::LoginResponse::decode(&wire.only_sent().bhs);
     assert_eq!(response.status, LoginStatus::INVALID_DURING_LOGIN);
@@ -462,7 +468,7 @@ fn a_login_request_that_is_too_long_is_refused_before_it_arrives() {
     let events = wire.feed(&bhs.0);
     assert!(matches!(
         events[..],
-        [Event::Close(CloseReason::LoginRefused(_))]
+        [ConnectionEvent::Close(CloseReason::LoginRefused(_))]
     ));
     let response = pdu::LoginResponse::decode(&wire.only_sent().bhs);
     assert_eq!(response.status, LoginStatus::INITIATOR_ERROR);

@@ -155,12 +155,12 @@ impl Observer {
                 ..
             } = &mut self.wire;
             match target.next(&mut input, directory, transmit, *now_ms) {
-                Event::NeedMore => break,
-                Event::Close(_) => {
+                ConnectionEvent::NeedMore => break,
+                ConnectionEvent::Close(_) => {
                     self.closed = true;
                     break;
                 }
-                Event::Command(command) => {
+                ConnectionEvent::Command(command) => {
                     assert!(command.task.index() < target.task_capacity());
                     assert!(
                         !self.waiting.contains(&command.task),
@@ -172,7 +172,7 @@ impl Observer {
                         target.want_data_out(command.task, wanted, transmit);
                     }
                 }
-                Event::DataOut {
+                ConnectionEvent::DataOut {
                     task,
                     buffer_offset,
                     bytes,
@@ -189,14 +189,15 @@ impl Observer {
                             .is_some_and(|end| end <= expected)
                     );
                 }
-                Event::DataOutComplete { task } | Event::DataOutFailed { task, .. } => {
+                ConnectionEvent::DataOutComplete { task }
+                | ConnectionEvent::DataOutFailed { task, .. } => {
                     assert!(
                         self.waiting.contains(&task),
                         "news of a task that has ended"
                     );
                 }
-                Event::TaskManagement(request) => self.management.push(request.id),
-                Event::Established => panic!("established twice"),
+                ConnectionEvent::TaskManagement(request) => self.management.push(request.id),
+                ConnectionEvent::Established => panic!("established twice"),
             }
         }
         self.look_at_what_was_sent();

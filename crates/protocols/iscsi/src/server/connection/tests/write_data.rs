@@ -15,15 +15,15 @@ fn start_write(wire: &mut Wire, tag: u32, length: u32) -> (TaskId, Vec<R2t>) {
     (task, wire.r2ts())
 }
 
-fn failed(task: TaskId, failure: DataOutFailure) -> Event<'static> {
-    Event::DataOutFailed { task, failure }
+fn failed(task: TaskId, failure: DataOutFailure) -> ConnectionEvent<'static> {
+    ConnectionEvent::DataOutFailed { task, failure }
 }
 
 /// A command whose event has come: its task, and what follows its header.
 fn reported<'a>(wire: &mut Wire, mut bytes: &'a [u8]) -> (TaskId, &'a [u8]) {
     let (directory, transmit) = (&mut wire.directory, &mut wire.transmit);
     match wire.target.next(&mut bytes, directory, transmit, 0) {
-        Event::Command(command) => (command.task, bytes),
+        ConnectionEvent::Command(command) => (command.task, bytes),
         other => panic!("{other:?}"),
     }
 }
@@ -92,7 +92,10 @@ fn bursts_are_asked_for_in_order_as_many_at_a_time_as_was_negotiated() {
     let shapes: Vec<_> = last.iter().map(shape).collect();
     assert_eq!(shapes, [(2, 16_384, 3616)]);
     let events = wire.send(answer(&last[0], true).encode(), &[3; 3616]);
-    assert_eq!(events.last(), Some(&Event::DataOutComplete { task }));
+    assert_eq!(
+        events.last(),
+        Some(&ConnectionEvent::DataOutComplete { task })
+    );
     wire.good(task);
     assert_eq!(wire.response().exp_data_sn, 0);
 }
@@ -105,7 +108,8 @@ fn what_lies_beyond_unsolicited_data_is_asked_for_at_once() {
     let bytes = pdu_bytes(write.encode(), &[1; 1000]);
     let mut input = &bytes[..];
     let (directory, transmit) = (&mut wire.directory, &mut wire.transmit);
-    let Event::Command(command) = wire.target.next(&mut input, directory, transmit, 0) else {
+    let ConnectionEvent::Command(command) = wire.target.next(&mut input, directory, transmit, 0)
+    else {
         panic!("a command")
     };
     wire.target
@@ -129,7 +133,7 @@ fn what_lies_beyond_unsolicited_data_is_asked_for_at_once() {
     let events = wire.send(data_out.encode(), &[3; 1904]);
     assert_eq!(
         events.last(),
-        Some(&Event::DataOutComplete { task: command.task })
+        Some(&ConnectionEvent::DataOutComplete { task: command.task })
     );
 }
 
@@ -140,7 +144,7 @@ fn immediate_data_that_was_not_agreed_upon_fails_the_command() {
     let mut wire = Wire::with(setup);
     let write = wire.command(1, Transfer::Write(512));
     let events = wire.send(write.encode(), &[1; 512]);
-    let [Event::Command(command), last] = &events[..] else {
+    let [ConnectionEvent::Command(command), last] = &events[..] else {
         panic!("{events:?}")
     };
     assert_eq!(*last, failed(command.task, UNEXPECTED));
@@ -188,7 +192,7 @@ fn more_immediate_data_than_expected_fails_the_command() {
         let mut wire = Wire::with(setup);
         let write = wire.command(1, Transfer::Write(expected));
         let events = wire.send(write.encode(), &vec![1; length]);
-        let [Event::Command(command), last] = &events[..] else {
+        let [ConnectionEvent::Command(command), last] = &events[..] else {
             panic!("{events:?}")
         };
         assert_eq!(*last, failed(command.task, WRONG_AMOUNT));
@@ -314,7 +318,10 @@ fn data_out_after_abort_is_discarded() {
     // The tag can be used again.
     let (task, r2ts) = start_write(&mut wire, 1, 100);
     let events = wire.send(answer(&r2ts[0], true).encode(), &[1; 100]);
-    assert_eq!(events.last(), Some(&Event::DataOutComplete { task }));
+    assert_eq!(
+        events.last(),
+        Some(&ConnectionEvent::DataOutComplete { task })
+    );
 }
 
 #[test]
@@ -324,7 +331,8 @@ fn a_task_completed_before_its_data_takes_nothing_more() {
     let bytes = pdu_bytes(write.encode(), &[1; 4000]);
     let mut input = &bytes[..];
     let (directory, transmit) = (&mut wire.directory, &mut wire.transmit);
-    let Event::Command(command) = wire.target.next(&mut input, directory, transmit, 0) else {
+    let ConnectionEvent::Command(command) = wire.target.next(&mut input, directory, transmit, 0)
+    else {
         panic!("a command")
     };
     wire.good(command.task);
@@ -348,7 +356,7 @@ fn a_command_that_wants_no_data_is_told_so_at_once() {
     let mut wire = Wire::logged_in();
     let task = wire.start(1, Transfer::Write(9000));
     wire.target.want_data_out(task, 0, &mut wire.transmit);
-    assert_eq!(wire.feed(&[]), [Event::DataOutComplete { task }]);
+    assert_eq!(wire.feed(&[]), [ConnectionEvent::DataOutComplete { task }]);
     wire.assert_silent();
 }
 
@@ -362,7 +370,10 @@ fn empty_data_pdus_are_taken() {
         ..answer(&r2ts[0], true)
     };
     let events = wire.send(data_out.encode(), &[1; 100]);
-    assert_eq!(events.last(), Some(&Event::DataOutComplete { task }));
+    assert_eq!(
+        events.last(),
+        Some(&ConnectionEvent::DataOutComplete { task })
+    );
 }
 
 #[test]
@@ -392,7 +403,10 @@ fn announced_data_that_is_not_wanted_may_come_while_the_command_is_carried_out()
     wire.target.want_data_out(task, 100, &mut wire.transmit);
     let data_out = unsolicited(1, 0, false);
     let events = wire.send(data_out.encode(), &[1; 1000]);
-    assert_eq!(events.last(), Some(&Event::DataOutComplete { task }));
+    assert_eq!(
+        events.last(),
+        Some(&ConnectionEvent::DataOutComplete { task })
+    );
     let rest = DataOut {
         is_final: true,
         data_sn: DataSn(1),

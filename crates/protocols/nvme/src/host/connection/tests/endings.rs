@@ -59,7 +59,7 @@ fn after_every_kind_of_end_calls_are_answered_and_nothing_is_sent() {
         };
         let r2t = r2t.encode();
         let request = scene.host.next(&mut &r2t[..], &mut scene.transmit);
-        let Event::R2t(request) = request else {
+        let ConnectionEvent::R2t(request) = request else {
             panic!("{request:?}")
         };
         let closed = scene.feed(&pdu);
@@ -90,7 +90,7 @@ fn an_r2t_is_answered_once() {
     };
     let r2t = r2t.encode();
     let request = scene.host.next(&mut &r2t[..], &mut scene.transmit);
-    let Event::R2t(request) = request else {
+    let ConnectionEvent::R2t(request) = request else {
         panic!("{request:?}")
     };
     for expected in [1, 0] {

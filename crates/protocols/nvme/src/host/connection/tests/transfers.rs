@@ -178,7 +178,7 @@ fn an_outcome_tells_result_queue_head_and_length() {
     let stream = flatten(&scene.answers, &[]);
     let mut rest = &stream[..];
     scene.host.next(&mut rest, &mut scene.transmit);
-    let outcome = Outcome {
+    let outcome = CommandOutcome {
         status: Status::LBA_OUT_OF_RANGE.do_not_retry(),
         result: 0x1122_3344_5566_7788,
         sq_head: Some(9),
@@ -187,7 +187,7 @@ fn an_outcome_tells_result_queue_head_and_length() {
         data_digest_error: false,
     };
     let event = scene.host.next(&mut rest, &mut scene.transmit);
-    assert_eq!(event, Event::Completed { slot, outcome });
+    assert_eq!(event, ConnectionEvent::Completed { slot, outcome });
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn an_outcome_tells_how_much_data_the_controller_took() {
     scene.answer(slot, Status::SUCCESS);
     let stream = flatten(&scene.answers, &[]);
     let event = scene.host.next(&mut &stream[..], &mut scene.transmit);
-    let Event::Completed { outcome, .. } = event else {
+    let ConnectionEvent::Completed { outcome, .. } = event else {
         panic!("{event:?}")
     };
     assert_eq!(outcome.data_out_length, 4096);

@@ -42,7 +42,7 @@ fn in_capsule_data_are_written() {
 /// A Write with its data in the capsule, up to the event that tells of it: its slot, and what follows.
 fn reported<'a>(wire: &mut Wire, mut bytes: &'a [u8]) -> (CommandSlot, &'a [u8]) {
     match wire.target.next(&mut bytes, &mut wire.transmit, 0) {
-        Event::Command(command) => (command.slot, bytes),
+        ConnectionEvent::Command(command) => (command.slot, bytes),
         other => panic!("{other:?}"),
     }
 }

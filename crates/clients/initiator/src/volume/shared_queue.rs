@@ -1,21 +1,22 @@
-//! A lane: the place of one queue, and of the operations that wait for it.
+//! A queue (one connection) that all submitters share, and the operations that wait for it.
 //!
 //! ```text
-//!   submit ──► lane free and nobody waits? ── yes ──► hand over, send, let go ──┐
+//!   submit ──► lock free and nobody waits? ── yes ──► hand over, send, let go ──┐
 //!                       │ no                                                    │
 //!                       ▼                                                       ▼
-//!                    inbox, attention := true ──► lane free? ── yes ──► hand over what fits, send, let go
+//!                    inbox, attention := true ──► lock free? ── yes ──► hand over what fits, send, let go
 //!                                                   │ no                        │   ▲
 //!                                                   ▼                           ▼   │ yes
 //!                                        whoever holds it looks here ──►  attention? ── no ──► done
 //! ```
 //!
 //! The lock is held to encode, send and receive: microseconds. The store of `attention` before the try to lock,
-//! and its load after the unlock, are ordered by a fence on both sides; so either the one who holds the lane sees the
-//! operation, or the one who brings it gets the lane. What finds no room in the queue stays in the inbox; the next
+//! and its load after the unlock, are ordered by a fence on both sides; so either the holder of the lock sees the
+//! operation, or the submitter gets the lock. What finds no room in the queue stays in the inbox; the next
 //! receive makes room and takes it along.
 //!
-//! A lane outlives its queues: it is empty while its path is down, and what arrives then is sent on elsewhere.
+//! A shared queue outlives its connections: it is empty while its path is down, and what arrives then is sent on
+//! elsewhere.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -23,26 +24,26 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::cork;
 use super::link::{LinkQueue, Received};
-use super::request::{Limits, Request};
-use super::shared::{LaneAddress, Mail, Shared, lock};
+use super::request::{Request, TransferLimits};
+use super::shared::{Mail, QueueAddress, Shared, lock};
 use super::state::count;
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
 use crate::operation::{Completion, Done};
 
-/// Portions received before a driver looks after its other lanes.
+/// Portions received before a driver looks after its other queues.
 const RECEIVES_PER_TURN: usize = 8;
 
 /// Rounds that somebody who submits makes for others.
 const ATTENTIONS_MAX: usize = 16;
 
 /// See the module documentation.
-pub(super) struct Lane {
-    address: LaneAddress,
+pub(super) struct SharedQueue {
+    address: QueueAddress,
     inbox: Mutex<VecDeque<Request>>,
     /// Length of the inbox.
     waiting: AtomicUsize,
-    /// Something was put into the inbox since the holder of the lane looked.
+    /// Something was put into the inbox since the holder of the lock looked.
     attention: AtomicBool,
     /// Operations here, waiting or in the queue.
     load: AtomicUsize,
@@ -58,7 +59,7 @@ struct State {
 
 struct Attached {
     queue: Box<dyn LinkQueue>,
-    limits: Limits,
+    limits: TransferLimits,
     /// Counts the links of the path.
     generation: u64,
     /// It failed, and waits for the driver to take it down.
@@ -73,9 +74,9 @@ struct Attached {
     closed_since_ms: Option<u64>,
 }
 
-/// What happened while a lane was held, to be dealt with after. The vectors keep their memory.
+/// What happened while the lock was held, to be dealt with after. The vectors keep their memory.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct QueueOutcome {
     pub(super) finished: Vec<(Request, Result<Done, Failure>)>,
     /// The path has no queue for them any more.
     pub(super) homeless: Vec<Request>,
@@ -117,7 +118,7 @@ impl Loss {
     }
 }
 
-/// What a lane gives back when its path goes down.
+/// What a queue gives back when its path goes down.
 #[derive(Default)]
 pub(super) struct TakenDown {
     /// Not sent: they never reached the peer.
@@ -134,17 +135,17 @@ impl TakenDown {
     }
 }
 
-/// Time limits of a lane, in milliseconds of the volume's clock; zero: none.
+/// Time limits of a queue, in milliseconds of the volume's clock; zero: none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LaneLimits {
+pub(super) struct QueueTimeouts {
     pub(super) request_ms: u64,
     pub(super) keep_alive_ms: u64,
     /// Nothing heard for so long, with an operation unanswered for as long, is the end of a connection.
     pub(super) silence_ms: u64,
 }
 
-impl Lane {
-    pub(super) fn new(address: LaneAddress) -> Self {
+impl SharedQueue {
+    pub(super) fn new(address: QueueAddress) -> Self {
         Self {
             address,
             inbox: Mutex::default(),
@@ -171,7 +172,7 @@ impl Lane {
         if self.waiting.load(Ordering::Acquire) == 0
             && let Some(mut state) = self.try_lock()
         {
-            let mut outcome = Outcome::default();
+            let mut outcome = QueueOutcome::default();
             request = request.and_then(|request| state.hand_over(shared, request, &mut outcome));
             if request.is_none() {
                 if self.send_or_hold(shared, &mut state, &mut outcome) {
@@ -197,7 +198,7 @@ impl Lane {
         self.attend(shared);
     }
 
-    /// Looks after the inbox for as long as somebody has put something into it and the lane is free; but not
+    /// Looks after the inbox for as long as somebody has put something into it and the lock is free; but not
     /// for ever, while others submit: then the driver goes on.
     fn attend(&self, shared: &Arc<Shared>) {
         for _ in 0..ATTENTIONS_MAX {
@@ -210,7 +211,7 @@ impl Lane {
                 return;
             };
             self.attention.store(false, Ordering::SeqCst);
-            let mut outcome = Outcome::default();
+            let mut outcome = QueueOutcome::default();
             self.empty_inbox(shared, &mut state, &mut outcome);
             self.send_or_hold(shared, &mut state, &mut outcome);
             drop(state);
@@ -220,12 +221,12 @@ impl Lane {
     }
 
     /// Deals with what happened, in a context that must not run completers.
-    fn leave(&self, shared: &Arc<Shared>, outcome: &mut Outcome) {
+    fn leave(&self, shared: &Arc<Shared>, outcome: &mut QueueOutcome) {
         self.count_out(outcome);
         shared.settle(self.address, outcome, false);
     }
 
-    fn count_out(&self, outcome: &Outcome) {
+    fn count_out(&self, outcome: &QueueOutcome) {
         let gone = outcome.finished.len() + outcome.homeless.len() + outcome.failed.len();
         if gone > 0 {
             self.load.fetch_sub(gone, Ordering::Relaxed);
@@ -233,7 +234,7 @@ impl Lane {
     }
 
     /// Hands over what fits. Without a queue, all become homeless.
-    fn empty_inbox(&self, shared: &Shared, state: &mut State, outcome: &mut Outcome) {
+    fn empty_inbox(&self, shared: &Shared, state: &mut State, outcome: &mut QueueOutcome) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -258,7 +259,12 @@ impl Lane {
     }
 
     /// Sends now, unless this thread holds sends back. Whether it sent.
-    fn send_or_hold(&self, shared: &Arc<Shared>, state: &mut State, outcome: &mut Outcome) -> bool {
+    fn send_or_hold(
+        &self,
+        shared: &Arc<Shared>,
+        state: &mut State,
+        outcome: &mut QueueOutcome,
+    ) -> bool {
         let Some(attached) = &mut state.queue else {
             return false;
         };
@@ -273,15 +279,15 @@ impl Lane {
 
     /// Receives, refills and sends, in the context of a driver or of somebody who polls; completes. Returns
     /// whether there may be more to receive.
-    pub(super) fn serve(&self, shared: &Arc<Shared>, outcome: &mut Outcome) -> bool {
+    pub(super) fn serve(&self, shared: &Arc<Shared>, outcome: &mut QueueOutcome) -> bool {
         let more = self.serve_locked(shared, lock(&self.state), outcome);
         shared.settle(self.address, outcome, true);
         self.attend(shared);
         more
     }
 
-    /// As [`Self::serve`], unless somebody else holds the lane. Returns how many completed.
-    pub(super) fn poll(&self, shared: &Arc<Shared>, outcome: &mut Outcome) -> usize {
+    /// As [`Self::serve`], unless somebody else holds the lock. Returns how many completed.
+    pub(super) fn poll(&self, shared: &Arc<Shared>, outcome: &mut QueueOutcome) -> usize {
         let Some(state) = self.try_lock() else {
             return 0;
         };
@@ -296,7 +302,7 @@ impl Lane {
         &self,
         shared: &Arc<Shared>,
         mut state: MutexGuard<'_, State>,
-        outcome: &mut Outcome,
+        outcome: &mut QueueOutcome,
     ) -> bool {
         let more = state.receive(shared, outcome);
         self.attention.store(false, Ordering::SeqCst);
@@ -316,8 +322,8 @@ impl Lane {
     pub(super) fn check_time(
         &self,
         shared: &Arc<Shared>,
-        limits: LaneLimits,
-        outcome: &mut Outcome,
+        limits: QueueTimeouts,
+        outcome: &mut QueueOutcome,
     ) {
         let mut state = lock(&self.state);
         let now = shared.now_ms();
@@ -328,11 +334,11 @@ impl Lane {
         self.attend(shared);
     }
 
-    /// A new link has a queue for this lane. What waits goes with the next [`Self::serve`].
+    /// A new link brings the connection. What waits goes with the next [`Self::serve`].
     pub(super) fn attach(
         &self,
         queue: Box<dyn LinkQueue>,
-        limits: Limits,
+        limits: TransferLimits,
         generation: u64,
         now_ms: u64,
     ) {
@@ -364,7 +370,7 @@ impl Lane {
         result
     }
 
-    /// The engine says that the peer sends no more, or that the connection failed: whoever serves the lane next receives
+    /// The engine says that the peer sends no more, or that the connection failed: whoever serves the queue next receives
     /// until nothing is left.
     pub(super) fn hang_up(&self) {
         if let Some(attached) = &mut lock(&self.state).queue {
@@ -374,7 +380,7 @@ impl Lane {
 
     /// Its queue cannot be used.
     pub(super) fn fail(&self, shared: &Arc<Shared>, lost: Lost) {
-        let mut outcome = Outcome::default();
+        let mut outcome = QueueOutcome::default();
         if let Some(attached) = &mut lock(&self.state).queue {
             attached.fail(Loss::Lost(lost), &mut outcome);
         }
@@ -382,7 +388,7 @@ impl Lane {
         self.attend(shared);
     }
 
-    /// Closes the connection, and gives back whatever waited for it. What comes to the lane meanwhile is sent on
+    /// Closes the connection, and gives back whatever waited for it. What arrives meanwhile is sent on
     /// elsewhere.
     pub(super) fn take_down(&self, shared: &Arc<Shared>) -> TakenDown {
         let taken = self.give_back();
@@ -446,7 +452,7 @@ impl State {
         &mut self,
         shared: &Shared,
         mut request: Request,
-        outcome: &mut Outcome,
+        outcome: &mut QueueOutcome,
     ) -> Option<Request> {
         let Some(attached) = &mut self.queue else {
             outcome.homeless.push(request);
@@ -467,7 +473,8 @@ impl State {
         let tag = u64::try_from(slot).expect("an index fits 64 bits");
         match attached.queue.submit(&piece, data, tag) {
             Ok(()) => {
-                self.slots[slot] = Some(request);
+                let before = self.slots[slot].replace(request);
+                debug_assert!(before.is_none(), "a tag names one request");
                 None
             }
             Err(rejected) => {
@@ -497,7 +504,7 @@ impl State {
     }
 
     /// Takes in what has arrived. Whether there may be more.
-    fn receive(&mut self, shared: &Shared, outcome: &mut Outcome) -> bool {
+    fn receive(&mut self, shared: &Shared, outcome: &mut QueueOutcome) -> bool {
         for _ in 0..RECEIVES_PER_TURN {
             let Some(attached) = self.queue.as_mut().filter(|attached| !attached.lost) else {
                 return false;
@@ -531,7 +538,7 @@ impl State {
         true
     }
 
-    fn complete(&mut self, shared: &Shared, completion: Completion, outcome: &mut Outcome) {
+    fn complete(&mut self, shared: &Shared, completion: Completion, outcome: &mut QueueOutcome) {
         let Some(mut request) = self.release(completion.tag) else {
             debug_assert!(false, "a queue completes what it was given");
             return;
@@ -554,7 +561,13 @@ impl State {
     }
 
     /// `waits`: there is something in the inbox.
-    fn check_time(&mut self, now_ms: u64, waits: bool, limits: LaneLimits, outcome: &mut Outcome) {
+    fn check_time(
+        &mut self,
+        now_ms: u64,
+        waits: bool,
+        limits: QueueTimeouts,
+        outcome: &mut QueueOutcome,
+    ) {
         let Some(attached) = self.queue.as_mut().filter(|attached| !attached.lost) else {
             return;
         };
@@ -602,7 +615,7 @@ impl State {
 
 impl Attached {
     /// Whether it went well.
-    fn send(&mut self, outcome: &mut Outcome) -> bool {
+    fn send(&mut self, outcome: &mut QueueOutcome) -> bool {
         match self.queue.send() {
             Ok(()) => true,
             Err(lost) => {
@@ -612,7 +625,7 @@ impl Attached {
         }
     }
 
-    fn fail(&mut self, loss: Loss, outcome: &mut Outcome) {
+    fn fail(&mut self, loss: Loss, outcome: &mut QueueOutcome) {
         self.lost = true;
         outcome.lost = Some((self.generation, loss));
     }

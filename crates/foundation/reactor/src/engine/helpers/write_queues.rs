@@ -5,7 +5,7 @@
 //! a turn writes to a file is one job of one thread, which tells of many completions at once.
 //!
 //! Block devices have no such lock, and what has to reach the medium (RWF_DSYNC) waits best beside others: these have no
-//! lanes. ZFS has no such lock either; there, writes that have to read first do so one after the other.
+//! write queue. ZFS has no such lock either; there, writes that have to read first do so one after the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -17,23 +17,23 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use crate::file_call;
 use crate::storage::{FileCompletion, FileOperation, FileOperationKind};
 
-/// Completions wait no longer for others of their lane, but for the write under way. One of 4 KiB takes two microseconds, a
+/// Completions wait no longer for others of their queue, but for the write under way. One of 4 KiB takes two microseconds, a
 /// change of threads some more than that.
 const TELL_AFTER: Duration = Duration::from_micros(50);
 
-/// Writes of so many bytes have no lane: what they cost is copying, and those before them would wait for it.
+/// Writes of this many bytes have no queue: their cost is the copy, and writes behind them would wait for it.
 const LARGE: usize = 64 << 10;
 
-/// A thread takes up so many writes of a lane before it looks after others.
+/// A thread takes up this many writes of a queue before it looks after others.
 const BATCH: usize = 32;
 
-/// The lanes of the files of one engine.
+/// The write queues of the files of one engine.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
+pub(super) struct WriteQueues {
     /// By the address of the file, which stays taken as long as there is a weak reference to it.
     files: HashMap<usize, Known>,
-    /// Lanes that somebody has to take up at the end of this turn.
-    begun: Vec<Arc<Lane>>,
+    /// Queues that a thread has to take up at the end of this turn.
+    begun: Vec<Arc<WriteQueue>>,
 }
 
 /// What is known of a file.
@@ -41,7 +41,7 @@ pub(super) struct Lanes {
 struct Known {
     file: Weak<File>,
     /// `None`: its writes do not wait for each other.
-    lane: Option<Arc<Lane>>,
+    queue: Option<Arc<WriteQueue>>,
 }
 
 impl Known {
@@ -54,13 +54,13 @@ impl Known {
         });
         Self {
             file: Arc::downgrade(file),
-            lane: is_regular.then(Arc::default),
+            queue: is_regular.then(Arc::default),
         }
     }
 }
 
-impl Lanes {
-    /// Takes an operation in. Gives it back if it is not for a lane.
+impl WriteQueues {
+    /// Takes an operation in. Gives it back if it is not for a queue.
     #[must_use]
     pub(super) fn submit(&mut self, operation: FileOperation) -> Option<FileOperation> {
         if !is_small_cached_write(&operation) {
@@ -75,29 +75,29 @@ impl Lanes {
                 self.files.entry(address).or_insert(Known::of(file))
             }
         };
-        let Some(lane) = &known.lane else {
+        let Some(queue) = &known.queue else {
             return Some(operation);
         };
-        let mut queue = lane.lock();
-        queue.operations.push_back(operation);
-        if !std::mem::replace(&mut queue.is_taken_up, true) {
-            self.begun.push(Arc::clone(lane));
+        let mut pending = queue.lock();
+        pending.operations.push_back(operation);
+        if !std::mem::replace(&mut pending.is_taken_up, true) {
+            self.begun.push(Arc::clone(queue));
         }
         None
     }
 
-    /// The lanes that somebody has to take up now.
+    /// The queues that a thread has to take up now.
     #[inline]
-    pub(super) fn begun(&mut self) -> impl Iterator<Item = Arc<Lane>> {
+    pub(super) fn begun(&mut self) -> impl Iterator<Item = Arc<WriteQueue>> {
         self.begun.drain(..)
     }
 
     /// Drops operations that nobody has begun; returns how many.
     pub(super) fn cancel_queued(&mut self) -> usize {
         self.begun.clear();
-        let lanes = self.files.values().filter_map(|known| known.lane.as_ref());
-        lanes
-            .map(|lane| std::mem::take(&mut lane.lock().operations).len())
+        let queues = self.files.values().filter_map(|known| known.queue.as_ref());
+        queues
+            .map(|queue| std::mem::take(&mut queue.lock().operations).len())
             .sum()
     }
 }
@@ -116,14 +116,14 @@ fn is_small_cached_write(operation: &FileOperation) -> bool {
 
 /// Writes to one file.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    queue: Mutex<Queue>,
+pub(super) struct WriteQueue {
+    pending: Mutex<Pending>,
     /// Of the thread that has taken it up.
     work: Mutex<Work>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct Pending {
     operations: VecDeque<FileOperation>,
     /// Somebody does what is in there, or is about to.
     is_taken_up: bool,
@@ -136,26 +136,26 @@ struct Work {
     ended: Vec<FileCompletion>,
 }
 
-impl Lane {
+impl WriteQueue {
     /// Nothing is left half done under the lock.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does what is in the queue now, up to a batch. `tell` empties the list of what has ended. False: nothing was there, and who submits
-    /// next has to have the lane taken up again.
+    /// next has to have the queue taken up again.
     pub(super) fn run(&self, tell: impl Fn(&mut Vec<FileCompletion>)) -> bool {
-        // Who had the lane before may still be on the way out.
+        // The previous thread may still be on its way out.
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Work { operations, ended } = &mut *work;
-        let mut queue = self.lock();
-        if queue.operations.is_empty() {
-            queue.is_taken_up = false;
+        let mut pending = self.lock();
+        if pending.operations.is_empty() {
+            pending.is_taken_up = false;
             return false;
         }
-        let batch = queue.operations.len().min(BATCH);
-        operations.extend(queue.operations.drain(..batch));
-        drop(queue);
+        let batch = pending.operations.len().min(BATCH);
+        operations.extend(pending.operations.drain(..batch));
+        drop(pending);
         let mut told = Instant::now();
         while let Some(operation) = operations.pop_front() {
             ended.push(file_call::run(operation));
@@ -199,18 +199,18 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_taken_up_once_and_runs_what_has_come_until_then() {
-        let mut lanes = Lanes::default();
+    fn a_queue_is_taken_up_once_and_runs_what_has_come_until_then() {
+        let mut queues = WriteQueues::default();
         let files = [file(), file()];
         for tag in 0..3 {
             for file in &files {
-                assert!(lanes.submit(write(file, tag, false)).is_none());
+                assert!(queues.submit(write(file, tag, false)).is_none());
             }
         }
-        let begun: Vec<_> = lanes.begun().collect();
+        let begun: Vec<_> = queues.begun().collect();
         assert_eq!(begun.len(), 2, "one for each file");
-        assert!(lanes.submit(write(&files[0], 3, false)).is_none());
-        assert_eq!(lanes.begun().count(), 0, "it is taken up already");
+        assert!(queues.submit(write(&files[0], 3, false)).is_none());
+        assert_eq!(queues.begun().count(), 0, "it is taken up already");
         let told = RefCell::new(Vec::new());
         let tell = |ended: &mut Vec<FileCompletion>| {
             for completion in ended.drain(..) {
@@ -221,45 +221,45 @@ mod tests {
         assert!(begun[0].run(tell));
         assert_eq!(told.take(), [0, 1, 2, 3]);
         assert!(!begun[0].run(tell));
-        assert!(lanes.submit(write(&files[0], 4, false)).is_none());
-        assert_eq!(lanes.begun().count(), 1, "it was put down");
+        assert!(queues.submit(write(&files[0], 4, false)).is_none());
+        assert_eq!(queues.begun().count(), 1, "it was put down");
         let mut byte = [0];
         files[0].0.read_exact_at(&mut byte, 3 * 512).unwrap();
         assert_eq!(byte, [3]);
     }
 
     #[test]
-    fn what_waits_for_the_medium_or_is_no_regular_file_has_no_lane() {
-        let mut lanes = Lanes::default();
+    fn what_waits_for_the_medium_or_is_no_regular_file_has_no_queue() {
+        let mut queues = WriteQueues::default();
         let null = FileHandle(Arc::new(File::create("/dev/null").unwrap()));
-        assert!(lanes.submit(write(&null, 0, false)).is_some());
+        assert!(queues.submit(write(&null, 0, false)).is_some());
         let file = file();
-        assert!(lanes.submit(write(&file, 0, true)).is_some());
+        assert!(queues.submit(write(&file, 0, true)).is_some());
         let direct = FileOperation {
             is_direct: true,
             ..write(&file, 0, false)
         };
-        assert!(lanes.submit(direct).is_some());
-        assert_eq!(lanes.begun().count(), 0);
+        assert!(queues.submit(direct).is_some());
+        assert_eq!(queues.begun().count(), 0);
     }
 
     #[test]
     fn files_that_are_gone_are_forgotten() {
-        let mut lanes = Lanes::default();
+        let mut queues = WriteQueues::default();
         for tag in 0..20 {
-            assert!(lanes.submit(write(&file(), tag, false)).is_none());
-            let lane = lanes.begun().next().unwrap();
-            lane.run(Vec::clear);
-            assert!(lanes.files.len() <= 2);
+            assert!(queues.submit(write(&file(), tag, false)).is_none());
+            let queue = queues.begun().next().unwrap();
+            queue.run(Vec::clear);
+            assert!(queues.files.len() <= 2);
         }
     }
 
     #[test]
     fn operations_that_nobody_has_begun_are_dropped() {
-        let mut lanes = Lanes::default();
+        let mut queues = WriteQueues::default();
         let file = file();
-        (0..5).for_each(|tag| assert!(lanes.submit(write(&file, tag, false)).is_none()));
-        assert_eq!(lanes.cancel_queued(), 5);
-        assert_eq!(lanes.begun().count(), 0);
+        (0..5).for_each(|tag| assert!(queues.submit(write(&file, tag, false)).is_none()));
+        assert_eq!(queues.cancel_queued(), 5);
+        assert_eq!(queues.begun().count(), 0);
     }
 }
