@@ -11,7 +11,7 @@ use std::io::IoSliceMut;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longshore_block::media::CommandEvent;
+use longshore_block::command::CommandEvent;
 use longshore_volume::Ended;
 use longshore_wire::transmit::Transmit;
 

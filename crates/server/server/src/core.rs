@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use longshore_block::command::DataLocation;
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::{BlockingPool, Buffer, BufferPool, MemoryBudget, PagePipes};
-use longshore_volume::{AttemptCost, Ended, Operation, Outcome, Request, VolumeError, WriteCache};
+use longshore_volume::{AttemptCost, Ended, Operation, Reply, Request, VolumeError, WriteCache};
 use longshore_wire::transmit::PayloadId;
 
 use crate::abort::{AbortOrder, AbortScope, Exception};
@@ -27,7 +28,7 @@ use crate::placement::addresses::ConnectionAddresses;
 use crate::placement::load::Load;
 use crate::platform::{Link, Platform};
 use crate::refusals::Refusals;
-use crate::request::{BufferHome, InFlight, Owner, Requests};
+use crate::request::{InFlight, Owner, Requests};
 use crate::reservation_store::ReservationStore;
 use crate::share::Shares;
 use crate::spin::WaitingState;
@@ -373,7 +374,7 @@ impl Core {
         let in_flight = InFlight {
             owner,
             unit,
-            home: BufferHome::None,
+            payload: DataLocation::None,
             counted: false,
         };
         let request = Request::new(Operation::Flush);
@@ -395,7 +396,7 @@ impl Core {
         let in_flight = InFlight {
             owner: Owner::Quiesce,
             unit,
-            home: BufferHome::None,
+            payload: DataLocation::None,
             counted: false,
         };
         let volume = &shared.unit(unit).volume;
@@ -419,7 +420,7 @@ impl Core {
 }
 
 /// A flush that nobody asked for by a command has ended.
-pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Outcome, VolumeError>) {
+pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Reply, VolumeError>) {
     if let Err(error) = result {
         let volume = &shared.unit(unit).volume.identity().name;
         tracing::error!(volume, %error, "flush failed");

@@ -8,8 +8,9 @@
 
 use std::time::Instant;
 
-use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
-use longshore_volume::{Attempt, AttemptCost, ByteOffset, Durability, VolumeError};
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::MediaError;
+use longshore_volume::{Attempt, AttemptCost, VolumeError};
 
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages;
@@ -104,16 +105,20 @@ impl<P: Protocol> Connection<P> {
     ) -> FastRead {
         let began = began(core, way);
         let unit = shared.unit(way.unit);
-        let (offset, length) = (ByteOffset(way.lba.0 << unit.block_shift), length as usize);
+        let length = length as usize;
+        let extent = Extent {
+            lba: way.lba,
+            blocks: BlockCount(length as u64 >> unit.block_shift),
+        };
         if unit.splices && length >= pages::LENGTH_MIN {
             return FastRead::Task { sleeps: false };
         }
-        let zeros = unit.volume.known_zeros(offset, length as u64);
+        let zeros = unit.volume.known_zeros(extent);
         let outcome = if zeros && length > COPY_BYTES_MAX {
             core.counters.storage_zeros += 1;
             FastRead::Zeros
         } else {
-            match self.fill(unit, slot, offset, length, zeros) {
+            match self.fill(unit, slot, way.lba, length, zeros) {
                 Ok(()) => {
                     core.counters.attempt_done(unit.attempt_cost, length);
                     FastRead::Done
@@ -127,12 +132,7 @@ impl<P: Protocol> Connection<P> {
             }
         };
         // What becomes a task counts then.
-        let operation = MediaOperation::Read {
-            lba: way.lba,
-            blocks: BlockCount(0),
-        };
-        let place = Place::DataIn { length };
-        unit.statistics.count(core.shard, operation, place);
+        unit.statistics.count_read(core.shard, length);
         note(core, way, Direction::Read, length, began);
         outcome
     }
@@ -144,7 +144,7 @@ impl<P: Protocol> Connection<P> {
         &mut self,
         unit: &Unit,
         slot: u32,
-        offset: ByteOffset,
+        lba: Lba,
         length: usize,
         zeros: bool,
     ) -> Result<(), Option<Attempt>> {
@@ -164,7 +164,7 @@ impl<P: Protocol> Connection<P> {
                     place.fill(0);
                     return true;
                 }
-                match unit.volume.try_read(offset, place) {
+                match unit.volume.try_read(lba, place) {
                     Attempt::Done(Ok(())) => true,
                     attempt => {
                         refused = Some(attempt);
@@ -202,13 +202,7 @@ pub(crate) fn fast_write(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> 
             .visited_in_vain(|holder| core.shared.retry(holder));
         return FastWrite::Task { sleeps: false };
     }
-    let offset = ByteOffset(way.lba.0 << unit.block_shift);
-    let durability = if fua {
-        Durability::Durable
-    } else {
-        Durability::Cached
-    };
-    let attempt = unit.volume.try_write(offset, bytes, durability);
+    let attempt = unit.volume.try_write(way.lba, bytes, fua);
     let cost = unit.attempt_cost;
     core.leave_gate(way.unit);
     let outcome = match attempt {
@@ -223,17 +217,8 @@ pub(crate) fn fast_write(core: &mut Core, way: Way, fua: bool, bytes: &[u8]) -> 
         }
     };
     // What becomes a task counts then.
-    let operation = MediaOperation::Write {
-        lba: way.lba,
-        blocks: BlockCount(0),
-        fua,
-    };
-    let place = Place::DataOut {
-        start: 0,
-        length: bytes.len(),
-    };
     let statistics = &core.shared.unit(way.unit).statistics;
-    statistics.count(core.shard, operation, place);
+    statistics.count_write(core.shard, bytes.len());
     note(core, way, Direction::Write, bytes.len(), began);
     outcome
 }

@@ -4,17 +4,13 @@
 //! request if that is not enough. Reads for the peer have shorter ways: no memory at all for known
 //! zeros, and the place behind its header in the transmit queue for what is small.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use longshore_block::media::Place;
-use longshore_block::media::{
-    BlockCount, CommandEvent, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
-};
+use longshore_block::command::{CommandEvent, DataLocation};
+use longshore_block::extent::Extent;
+use longshore_block::operation::{MediaError, Operation, Reply};
 use longshore_reactor::PagePipe;
-use longshore_volume::{
-    Attempt, ByteOffset, Durability, Ended, Operation, Outcome, Request, Started, VolumeError,
-};
+use longshore_volume::{Attempt, Ended, Request, Started, VolumeError};
 
 use crate::connection::{Connection, Protocol};
 use crate::copies::pages;
@@ -23,7 +19,7 @@ use crate::exports::Unit;
 use crate::gate::Passage;
 use crate::message::TaskAddress;
 use crate::observe::stages::{Direction, Stage};
-use crate::request::{BufferHome, InFlight, Owner};
+use crate::request::{InFlight, Owner};
 use crate::task::{DataIn, MediaRequest, Task, TaskState};
 
 /// Data for the peer up to this length is copied behind its header rather than sent by reference.
@@ -32,7 +28,7 @@ pub(crate) const COPY_BYTES_MAX: usize = 1024;
 /// What became of an operation on the medium.
 pub(crate) enum Medium {
     /// It is over.
-    Now(Result<MediaOutcome, MediaError>),
+    Now(Result<Reply, MediaError>),
     /// The task waits in the state it was given.
     Parked,
 }
@@ -60,6 +56,12 @@ impl<P: Protocol> Connection<P> {
         };
         let wanted = match task.state {
             TaskState::Medium(wanted) => wanted,
+            TaskState::Lock { unit } => {
+                return match self.lock_range(core, &mut task, unit) {
+                    Passage::Open => P::run(self, core, task, CommandEvent::Locked),
+                    Passage::Wait => self.tasks.park(task),
+                };
+            }
             TaskState::Memory { .. } => return P::retry_memory(self, core, task),
             _ => return self.tasks.park(task),
         };
@@ -81,7 +83,7 @@ impl<P: Protocol> Connection<P> {
     ) -> Medium {
         let unit = core.shared.unit(wanted.unit);
         unit.statistics
-            .count(core.shard, wanted.operation, wanted.place);
+            .count(core.shard, wanted.operation, wanted.payload);
         if !task.followed.is() {
             return self.pass_gate(core, task, wanted);
         }
@@ -96,9 +98,9 @@ impl<P: Protocol> Connection<P> {
         task: &mut Task<P::Work>,
         wanted: MediaRequest,
     ) -> Medium {
-        let (direction, bytes) = match (wanted.operation, wanted.place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => (Direction::Read, length),
-            (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
+        let (direction, bytes) = match (wanted.operation, wanted.payload) {
+            (Operation::Read { .. }, DataLocation::DataIn { length }) => (Direction::Read, length),
+            (Operation::Write { .. }, DataLocation::DataOut { length, .. }) => {
                 (Direction::Write, length)
             }
             _ => (Direction::Other, 0),
@@ -113,6 +115,24 @@ impl<P: Protocol> Connection<P> {
         medium
     }
 
+    /// Keeps the writes of others from the medium until the task ends. [`Passage::Wait`]: the task waits for
+    /// those under way, in the state it was given.
+    ///
+    /// A unit has one gate, so all of the medium is kept, whatever the range.
+    pub(crate) fn lock_range(
+        &mut self,
+        core: &mut Core,
+        task: &mut Task<P::Work>,
+        unit: usize,
+    ) -> Passage {
+        task.exclusive = true;
+        let passage = core.shared.unit(unit).gate.enter_exclusive(task.address);
+        if passage == Passage::Wait {
+            task.state = TaskState::Lock { unit };
+        }
+        passage
+    }
+
     /// Does an operation on the medium if nothing keeps it from there.
     fn pass_gate(
         &mut self,
@@ -122,18 +142,8 @@ impl<P: Protocol> Connection<P> {
     ) -> Medium {
         let shared = Arc::clone(&core.shared);
         let unit = shared.unit(wanted.unit);
-        if let MediaOperation::LockRange { .. } = wanted.operation {
-            task.exclusive = true;
-            return match unit.gate.enter_exclusive(task.address) {
-                Passage::Open => Medium::Now(Ok(MediaOutcome::Done)),
-                Passage::Wait => {
-                    task.state = TaskState::Medium(wanted);
-                    Medium::Parked
-                }
-            };
-        }
         let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
-        if !is_gated(wanted.operation) || holds_gate {
+        if !wanted.operation.writes() || holds_gate {
             return self.ungated(core, task, unit, wanted, false);
         }
         let passage = unit
@@ -167,30 +177,25 @@ impl<P: Protocol> Connection<P> {
             let now = core.clock();
             core.stages.submit(task.followed, now);
         }
-        let operation = volume_operation(wanted.operation, unit.block_shift);
-        let (home, range) = match (wanted.operation, wanted.place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => {
-                (BufferHome::DataIn, 0..length)
-            }
-            (_, Place::DataOut { start, length }) => (BufferHome::DataOut, start..start + length),
-            (_, Place::Scratch { start, length }) => (BufferHome::Scratch, start..start + length),
-            (_, Place::None | Place::DataIn { .. }) => (BufferHome::None, 0..0),
-        };
+        let MediaRequest {
+            operation, payload, ..
+        } = wanted;
+        let range = payload.range();
         let mut asleep = std::mem::take(&mut task.sleeps) || core.is_handed_over(unit, range.len());
-        if home == BufferHome::DataIn {
-            if let Some(pages) = self.pages(core, unit, operation, range.len()) {
+        if let (Operation::Read { extent }, DataLocation::DataIn { .. }) = (operation, payload) {
+            if let Some(pages) = self.pages(core, unit, extent, range.len()) {
                 task.data_in = DataIn::Pages(pages);
-                return Medium::Now(Ok(MediaOutcome::Done));
+                return Medium::Now(Ok(Reply::Done));
             }
             if !asleep {
-                match self.inline_read(core, task.address.slot, unit, operation, range.len()) {
+                match self.inline_read(core, task.address.slot, unit, extent, range.len()) {
                     InlineRead::Inline => {
                         task.data_in = DataIn::Inline;
-                        return Medium::Now(Ok(MediaOutcome::Done));
+                        return Medium::Now(Ok(Reply::Done));
                     }
                     InlineRead::Zeros(length) => {
                         task.data_in = DataIn::Zeros(length);
-                        return Medium::Now(Ok(MediaOutcome::Done));
+                        return Medium::Now(Ok(Reply::Done));
                     }
                     InlineRead::Failed(error) => {
                         return Medium::Now(media_result(unit, Err(error)));
@@ -227,24 +232,24 @@ impl<P: Protocol> Connection<P> {
         let attempt = if asleep {
             Attempt::WouldSleep
         } else {
-            attempt(unit, operation, task, home, &range)
+            attempt(unit, operation, task, payload)
         };
         let result = match attempt {
             Attempt::Done(result) => {
                 core.counters.attempt_done(unit.attempt_cost, range.len());
-                result.map(|()| Outcome::Done)
+                result.map(|()| Reply::Done)
             }
             Attempt::WouldSleep => {
                 let request = Request {
                     operation,
-                    buffer: task.lend(home),
+                    buffer: task.lend(payload),
                     start: range.start,
                     end: range.end,
                 };
                 let in_flight = InFlight {
                     owner: Owner::Task(task.address),
                     unit: wanted.unit,
-                    home,
+                    payload,
                     counted,
                 };
                 let platform = &mut *core.platform;
@@ -258,7 +263,7 @@ impl<P: Protocol> Connection<P> {
                         return Medium::Parked;
                     }
                     Started::Ended(_, ended) => {
-                        task.take_back(home, ended.buffer);
+                        task.take_back(payload, ended.buffer);
                         ended.result
                     }
                 }
@@ -277,16 +282,13 @@ impl<P: Protocol> Connection<P> {
         &self,
         core: &mut Core,
         unit: &Unit,
-        operation: Operation,
+        extent: Extent,
         length: usize,
     ) -> Option<PagePipe> {
-        let Operation::Read { offset } = operation else {
-            return None;
-        };
         if !unit.splices || !self.channel.link.takes_pages() || self.protocol.has_data_digest() {
             return None;
         }
-        pages::take(core, unit, offset, length)
+        pages::take(core, unit, extent, length)
     }
 
     /// The ways of a read that need no buffer.
@@ -295,14 +297,13 @@ impl<P: Protocol> Connection<P> {
         core: &mut Core,
         slot: u32,
         unit: &Unit,
-        operation: Operation,
+        extent: Extent,
         length: usize,
     ) -> InlineRead {
-        let (Operation::Read { offset }, Ok(wire_length)) = (operation, u32::try_from(length))
-        else {
+        let Ok(wire_length) = u32::try_from(length) else {
             return InlineRead::NeedsBuffer;
         };
-        let zeros = unit.volume.known_zeros(offset, length as u64);
+        let zeros = unit.volume.known_zeros(extent);
         if zeros && length > COPY_BYTES_MAX {
             core.counters.storage_zeros += 1;
             return InlineRead::Zeros(wire_length);
@@ -319,7 +320,7 @@ impl<P: Protocol> Connection<P> {
             place.fill(0);
             Some(Attempt::Done(Ok(())))
         } else {
-            Some(unit.volume.try_read(offset, place))
+            Some(unit.volume.try_read(extent.lba, place))
         };
         if let Some(Attempt::Done(Ok(()))) = attempt {
             core.counters.attempt_done(unit.attempt_cost, length);
@@ -349,7 +350,7 @@ impl<P: Protocol> Connection<P> {
             unreachable!("a task that ends makes orphans of its requests");
         };
         core.note_stage(task.followed, Stage::Done);
-        task.take_back(in_flight.home, ended.buffer);
+        task.take_back(in_flight.payload, ended.buffer);
         let result = media_result(core.shared.unit(in_flight.unit), ended.result);
         if result.is_err() {
             core.shared.tell_of_failure(in_flight.unit);
@@ -363,92 +364,25 @@ fn attempt<W>(
     unit: &Unit,
     operation: Operation,
     task: &mut Task<W>,
-    home: BufferHome,
-    range: &Range<usize>,
+    payload: DataLocation,
 ) -> Attempt {
-    let Some(buffer) = task.buffer(home) else {
+    let Some(buffer) = task.buffer(payload) else {
         return Attempt::WouldSleep;
     };
-    let bytes = &mut buffer[range.clone()];
+    let bytes = &mut buffer[payload.range()];
     match operation {
-        Operation::Read { offset } => unit.volume.try_read(offset, bytes),
-        Operation::Write { offset, durability } => unit.volume.try_write(offset, bytes, durability),
+        Operation::Read { extent } => unit.volume.try_read(extent.lba, bytes),
+        Operation::Write { extent, fua } => unit.volume.try_write(extent.lba, bytes, fua),
         _ => Attempt::WouldSleep,
     }
 }
 
-/// Whether an operation has to pass the write gate. A flush changes nothing that others see.
-fn is_gated(operation: MediaOperation) -> bool {
-    operation.writes() && !matches!(operation, MediaOperation::Flush)
-}
-
-/// Blocks to bytes.
-fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
-    let offset = |lba: Lba| ByteOffset(lba.0 << shift);
-    let length = |blocks: BlockCount| blocks.0 << shift;
-    let durability = |fua| {
-        if fua {
-            Durability::Durable
-        } else {
-            Durability::Cached
-        }
-    };
-    match operation {
-        MediaOperation::Read { lba, .. } => Operation::Read {
-            offset: offset(lba),
-        },
-        MediaOperation::Write { lba, fua, .. } => Operation::Write {
-            offset: offset(lba),
-            durability: durability(fua),
-        },
-        MediaOperation::Flush | MediaOperation::LockRange { .. } => Operation::Flush,
-        MediaOperation::Unmap { lba, blocks } => Operation::Unmap {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::WriteZeroes {
-            lba,
-            blocks,
-            may_unmap,
-            fua,
-        } => Operation::WriteZeroes {
-            offset: offset(lba),
-            length: length(blocks),
-            may_unmap,
-            durability: durability(fua),
-        },
-        MediaOperation::Anchor { lba, blocks } => Operation::Anchor {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::ExtentStatus { lba, blocks } => Operation::ExtentStatus {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::Prefetch { lba, blocks } => Operation::Prefetch {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-    }
-}
-
-/// Bytes to blocks, and the volume's errors to those of the protocols' machines.
+/// The volume's errors as those of the protocols' machines.
 pub(crate) fn media_result(
     unit: &Unit,
-    result: Result<Outcome, VolumeError>,
-) -> Result<MediaOutcome, MediaError> {
-    match result {
-        Ok(Outcome::Done) => Ok(MediaOutcome::Done),
-        Ok(Outcome::Extent { length, state }) => Ok(MediaOutcome::Extent {
-            blocks: BlockCount((length >> unit.block_shift).max(1)),
-            state: match state {
-                longshore_volume::ExtentState::Mapped => ExtentState::Mapped,
-                longshore_volume::ExtentState::Deallocated => ExtentState::Deallocated,
-                longshore_volume::ExtentState::Anchored => ExtentState::Anchored,
-            },
-        }),
-        Err(error) => Err(media_error(unit, &error)),
-    }
+    result: Result<Reply, VolumeError>,
+) -> Result<Reply, MediaError> {
+    result.map_err(|error| media_error(unit, &error))
 }
 
 #[cold]

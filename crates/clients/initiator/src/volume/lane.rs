@@ -28,7 +28,7 @@ use super::shared::{LaneAddress, Mail, Shared, lock};
 use super::state::count;
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
-use crate::operation::{Completion, Done};
+use crate::operation::{Completion, Reply};
 
 /// Portions received before a driver looks after its other lanes.
 const RECEIVES_PER_TURN: usize = 8;
@@ -76,7 +76,7 @@ struct Attached {
 /// What happened while a lane was held, to be dealt with after. The vectors keep their memory.
 #[derive(Default)]
 pub(super) struct Outcome {
-    pub(super) finished: Vec<(Request, Result<Done, Failure>)>,
+    pub(super) finished: Vec<(Request, Result<Reply, Failure>)>,
     /// The path has no queue for them any more.
     pub(super) homeless: Vec<Request>,
     /// Failed, perhaps not for good.
@@ -125,7 +125,7 @@ pub(super) struct TakenDown {
     /// Perhaps executed.
     pub(super) sent: Vec<Request>,
     /// Answered just before.
-    pub(super) answered: Vec<(Request, Result<Done, Failure>)>,
+    pub(super) answered: Vec<(Request, Result<Reply, Failure>)>,
 }
 
 impl TakenDown {

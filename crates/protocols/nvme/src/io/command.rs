@@ -18,8 +18,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use longshore_block::media::CommandEvent;
-use longshore_block::media::{MediaOperation, Place};
+pub use longshore_block::command::CommandEvent;
+use longshore_block::command::DataLocation;
+use longshore_block::extent::Extent;
+use longshore_block::operation::Operation;
 use longshore_block::reservation::{Participant, StoreOrder, StoreWait};
 
 use crate::command::{Fuse, SubmissionEntry};
@@ -86,9 +88,18 @@ pub enum Step {
         /// [`Command::namespace`], but for a Flush of all namespaces.
         namespace: usize,
         /// What to do.
-        operation: MediaOperation,
-        /// Where the blocks come from or go to.
-        place: Place,
+        operation: Operation,
+        /// Where its data comes from or goes to.
+        payload: DataLocation,
+    },
+    /// From here until the command completes, let no other command's write touch this range: wait for the
+    /// writes under way, then step with [`CommandEvent::Locked`]. A command asks for this at most once;
+    /// only a [`FusedPair`](super::FusedPair) does.
+    LockRange {
+        /// By its place.
+        namespace: usize,
+        /// The range.
+        extent: Extent,
     },
     /// Store these bytes (the namespace's reservations) durably, then step with
     /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
@@ -99,7 +110,7 @@ pub enum Step {
     /// Wait for the end of this, then step with [`CommandEvent::Start`] once more.
     Wait(StoreWait),
     /// It is over. Data for the host is in [`Buffers::data_in`], or was read to
-    /// [`Place::DataIn`].
+    /// [`DataLocation::DataIn`].
     Complete(Outcome),
 }
 
@@ -138,11 +149,11 @@ pub(crate) struct StepContext<'a, 'b> {
 
 impl StepContext<'_, '_> {
     /// An operation on the namespace's medium.
-    pub(crate) fn media(&self, operation: MediaOperation, place: Place) -> Step {
+    pub(crate) fn media(&self, operation: Operation, payload: DataLocation) -> Step {
         Step::Media {
             namespace: self.namespace,
             operation,
-            place,
+            payload,
         }
     }
 }
@@ -186,8 +197,8 @@ pub(crate) enum State {
     Decided(Outcome),
     /// One operation on the medium: Read, Write and others. No allocation.
     Single {
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
     },
     /// Half of a fused pair, which is not stepped by itself.
     Half(Half),
@@ -252,13 +263,13 @@ impl Command {
         event: CommandEvent,
         buffers: Buffers<'_>,
     ) -> Step {
-        if let State::Single { operation, place } = &self.state {
+        if let State::Single { operation, payload } = &self.state {
             match event {
                 CommandEvent::Start => {
                     return Step::Media {
                         namespace: self.namespace,
                         operation: *operation,
-                        place: *place,
+                        payload: *payload,
                     };
                 }
                 CommandEvent::Media(Ok(_)) => return Step::Complete(Outcome::SUCCESS),
@@ -289,7 +300,7 @@ impl Command {
             State::Decided(outcome) => Step::Complete(*outcome),
             State::Single { operation, .. } => match event {
                 CommandEvent::Media(Err(error)) => {
-                    Step::Complete(media_failure(error, operation.writes()).into())
+                    Step::Complete(media_failure(error, operation.fails_as_write()).into())
                 }
                 _ => Step::Complete(Outcome::SUCCESS),
             },
@@ -311,7 +322,7 @@ impl Command {
                     };
                     let step = procedure.step(event, &mut context);
                     if let Step::Media { operation, .. } = &step {
-                        *writing = operation.writes();
+                        *writing = operation.fails_as_write();
                     }
                     step
                 }
@@ -352,15 +363,15 @@ impl Command {
     pub(crate) fn single(
         namespace: usize,
         transfer: Transfer,
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
     ) -> Self {
         Self {
             transfer,
             namespace,
             scratch_length: 0,
             fuse: Fuse::Normal,
-            state: State::Single { operation, place },
+            state: State::Single { operation, payload },
         }
     }
 

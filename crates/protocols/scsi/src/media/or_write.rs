@@ -5,8 +5,7 @@ use crate::command::{CommandEvent, Completion, Procedure, Step, StepContext, Uni
 use crate::media;
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
-use longshore_block::media::MediaOperation;
-use longshore_block::media::Place;
+use longshore_block::operation::Operation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -51,12 +50,7 @@ impl OrWrite {
             return Step::Complete(Completion::GOOD);
         }
         self.chunks = Chunks::new(self.extent, self.block_size);
-        let Extent { lba, blocks } = self.extent;
-        Step::Media {
-            unit: UnitSelector::Own,
-            operation: MediaOperation::LockRange { lba, blocks },
-            place: Place::None,
-        }
+        Step::LockRange(self.extent)
     }
 
     fn read_next(&mut self, context: &mut StepContext<'_, '_>) -> Step {
@@ -67,7 +61,7 @@ impl OrWrite {
         Step::Media {
             unit: UnitSelector::Own,
             operation: chunk.read(),
-            place: chunk.place(),
+            payload: chunk.payload(),
         }
     }
 
@@ -78,15 +72,13 @@ impl OrWrite {
             *byte |= more;
         }
         self.state = State::Writing;
-        let (lba, blocks) = (chunk.lba, chunk.blocks);
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Write {
-                lba,
-                blocks,
+            operation: Operation::Write {
+                extent: chunk.extent,
                 fua: self.fua,
             },
-            place: chunk.place(),
+            payload: chunk.payload(),
         }
     }
 }

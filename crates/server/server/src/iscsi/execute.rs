@@ -1,6 +1,6 @@
 //! Running SCSI commands: the steps of the SCSI machine on one side, volumes on the other.
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
@@ -16,6 +16,7 @@ use crate::connection::{Connection, Protocol};
 use crate::copies::pages::held_payload;
 use crate::core::Core;
 use crate::fast_path::TaskStart;
+use crate::gate::Passage;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::task::{self, DataIn, MediaRequest, TaskState};
 
@@ -171,16 +172,26 @@ impl Connection<Iscsi> {
                 Step::Media {
                     unit,
                     operation,
-                    place,
+                    payload,
                 } => match self.unit_index(&task, unit) {
                     Some(unit) => {
                         let wanted = MediaRequest {
                             unit,
                             operation,
-                            place,
+                            payload,
                         };
                         self.medium(core, &mut task, wanted)
                     }
+                    None => Medium::Now(Err(MediaError::Io)),
+                },
+                Step::LockRange(_) => match task.unit {
+                    Some(unit) => match self.lock_range(core, &mut task, unit) {
+                        Passage::Open => {
+                            event = CommandEvent::Locked;
+                            continue;
+                        }
+                        Passage::Wait => Medium::Parked,
+                    },
                     None => Medium::Now(Err(MediaError::Io)),
                 },
                 Step::Persist(order) => {

@@ -1,6 +1,6 @@
 //! SCSI commands on the fast path (see [`crate::fast_path`]).
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::lun::Lun;
 use longshore_scsi::plain::{self, Plain};

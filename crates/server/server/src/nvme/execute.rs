@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 use longshore_nvme::command::CommandId;
 use longshore_nvme::controller::ErrorRecord;
 use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Outcome, Step};
@@ -17,6 +17,7 @@ use crate::connection::{Connection, Protocol};
 use crate::copies::pages::held_payload;
 use crate::core::Core;
 use crate::fast_path::TaskStart;
+use crate::gate::Passage;
 use crate::medium::{COPY_BYTES_MAX, Medium};
 use crate::message::{Message, Note};
 use crate::task::{DataIn, MediaRequest, TaskState};
@@ -214,7 +215,8 @@ impl Connection<Nvme> {
         }
         loop {
             let step = self.step(&mut task, event);
-            let (namespace, operation, place) = match step {
+            // Without an operation, the medium is to be locked.
+            let (namespace, operation) = match step {
                 Step::Complete(outcome) => return self.finish(core, task, outcome),
                 Step::Persist(order) => {
                     core.persist(task.address, task.unit, order);
@@ -235,30 +237,37 @@ impl Connection<Nvme> {
                     task.state = TaskState::Elsewhere;
                     return self.tasks.park(task);
                 }
+                Step::LockRange { namespace, .. } => (namespace, None),
                 Step::Media {
                     namespace,
                     operation,
-                    place,
-                } => (namespace, operation, place),
+                    payload,
+                } => (namespace, Some((operation, payload))),
             };
             if let Some(aborted) = &task.work.aborted {
                 let status = aborted.status;
                 return self.finish_status(core, task, status);
             }
-            let medium = match self.unit_of(Some(namespace)) {
-                Some(unit) => {
+            let Some(unit) = self.unit_of(Some(namespace)) else {
+                event = CommandEvent::Media(Err(MediaError::Io));
+                continue;
+            };
+            match operation {
+                None => match self.lock_range(core, &mut task, unit) {
+                    Passage::Open => event = CommandEvent::Locked,
+                    Passage::Wait => return self.tasks.park(task),
+                },
+                Some((operation, payload)) => {
                     let wanted = MediaRequest {
                         unit,
                         operation,
-                        place,
+                        payload,
                     };
-                    self.medium(core, &mut task, wanted)
+                    match self.medium(core, &mut task, wanted) {
+                        Medium::Now(result) => event = CommandEvent::Media(result),
+                        Medium::Parked => return self.tasks.park(task),
+                    }
                 }
-                None => Medium::Now(Err(MediaError::Io)),
-            };
-            match medium {
-                Medium::Now(result) => event = CommandEvent::Media(result),
-                Medium::Parked => return self.tasks.park(task),
             }
         }
     }
@@ -278,12 +287,13 @@ impl Connection<Nvme> {
                 FusedStep::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 } => Step::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 },
+                FusedStep::LockRange { namespace, extent } => Step::LockRange { namespace, extent },
                 FusedStep::Complete(outcome) => {
                     let first = CommandSlot(*first);
                     self.complete(first, outcome.first);
@@ -480,7 +490,8 @@ impl Connection<Nvme> {
             | TaskState::Deferred
             | TaskState::Ordering
             | TaskState::Memory { .. }
-            | TaskState::Medium(_) => {
+            | TaskState::Medium(_)
+            | TaskState::Lock { .. } => {
                 let task = self.tasks.take(slot).expect("looked at above");
                 if lone {
                     self.forget_first(slot);

@@ -1,6 +1,6 @@
 //! Commands of I/O queues on the fast path (see [`crate::fast_path`]).
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 use longshore_nvme::io::plain::{self, Plain};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, Payload};
 use longshore_nvme::status::Status;

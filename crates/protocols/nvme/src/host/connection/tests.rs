@@ -4,7 +4,7 @@ mod endings;
 mod streams;
 mod transfers;
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_wire::transmit::{PayloadId, Segment, Transmit, WriteData};
 
 use super::*;

@@ -176,7 +176,7 @@ impl World {
             event = match step {
                 Step::Complete(completion) => return (completion.into(), data_in),
                 // Nothing here looks at the medium.
-                Step::Media { .. } => return (Outcome::Good, data_in),
+                Step::Media { .. } | Step::LockRange(_) => return (Outcome::Good, data_in),
                 Step::Persist(bytes) => {
                     if self.stores {
                         self.stored = Some(bytes.to_vec());
