@@ -5,7 +5,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::Blocks;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};

@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use longshore_block::media::Place;
-use longshore_block::media::{
-    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
-};
+use longshore_block::command::DataLocation;
+use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Siblings, Step, UnitIndex,
@@ -116,10 +114,14 @@ fn run(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) 
         };
         match command.step(Some(unit), event, buffers, &Alone) {
             Step::Media {
-                operation, place, ..
+                operation, payload, ..
             } => {
-                check_place(&place, data_out.len(), scratch.len());
+                check_location(payload, data_out.len(), scratch.len());
                 event = CommandEvent::Media(operate(&operation));
+            }
+            Step::LockRange(extent) => {
+                assert!(extent.blocks.0 > 0 && extent.fits(BLOCKS), "{extent:?}");
+                event = CommandEvent::Locked;
             }
             Step::Persist(_) => event = CommandEvent::Persisted(true),
             Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
@@ -136,39 +138,25 @@ fn run(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) 
     panic!("{cdb:02x?} does not end");
 }
 
-fn check_place(place: &Place, data_out: usize, scratch: usize) {
-    match *place {
-        Place::DataOut { start, length } => assert!(start + length <= data_out),
-        Place::Scratch { start, length } => assert!(start + length <= scratch),
-        Place::DataIn { .. } | Place::None => {}
+fn check_location(payload: DataLocation, data_out: usize, scratch: usize) {
+    match payload {
+        DataLocation::DataOut { start, length } => assert!(start + length <= data_out),
+        DataLocation::Scratch { start, length } => assert!(start + length <= scratch),
+        DataLocation::DataIn { .. } | DataLocation::None => {}
     }
 }
 
 /// A medium that holds nothing, but checks its bounds.
-fn operate(operation: &MediaOperation) -> Result<MediaOutcome, MediaError> {
-    let check = |lba: Lba, blocks: BlockCount| {
-        assert!(blocks.0 > 0, "{operation:?}");
-        assert!(
-            lba.0.checked_add(blocks.0).is_some_and(|end| end <= BLOCKS),
-            "{operation:?}"
-        );
+fn operate(operation: &Operation) -> Result<Reply, MediaError> {
+    let Some(extent) = operation.extent() else {
+        return Ok(Reply::Done);
     };
-    match *operation {
-        MediaOperation::Read { lba, blocks }
-        | MediaOperation::Write { lba, blocks, .. }
-        | MediaOperation::Unmap { lba, blocks }
-        | MediaOperation::WriteZeroes { lba, blocks, .. }
-        | MediaOperation::Anchor { lba, blocks }
-        | MediaOperation::Prefetch { lba, blocks }
-        | MediaOperation::LockRange { lba, blocks } => check(lba, blocks),
-        MediaOperation::ExtentStatus { lba, blocks } => {
-            check(lba, blocks);
-            return Ok(MediaOutcome::Extent {
-                blocks,
-                state: ExtentState::Deallocated,
-            });
-        }
-        MediaOperation::Flush => {}
+    assert!(extent.blocks.0 > 0 && extent.fits(BLOCKS), "{operation:?}");
+    if let Operation::ExtentStatus { .. } = operation {
+        return Ok(Reply::Extent {
+            blocks: extent.blocks,
+            state: ExtentState::Deallocated,
+        });
     }
-    Ok(MediaOutcome::Done)
+    Ok(Reply::Done)
 }

@@ -1,6 +1,6 @@
 //! Which hosts get in, and what they see.
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::status::Status;

@@ -1,6 +1,6 @@
 //! Commands of the NVM command set.
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::{Fuse, NamespaceId};
 use longshore_nvme::host::commands::{
     self, Blocks, DEALLOCATE, FORCE_UNIT_ACCESS, ranges, sources,

@@ -10,7 +10,7 @@ mod transfers;
 
 use std::time::{Duration, Instant};
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::CommandId;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::Command;

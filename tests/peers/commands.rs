@@ -1,8 +1,8 @@
 //! What is neither read nor write: zeros, deallocation, flush, compare and write, allocation.
 
-use longshore_block::media::ExtentState;
+use longshore_block::operation::ExtentState;
 use longshore_initiator::error::Failure;
-use longshore_initiator::operation::{Data, Done, Operation};
+use longshore_initiator::operation::{Data, Operation, Reply};
 use longshore_reactor::Buffer;
 
 use crate::Fact;
@@ -250,7 +250,7 @@ fn extent_status(peer: &Peer) {
     };
     let (result, _) = one(&mut remote, operation, Data::None);
     match result {
-        Ok(Done::Extent { blocks, state }) => {
+        Ok(Reply::Extent { blocks, state }) => {
             assert!(has_it && blocks.0 > 0 && blocks.0 <= 128, "{blocks:?}");
             assert_eq!(state, ExtentState::Mapped);
         }

@@ -7,11 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_initiator::attach::{Attachment, attach};
 use longshore_initiator::error::Failure;
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_initiator::operation::{Completion, Data, Operation, OperationKind, Reply};
 use longshore_initiator::options::Options;
 use longshore_initiator::queue::Refusal;
 use longshore_initiator::url::Url;
@@ -52,7 +51,7 @@ pub fn one(
     engine: &mut dyn Engine,
     operation: Operation,
     data: Data,
-) -> (Result<Done, Failure>, Data) {
+) -> (Result<Reply, Failure>, Data) {
     engine.submit(operation, data, u64::MAX);
     let mut completions = engine.wait();
     let completion = completions.pop().expect("one has ended");
@@ -64,7 +63,7 @@ pub fn one(
 }
 
 /// Writes these bytes.
-pub fn write(engine: &mut dyn Engine, lba: u64, bytes: &[u8], fua: bool) -> Result<Done, Failure> {
+pub fn write(engine: &mut dyn Engine, lba: u64, bytes: &[u8], fua: bool) -> Result<Reply, Failure> {
     let blocks = blocks_of(engine, bytes.len());
     let mut buffer = Buffer::allocate(bytes.len());
     buffer.copy_from_slice(bytes);
@@ -139,10 +138,10 @@ impl Queues {
                 // Each operation on another core, as it were: all queues of its kind are used.
                 self.next += 1;
                 let polls = self.next.is_multiple_of(3);
-                let index = self
-                    .attachment
-                    .maps
-                    .queue(operation.kind(), polls, self.next);
+                let index =
+                    self.attachment
+                        .maps
+                        .queue(OperationKind::of(&operation), polls, self.next);
                 let queue = &mut self.attachment.queues[index];
                 match queue.submit(operation, data.take().expect("came back"), tag) {
                     Ok(()) => {

@@ -1,10 +1,11 @@
 //! Each operation does what it says, and its failures say what they are.
 
-use longshore_block::media::{BlockCount, ExtentState};
+use longshore_block::extent::BlockCount;
+use longshore_block::operation::ExtentState;
 use longshore_initiator::error::Failure;
 use longshore_initiator::info::Notice;
 use longshore_initiator::iscsi::{Session, Transfer};
-use longshore_initiator::operation::{Data, Done, Operation};
+use longshore_initiator::operation::{Data, Operation, Reply};
 use longshore_initiator::options::Options;
 use longshore_initiator::queue::Refusal;
 use longshore_iscsi::pdu::Lun;
@@ -73,12 +74,12 @@ fn zeros_are_written_and_ranges_deallocated() {
     .enumerate()
     {
         rig.write(0, &bytes).unwrap();
-        assert_eq!(rig.order(operation), Ok(Done::Done), "{number}");
+        assert_eq!(rig.order(operation), Ok(Reply::Done), "{number}");
         let mut expected = bytes.clone();
         expected[16 * 512..48 * 512].fill(0);
         assert!(rig.read(0, bytes.len()).unwrap() == expected, "{number}");
     }
-    assert_eq!(rig.order(Operation::Flush), Ok(Done::Done));
+    assert_eq!(rig.order(Operation::Flush), Ok(Reply::Done));
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn zeros_with_force_unit_access_are_followed_by_a_flush() {
     let completions = rig.run_all(0, operations).unwrap();
     assert_eq!(completions.len(), 500);
     for completion in completions {
-        assert_eq!(completion.result, Ok(Done::Done));
+        assert_eq!(completion.result, Ok(Reply::Done));
     }
     rig.verify(&[4096]);
 }
@@ -120,8 +121,8 @@ fn extents_are_told_apart() {
     let status = |rig: &mut Rig, lba, blocks| {
         let extent = extent(lba, blocks);
         match rig.order(Operation::ExtentStatus { extent }).unwrap() {
-            Done::Extent { blocks, state } => (blocks, state),
-            Done::Done => panic!("no state"),
+            Reply::Extent { blocks, state } => (blocks, state),
+            Reply::Done => panic!("no state"),
         }
     };
     let (blocks, state) = status(&mut rig, 0, 8);
@@ -146,7 +147,7 @@ fn compare_and_write_writes_or_tells_where_the_difference_is() {
         fua: true,
     };
     let both = [&old[..], &new].concat();
-    assert_eq!(rig.run(operation, data(&both)).0, Ok(Done::Done));
+    assert_eq!(rig.run(operation, data(&both)).0, Ok(Reply::Done));
     assert_eq!(rig.read(8, 1024).unwrap(), new);
     let mut almost = [&new[..], &old].concat();
     almost[700] ^= 1;

@@ -4,12 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_initiator::attach::{self, Attachment};
 use longshore_initiator::error::{Error, Failure};
 use longshore_initiator::info::Notice;
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 use longshore_initiator::options::Options;
 use longshore_initiator::queue::{AnyQueue, Sent};
 use longshore_initiator::url::{HostPort, IscsiUrl, Url};
@@ -120,18 +119,18 @@ impl Rig {
     }
 
     /// Runs one operation on the first queue.
-    pub fn run(&mut self, operation: Operation, data: Data) -> (Result<Done, Failure>, Data) {
+    pub fn run(&mut self, operation: Operation, data: Data) -> (Result<Reply, Failure>, Data) {
         let mut all = self.run_all(0, vec![(operation, data)]).unwrap();
         let completion = all.remove(0);
         (completion.result, completion.data)
     }
 
     /// The same without data.
-    pub fn order(&mut self, operation: Operation) -> Result<Done, Failure> {
+    pub fn order(&mut self, operation: Operation) -> Result<Reply, Failure> {
         self.run(operation, Data::None).0
     }
 
-    pub fn write(&mut self, lba: u64, bytes: &[u8]) -> Result<Done, Failure> {
+    pub fn write(&mut self, lba: u64, bytes: &[u8]) -> Result<Reply, Failure> {
         let operation = Operation::Write {
             extent: self.extent_of(lba, bytes.len()),
             fua: false,

@@ -3,7 +3,7 @@
 
 use longshore_initiator::error::Error;
 use longshore_initiator::iscsi::discover;
-use longshore_initiator::operation::{Done, Operation};
+use longshore_initiator::operation::{Operation, Reply};
 use longshore_initiator::options::{DigestWish, Options, QueueMaps};
 use longshore_tests::scratch::Scratch;
 use longshore_tests::server::TARGET;
@@ -59,7 +59,7 @@ fn tgt_is_discovered_identified_and_verified() {
         assert_eq!(info.vendor, "IET");
         assert!(!info.identifiers.is_empty() && !info.serial.is_empty());
         rig.verify(&[512, 4096, 8192, 66_048, 262_144, 1_050_624]);
-        assert_eq!(rig.order(Operation::Flush), Ok(Done::Done));
+        assert_eq!(rig.order(Operation::Flush), Ok(Reply::Done));
         let description = rig.attachment.control.describe().unwrap();
         assert!(description.reservation.is_some());
         if rig.attachment.info.write_zeroes {

@@ -9,7 +9,7 @@ use longshore_initiator::attach::{self, Attachment};
 use longshore_initiator::error::{Error, Failure, Lost};
 use longshore_initiator::info::{AccessState, Notice};
 use longshore_initiator::nvme::discover;
-use longshore_initiator::operation::{Data, Done, Operation};
+use longshore_initiator::operation::{Data, Operation, Reply};
 use longshore_initiator::options::Options;
 use longshore_initiator::url::HostPort;
 use longshore_nvme::opcode::{admin, fabrics, io};
@@ -97,7 +97,7 @@ fn an_honest_controller_is_attached() {
         extent: extent(0, 8),
     };
     let (result, _) = run(&mut attachment.queues[0], operation, room(4096));
-    assert_eq!(result, Ok(Done::Done));
+    assert_eq!(result, Ok(Reply::Done));
     assert!(attachment.control.close());
 }
 
@@ -116,12 +116,12 @@ fn writes_and_unmaps_go_by_r2t_where_capsules_hold_no_data() {
             fua: false,
         };
         let data = vec![5; usize::try_from(blocks * 512).unwrap()];
-        assert_eq!(run(queue, operation, buffer(&data)).0, Ok(Done::Done));
+        assert_eq!(run(queue, operation, buffer(&data)).0, Ok(Reply::Done));
     }
     let unmap = Operation::Unmap {
         extent: extent(0, 8),
     };
-    assert_eq!(run(queue, unmap, Data::None).0, Ok(Done::Done));
+    assert_eq!(run(queue, unmap, Data::None).0, Ok(Reply::Done));
 }
 
 #[test]

@@ -10,11 +10,10 @@ mod operations;
 
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_initiator::attach::Attachment;
 use longshore_initiator::error::{Error, Failure};
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 use longshore_initiator::options::Options;
 use longshore_initiator::queue::{AnyQueue, Refusal};
 use longshore_initiator::url::Url;
@@ -116,7 +115,7 @@ fn serve_queue(queue: &mut AnyQueue, wanted: usize) -> Vec<Completion> {
 }
 
 /// One operation, from submission to its end.
-fn run(queue: &mut AnyQueue, operation: Operation, data: Data) -> (Result<Done, Failure>, Data) {
+fn run(queue: &mut AnyQueue, operation: Operation, data: Data) -> (Result<Reply, Failure>, Data) {
     match queue.submit(operation, data, 1) {
         Ok(()) => {
             let completion = serve_queue(queue, 1).remove(0);
@@ -134,7 +133,7 @@ fn write(queue: &mut AnyQueue, lba: u64, bytes: &[u8]) {
         extent: extent(lba, bytes.len() as u64 / 512),
         fua: false,
     };
-    assert_eq!(run(queue, operation, buffer(bytes)).0, Ok(Done::Done));
+    assert_eq!(run(queue, operation, buffer(bytes)).0, Ok(Reply::Done));
 }
 
 fn read(queue: &mut AnyQueue, lba: u64, length: usize) -> Vec<u8> {
@@ -142,6 +141,6 @@ fn read(queue: &mut AnyQueue, lba: u64, length: usize) -> Vec<u8> {
         extent: extent(lba, length as u64 / 512),
     };
     let (result, data) = run(queue, operation, room(length));
-    assert_eq!(result, Ok(Done::Done));
+    assert_eq!(result, Ok(Reply::Done));
     data.bytes()[..length].to_vec()
 }

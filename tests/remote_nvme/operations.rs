@@ -1,7 +1,7 @@
 //! Every operation, with its data.
 
 use longshore_initiator::error::Failure;
-use longshore_initiator::operation::{Data, Done, Operation};
+use longshore_initiator::operation::{Data, Operation, Reply};
 use longshore_initiator::options::{Options, ReceivePath, SendPath};
 use longshore_initiator::queue::Refusal;
 
@@ -31,7 +31,7 @@ fn unmapped_and_zeroed_blocks_read_as_zeros() {
         },
     ] {
         write(queue, 0, &data);
-        assert_eq!(run(queue, operation, Data::None).0, Ok(Done::Done));
+        assert_eq!(run(queue, operation, Data::None).0, Ok(Reply::Done));
         let found = read(queue, 0, 64 << 10);
         assert_eq!(found[..4096], data[..4096], "{operation:?}");
         assert!(
@@ -57,7 +57,7 @@ fn compare_and_write_writes_only_over_what_is_expected() {
             fua: true,
         };
         let both = [&old[..], &new[..]].concat();
-        assert_eq!(run(queue, operation, buffer(&both)).0, Ok(Done::Done));
+        assert_eq!(run(queue, operation, buffer(&both)).0, Ok(Reply::Done));
         assert_eq!(read(queue, 100, length), new);
         let (result, _) = run(queue, operation, buffer(&both));
         assert_eq!(result, Err(Failure::Miscompare { offset: None }));
@@ -107,7 +107,7 @@ fn many_pairs_and_other_operations_at_a_time_all_end() {
     let mut tags: Vec<_> = serve_queue(queue, submitted)
         .into_iter()
         .map(|completion| {
-            assert_eq!(completion.result, Ok(Done::Done));
+            assert_eq!(completion.result, Ok(Reply::Done));
             completion.tag
         })
         .collect();
@@ -148,7 +148,7 @@ fn a_full_queue_keeps_data_apart_on_every_path() {
             count += 1;
         }
         for completion in serve_queue(queue, count) {
-            assert_eq!(completion.result, Ok(Done::Done));
+            assert_eq!(completion.result, Ok(Reply::Done));
         }
         for (tag, (lba, length)) in places.iter().enumerate() {
             let operation = Operation::Read {
@@ -157,7 +157,7 @@ fn a_full_queue_keeps_data_apart_on_every_path() {
             queue.submit(operation, room(*length), tag as u64).unwrap();
         }
         for completion in serve_queue(queue, count) {
-            assert_eq!(completion.result, Ok(Done::Done));
+            assert_eq!(completion.result, Ok(Reply::Done));
             let seed = usize::try_from(completion.tag).unwrap();
             let length = places[seed].1;
             let found = &completion.data.bytes()[..length];
@@ -182,7 +182,7 @@ fn beyond_the_end_is_out_of_range() {
     };
     assert_eq!(run(queue, write, room(512)).0, Err(Failure::OutOfRange));
     // The queue goes on.
-    assert_eq!(run(queue, Operation::Flush, Data::None).0, Ok(Done::Done));
+    assert_eq!(run(queue, Operation::Flush, Data::None).0, Ok(Reply::Done));
 }
 
 #[test]

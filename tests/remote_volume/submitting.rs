@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_initiator::error::Failure;
 use longshore_initiator::operation::{Completion, Data, Operation};
 use longshore_initiator::options::{DigestWish, QueueMaps, SendPath};

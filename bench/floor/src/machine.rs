@@ -2,7 +2,7 @@
 //! in order. For [`Queue`](longshore_initiator::queue::Queue), as iSCSI and NVMe/TCP are.
 
 use longshore_initiator::error::CloseCause;
-use longshore_initiator::operation::{Done, Operation};
+use longshore_initiator::operation::{Operation, Reply};
 use longshore_initiator::queue::{Machine, MachineEvent, PayloadWanted, Refusal};
 use longshore_wire::transmit::{Chunk, Transmit, WriteData};
 
@@ -127,7 +127,7 @@ impl Machine for FloorMachine {
         self.in_flight -= 1;
         MachineEvent::Completed {
             slot,
-            result: Ok(Done::Done),
+            result: Ok(Reply::Done),
         }
     }
 

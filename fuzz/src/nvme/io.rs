@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use longshore_block::media::{
-    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome, Place,
-};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::{Reservations, StoreOrder};
 use longshore_nvme::command::{CommandId, Fuse, NamespaceId, SubmissionEntry};
 use longshore_nvme::controller::{AttachedNamespace, Controller, Namespace, Subsystems};
@@ -121,16 +121,17 @@ impl World {
                 Step::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 } => {
                     let room = match transfer.direction {
                         Direction::ToHost => transfer.length as usize,
                         _ => 0,
                     };
                     let lengths = [data_out.len(), scratch.len(), room];
-                    check(&namespaces[namespace], &operation, place, lengths);
+                    check(&namespaces[namespace], &operation, payload, lengths);
                     CommandEvent::Media(answer(&operation, input))
                 }
+                Step::LockRange { .. } => unreachable!("only pairs ask for it"),
                 Step::Persist(order) => {
                     let fresh = Reservations::new();
                     assert!(fresh.restore(&order).is_ok(), "it can be restored");
@@ -194,18 +195,22 @@ impl World {
                 FusedStep::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 } => {
                     let lengths = [data.len(), scratch.len(), 0];
-                    check(&namespaces[namespace], &operation, place, lengths);
+                    check(&namespaces[namespace], &operation, payload, lengths);
                     // Often what is compared with is there.
-                    if let Place::Scratch { start, length } = place
+                    if let DataLocation::Scratch { start, length } = payload
                         && input.byte() & 3 != 3
                     {
                         let at = start.min(data.len() - length);
                         scratch[start..start + length].copy_from_slice(&data[at..at + length]);
                     }
                     event = CommandEvent::Media(answer(&operation, input));
+                }
+                FusedStep::LockRange { extent, .. } => {
+                    check_extent(extent);
+                    event = CommandEvent::Locked;
                 }
                 FusedStep::Complete(outcome) => {
                     let (first, second) = (outcome.first.status, outcome.second.status);
@@ -221,46 +226,35 @@ impl World {
 /// What a driver relies on. `lengths`: of the data, of the scratch memory, and of the host's room.
 fn check(
     namespace: &AttachedNamespace,
-    operation: &MediaOperation,
-    place: Place,
+    operation: &Operation,
+    payload: DataLocation,
     lengths: [usize; 3],
 ) {
     let [data_out, scratch, room] = lengths;
-    let moved = match place {
-        Place::None => None,
-        Place::DataOut { start, length } => Some((start + length <= data_out, length)),
-        Place::Scratch { start, length } => Some((start + length <= scratch, length)),
-        Place::DataIn { length } => Some((length <= room, length)),
+    let moved = match payload {
+        DataLocation::None => None,
+        DataLocation::DataOut { start, length } => Some((start + length <= data_out, length)),
+        DataLocation::Scratch { start, length } => Some((start + length <= scratch, length)),
+        DataLocation::DataIn { length } => Some((length <= room, length)),
     };
-    let Some((lba, blocks)) = range(operation) else {
+    let Some(extent) = operation.extent() else {
         assert!(moved.is_none());
         return;
     };
-    let end = lba.0.checked_add(blocks.0).expect("no overflow");
-    assert!(blocks.0 > 0 && end <= BLOCKS, "{operation:?}");
+    check_extent(extent);
     if let Some((within, length)) = moved {
-        assert!(within, "{operation:?} {place:?}");
-        let bytes = blocks.0 * u64::from(namespace.namespace.block_size());
+        assert!(within, "{operation:?} {payload:?}");
+        let bytes = extent.bytes(namespace.namespace.block_size());
         assert_eq!(bytes, length as u64);
     }
     assert!(!operation.writes() || !namespace.read_only, "{operation:?}");
 }
 
-fn range(operation: &MediaOperation) -> Option<(Lba, BlockCount)> {
-    match *operation {
-        MediaOperation::Flush => None,
-        MediaOperation::Read { lba, blocks }
-        | MediaOperation::Write { lba, blocks, .. }
-        | MediaOperation::Unmap { lba, blocks }
-        | MediaOperation::WriteZeroes { lba, blocks, .. }
-        | MediaOperation::Anchor { lba, blocks }
-        | MediaOperation::ExtentStatus { lba, blocks }
-        | MediaOperation::Prefetch { lba, blocks }
-        | MediaOperation::LockRange { lba, blocks } => Some((lba, blocks)),
-    }
+fn check_extent(extent: Extent) {
+    assert!(extent.blocks.0 > 0 && extent.fits(BLOCKS), "{extent:?}");
 }
 
-fn answer(operation: &MediaOperation, input: &mut Input<'_>) -> Result<MediaOutcome, MediaError> {
+fn answer(operation: &Operation, input: &mut Input<'_>) -> Result<Reply, MediaError> {
     match input.byte() {
         250 => Err(MediaError::Io),
         251 => Err(MediaError::NoSpace),
@@ -269,11 +263,11 @@ fn answer(operation: &MediaOperation, input: &mut Input<'_>) -> Result<MediaOutc
         254 => Err(MediaError::ShortFile),
         255 => Err(MediaError::ReadOnly),
         byte => Ok(match operation {
-            MediaOperation::ExtentStatus { blocks, .. } => MediaOutcome::Extent {
-                blocks: BlockCount(1 + u64::from(byte) % blocks.0.max(1)),
+            Operation::ExtentStatus { extent } => Reply::Extent {
+                blocks: BlockCount(1 + u64::from(byte) % extent.blocks.0.max(1)),
                 state: ExtentState::Mapped,
             },
-            _ => MediaOutcome::Done,
+            _ => Reply::Done,
         }),
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, ExtentState, MediaError, MediaOperation, MediaOutcome};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Siblings, Step, UnitIndex,
@@ -105,10 +106,14 @@ impl Device {
             };
             event = match command.step(Some(&self.unit), event, buffers, &Alone(self)) {
                 Step::Media {
-                    operation, place, ..
+                    operation, payload, ..
                 } => {
-                    self.check(&operation, place, data_out.len(), scratch.len());
+                    self.check(&operation, payload, data_out.len(), scratch.len());
                     CommandEvent::Media(answer(&operation, input))
+                }
+                Step::LockRange(extent) => {
+                    self.check_extent(extent);
+                    CommandEvent::Locked
                 }
                 Step::Persist(bytes) => {
                     let fresh = Self::new(512);
@@ -127,22 +132,24 @@ impl Device {
     }
 
     /// What a driver relies on.
-    fn check(&self, operation: &MediaOperation, place: Place, data_out: usize, scratch: usize) {
-        match place {
-            Place::None | Place::DataIn { .. } => {}
-            Place::DataOut { start, length } => assert!(start + length <= data_out),
-            Place::Scratch { start, length } => assert!(start + length <= scratch),
+    fn check(&self, operation: &Operation, payload: DataLocation, data_out: usize, scratch: usize) {
+        match payload {
+            DataLocation::None | DataLocation::DataIn { .. } => {}
+            DataLocation::DataOut { start, length } => assert!(start + length <= data_out),
+            DataLocation::Scratch { start, length } => assert!(start + length <= scratch),
         }
-        if let MediaOperation::Read { lba, blocks } | MediaOperation::Write { lba, blocks, .. } =
-            operation
-        {
-            let end = lba.0.checked_add(blocks.0).expect("no overflow");
-            assert!(end <= self.unit.block_count() && blocks.0 > 0);
+        if let Some(extent) = operation.extent() {
+            self.check_extent(extent);
         }
+    }
+
+    fn check_extent(&self, extent: Extent) {
+        let inside = extent.fits(self.unit.block_count());
+        assert!(extent.blocks.0 > 0 && inside, "{extent:?}");
     }
 }
 
-fn answer(operation: &MediaOperation, input: &mut Input<'_>) -> Result<MediaOutcome, MediaError> {
+fn answer(operation: &Operation, input: &mut Input<'_>) -> Result<Reply, MediaError> {
     match input.byte() {
         250 => Err(MediaError::Io),
         251 => Err(MediaError::NoSpace),
@@ -151,15 +158,15 @@ fn answer(operation: &MediaOperation, input: &mut Input<'_>) -> Result<MediaOutc
         254 => Err(MediaError::ShortFile),
         255 => Err(MediaError::ReadOnly),
         byte => Ok(match operation {
-            MediaOperation::ExtentStatus { blocks, .. } => MediaOutcome::Extent {
-                blocks: BlockCount(1 + u64::from(byte) % blocks.0.max(1)),
+            Operation::ExtentStatus { extent } => Reply::Extent {
+                blocks: BlockCount(1 + u64::from(byte) % extent.blocks.0.max(1)),
                 state: if byte & 1 == 0 {
                     ExtentState::Mapped
                 } else {
                     ExtentState::Deallocated
                 },
             },
-            _ => MediaOutcome::Done,
+            _ => Reply::Done,
         }),
     }
 }

@@ -4,7 +4,7 @@
 //! them. What the product's codec gets wrong on both sides at once would not show here; [`pdu`]
 //! shares no code with it, and the Linux kernel's host in a virtual machine judges the rest.
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::Blocks;
 

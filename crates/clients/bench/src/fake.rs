@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use longshore_block::extent::Extent;
 use longshore_initiator::error::{Failure, Lost};
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 
 use crate::queue::{LoadQueue, Refused};
 
@@ -204,10 +204,10 @@ impl LoadQueue for FakeQueue {
                     } else {
                         volume.without_memory += 1;
                     }
-                    Ok(Done::Done)
+                    Ok(Reply::Done)
                 }
                 Operation::Write { extent, .. } => {
-                    volume.write(extent, data.bytes()).map(|()| Done::Done)
+                    volume.write(extent, data.bytes()).map(|()| Reply::Done)
                 }
                 other => panic!("the engine submits no {other:?}"),
             };

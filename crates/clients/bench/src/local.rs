@@ -10,16 +10,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_block::extent::Extent;
 use longshore_initiator::error::{Failure, Lost};
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 use longshore_reactor::{
     Buffer, Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, Waker,
 };
-use longshore_volume::{
-    ByteOffset, Durability, Ended, Executor, Operation as VolumeOperation, Outcome, Request,
-    Started, Volume, VolumeError,
-};
+use longshore_volume::{Ended, Executor, Request, Started, Volume, VolumeError};
 
 use rustix::io::Errno;
 
@@ -77,7 +73,7 @@ struct Own {
 
 impl Slot {
     /// A request with the memory of the operation.
-    fn lend(&mut self, operation: VolumeOperation, data: Data, length: usize) -> Request {
+    fn lend(&mut self, operation: Operation, data: Data, length: usize) -> Request {
         let (buffer, start, lent) = match data {
             Data::Buffer { buffer, start } => (buffer, start, Lent::Buffer { start }),
             Data::Shared { buffer, start } => {
@@ -162,25 +158,6 @@ impl LocalQueue {
         })
     }
 
-    /// The volume's operation for one of the load's; `None`: loads only read and write.
-    fn volume_operation(&self, operation: Operation) -> Option<VolumeOperation> {
-        let offset = |extent: Extent| ByteOffset(extent.lba.0 * u64::from(self.block_size));
-        match operation {
-            Operation::Read { extent } => Some(VolumeOperation::Read {
-                offset: offset(extent),
-            }),
-            Operation::Write { extent, fua } => Some(VolumeOperation::Write {
-                offset: offset(extent),
-                durability: if fua {
-                    Durability::Durable
-                } else {
-                    Durability::Cached
-                },
-            }),
-            _ => None,
-        }
-    }
-
     /// Ends an operation whose request is over.
     fn end(&mut self, number: usize, ended: Ended) {
         let slot = &mut self.slots[number];
@@ -253,9 +230,9 @@ fn copy_of(content: &Buffer) -> Buffer {
 }
 
 /// As an operation of a server's volume would have failed.
-fn answer(result: Result<Outcome, VolumeError>) -> Result<Done, Failure> {
+fn answer(result: Result<Reply, VolumeError>) -> Result<Reply, Failure> {
     match result {
-        Ok(_) => Ok(Done::Done),
+        Ok(_) => Ok(Reply::Done),
         Err(VolumeError::NoSpace) => Err(Failure::NoSpace),
         Err(VolumeError::ReadOnly) => Err(Failure::ReadOnly),
         Err(VolumeError::OutOfRange | VolumeError::ShortFile { .. }) => Err(Failure::OutOfRange),
@@ -277,9 +254,10 @@ impl LoadQueue for LocalQueue {
     }
 
     fn submit(&mut self, operation: Operation, data: Data, tag: u64) -> Result<(), Refused> {
-        let Some(volume_operation) = self.volume_operation(operation) else {
+        // A load has no others, and only these have a payload to lend.
+        if !matches!(operation, Operation::Read { .. } | Operation::Write { .. }) {
             return Err(Refused::Failed(data, Failure::Unsupported));
-        };
+        }
         if self.with_event_loop(|_| ()).is_err() {
             let out_of_memory = Failure::System(Errno::NOMEM.raw_os_error());
             return Err(Refused::Failed(data, out_of_memory));
@@ -293,7 +271,7 @@ impl LoadQueue for LocalQueue {
         let length = usize::try_from(length).expect("an operation fits into memory");
         let slot = &mut self.slots[number];
         slot.tag = tag;
-        let request = slot.lend(volume_operation, data, length);
+        let request = slot.lend(operation, data, length);
         let volume = self.volume.clone();
         let started = self.with_event_loop(|event_loop| {
             let engine = &mut event_loop.engine;

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 
 use crate::random::Random;
 use crate::units::{self, UnitError, show_size};

@@ -12,8 +12,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_initiator::attach::attach;
 use longshore_initiator::operation::{Data, Operation};
 use longshore_initiator::options::{Options, ReceivePath, SendPath};

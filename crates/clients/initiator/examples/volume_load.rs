@@ -14,8 +14,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_initiator::operation::{Completion, Data, Operation};
 use longshore_initiator::options::{Options, QueueMaps};
 use longshore_initiator::volume::{Completer, Cork, RemoteVolume, block_on};

@@ -4,9 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 use longshore_initiator::options::{SendPath, TransferPaths};
 use longshore_initiator::queue::{Machine, MachineEvent, PayloadWanted, Queue, Refusal};
 use longshore_reactor::Buffer;
@@ -78,7 +77,7 @@ impl Machine for InOrder {
             self.come = 0;
             self.first = (self.first + 1) % DEPTH;
             self.count -= 1;
-            let result = Ok(Done::Done);
+            let result = Ok(Reply::Done);
             return MachineEvent::Completed { slot, result };
         }
         let offset = u32::try_from(self.come).unwrap();
@@ -185,7 +184,7 @@ impl Scene {
             self.queue.receive(&mut self.completions).unwrap();
         }
         for completion in self.completions.drain(..) {
-            assert_eq!(completion.result, Ok(Done::Done));
+            assert_eq!(completion.result, Ok(Reply::Done));
             if is_read {
                 self.buffers.push(completion.data);
             }

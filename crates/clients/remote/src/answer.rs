@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_initiator::error::Failure;
-use longshore_initiator::operation::{Completion, Data, Done, Operation};
+use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 use longshore_initiator::volume::{Completer, Cork, RemoteVolume};
 use longshore_reactor::storage::Delegated;
 use longshore_volume::Io;
@@ -16,7 +16,7 @@ pub(super) async fn submit(
     operation: Operation,
     data: Data,
     io: &Io,
-) -> (Result<Done, Failure>, Data) {
+) -> (Result<Reply, Failure>, Data) {
     hold_sends(io);
     let (delegated, ended) = io.delegate().await;
     let answer = Arc::new(Answer(Mutex::new(State::Awaited(delegated))));
@@ -41,7 +41,7 @@ impl Answer {
         std::mem::replace(&mut place, state)
     }
 
-    fn take(&self) -> (Result<Done, Failure>, Data) {
+    fn take(&self) -> (Result<Reply, Failure>, Data) {
         match self.replace(State::Taken) {
             State::Given(completion) => (completion.result, completion.data),
             State::Awaited(_) | State::Taken => {

@@ -32,16 +32,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, ExtentState as RemoteExtentState, Lba};
 use longshore_initiator::error::Failure;
-use longshore_initiator::operation::{Data, Done, Operation as RemoteOperation};
+use longshore_initiator::operation::Data;
 use longshore_initiator::volume::{PathCondition, PathState, RemoteVolume};
 use longshore_reactor::buffer::Buffer;
 
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Condition, Durability, Ended, Execution, ExtentState,
-    Geometry, Identity, Io, Operation, Outcome, Outline, Request, Volume, VolumeError, WriteCache,
+    Attempt, BlockCount, Characteristics, Condition, Ended, Execution, Extent, ExtentState,
+    Geometry, Identity, Io, Lba, Operation, Outline, Reply, Request, Volume, VolumeError,
+    WriteCache,
 };
 
 pub use backend::{ISCSI, NVME_TCP, backend_of_url, register};
@@ -113,9 +112,8 @@ impl RemoteBackend {
         }
     }
 
-    /// Whether the range may be changed at all.
-    fn admit_change(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
-        self.outline.check(offset, length)?;
+    /// Whether anything may be changed.
+    fn admit_change(&self) -> Result<(), VolumeError> {
         if self.abilities.read_only {
             return Err(VolumeError::ReadOnly);
         }
@@ -126,91 +124,84 @@ impl RemoteBackend {
     }
 
     fn admit(&self, request: &Request) -> Result<(), VolumeError> {
+        self.outline.bytes_of_request(request)?;
         match request.operation {
-            Operation::Read { offset } => self.outline.check(offset, request.payload_length()),
-            Operation::Write { offset, .. } => self.admit_change(offset, request.payload_length()),
+            Operation::Read { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => Ok(()),
             Operation::Flush if self.is_poisoned() => Err(VolumeError::Poisoned),
             Operation::Flush => Ok(()),
-            Operation::Unmap { offset, length } => {
-                self.admit_change(offset, length)?;
+            Operation::Write { .. } | Operation::WriteZeroes { .. } => self.admit_change(),
+            Operation::Unmap { .. } => {
+                self.admit_change()?;
                 match self.abilities.unmap_granularity {
                     Some(_) => Ok(()),
                     None => Err(VolumeError::Unsupported),
                 }
             }
-            Operation::WriteZeroes { offset, length, .. } => self.admit_change(offset, length),
-            Operation::Anchor { offset, length } => {
-                self.admit_change(offset, length)?;
+            Operation::Anchor { .. } => {
+                self.admit_change()?;
                 Err(VolumeError::Unsupported)
             }
-            Operation::ExtentStatus { offset, length } | Operation::Prefetch { offset, length } => {
-                self.outline.check(offset, length)
-            }
+            Operation::CompareAndWrite { .. } => Err(VolumeError::Unsupported),
         }
     }
 
-    fn extent(&self, offset: u64, length: u64) -> Extent {
-        let block_size = u64::from(self.outline.block_size());
-        Extent {
-            lba: Lba(offset / block_size),
-            blocks: BlockCount(length / block_size),
-        }
-    }
-
-    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Outcome, VolumeError> {
+    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Reply, VolumeError> {
         self.admit(request)?;
-        let payload = request.payload_length();
-        match request.operation {
-            Operation::Read { offset } if payload > 0 => {
-                let extent = self.extent(offset.0, payload);
-                self.transfer(RemoteOperation::Read { extent }, request, io)
+        let operation = request.operation;
+        if operation
+            .extent()
+            .is_some_and(|extent| extent.blocks.0 == 0)
+        {
+            return Ok(match operation {
+                Operation::ExtentStatus { extent } => Reply::Extent {
+                    blocks: extent.blocks,
+                    state: ExtentState::Mapped,
+                },
+                _ => Reply::Done,
+            });
+        }
+        match operation {
+            Operation::Read { .. } => {
+                self.transfer(operation, request, io)
                     .await
                     .map_err(|failure| self.error("read", failure))?;
             }
-            Operation::Write { offset, durability } if payload > 0 => {
-                let extent = self.extent(offset.0, payload);
-                self.write(extent, durability, request, io).await?;
-            }
+            Operation::Write { extent, fua } => self.write(extent, fua, request, io).await?,
             Operation::Flush if !self.abilities.read_only => self.flush(io).await?,
-            Operation::Unmap { offset, length } if length > 0 => {
-                let extent = self.extent(offset.0, length);
-                self.command(RemoteOperation::Unmap { extent }, io)
+            Operation::Unmap { .. } => {
+                self.command(operation, io)
                     .await
                     .map_err(|failure| self.error("unmap", failure))?;
             }
             Operation::WriteZeroes {
-                offset,
-                length,
+                extent,
                 may_unmap,
-                durability,
-            } if length > 0 => {
-                self.zero(offset.0, length, may_unmap, io).await?;
-                if self.needs_sync(durability) {
+                fua,
+            } => {
+                self.zero(extent, may_unmap, io).await?;
+                if self.needs_sync(fua) {
                     self.sync(io).await?;
                 }
             }
-            Operation::ExtentStatus { offset, length } => {
-                return self.extent_status(offset.0, length, io).await;
+            Operation::ExtentStatus { extent } => return self.extent_status(extent, io).await,
+            // What the peer reads ahead is its own affair, and what is read-only needs no flush.
+            Operation::Prefetch { .. } | Operation::Flush => {}
+            Operation::Anchor { .. } | Operation::CompareAndWrite { .. } => {
+                unreachable!("it is not admitted")
             }
-            // What the peer reads ahead is its own affair. Of the rest there is nothing to do.
-            Operation::Prefetch { .. }
-            | Operation::Read { .. }
-            | Operation::Write { .. }
-            | Operation::Flush
-            | Operation::Unmap { .. }
-            | Operation::WriteZeroes { .. } => {}
-            Operation::Anchor { .. } => unreachable!("it is not admitted"),
         }
-        Ok(Outcome::Done)
+        Ok(Reply::Done)
     }
 
     /// Reads into, or writes from, the buffer of the request.
     async fn transfer(
         &self,
-        operation: RemoteOperation,
+        operation: Operation,
         request: &mut Request,
         io: &Io,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Reply, Failure> {
         let data = Data::Buffer {
             buffer: request
                 .buffer
@@ -224,27 +215,27 @@ impl RemoteBackend {
     }
 
     /// An operation without payload.
-    async fn command(&self, operation: RemoteOperation, io: &Io) -> Result<Done, Failure> {
+    async fn command(&self, operation: Operation, io: &Io) -> Result<Reply, Failure> {
         answer::submit(&self.remote, operation, Data::None, io)
             .await
             .0
     }
 
-    /// Whether durability takes more than a completed write.
-    fn needs_sync(&self, durability: Durability) -> bool {
-        durability == Durability::Durable && self.abilities.write_cache
+    /// Whether FUA takes more than a completed write.
+    fn needs_sync(&self, fua: bool) -> bool {
+        fua && self.abilities.write_cache
     }
 
     async fn write(
         &self,
         extent: Extent,
-        durability: Durability,
+        fua: bool,
         request: &mut Request,
         io: &Io,
     ) -> Result<(), VolumeError> {
-        let durable = self.needs_sync(durability);
+        let durable = self.needs_sync(fua);
         let fua = durable && self.abilities.fua;
-        let operation = RemoteOperation::Write { extent, fua };
+        let operation = Operation::Write { extent, fua };
         if let Err(failure) = self.transfer(operation, request, io).await {
             if fua {
                 self.poison_for(&failure);
@@ -261,7 +252,7 @@ impl RemoteBackend {
     }
 
     async fn flush(&self, io: &Io) -> Result<(), VolumeError> {
-        match self.command(RemoteOperation::Flush, io).await {
+        match self.command(Operation::Flush, io).await {
             Ok(_) => self.synced(),
             // There is no such command where there is no cache.
             Err(Failure::Unsupported) if !self.abilities.write_cache => Ok(()),
@@ -274,7 +265,7 @@ impl RemoteBackend {
 
     /// Brings to the medium what a request has written.
     async fn sync(&self, io: &Io) -> Result<(), VolumeError> {
-        match self.command(RemoteOperation::Flush, io).await {
+        match self.command(Operation::Flush, io).await {
             Ok(_) => self.synced(),
             Err(failure) => {
                 self.poison_for(&failure);
@@ -292,16 +283,10 @@ impl RemoteBackend {
         Ok(())
     }
 
-    async fn zero(
-        &self,
-        offset: u64,
-        length: u64,
-        may_unmap: bool,
-        io: &Io,
-    ) -> Result<(), VolumeError> {
+    async fn zero(&self, extent: Extent, may_unmap: bool, io: &Io) -> Result<(), VolumeError> {
         if self.abilities.write_zeroes.load(Ordering::Relaxed) {
-            let operation = RemoteOperation::WriteZeroes {
-                extent: self.extent(offset, length),
+            let operation = Operation::WriteZeroes {
+                extent,
                 may_unmap,
                 fua: false,
             };
@@ -313,50 +298,36 @@ impl RemoteBackend {
                 Err(failure) => return Err(self.error("zero", failure)),
             }
         }
+        let most = self.outline.blocks(ZEROS_PER_WRITE.into()).0;
         let mut done = 0;
-        while done < length {
-            let piece = (length - done).min(u64::from(ZEROS_PER_WRITE));
-            let extent = self.extent(offset + done, piece);
-            let operation = RemoteOperation::Write { extent, fua: false };
+        while done < extent.blocks.0 {
+            let blocks = (extent.blocks.0 - done).min(most);
+            let operation = Operation::Write {
+                extent: Extent::new(extent.lba.0 + done, blocks),
+                fua: false,
+            };
             let zeros = Data::shared(self.zeros.clone());
             let (result, _) = answer::submit(&self.remote, operation, zeros, io).await;
             result.map_err(|failure| self.error("zero", failure))?;
-            done += piece;
+            done += blocks;
         }
         Ok(())
     }
 
-    async fn extent_status(
-        &self,
-        offset: u64,
-        length: u64,
-        io: &Io,
-    ) -> Result<Outcome, VolumeError> {
-        let mapped = Outcome::Extent {
-            length,
+    async fn extent_status(&self, extent: Extent, io: &Io) -> Result<Reply, VolumeError> {
+        let mapped = Reply::Extent {
+            blocks: extent.blocks,
             state: ExtentState::Mapped,
         };
-        if length == 0 || !self.abilities.extent_status.load(Ordering::Relaxed) {
+        if !self.abilities.extent_status.load(Ordering::Relaxed) {
             return Ok(mapped);
         }
-        let extent = self.extent(offset, length);
-        match self
-            .command(RemoteOperation::ExtentStatus { extent }, io)
-            .await
-        {
-            Ok(Done::Extent { blocks, state }) => {
-                let block_size = u64::from(self.outline.block_size());
-                let found = blocks.0.saturating_mul(block_size);
-                Ok(Outcome::Extent {
-                    length: found.max(block_size).min(length),
-                    state: match state {
-                        RemoteExtentState::Mapped => ExtentState::Mapped,
-                        RemoteExtentState::Deallocated => ExtentState::Deallocated,
-                        RemoteExtentState::Anchored => ExtentState::Anchored,
-                    },
-                })
-            }
-            Ok(Done::Done) => Ok(mapped), // An answer without an extent.
+        match self.command(Operation::ExtentStatus { extent }, io).await {
+            Ok(Reply::Extent { blocks, state }) => Ok(Reply::Extent {
+                blocks: BlockCount(blocks.0.clamp(1, extent.blocks.0)),
+                state,
+            }),
+            Ok(Reply::Done) => Ok(mapped), // An answer without an extent.
             Err(Failure::Unsupported) => {
                 self.abilities.extent_status.store(false, Ordering::Relaxed);
                 Ok(mapped)
@@ -425,11 +396,11 @@ impl Volume for RemoteBackend {
         }
     }
 
-    fn try_read(&self, _offset: ByteOffset, _into: &mut [u8]) -> Attempt {
+    fn try_read(&self, _lba: Lba, _into: &mut [u8]) -> Attempt {
         Attempt::WouldSleep
     }
 
-    fn try_write(&self, _offset: ByteOffset, _from: &[u8], _durability: Durability) -> Attempt {
+    fn try_write(&self, _lba: Lba, _from: &[u8], _fua: bool) -> Attempt {
         Attempt::WouldSleep
     }
 

@@ -127,7 +127,7 @@ fn remote_volumes_agree_with_a_map_of_blocks() {
             let outcome = runner.run(&steps(), |steps| {
                 let storage = &mut **storage.borrow_mut();
                 VolumeClient::new(volume.clone(), storage)
-                    .write_zeroes(0, SIZE_MIN, true, Durability::Cached)
+                    .write_zeroes(0, SIZE_MIN, true, false)
                     .expect("zeroes");
                 check_volume_against_model(&volume, storage, &steps);
                 Ok(())
@@ -167,7 +167,7 @@ fn zeros_are_written_piece_by_piece_where_the_peer_has_no_command_for_them() {
     let ones = vec![1; usize::try_from(SIZE_MIN).expect("small")];
     client.write(0, &ones).expect("write");
     client
-        .write_zeroes(start, length, true, Durability::Durable)
+        .write_zeroes(start, length, true, true)
         .expect("zeroes");
     let mut expected = ones;
     expected[4096..4096 + usize::try_from(length).expect("small")].fill(0);
@@ -487,7 +487,7 @@ fn a_request_comes_back_with_its_buffer_even_when_it_fails() {
     server.kill().expect("killed");
     let mut storage = TestStorage::new();
     let mut request = Request::new(Operation::Read {
-        offset: ByteOffset(0),
+        extent: Extent::new(0, 1),
     });
     request.buffer = Some(Buffer::allocate(512));
     (request.start, request.end) = (0, 512);

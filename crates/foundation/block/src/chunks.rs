@@ -1,8 +1,9 @@
 //! Work on a range in bounded pieces, so that a command over a large range needs little memory and
 //! every step is short.
 
-use crate::extent::Extent;
-use crate::media::{BlockCount, Lba, MediaOperation, Place};
+use crate::command::DataLocation;
+use crate::extent::{BlockCount, Extent, Lba};
+use crate::operation::Operation;
 
 /// Most scratch memory for working on a range, unless a block is longer.
 pub const SCRATCH_BYTES: usize = 256 * 1024;
@@ -57,8 +58,10 @@ impl Chunks {
             usize::try_from(blocks * u64::from(self.block_size)).expect("it fits scratch memory")
         };
         Chunk {
-            lba: Lba(self.extent.lba.0 + self.done),
-            blocks: BlockCount(self.current),
+            extent: Extent {
+                lba: Lba(self.extent.lba.0 + self.done),
+                blocks: BlockCount(self.current),
+            },
             start: bytes(self.done),
             length: bytes(self.current),
         }
@@ -68,10 +71,8 @@ impl Chunks {
 /// A part of a range.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    /// Its first block.
-    pub lba: Lba,
-    /// How many.
-    pub blocks: BlockCount,
+    /// Its blocks.
+    pub extent: Extent,
     /// Bytes from the start of the range.
     pub start: usize,
     /// Bytes.
@@ -81,17 +82,16 @@ pub struct Chunk {
 impl Chunk {
     /// Reads it.
     #[must_use]
-    pub fn read(&self) -> MediaOperation {
-        MediaOperation::Read {
-            lba: self.lba,
-            blocks: self.blocks,
+    pub fn read(&self) -> Operation {
+        Operation::Read {
+            extent: self.extent,
         }
     }
 
     /// The beginning of the scratch memory.
     #[must_use]
-    pub fn place(&self) -> Place {
-        Place::Scratch {
+    pub fn payload(&self) -> DataLocation {
+        DataLocation::Scratch {
             start: 0,
             length: self.length,
         }
@@ -122,15 +122,17 @@ mod tests {
 
     #[test]
     fn chunks_cover_the_range_once() {
-        let extent = Extent {
-            lba: Lba(100),
-            blocks: BlockCount(5),
-        };
+        let extent = Extent::new(100, 5);
         let mut chunks = Chunks::new(extent, 512);
         let scratch = vec![0; 1024];
         let mut seen = Vec::new();
         while let Some(chunk) = chunks.advance(&scratch) {
-            seen.push((chunk.lba.0, chunk.blocks.0, chunk.start, chunk.length));
+            seen.push((
+                chunk.extent.lba.0,
+                chunk.extent.blocks.0,
+                chunk.start,
+                chunk.length,
+            ));
         }
         assert_eq!(
             seen,
@@ -140,10 +142,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_told_from_the_start_of_the_range() {
-        let extent = Extent {
-            lba: Lba(0),
-            blocks: BlockCount(4),
-        };
+        let extent = Extent::new(0, 4);
         let mut chunks = Chunks::new(extent, 512);
         let (mut scratch, data) = (vec![0; 1024], vec![0; 2048]);
         chunks.advance(&scratch);
@@ -155,10 +154,7 @@ mod tests {
 
     #[test]
     fn scratch_memory_is_bounded_and_holds_a_block() {
-        let extent = |blocks| Extent {
-            lba: Lba(0),
-            blocks: BlockCount(blocks),
-        };
+        let extent = |blocks| Extent::new(0, blocks);
         assert_eq!(scratch_length(extent(2), 512), 1024);
         assert_eq!(scratch_length(extent(65536), 4096), SCRATCH_BYTES);
         assert_eq!(scratch_length(extent(2), 1 << 20), 1 << 20);

@@ -1,9 +1,23 @@
-//! Ranges of logical blocks.
+//! Addresses, counts and ranges of logical blocks.
 
-use crate::media::{BlockCount, Lba};
+use std::fmt;
+
+/// Logical block address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lba(pub u64);
+
+impl fmt::Display for Lba {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LBA {}", self.0)
+    }
+}
+
+/// A number of logical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockCount(pub u64);
 
 /// A range of logical blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First block.
     pub lba: Lba,
@@ -12,6 +26,16 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// The `blocks` blocks from `lba` on.
+    #[inline]
+    #[must_use]
+    pub const fn new(lba: u64, blocks: u64) -> Self {
+        Self {
+            lba: Lba(lba),
+            blocks: BlockCount(blocks),
+        }
+    }
+
     /// Whether it lies within a medium of so many blocks. An empty one may sit at the very end.
     #[inline]
     #[must_use]
@@ -41,27 +65,20 @@ impl Extent {
 mod tests {
     use super::*;
 
-    fn extent(lba: u64, blocks: u64) -> Extent {
-        Extent {
-            lba: Lba(lba),
-            blocks: BlockCount(blocks),
-        }
-    }
-
     #[test]
     fn a_range_fits_up_to_the_last_block_and_never_wraps() {
-        assert!(extent(0, 100).fits(100));
-        assert!(extent(99, 1).fits(100));
-        assert!(!extent(99, 2).fits(100));
-        assert!(!extent(100, 1).fits(100));
-        assert!(!extent(u64::MAX, 1).fits(100));
-        assert!(!extent(u64::MAX, u64::MAX).fits(u64::MAX));
+        assert!(Extent::new(0, 100).fits(100));
+        assert!(Extent::new(99, 1).fits(100));
+        assert!(!Extent::new(99, 2).fits(100));
+        assert!(!Extent::new(100, 1).fits(100));
+        assert!(!Extent::new(u64::MAX, 1).fits(100));
+        assert!(!Extent::new(u64::MAX, u64::MAX).fits(u64::MAX));
     }
 
     #[test]
     fn neighbours_do_not_overlap() {
-        assert!(!extent(0, 10).overlaps(extent(10, 10)));
-        assert!(extent(0, 11).overlaps(extent(10, 10)));
-        assert!(extent(12, 1).overlaps(extent(10, 10)));
+        assert!(!Extent::new(0, 10).overlaps(Extent::new(10, 10)));
+        assert!(Extent::new(0, 11).overlaps(Extent::new(10, 10)));
+        assert!(Extent::new(12, 1).overlaps(Extent::new(10, 10)));
     }
 }

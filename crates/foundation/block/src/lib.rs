@@ -1,12 +1,14 @@
 //! What SCSI and NVMe share of a block device.
 //!
-//! - [`media`]: what a command asks of the medium, in logical blocks; [`extent`]: ranges of them;
+//! - [`operation`]: the one set of operations on a volume, in logical blocks; [`extent`]: ranges of them;
 //!   [`chunks`]: work on a long one in pieces.
+//! - [`command`]: what a command in progress needs of its driver.
 //! - [`reservation`]: who may do what while several initiators and hosts share it.
 
 #![forbid(unsafe_code)]
 
 pub mod chunks;
+pub mod command;
 pub mod extent;
-pub mod media;
+pub mod operation;
 pub mod reservation;

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn room_for_all_connections_is_made() {
-        let limits = LimitsConfig {
+        let limits = PeerLimits {
             sessions: 300,
             pending_logins: 20,
             controllers: 10,

@@ -1,7 +1,7 @@
 //! The two ends of a queue do not allocate once they are warm: neither for commands that carry their data,
 //! nor for those that are asked for it, nor for reads, with and without digests.
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::host::{self, Command};

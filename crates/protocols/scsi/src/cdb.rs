@@ -8,8 +8,7 @@
 //! 16 byte    0       1    2..9                    10..13            15
 //! ```
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 
 /// A CDB of up to 16 bytes, zero-padded. Which bytes mean something is the command table's matter
 /// ([`crate::command_table`]); by the time a decoder sees a CDB, bits that are not in the usage map

@@ -28,8 +28,9 @@ pub use crate::step::{
     Buffers, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex, UnitSelector,
 };
 use crate::step::{Procedure, StepContext};
+use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::operation::Operation;
 
 /// A command in progress. See the module documentation.
 #[derive(Debug)]
@@ -48,8 +49,8 @@ enum State {
     Decided(Completion),
     /// One operation on the medium: READ, WRITE and others. No allocation.
     Single {
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
     },
     /// Parameter data in or out, and no operation on the medium.
     Parameter(Parameter),
@@ -81,7 +82,11 @@ impl Command {
             let sense = Sense::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
             *self = Self::completed(sense.into());
         } else if let State::Single {
-            operation: MediaOperation::Write { lba, blocks, fua },
+            operation:
+                Operation::Write {
+                    extent: Extent { lba, blocks },
+                    fua,
+                },
             ..
         } = self.state
             && length < self.transfer.length
@@ -120,14 +125,14 @@ impl Command {
         buffers: Buffers<'_>,
         siblings: &dyn Siblings,
     ) -> Step {
-        if let State::Single { operation, place } = &self.state {
-            match (event, place) {
+        if let State::Single { operation, payload } = &self.state {
+            match (event, payload) {
                 (CommandEvent::Media(Ok(_)), _) => return Step::Complete(Completion::GOOD),
-                (CommandEvent::Start, Place::DataIn { .. }) => {
+                (CommandEvent::Start, DataLocation::DataIn { .. }) => {
                     return Step::Media {
                         unit: UnitSelector::Own,
                         operation: *operation,
-                        place: *place,
+                        payload: *payload,
                     };
                 }
                 _ => {}
@@ -150,7 +155,9 @@ impl Command {
         );
         let step = match &mut self.state {
             State::Decided(completion) => Step::Complete(*completion),
-            State::Single { operation, place } => single(*operation, *place, event, &buffers, unit),
+            State::Single { operation, payload } => {
+                single(*operation, *payload, event, &buffers, unit)
+            }
             State::Parameter(parameter) => {
                 let length = self.transfer.length;
                 Step::Complete(parameter.execute(unit, &mut buffers, siblings, length))
@@ -167,7 +174,7 @@ impl Command {
                     };
                     let step = procedure.step(event, &mut context);
                     if let Step::Media { operation, .. } = &step {
-                        *writing = operation.writes();
+                        *writing = operation.fails_as_write();
                     }
                     step
                 }
@@ -194,12 +201,12 @@ impl Command {
 
     /// A command that is one operation on the medium.
     #[inline]
-    pub(crate) fn single(transfer: Transfer, operation: MediaOperation, place: Place) -> Self {
+    pub(crate) fn single(transfer: Transfer, operation: Operation, payload: DataLocation) -> Self {
         Self {
             transfer,
             scratch_length: 0,
             exact: false,
-            state: State::Single { operation, place },
+            state: State::Single { operation, payload },
         }
     }
 
@@ -271,15 +278,15 @@ impl Command {
 /// One step of a command that is one operation on the medium.
 #[inline]
 fn single(
-    operation: MediaOperation,
-    place: Place,
+    operation: Operation,
+    payload: DataLocation,
     event: CommandEvent,
     buffers: &Buffers<'_>,
     unit: Option<&LogicalUnit>,
 ) -> Step {
     match event {
-        CommandEvent::Start => match (place, operation, unit) {
-            (Place::DataOut { length, .. }, MediaOperation::Write { .. }, Some(unit))
+        CommandEvent::Start => match (payload, operation, unit) {
+            (DataLocation::DataOut { length, .. }, Operation::Write { .. }, Some(unit))
                 if buffers.data_out.len() < length =>
             {
                 partial_write(operation, buffers, unit.config().block_size)
@@ -287,26 +294,31 @@ fn single(
             _ => Step::Media {
                 unit: UnitSelector::Own,
                 operation,
-                place,
+                payload,
             },
         },
         CommandEvent::Media(Err(error)) => {
-            Step::Complete(Sense::media_failure(error, operation.writes()).into())
+            Step::Complete(Sense::media_failure(error, operation.fails_as_write()).into())
         }
-        CommandEvent::Media(Ok(_)) | CommandEvent::Persisted(_) | CommandEvent::TasksAborted => {
-            Step::Complete(Completion::GOOD)
-        }
+        CommandEvent::Media(Ok(_))
+        | CommandEvent::Locked
+        | CommandEvent::Persisted(_)
+        | CommandEvent::TasksAborted => Step::Complete(Completion::GOOD),
     }
 }
 
 /// A WRITE for which the initiator sent less than the CDB says: the blocks it sent are written.
 #[cold]
-fn partial_write(operation: MediaOperation, buffers: &Buffers<'_>, block_size: u32) -> Step {
-    let MediaOperation::Write { lba, blocks, fua } = operation else {
+fn partial_write(operation: Operation, buffers: &Buffers<'_>, block_size: u32) -> Step {
+    let Operation::Write {
+        extent: Extent { lba, blocks },
+        fua,
+    } = operation
+    else {
         return Step::Media {
             unit: UnitSelector::Own,
             operation,
-            place: Place::None,
+            payload: DataLocation::None,
         };
     };
     match media::whole_blocks_sent(buffers.data_out, blocks, block_size) {
@@ -314,8 +326,11 @@ fn partial_write(operation: MediaOperation, buffers: &Buffers<'_>, block_size: u
         Ok(sent) if sent.0 == 0 => Step::Complete(Completion::GOOD),
         Ok(blocks) => Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Write { lba, blocks, fua },
-            place: Place::DataOut {
+            operation: Operation::Write {
+                extent: Extent { lba, blocks },
+                fua,
+            },
+            payload: DataLocation::DataOut {
                 start: 0,
                 length: buffers.data_out.len(),
             },

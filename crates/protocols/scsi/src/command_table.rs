@@ -13,7 +13,7 @@ use crate::unit_config::LogicalUnitConfig;
 
 /// What a command does; the decoder it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum CommandKind {
     TestUnitReady,
     RequestSense,
     Inquiry,
@@ -84,7 +84,7 @@ impl Duration {
 /// One command.
 #[derive(Debug)]
 pub(crate) struct CommandDescription {
-    pub(crate) operation: Operation,
+    pub(crate) operation: CommandKind,
     pub(crate) service_action: Option<u8>,
     pub(crate) access: Access,
     pub(crate) needs: Needs,
@@ -283,7 +283,7 @@ const FLUSHES: Class = class(ReservationClass::Changes, Duration::Long);
 const WRITES: Class = class(ReservationClass::Changes, Duration::Medium).writing();
 const WRITES_LONG: Class = class(ReservationClass::Changes, Duration::Long).writing();
 
-const fn plain(operation: Operation, class: Class, usage: &'static [u8]) -> CommandDescription {
+const fn plain(operation: CommandKind, class: Class, usage: &'static [u8]) -> CommandDescription {
     CommandDescription {
         operation,
         service_action: None,
@@ -299,7 +299,7 @@ const fn plain(operation: Operation, class: Class, usage: &'static [u8]) -> Comm
 /// A command with a service action. In the usage map its field holds the service action itself
 /// (SPC-4 §6.35.3); every other value of the field has been ruled out by [`lookup`].
 const fn action(
-    operation: Operation,
+    operation: CommandKind,
     service_action: u8,
     class: Class,
     usage: &'static [u8],
@@ -316,7 +316,7 @@ const fn action(
 
 #[rustfmt::skip]
 const TABLE_CONST: &[CommandDescription] = {
-    use Operation::*;
+    use CommandKind::*;
     // NACA of CONTROL is not supported, so CONTROL is 00h everywhere. GROUP NUMBER (1Fh) and DPO
     // are taken as hints and have no effect.
     &[

@@ -3,7 +3,7 @@
 use crate::sense::{Sense, SenseBytes, SenseFormat};
 use crate::status::Status;
 
-/// How a command ended. Data-in is in [`Buffers::data_in`](crate::command::Buffers::data_in), or was read to [`Place::DataIn`](longshore_block::media::Place::DataIn).
+/// How a command ended. Data-in is in [`Buffers::data_in`](crate::command::Buffers::data_in), or was read to [`DataLocation::DataIn`](longshore_block::command::DataLocation::DataIn).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Status.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::access::{Access, ReservationClass};
 use crate::cdb::Cdb;
 use crate::command::Command;
-use crate::command_table::{self, CommandDescription, Lookup, Operation};
+use crate::command_table::{self, CommandDescription, CommandKind, Lookup};
 use crate::completion::Completion;
 use crate::extended_copy::{self, ExtendedCopy};
 use crate::media;
@@ -26,9 +26,9 @@ use crate::reservation::persistent_out::PersistentReserveOut;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::step::{Direction, Transfer};
 use crate::unit::LogicalUnit;
-use longshore_block::extent::Extent;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::Operation;
 
 impl Command {
     /// Decodes a CDB and admits it. If it is refused, the outcome waits for the first step.
@@ -65,8 +65,8 @@ fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, bytes: &[u8]) -> Result<Co
         check_writable(unit, nexus)?;
     }
     match command.operation {
-        Operation::Read => Ok(read(command, cdb, unit)?),
-        Operation::Write => Ok(write(command, cdb, unit)?),
+        CommandKind::Read => Ok(read(command, cdb, unit)?),
+        CommandKind::Write => Ok(write(command, cdb, unit)?),
         _ => dispatch(command, cdb, unit, nexus),
     }
 }
@@ -80,7 +80,7 @@ fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
         }
     };
     match command.operation {
-        Operation::Inquiry | Operation::ReportLuns | Operation::RequestSense => {
+        CommandKind::Inquiry | CommandKind::ReportLuns | CommandKind::RequestSense => {
             if let Some((byte, bit)) = command.forbidden_bit(cdb) {
                 return Err(Sense::invalid_field_in_cdb(byte, bit).into());
             }
@@ -100,8 +100,8 @@ fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
 #[inline]
 fn access(command: &CommandDescription, cdb: Cdb) -> Access {
     let harmless = match command.operation {
-        Operation::StartStopUnit => cdb.flag(4, 0) && cdb.bits(4, 4, 4) == 0,
-        Operation::PreventAllow => cdb.bits(4, 0, 2) == 0,
+        CommandKind::StartStopUnit => cdb.flag(4, 0) && cdb.bits(4, 4, 4) == 0,
+        CommandKind::PreventAllow => cdb.bits(4, 0, 2) == 0,
         _ => false,
     };
     if harmless {
@@ -136,25 +136,25 @@ fn dispatch(
     let operation = command.operation;
     let block_size = unit.config().block_size;
     Ok(match operation {
-        Operation::Read => read(command, cdb, unit)?,
-        Operation::Write => write(command, cdb, unit)?,
-        Operation::Verify | Operation::WriteAndVerify => verify(command, cdb, unit)?,
-        Operation::SynchronizeCache => {
+        CommandKind::Read => read(command, cdb, unit)?,
+        CommandKind::Write => write(command, cdb, unit)?,
+        CommandKind::Verify | CommandKind::WriteAndVerify => verify(command, cdb, unit)?,
+        CommandKind::SynchronizeCache => {
             ranged(command, cdb, unit)?;
             flush()
         }
-        Operation::PreFetch => pre_fetch(ranged(command, cdb, unit)?, unit),
-        Operation::CompareAndWrite => compare_and_write(command, cdb, unit)?,
-        Operation::OrWrite => {
+        CommandKind::PreFetch => pre_fetch(ranged(command, cdb, unit)?, unit),
+        CommandKind::CompareAndWrite => compare_and_write(command, cdb, unit)?,
+        CommandKind::OrWrite => {
             let extent = transferable(command, cdb, unit)?;
             let machine = OrWrite::new(extent, block_size, cdb.fua());
             let transfer = blocks_from_initiator(extent.blocks, block_size);
             let scratch = machine.scratch_length();
             unless_empty(extent, || Command::procedure(transfer, scratch, machine))
         }
-        Operation::WriteAtomic => write_atomic(cdb, unit)?,
-        Operation::WriteSame => write_same(command, cdb, unit)?,
-        Operation::Unmap => {
+        CommandKind::WriteAtomic => write_atomic(cdb, unit)?,
+        CommandKind::WriteSame => write_same(command, cdb, unit)?,
+        CommandKind::Unmap => {
             let length = cdb.be16(7);
             if length == 0 {
                 return Ok(Command::completed(Completion::GOOD));
@@ -162,18 +162,18 @@ fn dispatch(
             let machine = Unmap::new(length, cdb.flag(1, 0));
             Command::procedure(from_initiator(u64::from(length)), 0, machine)
         }
-        Operation::GetLbaStatus => get_lba_status(cdb, unit)?,
-        Operation::TestUnitReady => Command::completed(Completion::GOOD),
+        CommandKind::GetLbaStatus => get_lba_status(cdb, unit)?,
+        CommandKind::TestUnitReady => Command::completed(Completion::GOOD),
         // The medium cannot be removed, so preventing its removal holds without our doing.
-        Operation::PreventAllow => Command::completed(Completion::GOOD),
-        Operation::StartStopUnit => start_stop(cdb)?,
-        Operation::SendDiagnostic => send_diagnostic(cdb, block_size)?,
-        Operation::PersistentReserveOut => {
+        CommandKind::PreventAllow => Command::completed(Completion::GOOD),
+        CommandKind::StartStopUnit => start_stop(cdb)?,
+        CommandKind::SendDiagnostic => send_diagnostic(cdb, block_size)?,
+        CommandKind::PersistentReserveOut => {
             let machine = PersistentReserveOut::begin(unit, nexus, cdb.as_bytes())?;
             let length = u64::from(machine.parameter_list_length());
             Command::procedure(from_initiator(length), 0, machine)
         }
-        Operation::ExtendedCopy => {
+        CommandKind::ExtendedCopy => {
             let length = cdb.be32(10);
             let machine = ExtendedCopy::begin(unit, nexus, length)?;
             let scratch_length = if length == 0 {
@@ -183,26 +183,26 @@ fn dispatch(
             };
             Command::procedure(from_initiator(u64::from(length)), scratch_length, machine)
         }
-        Operation::ModeSelect6 | Operation::ModeSelect10 => {
+        CommandKind::ModeSelect6 | CommandKind::ModeSelect10 => {
             let length = mode::check_select(operation, cdb)?;
             let parameter = Parameter::new(operation, cdb, Some(nexus));
             Command::parameter(from_initiator(u64::from(length)), parameter)
         }
-        Operation::RequestSense
-        | Operation::Inquiry
-        | Operation::ModeSense6
-        | Operation::ModeSense10
-        | Operation::ReadCapacity10
-        | Operation::ReadCapacity16
-        | Operation::ReadDefectData10
-        | Operation::ReadDefectData12
-        | Operation::PersistentReserveIn
-        | Operation::ReceiveCopyResults
-        | Operation::ReportLuns
-        | Operation::ReportSupportedOperationCodes
-        | Operation::ReportSupportedTaskManagementFunctions
-        | Operation::Reserve6
-        | Operation::Release6 => {
+        CommandKind::RequestSense
+        | CommandKind::Inquiry
+        | CommandKind::ModeSense6
+        | CommandKind::ModeSense10
+        | CommandKind::ReadCapacity10
+        | CommandKind::ReadCapacity16
+        | CommandKind::ReadDefectData10
+        | CommandKind::ReadDefectData12
+        | CommandKind::PersistentReserveIn
+        | CommandKind::ReceiveCopyResults
+        | CommandKind::ReportLuns
+        | CommandKind::ReportSupportedOperationCodes
+        | CommandKind::ReportSupportedTaskManagementFunctions
+        | CommandKind::Reserve6
+        | CommandKind::Release6 => {
             let transfer = to_initiator(allocation_length(operation, cdb));
             Command::parameter(transfer, Parameter::new(operation, cdb, Some(nexus)))
         }
@@ -210,19 +210,19 @@ fn dispatch(
 }
 
 /// ALLOCATION LENGTH of commands that return parameter data; what they transfer at most.
-fn allocation_length(operation: Operation, cdb: Cdb) -> u64 {
+fn allocation_length(operation: CommandKind, cdb: Cdb) -> u64 {
     match operation {
-        Operation::RequestSense | Operation::ModeSense6 => u64::from(cdb.byte(4)),
-        Operation::Inquiry => u64::from(cdb.be16(3)),
-        Operation::ModeSense10 | Operation::ReadDefectData10 | Operation::PersistentReserveIn => {
-            u64::from(cdb.be16(7))
-        }
-        Operation::ReadCapacity10 => 8,
-        Operation::ReadCapacity16 | Operation::ReceiveCopyResults => u64::from(cdb.be32(10)),
-        Operation::ReportLuns
-        | Operation::ReadDefectData12
-        | Operation::ReportSupportedOperationCodes
-        | Operation::ReportSupportedTaskManagementFunctions => u64::from(cdb.be32(6)),
+        CommandKind::RequestSense | CommandKind::ModeSense6 => u64::from(cdb.byte(4)),
+        CommandKind::Inquiry => u64::from(cdb.be16(3)),
+        CommandKind::ModeSense10
+        | CommandKind::ReadDefectData10
+        | CommandKind::PersistentReserveIn => u64::from(cdb.be16(7)),
+        CommandKind::ReadCapacity10 => 8,
+        CommandKind::ReadCapacity16 | CommandKind::ReceiveCopyResults => u64::from(cdb.be32(10)),
+        CommandKind::ReportLuns
+        | CommandKind::ReadDefectData12
+        | CommandKind::ReportSupportedOperationCodes
+        | CommandKind::ReportSupportedTaskManagementFunctions => u64::from(cdb.be32(6)),
         _ => 0,
     }
 }
@@ -307,41 +307,37 @@ fn invalid_length_field(cdb_length: u8) -> Sense {
 
 #[inline]
 fn read(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
-    let extent @ Extent { lba, blocks } = transferable(command, cdb, unit)?;
-    let length = blocks.0 * u64::from(unit.config().block_size);
-    let place = Place::DataIn {
-        length: media::bytes(blocks, unit.config().block_size),
+    let extent = transferable(command, cdb, unit)?;
+    let length = extent.blocks.0 * u64::from(unit.config().block_size);
+    let payload = DataLocation::DataIn {
+        length: media::bytes(extent.blocks, unit.config().block_size),
     };
     Ok(unless_empty(extent, || {
-        Command::single(
-            to_initiator(length),
-            MediaOperation::Read { lba, blocks },
-            place,
-        )
+        Command::single(to_initiator(length), Operation::Read { extent }, payload)
     }))
 }
 
 #[inline]
 fn write(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
-    let extent @ Extent { lba, blocks } = transferable(command, cdb, unit)?;
+    let extent = transferable(command, cdb, unit)?;
     let fua = command.cdb_length() != 6 && cdb.fua();
-    let length = blocks.0 * u64::from(unit.config().block_size);
-    let place = Place::DataOut {
+    let length = extent.blocks.0 * u64::from(unit.config().block_size);
+    let payload = DataLocation::DataOut {
         start: 0,
-        length: media::bytes(blocks, unit.config().block_size),
+        length: media::bytes(extent.blocks, unit.config().block_size),
     };
     Ok(unless_empty(extent, || {
         Command::single(
             from_initiator(length),
-            MediaOperation::Write { lba, blocks, fua },
-            place,
+            Operation::Write { extent, fua },
+            payload,
         )
     }))
 }
 
 fn verify(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Sense> {
     let check = ByteCheck::from_bits(cdb.bits(1, 1, 2)).ok_or(Sense::invalid_field_in_cdb(1, 2))?;
-    let write = command.operation == Operation::WriteAndVerify;
+    let write = command.operation == CommandKind::WriteAndVerify;
     let extent = if write || check == ByteCheck::EachBlock {
         transferable(command, cdb, unit)?
     } else {
@@ -363,22 +359,21 @@ fn verify(command: &CommandDescription, cdb: Cdb, unit: &LogicalUnit) -> Result<
 /// IMMED is allowed and answered late: when the status arrives, it is done.
 /// SYNC_NV (SBC-2: a non-volatile cache will do) gets more than it asks for.
 fn flush() -> Command {
-    Command::single(Transfer::NONE, MediaOperation::Flush, Place::None)
+    Command::single(Transfer::NONE, Operation::Flush, DataLocation::None)
 }
 
 /// Whether all blocks found room in a cache is not known here, so the status is always GOOD and
 /// never CONDITION MET (SBC-3 PRE-FETCH).
-fn pre_fetch(extent: Extent, unit: &LogicalUnit) -> Command {
-    let Extent { lba, mut blocks } = extent;
-    if blocks.0 == 0 {
+fn pre_fetch(mut extent: Extent, unit: &LogicalUnit) -> Command {
+    if extent.blocks.0 == 0 {
         // Zero means: to the end of the medium.
-        blocks.0 = unit.block_count().saturating_sub(lba.0);
+        extent.blocks.0 = unit.block_count().saturating_sub(extent.lba.0);
     }
-    unless_empty(Extent { lba, blocks }, || {
+    unless_empty(extent, || {
         Command::single(
             Transfer::NONE,
-            MediaOperation::Prefetch { lba, blocks },
-            Place::None,
+            Operation::Prefetch { extent },
+            DataLocation::None,
         )
     })
 }
@@ -498,10 +493,12 @@ fn send_diagnostic(cdb: Cdb, block_size: u32) -> Result<Command, Sense> {
         return Ok(Command::completed(Completion::GOOD));
     }
     let length = media::bytes(BlockCount(1), block_size);
-    let operation = MediaOperation::Read {
-        lba: Default::default(),
-        blocks: BlockCount(1),
+    let operation = Operation::Read {
+        extent: Extent {
+            lba: Default::default(),
+            blocks: BlockCount(1),
+        },
     };
-    let place = Place::Scratch { start: 0, length };
-    Ok(Command::single(Transfer::NONE, operation, place).with_scratch(length))
+    let payload = DataLocation::Scratch { start: 0, length };
+    Ok(Command::single(Transfer::NONE, operation, payload).with_scratch(length))
 }

@@ -18,7 +18,7 @@
 //! ```
 
 use crate::cdb::Cdb;
-use crate::command_table::Operation;
+use crate::command_table::CommandKind;
 pub use crate::mode_state::ModeState;
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense};
@@ -116,9 +116,9 @@ enum Form {
 }
 
 impl Form {
-    fn of(operation: Operation) -> Self {
+    fn of(operation: CommandKind) -> Self {
         match operation {
-            Operation::ModeSense6 | Operation::ModeSelect6 => Self::Six,
+            CommandKind::ModeSense6 | CommandKind::ModeSelect6 => Self::Six,
             _ => Self::Ten,
         }
     }
@@ -133,7 +133,7 @@ impl Form {
 
 /// MODE SENSE (SPC-4 §6.13 f.).
 pub(crate) fn sense(
-    operation: Operation,
+    operation: CommandKind,
     cdb: Cdb,
     unit: &LogicalUnit,
     nexus: &Nexus,
@@ -236,7 +236,7 @@ fn block_descriptor(unit: &LogicalUnit, long_lba: bool) -> Vec<u8> {
 
 /// What of a MODE SELECT (SPC-4 §6.11 f.) can be decided without its data. Gives the parameter list
 /// length.
-pub(crate) fn check_select(operation: Operation, cdb: Cdb) -> Result<u16, Sense> {
+pub(crate) fn check_select(operation: CommandKind, cdb: Cdb) -> Result<u16, Sense> {
     let (page_format, save_pages) = (cdb.flag(1, 4), cdb.flag(1, 0));
     let length = match Form::of(operation) {
         Form::Six => u16::from(cdb.byte(4)),
@@ -254,7 +254,7 @@ pub(crate) fn check_select(operation: Operation, cdb: Cdb) -> Result<u16, Sense>
 
 /// Carries a MODE SELECT out: all of it, or nothing.
 pub(crate) fn select(
-    operation: Operation,
+    operation: CommandKind,
     list: &[u8],
     unit: &LogicalUnit,
     nexus: &Nexus,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cdb::Cdb;
-use crate::command_table::Operation;
+use crate::command_table::CommandKind;
 use crate::completion::Completion;
 use crate::lun::Lun;
 use crate::nexus::Nexus;
@@ -16,13 +16,13 @@ use crate::{capacity, extended_copy, inquiry, mode, reservation, supported_comma
 /// A command of this kind, waiting for its only step.
 #[derive(Debug)]
 pub(crate) struct Parameter {
-    operation: Operation,
+    operation: CommandKind,
     cdb: Cdb,
     nexus: Option<Arc<Nexus>>,
 }
 
 impl Parameter {
-    pub(crate) fn new(operation: Operation, cdb: Cdb, nexus: Option<&Arc<Nexus>>) -> Self {
+    pub(crate) fn new(operation: CommandKind, cdb: Cdb, nexus: Option<&Arc<Nexus>>) -> Self {
         Self {
             operation,
             cdb,
@@ -58,51 +58,51 @@ impl Parameter {
         let cdb = self.cdb;
         let data_in = &mut *buffers.data_in;
         match self.operation {
-            Operation::Inquiry => inquiry::inquiry(cdb, unit, nexus.port(), data_in)?,
-            Operation::RequestSense => {
+            CommandKind::Inquiry => inquiry::inquiry(cdb, unit, nexus.port(), data_in)?,
+            CommandKind::RequestSense => {
                 let sense = nexus.take_unit_attention().map_or(NO_SENSE, |attention| {
                     Sense::unit_attention(attention.additional_sense())
                 });
                 request_sense(cdb, sense, data_in);
             }
-            Operation::ReportLuns => {
+            CommandKind::ReportLuns => {
                 report_luns(cdb, siblings, data_in)?;
                 // SAM-5 §5.14.7: who reads the list knows of its change.
                 nexus.clear_unit_attention(UnitAttention::ReportedLunsChanged);
             }
-            Operation::ModeSense6 | Operation::ModeSense10 => {
+            CommandKind::ModeSense6 | CommandKind::ModeSense10 => {
                 mode::sense(self.operation, cdb, unit, nexus, data_in)?;
             }
-            Operation::ModeSelect6 | Operation::ModeSelect10 => {
+            CommandKind::ModeSelect6 | CommandKind::ModeSelect10 => {
                 let list = usize::try_from(transfer_length)
                     .ok()
                     .and_then(|length| buffers.data_out.get(..length))
                     .ok_or(Sense::parameter_list_length_error())?;
                 mode::select(self.operation, list, unit, nexus)?;
             }
-            Operation::ReadCapacity10 => capacity::read_capacity_10(cdb, unit, data_in)?,
-            Operation::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data_in)?,
-            Operation::ReadDefectData10 => {
+            CommandKind::ReadCapacity10 => capacity::read_capacity_10(cdb, unit, data_in)?,
+            CommandKind::ReadCapacity16 => capacity::read_capacity_16(cdb, unit, data_in)?,
+            CommandKind::ReadDefectData10 => {
                 data_in.extend([0, defect_list_header(cdb.byte(2)), 0, 0]);
             }
-            Operation::ReadDefectData12 => {
+            CommandKind::ReadDefectData12 => {
                 data_in.extend([0, defect_list_header(cdb.byte(1)), 0, 0, 0, 0, 0, 0]);
             }
-            Operation::ReportSupportedOperationCodes => {
+            CommandKind::ReportSupportedOperationCodes => {
                 supported_commands::operation_codes(cdb, unit.config(), data_in)?;
             }
-            Operation::ReportSupportedTaskManagementFunctions => {
+            CommandKind::ReportSupportedTaskManagementFunctions => {
                 supported_commands::task_management_functions(cdb, data_in);
             }
-            Operation::PersistentReserveIn => {
+            CommandKind::PersistentReserveIn => {
                 reservation::persistent_in::persistent_reserve_in(unit, cdb.as_bytes(), data_in)?;
             }
-            Operation::ReceiveCopyResults => {
+            CommandKind::ReceiveCopyResults => {
                 let (action, list) = (cdb.service_action(), cdb.byte(2));
                 extended_copy::receive_copy_results(unit, nexus, action, list, data_in)?;
             }
-            Operation::Reserve6 => reservation::legacy::reserve(unit, nexus)?,
-            Operation::Release6 => reservation::legacy::release(unit, nexus)?,
+            CommandKind::Reserve6 => reservation::legacy::reserve(unit, nexus)?,
+            CommandKind::Release6 => reservation::legacy::release(unit, nexus)?,
             _ => return Err(Sense::invalid_operation_code().into()),
         }
         Ok(())
@@ -114,10 +114,10 @@ impl Parameter {
         siblings: &dyn Siblings,
     ) -> Result<(), Completion> {
         match self.operation {
-            Operation::Inquiry => inquiry::without_unit(self.cdb, data_in)?,
-            Operation::ReportLuns => report_luns(self.cdb, siblings, data_in)?,
+            CommandKind::Inquiry => inquiry::without_unit(self.cdb, data_in)?,
+            CommandKind::ReportLuns => report_luns(self.cdb, siblings, data_in)?,
             // SPC-4 §6.39: the sense data is the answer, and the command succeeds.
-            Operation::RequestSense => {
+            CommandKind::RequestSense => {
                 request_sense(self.cdb, Sense::logical_unit_not_supported(), data_in);
             }
             _ => return Err(Sense::logical_unit_not_supported().into()),

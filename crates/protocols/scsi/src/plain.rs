@@ -8,10 +8,11 @@
 //! [`Command`]: crate::command::Command
 //! [`Command::begin`]: crate::command::Command::begin
 
-use longshore_block::media::{Lba, MediaError};
+use longshore_block::extent::Lba;
+use longshore_block::operation::MediaError;
 
 use crate::cdb::Cdb;
-use crate::command_table::{self, Operation};
+use crate::command_table::{self, CommandKind};
 use crate::completion::Completion;
 use crate::nexus::Nexus;
 use crate::sense::Sense;
@@ -50,8 +51,8 @@ pub fn plain(unit: &LogicalUnit, nexus: &Nexus, cdb: &[u8]) -> Option<Plain> {
     let cdb: [u8; 16] = cdb.try_into().ok()?;
     let command = command_table::without_action(cdb[0])?;
     let writes = match command.operation {
-        Operation::Read => false,
-        Operation::Write => true,
+        CommandKind::Read => false,
+        CommandKind::Write => true,
         _ => return None,
     };
     let cdb = Cdb::whole(cdb);

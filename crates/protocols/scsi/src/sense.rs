@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 
 /// The SENSE KEY field (SPC-4 §4.5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

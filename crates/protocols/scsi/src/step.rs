@@ -8,8 +8,10 @@ use crate::completion::Completion;
 use crate::lun::Lun;
 use crate::nexus::Nexus;
 use crate::unit::LogicalUnit;
-pub use longshore_block::media::CommandEvent;
-use longshore_block::media::{MediaOperation, Place};
+pub use longshore_block::command::CommandEvent;
+use longshore_block::command::DataLocation;
+use longshore_block::extent::Extent;
+use longshore_block::operation::Operation;
 use longshore_block::reservation::{Participant, StoreOrder};
 
 /// Which way the data of a command goes.
@@ -61,10 +63,14 @@ pub enum Step {
         /// Whose medium.
         unit: UnitSelector,
         /// What to do.
-        operation: MediaOperation,
-        /// Where the blocks come from or go to.
-        place: Place,
+        operation: Operation,
+        /// Where its data comes from or goes to.
+        payload: DataLocation,
     },
+    /// From here until the command completes, let no other command's write touch this range of the unit
+    /// it was sent to: wait for the writes under way, then step with [`CommandEvent::Locked`]. A command
+    /// asks for this at most once (COMPARE AND WRITE, ORWRITE, WRITE ATOMIC).
+    LockRange(Extent),
     /// Store these bytes (the unit's reservations) durably, then step with
     /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
     Persist(StoreOrder),

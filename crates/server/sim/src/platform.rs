@@ -12,8 +12,8 @@ use longshore_reactor::storage::{
 use longshore_reactor::{EngineEvent, SocketToken};
 use longshore_server::platform::Platform;
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry, Identity, Io,
-    Request, Volume, VolumeError,
+    Attempt, Characteristics, Condition, Execution, Geometry, Identity, Io, Lba, Request, Volume,
+    VolumeError,
 };
 
 use crate::environment::Shared;
@@ -104,12 +104,12 @@ impl SimVolume {
         }
     }
 
-    fn is_within(&self, offset: ByteOffset, length: usize) -> bool {
+    /// Where the bytes lie, if they are inside the volume.
+    fn place(&self, lba: Lba, length: usize) -> Option<u64> {
         let geometry = self.inner.geometry();
-        offset
-            .0
-            .checked_add(length as u64)
-            .is_some_and(|end| end <= geometry.block_count * u64::from(geometry.block_size))
+        let offset = lba.0.checked_mul(u64::from(geometry.block_size))?;
+        let end = offset.checked_add(length as u64)?;
+        (end <= geometry.size_bytes()).then_some(offset)
     }
 }
 
@@ -130,28 +130,30 @@ impl Volume for SimVolume {
         }
     }
 
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
         let mut environment = self.environment.lock();
         let chance = environment.profile.inline;
-        if !self.is_within(offset, into.len()) || !environment.random.chance(chance) {
+        let Some(offset) = self.place(lba, into.len()) else {
+            return Attempt::WouldSleep;
+        };
+        if !environment.random.chance(chance) {
             return Attempt::WouldSleep;
         }
-        let start = to_usize(offset.0);
+        let start = to_usize(offset);
         into.copy_from_slice(&environment.disks[self.disk].cache()[start..start + into.len()]);
         Attempt::Done(Ok(()))
     }
 
-    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
+    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
         let mut environment = self.environment.lock();
         let chance = environment.profile.inline;
-        if durability == Durability::Durable
-            || !self.is_within(offset, from.len())
-            || environment.disks[self.disk].is_suspect()
-            || !environment.random.chance(chance)
-        {
+        let Some(offset) = self.place(lba, from.len()) else {
+            return Attempt::WouldSleep;
+        };
+        if fua || environment.disks[self.disk].is_suspect() || !environment.random.chance(chance) {
             return Attempt::WouldSleep;
         }
-        environment.disks[self.disk].write_cache(offset.0, from);
+        environment.disks[self.disk].write_cache(offset, from);
         Attempt::Done(Ok(()))
     }
 

@@ -368,7 +368,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{CompletionSource, TestStorage};
-    use crate::{BackendName, Operation, Outcome, VolumeError, VolumeSpec, open};
+    use crate::{BackendName, Operation, Reply, VolumeError, VolumeSpec, open};
 
     fn file() -> FileHandle {
         FileHandle(Arc::new(tempfile::tempfile().expect("a file")))
@@ -376,7 +376,7 @@ mod tests {
 
     fn done() -> Ended {
         Ended {
-            result: Ok(Outcome::Done),
+            result: Ok(Reply::Done),
             buffer: None,
         }
     }
@@ -492,8 +492,7 @@ mod tests {
         let volume = open(&spec).expect("open");
         let (mut executor, mut storage) = (Executor::default(), TestStorage::new());
         let request = Request::new(Operation::Unmap {
-            offset: crate::ByteOffset(0),
-            length: 4096,
+            extent: crate::Extent::new(0, 8),
         });
         let Started::Ended(owner, ended) = executor.start(&volume, request, 5, &mut storage) else {
             panic!("nothing to wait for");

@@ -17,9 +17,9 @@ use crate::testing::harness::{Scratch, check_on_all_storage, engine, file_spec};
 use crate::testing::suite::{Keeps, SIZE_MIN, pattern};
 use crate::testing::{TestStorage, VolumeClient};
 use crate::{
-    Attempt, BackendName, ByteOffset, Characteristics, Durability, Ended, Execution, ExtentState,
-    Geometry, Identity, Io, Operation, Outcome, Request, Volume, VolumeError, VolumeSpec,
-    WriteCache, open,
+    Attempt, BackendName, ByteRange, Characteristics, Ended, Execution, Extent, ExtentState,
+    Geometry, Identity, Io, Lba, Operation, Outline, Reply, Request, Volume, VolumeError,
+    VolumeSpec, WriteCache, open,
 };
 
 const CLUSTER: u64 = 16 * 1024;
@@ -31,6 +31,7 @@ const CLUSTER: u64 = 16 * 1024;
 struct CopyOnWrite {
     base: Arc<dyn Volume>,
     overlay: Arc<dyn Volume>,
+    outline: Outline,
     clusters: Vec<Cluster>,
     is_quiesced: AtomicBool,
     background: WaitingMutex<()>,
@@ -57,6 +58,7 @@ impl CopyOnWrite {
         let size = geometry.block_count * u64::from(geometry.block_size);
         Arc::new(Self {
             base,
+            outline: Outline::new(overlay.identity().clone(), geometry.block_size, size),
             overlay,
             clusters: (0..size.div_ceil(CLUSTER))
                 .map(|_| Cluster::default())
@@ -64,21 +66,6 @@ impl CopyOnWrite {
             is_quiesced: AtomicBool::new(true),
             background: WaitingMutex::new(()),
         })
-    }
-
-    fn check(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
-        let geometry = self.overlay.geometry();
-        let block = u64::from(geometry.block_size);
-        match offset.0.checked_add(length) {
-            Some(end)
-                if end <= geometry.block_count * block
-                    && offset.0.is_multiple_of(block)
-                    && length.is_multiple_of(block) =>
-            {
-                Ok(())
-            }
-            _ => Err(VolumeError::OutOfRange),
-        }
     }
 
     fn pieces(offset: u64, length: usize) -> Vec<Piece> {
@@ -98,26 +85,16 @@ impl CopyOnWrite {
         pieces
     }
 
-    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Outcome, VolumeError> {
+    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Reply, VolumeError> {
+        let ByteRange { offset, length } = self.outline.bytes_of_request(request)?;
         match request.operation {
-            Operation::Read { offset } => {
-                self.check(offset, request.payload_length())?;
-                self.read(offset.0, request.payload_mut(), io).await?;
+            Operation::Read { .. } => self.read(offset, request.payload_mut(), io).await?,
+            Operation::Write { fua, .. } => {
+                self.write(offset, request.payload_mut(), fua, io).await?;
             }
-            Operation::Write { offset, durability } => {
-                self.check(offset, request.payload_length())?;
-                self.write(offset.0, request.payload_mut(), durability, io)
-                    .await?;
-            }
-            Operation::WriteZeroes {
-                offset,
-                length,
-                durability,
-                ..
-            } => {
-                self.check(offset, length)?;
+            Operation::WriteZeroes { fua, .. } => {
                 let zeros = vec![0; usize::try_from(length).expect("small")];
-                self.write(offset.0, &zeros, durability, io).await?;
+                self.write(offset, &zeros, fua, io).await?;
             }
             Operation::Flush => {
                 for result in join_all([&self.base, &self.overlay].map(|volume| {
@@ -129,20 +106,18 @@ impl CopyOnWrite {
                     result.result?;
                 }
             }
-            Operation::ExtentStatus { offset, length } => {
-                self.check(offset, length)?;
-                return Ok(Outcome::Extent {
-                    length,
+            Operation::ExtentStatus { extent } => {
+                return Ok(Reply::Extent {
+                    blocks: extent.blocks,
                     state: ExtentState::Mapped,
                 });
             }
-            Operation::Prefetch { offset, length } => self.check(offset, length)?,
-            Operation::Unmap { offset, length } | Operation::Anchor { offset, length } => {
-                self.check(offset, length)?;
-                return Err(VolumeError::Unsupported);
-            }
+            Operation::Prefetch { .. } => {}
+            Operation::Unmap { .. }
+            | Operation::Anchor { .. }
+            | Operation::CompareAndWrite { .. } => return Err(VolumeError::Unsupported),
         }
-        Ok(Outcome::Done)
+        Ok(Reply::Done)
     }
 
     /// Reads all clusters at once.
@@ -161,17 +136,11 @@ impl CopyOnWrite {
         Ok(())
     }
 
-    async fn write(
-        &self,
-        offset: u64,
-        from: &[u8],
-        durability: Durability,
-        io: &Io,
-    ) -> Result<(), VolumeError> {
+    async fn write(&self, offset: u64, from: &[u8], fua: bool, io: &Io) -> Result<(), VolumeError> {
         let pieces = Self::pieces(offset, from.len());
         let writes = pieces.iter().map(|piece| {
             let bytes = &from[piece.range.clone()];
-            self.write_piece(piece.cluster, piece.offset, bytes, durability, io)
+            self.write_piece(piece.cluster, piece.offset, bytes, fua, io)
         });
         join_all(writes).await.into_iter().collect()
     }
@@ -181,22 +150,22 @@ impl CopyOnWrite {
         number: usize,
         offset: u64,
         bytes: &[u8],
-        durability: Durability,
+        fua: bool,
         io: &Io,
     ) -> Result<(), VolumeError> {
         let cluster = &self.clusters[number];
         if cluster.is_copied.load(Ordering::Acquire) {
-            return transfer_out(&self.overlay, offset, bytes, durability, io).await;
+            return transfer_out(&self.overlay, offset, bytes, fua, io).await;
         }
         let _copying = cluster.copying.lock().await;
         if cluster.is_copied.load(Ordering::Acquire) {
-            return transfer_out(&self.overlay, offset, bytes, durability, io).await;
+            return transfer_out(&self.overlay, offset, bytes, fua, io).await;
         }
         let start = offset - offset % CLUSTER;
         let mut whole = self.cluster_of_base(start, io).await?;
         let at = usize::try_from(offset - start).expect("small");
         whole[at..at + bytes.len()].copy_from_slice(bytes);
-        transfer_out(&self.overlay, start, &whole, durability, io).await?;
+        transfer_out(&self.overlay, start, &whole, fua, io).await?;
         cluster.is_copied.store(true, Ordering::Release);
         Ok(())
     }
@@ -216,8 +185,7 @@ impl CopyOnWrite {
                 break;
             }
             let start = number as u64 * CLUSTER;
-            self.write_piece(number, start, &[], Durability::Cached, io)
-                .await?;
+            self.write_piece(number, start, &[], false, io).await?;
         }
         Ok(())
     }
@@ -228,6 +196,11 @@ impl CopyOnWrite {
     }
 }
 
+fn blocks(volume: &Arc<dyn Volume>, offset: u64, length: usize) -> Extent {
+    let block_size = u64::from(volume.geometry().block_size);
+    Extent::new(offset / block_size, length as u64 / block_size)
+}
+
 async fn transfer_in(
     volume: &Arc<dyn Volume>,
     offset: u64,
@@ -236,7 +209,7 @@ async fn transfer_in(
 ) -> Result<Vec<u8>, VolumeError> {
     let request = Request {
         operation: Operation::Read {
-            offset: ByteOffset(offset),
+            extent: blocks(volume, offset, length),
         },
         buffer: Some(Buffer::allocate(length)),
         start: 0,
@@ -251,7 +224,7 @@ async fn transfer_out(
     volume: &Arc<dyn Volume>,
     offset: u64,
     bytes: &[u8],
-    durability: Durability,
+    fua: bool,
     io: &Io,
 ) -> Result<(), VolumeError> {
     if bytes.is_empty() {
@@ -261,8 +234,8 @@ async fn transfer_out(
     buffer.copy_from_slice(bytes);
     let request = Request {
         operation: Operation::Write {
-            offset: ByteOffset(offset),
-            durability,
+            extent: blocks(volume, offset, bytes.len()),
+            fua,
         },
         buffer: Some(buffer),
         start: 0,
@@ -288,11 +261,11 @@ impl Volume for CopyOnWrite {
         }
     }
 
-    fn try_read(&self, _offset: ByteOffset, _into: &mut [u8]) -> Attempt {
+    fn try_read(&self, _lba: Lba, _into: &mut [u8]) -> Attempt {
         Attempt::WouldSleep
     }
 
-    fn try_write(&self, _offset: ByteOffset, _from: &[u8], _durability: Durability) -> Attempt {
+    fn try_write(&self, _lba: Lba, _from: &[u8], _fua: bool) -> Attempt {
         Attempt::WouldSleep
     }
 
@@ -315,7 +288,7 @@ impl Volume for CopyOnWrite {
         Execution::running(async move {
             drop(self.background.lock().await);
             Ended {
-                result: Ok(Outcome::Done),
+                result: Ok(Reply::Done),
                 buffer: None,
             }
         })
@@ -362,7 +335,7 @@ fn a_layer_works_in_the_background_until_it_is_quiesced() {
         let scratch = Scratch::new();
         let base = memory("base", 512);
         let bytes = pattern(0, usize::try_from(SIZE_MIN).expect("small"), 3);
-        let attempt = base.try_write(ByteOffset(0), &bytes, Durability::Cached);
+        let attempt = base.try_write(Lba(0), &bytes, false);
         assert!(matches!(attempt, Attempt::Done(Ok(()))));
         let overlay = open(&file_spec(&scratch, SIZE_MIN, 512)).expect("open");
         let layer = CopyOnWrite::new(base, overlay.clone());
@@ -441,11 +414,11 @@ impl Volume for Threaded {
         }
     }
 
-    fn try_read(&self, _offset: ByteOffset, _into: &mut [u8]) -> Attempt {
+    fn try_read(&self, _lba: Lba, _into: &mut [u8]) -> Attempt {
         Attempt::WouldSleep
     }
 
-    fn try_write(&self, _offset: ByteOffset, _from: &[u8], _durability: Durability) -> Attempt {
+    fn try_write(&self, _lba: Lba, _from: &[u8], _fua: bool) -> Attempt {
         Attempt::WouldSleep
     }
 
@@ -506,7 +479,7 @@ fn a_request_is_woken_by_another_thread() {
                 waiting.unpark();
             });
             let request =
-                crate::testing::client::write_request(0, &[7; 512], 0, Durability::Cached);
+                crate::testing::client::write_request(Extent::new(0, 1), &[7; 512], 0, false);
             let volume: Arc<dyn Volume> = volume;
             let started = executor.start(&volume, request, (), &mut storage);
             assert!(matches!(started, crate::Started::Waits(_)));

@@ -2,7 +2,9 @@
 //!
 //! A backend implements [`Volume`]; a layer wraps a volume and is one. Volumes are shared by all event
 //! loops (`Arc<dyn Volume>`) and hold no lock on the data path, except `mem`, which locks pages. They reach
-//! the outside only through [`Io`]. All offsets and lengths are bytes and multiples of the block size.
+//! the outside only through [`Io`]. Operations count logical blocks
+//! ([`longshore_block::operation`]); a backend that stores bytes converts them with [`Outline`], which
+//! checks the range.
 //!
 //! There are two ways into a volume:
 //!
@@ -14,7 +16,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use uuid::Uuid;
+
+pub use longshore_block::extent::{BlockCount, Extent, Lba};
+pub use longshore_block::operation::{ExtentState, Operation, Reply};
 
 pub mod backend;
 pub mod condition;
@@ -46,13 +53,9 @@ pub use io::Io;
 pub use machine_id::MachineId;
 pub use medium::InlineWrites;
 pub use open::{BackendName, Backends, OpenError, VolumeSpec, open};
-pub use outline::Outline;
+pub use outline::{ByteRange, Outline};
 pub use request::{Ended, Execution, Request};
 pub use volume::{Attempt, AttemptCost, Volume};
-
-/// Bytes from the start of the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ByteOffset(pub u64);
 
 /// What a volume is called and recognised by.
 #[derive(Clone, Debug)]
@@ -72,6 +75,40 @@ pub struct Geometry {
     pub block_size: u32,
     /// At least 1.
     pub block_count: u64,
+}
+
+impl Geometry {
+    /// All bytes of the volume.
+    #[must_use]
+    pub fn size_bytes(self) -> u64 {
+        self.bytes(BlockCount(self.block_count))
+    }
+
+    /// The bytes of so many blocks. Saturates.
+    #[must_use]
+    pub fn bytes(self, blocks: BlockCount) -> u64 {
+        blocks.0.saturating_mul(u64::from(self.block_size))
+    }
+
+    /// The blocks of a range of bytes.
+    ///
+    /// # Panics
+    /// It is not made of whole blocks.
+    #[must_use]
+    pub fn extent(self, bytes: &Range<u64>) -> Extent {
+        let extent = self.extent_around(bytes);
+        let whole = self.bytes(extent.blocks) == bytes.end - bytes.start;
+        assert!(whole, "a range of whole blocks");
+        extent
+    }
+
+    /// The blocks that a range of bytes touches.
+    #[must_use]
+    pub fn extent_around(self, bytes: &Range<u64>) -> Extent {
+        let block_size = u64::from(self.block_size);
+        let lba = bytes.start / block_size;
+        Extent::new(lba, bytes.end.div_ceil(block_size) - lba)
+    }
 }
 
 /// What a completed write is worth before any flush.
@@ -97,98 +134,4 @@ pub struct Characteristics {
     pub unmapped_reads_zeros: bool,
     /// Spinning medium (block device characteristics VPD page).
     pub rotational: bool,
-}
-
-/// Whether a write must be on the medium when it completes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// As [`WriteCache`] says.
-    Cached,
-    /// On the medium (Force Unit Access).
-    Durable,
-}
-
-/// What to do with which bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Fills the request's buffer range from `offset`.
-    Read {
-        /// Where in the volume.
-        offset: ByteOffset,
-    },
-    /// Writes the request's buffer range at `offset`.
-    Write {
-        /// Where in the volume.
-        offset: ByteOffset,
-        /// What its completion promises.
-        durability: Durability,
-    },
-    /// Everything completed before is on the medium when this completes.
-    Flush,
-    /// Frees the range; it then reads as zeros where the characteristics say so.
-    Unmap {
-        /// Where in the volume.
-        offset: ByteOffset,
-        /// Bytes.
-        length: u64,
-    },
-    /// The range reads as zeros afterwards; `may_unmap` lets it be freed, otherwise it stays
-    /// (or becomes) allocated.
-    WriteZeroes {
-        /// Where in the volume.
-        offset: ByteOffset,
-        /// Bytes.
-        length: u64,
-        /// The range may be freed.
-        may_unmap: bool,
-        /// What its completion promises.
-        durability: Durability,
-    },
-    /// Reserves space for the range and keeps what it reads as (an "anchored" range).
-    Anchor {
-        /// Where in the volume.
-        offset: ByteOffset,
-        /// Bytes.
-        length: u64,
-    },
-    /// Reports the provisioning state of the longest run that starts at `offset`, looking no further
-    /// than `length`.
-    ExtentStatus {
-        /// Where in the volume.
-        offset: ByteOffset,
-        /// Bytes.
-        length: u64,
-    },
-    /// Brings the range into the cache if that is cheap; never fails for lack of support.
-    Prefetch {
-        /// Where in the volume.
-        offset: ByteOffset,
-        /// Bytes.
-        length: u64,
-    },
-}
-
-/// How an operation ended well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is done.
-    Done,
-    /// Answer to [`Operation::ExtentStatus`]: the first `length` bytes share `state`.
-    Extent {
-        /// Bytes from the start of the question, at least one block.
-        length: u64,
-        /// What they all are.
-        state: ExtentState,
-    },
-}
-
-/// Provisioning state of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtentState {
-    /// Space is allocated and holds data.
-    Mapped,
-    /// No space is allocated.
-    Deallocated,
-    /// Space is reserved, no data.
-    Anchored,
 }

@@ -28,10 +28,9 @@ use longshore_reactor::storage::{FileHandle, FileOperationKind};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::condition::{Condition, ConditionCell};
-use crate::outline::{Outline, length_of};
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, Ended, ExtentState, Geometry, Io, Operation,
-    Outcome, Request, VolumeError, WriteCache,
+    Attempt, ByteRange, Characteristics, Ended, Extent, ExtentState, Geometry, Io, Lba, Operation,
+    Outline, Reply, Request, VolumeError, WriteCache,
 };
 use backing::{Backing, Kind};
 use lanes::{Lane, Lanes};
@@ -178,10 +177,10 @@ impl Medium {
         }
     }
 
-    /// Whether a change of the range could make a file longer that was shortened.
+    /// Whether a change of the bytes could make a file longer that was shortened.
     #[inline]
-    fn touches_end(&self, offset: ByteOffset, length: u64) -> bool {
-        offset.0 + length == self.outline.size_bytes() && self.backing.kind() == Kind::File
+    fn touches_end(&self, bytes: ByteRange) -> bool {
+        bytes.end() == self.outline.size_bytes() && self.backing.kind() == Kind::File
     }
 
     /// What was brought to the medium counts only if there is nothing wrong with the volume: another
@@ -193,74 +192,58 @@ impl Medium {
         self.condition().admit_change()
     }
 
-    /// Whether the range may be changed at all.
+    /// Whether anything may be changed.
     #[inline]
-    fn admit_change(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
-        self.outline.check(offset, length)?;
+    fn admit_change(&self) -> Result<(), VolumeError> {
         if self.abilities.read_only {
             return Err(VolumeError::ReadOnly);
         }
         self.condition().admit_change()
     }
 
-    fn admit(&self, request: &Request) -> Result<(), VolumeError> {
+    /// Whether the request may be carried out, and on which bytes.
+    fn admit(&self, request: &Request) -> Result<ByteRange, VolumeError> {
+        let bytes = self.outline.bytes_of_request(request)?;
         match request.operation {
-            Operation::Read { offset } => {
-                self.outline.check(offset, request.payload_length())?;
-                self.condition().admit_read()
-            }
-            Operation::Write { offset, .. } => self.admit_change(offset, request.payload_length()),
-            Operation::Flush => self.condition().admit_change(),
-            Operation::Unmap { offset, length } => {
-                self.admit_change(offset, length)?;
-                match self.abilities.unmap_granularity {
-                    Some(_) => Ok(()),
-                    None => Err(VolumeError::Unsupported),
+            Operation::Read { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => self.condition().admit_read()?,
+            Operation::Flush => self.condition().admit_change()?,
+            Operation::Write { .. } | Operation::WriteZeroes { .. } => self.admit_change()?,
+            Operation::Unmap { .. } => {
+                self.admit_change()?;
+                if self.abilities.unmap_granularity.is_none() {
+                    return Err(VolumeError::Unsupported);
                 }
             }
-            Operation::WriteZeroes { offset, length, .. } => self.admit_change(offset, length),
-            Operation::Anchor { offset, length } => {
-                self.admit_change(offset, length)?;
-                if self.abilities.reserves {
-                    Ok(())
-                } else {
-                    Err(VolumeError::Unsupported)
+            Operation::Anchor { .. } => {
+                self.admit_change()?;
+                if !self.abilities.reserves {
+                    return Err(VolumeError::Unsupported);
                 }
             }
-            Operation::ExtentStatus { offset, length } | Operation::Prefetch { offset, length } => {
-                self.outline.check(offset, length)?;
-                self.condition().admit_read()
-            }
+            Operation::CompareAndWrite { .. } => return Err(VolumeError::Unsupported),
         }
+        Ok(bytes)
     }
 
-    /// Whether the request is to change the last block of a file.
-    fn is_at_end(&self, request: &Request) -> bool {
-        match request.operation {
-            Operation::Write { offset, .. } => self.touches_end(offset, request.payload_length()),
-            Operation::Unmap { offset, length }
-            | Operation::WriteZeroes { offset, length, .. }
-            | Operation::Anchor { offset, length } => self.touches_end(offset, length),
-            Operation::Read { .. }
-            | Operation::Flush
-            | Operation::ExtentStatus { .. }
-            | Operation::Prefetch { .. } => false,
-        }
+    /// Whether the operation is to change the last block of a file.
+    fn is_at_end(&self, operation: Operation, bytes: ByteRange) -> bool {
+        operation.writes() && self.touches_end(bytes)
     }
 
     /// See [`crate::Volume::take_pages`].
-    pub(crate) fn take_pages(
-        &self,
-        offset: ByteOffset,
-        length: usize,
-        into: &mut PagePipe,
-    ) -> bool {
-        if !self.has_pages.load(Ordering::Relaxed)
-            || self.outline.check(offset, length as u64).is_err()
-        {
+    pub(crate) fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
+        if !self.has_pages.load(Ordering::Relaxed) {
             return false;
         }
-        match into.take(self.file(), offset.0, length) {
+        let Ok(bytes) = self.outline.bytes(extent) else {
+            return false;
+        };
+        let Ok(length) = usize::try_from(bytes.length) else {
+            return false;
+        };
+        match into.take(self.file(), bytes.offset, length) {
             Ok(taken) => taken,
             Err(error) => {
                 tracing::info!(
@@ -275,17 +258,18 @@ impl Medium {
     }
 
     /// One system call, no lock, no allocation.
-    pub(crate) fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
+    pub(crate) fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
         let flags = match self.inline_reads.load(Ordering::Relaxed) {
             inline::NOWAIT => ReadWriteFlags::NOWAIT,
             inline::PLAIN => ReadWriteFlags::empty(),
             _ => return Attempt::WouldSleep,
         };
-        if let Err(refused) = self.outline.check_slice(offset, into) {
-            return Attempt::Done(Err(refused));
-        }
+        let offset = match self.outline.bytes_of_slice(lba, into) {
+            Ok(bytes) => bytes.offset,
+            Err(refused) => return Attempt::Done(Err(refused)),
+        };
         let wanted = into.len();
-        match rustix::io::preadv2(self.file(), &mut [IoSliceMut::new(into)], offset.0, flags) {
+        match rustix::io::preadv2(self.file(), &mut [IoSliceMut::new(into)], offset, flags) {
             Ok(read) if read == wanted => Attempt::Done(Ok(())),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.inline_reads.store(inline::OFF, Ordering::Relaxed);
@@ -297,27 +281,24 @@ impl Medium {
     }
 
     /// One system call, no lock, no allocation. A durable write always sleeps.
-    pub(crate) fn try_write(
-        &self,
-        offset: ByteOffset,
-        from: &[u8],
-        durability: Durability,
-    ) -> Attempt {
+    pub(crate) fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
         let flags = match self.inline_writes.load(Ordering::Relaxed) {
             inline::NOWAIT => ReadWriteFlags::NOWAIT,
             inline::PLAIN => ReadWriteFlags::empty(),
             _ => return Attempt::WouldSleep,
         };
-        if durability == Durability::Durable && self.abilities.syncs {
+        if fua && self.abilities.syncs {
             return Attempt::WouldSleep;
         }
-        if let Err(refused) = self.admit_change(offset, length_of(from)) {
-            return Attempt::Done(Err(refused));
-        }
-        if self.touches_end(offset, length_of(from)) {
+        let located = self.outline.bytes_of_slice(lba, from);
+        let bytes = match located.and_then(|bytes| self.admit_change().map(|()| bytes)) {
+            Ok(bytes) => bytes,
+            Err(refused) => return Attempt::Done(Err(refused)),
+        };
+        if self.touches_end(bytes) {
             return Attempt::WouldSleep;
         }
-        match rustix::io::pwritev2(self.file(), &[IoSlice::new(from)], offset.0, flags) {
+        match rustix::io::pwritev2(self.file(), &[IoSlice::new(from)], bytes.offset, flags) {
             Ok(written) if written == from.len() => Attempt::Done(Ok(())),
             // Kernels before 6.6 say EINVAL where later ones say EOPNOTSUPP.
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
@@ -338,36 +319,43 @@ impl Medium {
         }
     }
 
-    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Outcome, VolumeError> {
-        self.admit(request)?;
-        if self.is_at_end(request) {
+    async fn carry_out(&self, request: &mut Request, io: &Io) -> Result<Reply, VolumeError> {
+        let bytes = self.admit(request)?;
+        let operation = request.operation;
+        if self.is_at_end(operation, bytes) {
             self.check_end(io).await?;
         }
-        match request.operation {
-            Operation::Read { offset } => self.read(offset.0, request, io).await?,
-            Operation::Write { offset, durability } => {
-                let durable = durability == Durability::Durable && self.abilities.syncs;
-                self.write(offset.0, durable, request, io).await?;
+        match operation {
+            Operation::Read { .. } => self.read(bytes.offset, request, io).await?,
+            Operation::Write { fua, .. } => {
+                let durable = fua && self.abilities.syncs;
+                self.write(bytes.offset, durable, request, io).await?;
             }
             Operation::Flush if self.abilities.syncs && !self.abilities.read_only => {
                 self.sync(io).await?;
             }
-            Operation::Unmap { length, .. } | Operation::WriteZeroes { length, .. }
-                if length > 0 =>
-            {
-                self.zero(request.operation, io).await?;
+            Operation::Unmap { .. } if bytes.length > 0 => {
+                let ways = self.abilities.zeroing.unmap;
+                self.zero(bytes, ways, io).await?;
             }
-            Operation::Anchor { offset, length } if length > 0 => {
-                while !self.reserve(offset.0, length, io).await? {
+            Operation::WriteZeroes { may_unmap, fua, .. } if bytes.length > 0 => {
+                let ways = self.abilities.zeroing.ways_to_zero(may_unmap);
+                self.zero(bytes, ways, io).await?;
+                if fua && !ways.is_empty() && self.abilities.syncs {
+                    self.sync(io).await?;
+                }
+            }
+            Operation::Anchor { .. } if bytes.length > 0 => {
+                while !self.reserve(bytes, io).await? {
                     // The file may have been cut meanwhile, and must not be made long again.
                     self.admit(request)?;
-                    if self.is_at_end(request) {
+                    if self.is_at_end(operation, bytes) {
                         self.check_end(io).await?;
                     }
                 }
             }
-            Operation::ExtentStatus { offset, length } => {
-                return Ok(self.extent(offset.0, length, io).await);
+            Operation::ExtentStatus { .. } => {
+                return Ok(self.extent(bytes, io).await);
             }
             // Reading ahead has no operation that is sure not to sleep; the kernel's own read-ahead
             // follows the reads. Of the rest there is nothing to move, or nothing that a flush could do.
@@ -376,8 +364,9 @@ impl Medium {
             | Operation::Unmap { .. }
             | Operation::WriteZeroes { .. }
             | Operation::Anchor { .. } => {}
+            Operation::CompareAndWrite { .. } => unreachable!("it is not admitted"),
         }
-        Ok(Outcome::Done)
+        Ok(Reply::Done)
     }
 
     fn is_direct(&self) -> bool {
@@ -596,7 +585,8 @@ impl Medium {
     // ---- space
 
     /// `false`: it was interrupted.
-    async fn reserve(&self, offset: u64, length: u64, io: &Io) -> Result<bool, VolumeError> {
+    async fn reserve(&self, bytes: ByteRange, io: &Io) -> Result<bool, VolumeError> {
+        let ByteRange { offset, length } = bytes;
         let kind = FileOperationKind::Allocate { offset, length };
         match io.call(self.file.clone(), kind).await {
             Ok(_) => Ok(true),
@@ -607,9 +597,14 @@ impl Medium {
     }
 
     /// Holes are reported where whole blocks are holes; everything that touches data is mapped.
-    async fn extent(&self, offset: u64, length: u64, io: &Io) -> Outcome {
+    async fn extent(&self, bytes: ByteRange, io: &Io) -> Reply {
+        let ByteRange { offset, length } = bytes;
+        let run = |length, state| Reply::Extent {
+            blocks: self.outline.blocks(length),
+            state,
+        };
         if length == 0 || !self.abilities.extents {
-            return mapped(length);
+            return run(length, ExtentState::Mapped);
         }
         let block = u64::from(self.outline.block_size());
         loop {
@@ -620,14 +615,11 @@ impl Medium {
                 Err(error) if is_errno(&error, Errno::NXIO) => length,
                 Err(error) if is_interruption(&error) => continue,
                 // Not told by this file system, or the file was cut: data is the safe answer.
-                Err(_) => return mapped(length),
+                Err(_) => return run(length, ExtentState::Mapped),
             };
             let hole = data - data % block;
             if hole > 0 {
-                return Outcome::Extent {
-                    length: hole.min(length),
-                    state: ExtentState::Deallocated,
-                };
+                return run(hole.min(length), ExtentState::Deallocated);
             }
             let kind = FileOperationKind::SeekHole {
                 offset: offset + data,
@@ -635,10 +627,10 @@ impl Medium {
             match io.call(self.file.clone(), kind).await {
                 Ok(found) => {
                     let end = found.saturating_sub(offset).next_multiple_of(block);
-                    return mapped(end.max(block).min(length));
+                    return run(end.max(block).min(length), ExtentState::Mapped);
                 }
                 Err(error) if is_interruption(&error) => {}
-                Err(_) => return mapped(length),
+                Err(_) => return run(length, ExtentState::Mapped),
             }
         }
     }
@@ -677,13 +669,6 @@ enum WriteFailure {
     /// The system took no byte, and named no reason.
     NothingWritten,
     System(io::Error),
-}
-
-fn mapped(length: u64) -> Outcome {
-    Outcome::Extent {
-        length,
-        state: ExtentState::Mapped,
-    }
 }
 
 /// A count of bytes that a buffer holds.

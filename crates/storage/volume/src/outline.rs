@@ -2,13 +2,32 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{ByteOffset, Geometry, Identity, VolumeError};
+use crate::{BlockCount, Extent, Geometry, Identity, Lba, Operation, Request, VolumeError};
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteRange {
+    /// From the start of the volume.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+}
+
+impl ByteRange {
+    /// The byte behind the last one.
+    #[inline]
+    #[must_use]
+    pub fn end(self) -> u64 {
+        self.offset + self.length
+    }
+}
 
 /// Identity and geometry of an open volume.
 #[derive(Debug)]
 pub struct Outline {
     identity: Identity,
-    block_size: u32,
+    /// Binary logarithm of the block size.
+    block_shift: u32,
     /// Bytes; a multiple of the block size, never zero, only ever grows.
     size_bytes: AtomicU64,
 }
@@ -16,10 +35,11 @@ pub struct Outline {
 impl Outline {
     /// `size_bytes` was checked by [`crate::open()`] to be a positive multiple of `block_size`.
     pub fn new(identity: Identity, block_size: u32, size_bytes: u64) -> Outline {
+        assert!(block_size.is_power_of_two());
         assert!(size_bytes > 0 && size_bytes.is_multiple_of(u64::from(block_size)));
         Outline {
             identity,
-            block_size,
+            block_shift: block_size.trailing_zeros(),
             size_bytes: AtomicU64::new(size_bytes),
         }
     }
@@ -36,7 +56,7 @@ impl Outline {
 
     /// 512 or 4096.
     pub fn block_size(&self) -> u32 {
-        self.block_size
+        1 << self.block_shift
     }
 
     /// Bytes at this moment.
@@ -47,38 +67,82 @@ impl Outline {
     /// Blocks at this moment.
     pub fn geometry(&self) -> Geometry {
         Geometry {
-            block_size: self.block_size,
-            block_count: self.size_bytes() / u64::from(self.block_size),
+            block_size: self.block_size(),
+            block_count: self.size_bytes() >> self.block_shift,
         }
     }
 
-    /// Whether the range consists of whole blocks of the volume.
+    /// The bytes of a range of blocks.
+    ///
+    /// # Errors
+    /// The range does not lie within the volume.
     #[inline]
-    pub fn check(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
-        let mask = u64::from(self.block_size) - 1;
-        match offset.0.checked_add(length) {
-            Some(end) if end <= self.size_bytes() && (offset.0 | length) & mask == 0 => Ok(()),
-            _ => Err(VolumeError::OutOfRange),
+    pub fn bytes(&self, extent: Extent) -> Result<ByteRange, VolumeError> {
+        if !extent.fits(self.size_bytes() >> self.block_shift) {
+            return Err(VolumeError::OutOfRange);
+        }
+        Ok(ByteRange {
+            offset: extent.lba.0 << self.block_shift,
+            length: extent.blocks.0 << self.block_shift,
+        })
+    }
+
+    /// The bytes of as many blocks from `lba` on as fill a slice.
+    ///
+    /// # Errors
+    /// They do not lie within the volume, or the slice is not filled by whole blocks.
+    #[inline]
+    pub fn bytes_of_slice(&self, lba: Lba, slice: &[u8]) -> Result<ByteRange, VolumeError> {
+        let length = length_of(slice);
+        let blocks = length >> self.block_shift;
+        if blocks << self.block_shift != length {
+            return Err(VolumeError::OutOfRange);
+        }
+        self.bytes(Extent {
+            lba,
+            blocks: BlockCount(blocks),
+        })
+    }
+
+    /// The bytes that a request concerns; none for a flush.
+    ///
+    /// # Errors
+    /// They do not lie within the volume, or are not as many as the payload has.
+    #[inline]
+    pub fn bytes_of_request(&self, request: &Request) -> Result<ByteRange, VolumeError> {
+        let Some(extent) = request.operation.extent() else {
+            return Ok(ByteRange::default());
+        };
+        let bytes = self.bytes(extent)?;
+        match request.operation {
+            Operation::Read { .. } | Operation::Write { .. }
+                if request.payload_length() != bytes.length =>
+            {
+                Err(VolumeError::OutOfRange)
+            }
+            _ => Ok(bytes),
         }
     }
 
-    /// [`Outline::check`] for the length of a slice.
+    /// The blocks of `length` bytes; a part of one counts as none.
     #[inline]
-    pub fn check_slice(&self, offset: ByteOffset, bytes: &[u8]) -> Result<(), VolumeError> {
-        self.check(offset, length_of(bytes))
+    #[must_use]
+    pub fn blocks(&self, length: u64) -> BlockCount {
+        BlockCount(length >> self.block_shift)
     }
 
     /// Takes up a size found behind the volume. The part that does not fill a block is left out, and
     /// a smaller size changes nothing: shrinking under running initiators loses their data.
     pub fn grow_to(&self, found_bytes: u64) -> Geometry {
-        let whole = found_bytes - found_bytes % u64::from(self.block_size);
+        let whole = found_bytes - found_bytes % u64::from(self.block_size());
         self.size_bytes.fetch_max(whole, Ordering::Relaxed);
         self.geometry()
     }
 
     /// Whether the volume may be made `size_bytes` long: whole blocks, and not shorter than it is.
     pub fn check_growth(&self, size_bytes: u64) -> Result<(), VolumeError> {
-        if size_bytes < self.size_bytes() || !size_bytes.is_multiple_of(u64::from(self.block_size))
+        if size_bytes < self.size_bytes()
+            || !size_bytes.is_multiple_of(u64::from(self.block_size()))
         {
             return Err(VolumeError::OutOfRange);
         }
@@ -105,17 +169,43 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_whole_blocks_inside_the_volume() {
+    fn ranges_lie_inside_the_volume() {
         let outline = outline();
-        assert!(outline.check(ByteOffset(0), 8192).is_ok());
-        assert!(outline.check(ByteOffset(8192), 0).is_ok());
-        assert!(outline.check(ByteOffset(7680), 512).is_ok());
-        assert!(outline.check(ByteOffset(7680), 1024).is_err());
-        assert!(outline.check(ByteOffset(8192), 512).is_err());
-        assert!(outline.check(ByteOffset(100), 512).is_err());
-        assert!(outline.check(ByteOffset(0), 100).is_err());
-        assert!(outline.check(ByteOffset(u64::MAX - 511), 512).is_err());
-        assert!(outline.check(ByteOffset(512), u64::MAX - 511).is_err());
+        let bytes = |lba, blocks| outline.bytes(Extent::new(lba, blocks)).ok();
+        let range = |offset, length| Some(ByteRange { offset, length });
+        assert_eq!(bytes(0, 16), range(0, 8192));
+        assert_eq!(bytes(15, 1), range(7680, 512));
+        assert_eq!(bytes(16, 0), range(8192, 0));
+        assert_eq!(bytes(15, 2), None);
+        assert_eq!(bytes(16, 1), None);
+        assert_eq!(bytes(u64::MAX, 1), None);
+        assert_eq!(bytes(1, u64::MAX), None);
+        // Beyond what bytes can count.
+        assert_eq!(bytes(1 << 55, 1), None);
+    }
+
+    #[test]
+    fn slices_and_payloads_are_whole_blocks() {
+        let outline = outline();
+        assert!(outline.bytes_of_slice(Lba(15), &[0; 512]).is_ok());
+        assert!(outline.bytes_of_slice(Lba(15), &[0; 1024]).is_err());
+        assert!(outline.bytes_of_slice(Lba(0), &[0; 100]).is_err());
+        let extent = Extent::new(1, 2);
+        let request = |operation, end| Request {
+            end,
+            ..Request::new(operation)
+        };
+        let read = Operation::Read { extent };
+        let found = outline.bytes_of_request(&request(read, 1024)).unwrap();
+        assert_eq!((found.offset, found.end()), (512, 1536));
+        assert!(outline.bytes_of_request(&request(read, 512)).is_err());
+        assert!(
+            outline
+                .bytes_of_request(&request(Operation::Flush, 0))
+                .is_ok()
+        );
+        let unmap = Operation::Unmap { extent };
+        assert!(outline.bytes_of_request(&request(unmap, 0)).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use longshore_reactor::buffer::Buffer;
 
-use crate::{Operation, Outcome, VolumeError};
+use crate::{Operation, Reply, VolumeError};
 
 /// An operation and its payload. A volume owns it from [`Volume::execute`](crate::Volume::execute)
 /// until it has ended.
@@ -64,7 +64,7 @@ impl Request {
 #[derive(Debug)]
 pub struct Ended {
     /// How it ended.
-    pub result: Result<Outcome, VolumeError>,
+    pub result: Result<Reply, VolumeError>,
     /// The buffer that it was given.
     pub buffer: Option<Buffer>,
 }
@@ -84,7 +84,7 @@ pub enum Execution {
 impl Execution {
     /// A request that ended at once.
     #[must_use]
-    pub fn ended(result: Result<Outcome, VolumeError>, buffer: Option<Buffer>) -> Self {
+    pub fn ended(result: Result<Reply, VolumeError>, buffer: Option<Buffer>) -> Self {
         Self::Ended(Some(Ended { result, buffer }))
     }
 

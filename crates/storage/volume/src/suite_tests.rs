@@ -13,7 +13,7 @@ use crate::testing::harness::{
 };
 use crate::testing::suite::{Keeps, SIZE_MIN, check_volume, pattern};
 use crate::testing::{CompletionSource, Effect, OperationName, TestStorage, VolumeClient};
-use crate::{BackendName, Durability, InlineWrites, Operation, Request, VolumeSpec, open};
+use crate::{BackendName, InlineWrites, Operation, Request, VolumeSpec, open};
 
 fn check_spec(keeps: Keeps, make_spec: impl Fn(u32) -> VolumeSpec) {
     for block_size in [512, 4096] {
@@ -177,12 +177,9 @@ fn write_and_flush_share(client: &mut VolumeClient<'_>, start: u64, length: u64)
     for round in 0..4_u8 {
         let requests = (0..length / 8192).map(|piece| {
             let offset = start + piece * 8192;
-            let durability = if piece % 8 == u64::from(round) {
-                Durability::Durable
-            } else {
-                Durability::Cached
-            };
-            write_request(offset, &pattern(offset, 8192, round), 0, durability)
+            let fua = piece % 8 == u64::from(round);
+            let extent = client.blocks(offset, 8192);
+            write_request(extent, &pattern(offset, 8192, round), 0, fua)
         });
         let mut requests: Vec<_> = requests.collect();
         requests.push(Request::new(Operation::Flush));

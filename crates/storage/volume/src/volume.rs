@@ -8,7 +8,9 @@ use crate::condition::Condition;
 use crate::error::VolumeError;
 use crate::io::Io;
 use crate::request::{Execution, Request};
-use crate::{ByteOffset, Characteristics, Durability, Geometry, Identity, Outcome};
+use crate::{Characteristics, Geometry, Identity};
+use longshore_block::extent::{Extent, Lba};
+use longshore_block::operation::Reply;
 
 /// Result of trying to work without sleeping.
 #[derive(Debug)]
@@ -42,7 +44,7 @@ pub trait Volume: Send + Sync {
 
     /// True when the range is known to read as zeros without looking (the null volume), so that a
     /// sender may use shared zeros in place of a read.
-    fn known_zeros(&self, _offset: ByteOffset, _length: u64) -> bool {
+    fn known_zeros(&self, _extent: Extent) -> bool {
         false
     }
 
@@ -51,19 +53,19 @@ pub trait Volume: Send + Sync {
         AttemptCost::Nothing
     }
 
-    /// Takes references to the pages that hold `length` bytes at `offset`, if that needs no sleep. `false`: they are
-    /// not all there, or this volume has none, or the range is not its own; read the ordinary way then.
+    /// Takes references to the pages that hold the range, if that needs no sleep. `false`: they are not all
+    /// there, or this volume has none, or the range is not its own; read the ordinary way then.
     ///
     /// A later write may change what the pages hold.
-    fn take_pages(&self, _offset: ByteOffset, _length: usize, _into: &mut PagePipe) -> bool {
+    fn take_pages(&self, _extent: Extent, _into: &mut PagePipe) -> bool {
         false
     }
 
     /// Reads whole blocks if that needs no sleep.
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt;
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt;
 
-    /// Writes whole blocks if that needs no sleep.
-    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt;
+    /// Writes whole blocks if that needs no sleep. `fua`: they are on the medium when it is done.
+    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt;
 
     /// Carries out a request on the event loop that `io` belongs to.
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution;
@@ -81,7 +83,7 @@ pub trait Volume: Send + Sync {
     /// end.
     fn quiesce(self: Arc<Self>, io: Io) -> Execution {
         let _ = io;
-        Execution::ended(Ok(Outcome::Done), None)
+        Execution::ended(Ok(Reply::Done), None)
     }
 
     /// The volume may work of its own accord again on this event loop.

@@ -159,7 +159,7 @@ fn lbas(extent: Extent) -> std::ops::Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_block::media::{BlockCount, Lba};
+    use longshore_block::extent::{BlockCount, Lba};
 
     fn ledger() -> Ledger {
         Ledger::new(Region {

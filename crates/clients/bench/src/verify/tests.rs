@@ -1,6 +1,6 @@
 //! A volume in memory that can be told to go wrong.
 
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Lba};
 
 use super::*;
 

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::{Engine, EngineChoice, EngineConfig, EngineError, EngineEvent, Waker};
-use longshore_volume::{Ended, Executor, Operation, Outcome, Request, Volume, VolumeError};
+use longshore_volume::{Ended, Executor, Operation, Reply, Request, Volume, VolumeError};
 
 /// A request that is over.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) place: usize,
-    pub(super) result: Result<Outcome, VolumeError>,
+    pub(super) result: Result<Reply, VolumeError>,
     /// What the request was given.
     pub(super) buffer: Option<Buffer>,
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_volume::{ByteOffset, ExtentState, Operation, Outcome, Volume};
+use longshore_volume::{ExtentState, Operation, Reply, Volume};
 
 use super::driver::Driver;
 use super::monitor::Monitor;
@@ -122,15 +122,17 @@ fn ask(
     driver: &mut Driver,
     monitor: &Monitor<'_>,
 ) -> Result<Option<(u64, ExtentState)>, CopyError> {
+    let geometry = volume.geometry();
     let operation = Operation::ExtentStatus {
-        offset: ByteOffset(offset),
-        length,
+        extent: geometry.extent_around(&(offset..offset + length)),
     };
     driver.start(0, volume, operation, None);
     loop {
         if let Some(finished) = driver.finished() {
             return Ok(match finished.result {
-                Ok(Outcome::Extent { length, state }) if length > 0 => Some((length, state)),
+                Ok(Reply::Extent { blocks, state }) if blocks.0 > 0 => {
+                    Some((geometry.bytes(blocks), state))
+                }
                 // If the volume cannot be reached, reading will say so better.
                 _ => None,
             });

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
-use longshore_volume::{ByteOffset, Durability, Operation, Outcome, VolumeError};
+use longshore_volume::{Operation, Reply, VolumeError};
 
 use super::driver::{Driver, Finished};
 use super::journal::{JournalIoError, Record, Reserved};
@@ -266,8 +266,7 @@ impl<'a> Transfer<'a> {
     fn ask(&mut self) {
         if let Some(range) = self.plan.question() {
             let operation = Operation::ExtentStatus {
-                offset: ByteOffset(range.start),
-                length: range.end - range.start,
+                extent: self.task.source.volume.geometry().extent_around(&range),
             };
             let place = self.extent_place();
             self.driver
@@ -283,7 +282,7 @@ impl<'a> Transfer<'a> {
         slot.blank = false;
         let buffer = slot.buffer.take().expect("an idle slot has its buffer");
         let operation = Operation::Read {
-            offset: ByteOffset(slot.range.start),
+            extent: self.task.source.volume.geometry().extent(&slot.range),
         };
         let payload = Some((buffer, 0..length));
         self.driver
@@ -307,8 +306,9 @@ impl<'a> Transfer<'a> {
         let number = finished.place;
         if number == self.extent_place() {
             return match finished.result {
-                Ok(Outcome::Extent { length, state }) if length > 0 => {
-                    self.plan.answer(length, state);
+                Ok(Reply::Extent { blocks, state }) if blocks.0 > 0 => {
+                    let geometry = self.task.source.volume.geometry();
+                    self.plan.answer(geometry.bytes(blocks), state);
                 }
                 // If the source cannot be reached, reading will say so better.
                 _ => self.plan.no_answer(),
@@ -354,11 +354,11 @@ impl<'a> Transfer<'a> {
     fn read_tail(&mut self, number: usize) {
         let slot = &mut self.slots[number];
         slot.state = State::ReadingTail;
-        let block = self.task.destination.volume.geometry().block_size;
-        let offset = slot.range.end - slot.range.end % u64::from(block);
-        let length = in_memory(u64::from(block));
+        let geometry = self.task.destination.volume.geometry();
+        let length = in_memory(u64::from(geometry.block_size));
+        let last = slot.range.end - 1;
         let operation = Operation::Read {
-            offset: ByteOffset(offset),
+            extent: geometry.extent_around(&(last..slot.range.end)),
         };
         let payload = Some((Buffer::allocate(length), 0..length));
         self.driver
@@ -424,12 +424,17 @@ impl<'a> Transfer<'a> {
         slot.state = State::Writing;
         let run = &slot.runs[slot.run];
         let start = run.range.start + slot.run_done;
-        let offset = ByteOffset(slot.range.start + in_volume(start));
-        let durability = Durability::Cached;
+        let geometry = self.task.destination.volume.geometry();
+        let in_chunk = slot.range.start;
+        let extent = |bytes: &Range<usize>| {
+            geometry.extent(&(in_chunk + in_volume(bytes.start)..in_chunk + in_volume(bytes.end)))
+        };
+        let fua = false;
+        let whole = start..run.range.end;
         let (operation, payload) = if !run.zeros {
             let buffer = slot.buffer.take().expect("its bytes are there");
-            let write = Operation::Write { offset, durability };
-            (write, Some((buffer, start..run.range.end)))
+            let extent = extent(&whole);
+            (Operation::Write { extent, fua }, Some((buffer, whole)))
         } else if zeroes_unsupported {
             let mut buffer = slot.buffer.take().expect("the slot has its buffer");
             // Within a chunk that was read, the bytes of the run are the zeros that were found.
@@ -437,21 +442,20 @@ impl<'a> Transfer<'a> {
                 buffer.fill(0);
                 slot.blank = true;
             }
-            let place = if slot.runs.len() == 1 {
-                0..buffer.len().min(run.range.end - start)
+            let (written, place) = if slot.runs.len() == 1 {
+                // All zeros, and perhaps more than the buffer holds: from its beginning, in pieces.
+                let length = buffer.len().min(whole.len());
+                (start..start + length, 0..length)
             } else {
-                start..run.range.end
+                (whole.clone(), whole)
             };
-            (
-                Operation::Write { offset, durability },
-                Some((buffer, place)),
-            )
+            let extent = extent(&written);
+            (Operation::Write { extent, fua }, Some((buffer, place)))
         } else {
             let zeroes = Operation::WriteZeroes {
-                offset,
-                length: in_volume(run.range.end - start),
+                extent: extent(&whole),
                 may_unmap: true,
-                durability,
+                fua,
             };
             (zeroes, None)
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::buffer::Buffer;
-use longshore_volume::{ByteOffset, ExtentState, Operation, Outcome, Volume};
+use longshore_volume::{ExtentState, Operation, Reply, Volume};
 
 use super::driver::{Driver, Finished};
 use super::monitor::{Monitor, Phase};
@@ -159,7 +159,7 @@ impl<'a> Verification<'a> {
     fn ask_source(&mut self) {
         if let Some(range) = self.plan.question() {
             let place = self.extent_place();
-            let operation = question(&range);
+            let operation = question(&self.task.source.volume, &range);
             self.driver
                 .start(place, &self.task.source.volume, operation, None);
         }
@@ -167,14 +167,13 @@ impl<'a> Verification<'a> {
 
     /// Reads whole blocks of one side.
     fn read(&mut self, number: usize, side: usize, volume: &Arc<dyn Volume>, range: Range<u64>) {
-        let block = u64::from(volume.geometry().block_size);
-        let length = in_memory((range.end - range.start).next_multiple_of(block));
+        let geometry = volume.geometry();
+        let extent = geometry.extent_around(&range);
+        let length = in_memory(geometry.bytes(extent.blocks));
         let slot = &mut self.slots[number];
         slot.reading += 1;
         let buffer = slot.buffers[side].take().expect("it is not in use");
-        let operation = Operation::Read {
-            offset: ByteOffset(range.start),
-        };
+        let operation = Operation::Read { extent };
         let place = PLACES * number + side;
         self.driver
             .start(place, volume, operation, Some((buffer, 0..length)));
@@ -190,7 +189,7 @@ impl<'a> Verification<'a> {
         let volume = self.task.destination.volume.clone();
         if self.task.trust_destination {
             slot.state = State::Asking;
-            let operation = question(&(at..slot.range.end));
+            let operation = question(&volume, &(at..slot.range.end));
             self.driver
                 .start(PLACES * number + 1, &volume, operation, None);
         } else {
@@ -209,8 +208,9 @@ impl<'a> Verification<'a> {
     fn advance(&mut self, finished: Finished, monitor: &mut Monitor<'_>) {
         if finished.place == self.extent_place() {
             return match finished.result {
-                Ok(Outcome::Extent { length, state }) if length > 0 => {
-                    self.plan.answer(length, state);
+                Ok(Reply::Extent { blocks, state }) if blocks.0 > 0 => {
+                    let geometry = self.task.source.volume.geometry();
+                    self.plan.answer(geometry.bytes(blocks), state);
                 }
                 _ => self.plan.no_answer(),
             };
@@ -227,7 +227,8 @@ impl<'a> Verification<'a> {
         let slot = &mut self.slots[number];
         let at = slot.part.end;
         match finished.result {
-            Ok(Outcome::Extent { length, state }) if state != ExtentState::Mapped && length > 0 => {
+            Ok(Reply::Extent { blocks, state }) if state != ExtentState::Mapped && blocks.0 > 0 => {
+                let length = self.task.destination.volume.geometry().bytes(blocks);
                 let end = at.saturating_add(length).min(slot.range.end);
                 slot.part = at..end;
                 monitor.count_zeros(end - at);
@@ -320,10 +321,9 @@ impl<'a> Verification<'a> {
     }
 }
 
-fn question(range: &Range<u64>) -> Operation {
+fn question(volume: &Arc<dyn Volume>, range: &Range<u64>) -> Operation {
     Operation::ExtentStatus {
-        offset: ByteOffset(range.start),
-        length: range.end - range.start,
+        extent: volume.geometry().extent_around(range),
     }
 }
 

@@ -258,13 +258,9 @@ fn blocks_u32(extent: Extent) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longshore_block::media::{BlockCount, Lba};
 
     const fn extent(lba: u64, blocks: u64) -> Extent {
-        Extent {
-            lba: Lba(lba),
-            blocks: BlockCount(blocks),
-        }
+        Extent::new(lba, blocks)
     }
 
     fn hex(cdb: Cdb) -> String {

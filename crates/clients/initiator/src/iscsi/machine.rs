@@ -15,8 +15,8 @@
 //! slot, and the operation ends with that. (COMPARE AND WRITE has to do without: if the flush failed,
 //! nobody could tell whether it had compared equal.)
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, ExtentState};
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::ExtentState;
 use longshore_iscsi::initiator::{
     CloseReason, Command, CommandId, CommandOutcome, Connection, ConnectionEvent, NotSent,
     R2tRequest, Residual, Transfer,
@@ -32,7 +32,7 @@ use super::cdb::{Cdb, UNMAP_LIST_LENGTH, unmap_list};
 use super::outcome;
 use crate::error::{CloseCause, Failure};
 use crate::info::Notice;
-use crate::operation::{Done, Operation};
+use crate::operation::{Operation, Reply};
 use crate::queue::{self, MachineEvent, PayloadWanted, Refusal};
 
 #[cfg(test)]
@@ -160,7 +160,9 @@ impl Machine {
             | Operation::WriteZeroes { .. }
             | Operation::Unmap { .. }
             | Operation::Flush
-            | Operation::ExtentStatus { .. } => return self.translate_other(operation, length),
+            | Operation::Anchor { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => return self.translate_other(operation, length),
         })
     }
 
@@ -222,7 +224,9 @@ impl Machine {
             | Operation::CompareAndWrite { .. }
             | Operation::WriteZeroes { .. }
             | Operation::Unmap { .. }
-            | Operation::ExtentStatus { .. } => return Err(Failure::Unsupported),
+            | Operation::Anchor { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => return Err(Failure::Unsupported),
         })
     }
 
@@ -245,7 +249,9 @@ impl Machine {
                 | Operation::CompareAndWrite { .. }
                 | Operation::Unmap { .. }
                 | Operation::Flush
-                | Operation::ExtentStatus { .. } => false,
+                | Operation::Anchor { .. }
+                | Operation::ExtentStatus { .. }
+                | Operation::Prefetch { .. } => false,
             }
     }
 
@@ -256,7 +262,7 @@ impl Machine {
         command: CommandId,
         outcome: &CommandOutcome,
         transmit: &mut Transmit,
-    ) -> Option<Result<Done, Failure>> {
+    ) -> Option<Result<Reply, Failure>> {
         let result = self.result(command, outcome);
         if result.is_ok() && self.slots[usize::from(command.0)].flush {
             return self.flush_after(command, transmit);
@@ -270,7 +276,7 @@ impl Machine {
         &mut self,
         ended: CommandId,
         transmit: &mut Transmit,
-    ) -> Option<Result<Done, Failure>> {
+    ) -> Option<Result<Reply, Failure>> {
         let cdb = self.flush();
         let command = Command {
             lun: self.lun,
@@ -300,7 +306,7 @@ impl Machine {
 
     /// How a command has ended.
     #[inline]
-    fn result(&mut self, command: CommandId, outcome: &CommandOutcome) -> Result<Done, Failure> {
+    fn result(&mut self, command: CommandId, outcome: &CommandOutcome) -> Result<Reply, Failure> {
         let slot = self.slots[usize::from(command.0)];
         let optional = !matches!(slot.purpose, Purpose::Transfer | Purpose::Flush);
         if let Some(failure) = outcome::failure(outcome, optional) {
@@ -308,10 +314,10 @@ impl Machine {
         }
         match slot.purpose {
             Purpose::Transfer | Purpose::Optional if outcome.residual == Residual::None => {
-                Ok(Done::Done)
+                Ok(Reply::Done)
             }
             // A residual of parameter data is no news: tgt 1.0.85 reports all of UNMAP's as one.
-            Purpose::Unmap | Purpose::WriteSame | Purpose::Flush => Ok(Done::Done),
+            Purpose::Unmap | Purpose::WriteSame | Purpose::Flush => Ok(Reply::Done),
             Purpose::Transfer | Purpose::Optional | Purpose::ExtentStatus(_) => {
                 ended(&slot, outcome)
             }
@@ -319,11 +325,11 @@ impl Machine {
     }
 
     #[cold]
-    fn failed(&mut self, purpose: Purpose, failure: Failure) -> Result<Done, Failure> {
+    fn failed(&mut self, purpose: Purpose, failure: Failure) -> Result<Reply, Failure> {
         self.notice = outcome::notice(&failure);
         match (purpose, failure) {
             // Nothing to flush, and no command for it either.
-            (Purpose::Flush, Failure::Unsupported) if !self.dialect.write_cache => Ok(Done::Done),
+            (Purpose::Flush, Failure::Unsupported) if !self.dialect.write_cache => Ok(Reply::Done),
             (_, failure) => Err(failure),
         }
     }
@@ -395,7 +401,7 @@ impl Machine {
 
 /// A command went well, but there is more to look at.
 #[cold]
-fn ended(slot: &Slot, outcome: &CommandOutcome) -> Result<Done, Failure> {
+fn ended(slot: &Slot, outcome: &CommandOutcome) -> Result<Reply, Failure> {
     if let Purpose::ExtentStatus(extent) = slot.purpose {
         let length = usize::try_from(outcome.data_in_length).unwrap_or(0);
         let answer = slot.parameters.get(..length).unwrap_or_default();
@@ -408,7 +414,7 @@ fn ended(slot: &Slot, outcome: &CommandOutcome) -> Result<Done, Failure> {
     // Both mean that the two sides do not think of the same number of bytes, as when blocks have
     // another length than they had.
     let (expected, moved) = match outcome.residual {
-        Residual::None => return Ok(Done::Done),
+        Residual::None => return Ok(Reply::Done),
         Residual::Underflow(less) => (u64::from(expected), expected.saturating_sub(less)),
         Residual::Overflow(more) => (u64::from(expected) + u64::from(more), expected),
     };
@@ -427,7 +433,7 @@ fn ended(slot: &Slot, outcome: &CommandOutcome) -> Result<Done, Failure> {
 /// ```
 ///
 /// `None`: it says nothing about the first block.
-fn parse_lba_status(extent: Extent, answer: &[u8]) -> Option<Done> {
+fn parse_lba_status(extent: Extent, answer: &[u8]) -> Option<Reply> {
     let lba = u64::from_be_bytes(*answer.get(8..)?.first_chunk()?);
     let count = u32::from_be_bytes(*answer.get(16..)?.first_chunk()?);
     let state = *answer.get(20)?;
@@ -436,7 +442,7 @@ fn parse_lba_status(extent: Extent, answer: &[u8]) -> Option<Done> {
     if left == 0 {
         return None;
     }
-    Some(Done::Extent {
+    Some(Reply::Extent {
         blocks: BlockCount(left.min(extent.blocks.0)),
         state: match state & 0xf {
             1 => ExtentState::Deallocated,

@@ -25,7 +25,7 @@ use longshore_wire::transmit::{Transmit, WriteData};
 use super::failure::{RetryDelays, broken, failure, terminated};
 use crate::error::{CloseCause, Failure};
 use crate::info::VolumeInfo;
-use crate::operation::{Done, Operation};
+use crate::operation::{Operation, Reply};
 use crate::queue::{self, MachineEvent, PayloadWanted, Refusal};
 
 /// Most blocks of a command: NLB has 16 bits and is less one.
@@ -292,7 +292,7 @@ impl Machine {
     }
 
     #[inline]
-    fn result(&self, outcome: &CommandOutcome, takes: u32) -> Result<Done, Failure> {
+    fn result(&self, outcome: &CommandOutcome, takes: u32) -> Result<Reply, Failure> {
         if outcome.status.is_success() {
             // What was never asked for cannot have been written.
             if outcome.data_out_length < takes {
@@ -301,7 +301,7 @@ impl Machine {
                     moved: outcome.data_out_length.into(),
                 });
             }
-            return Ok(Done::Done);
+            return Ok(Reply::Done);
         }
         if outcome.data_digest_error && outcome.status == Status::TRANSIENT_TRANSPORT_ERROR {
             return Err(Failure::DataDigest);
@@ -332,7 +332,7 @@ impl Machine {
 
 impl Pair {
     /// How both ended together. The half that was only drawn along says nothing of the reason.
-    fn result(self, delays: RetryDelays) -> Result<Done, Failure> {
+    fn result(self, delays: RetryDelays) -> Result<Reply, Failure> {
         let follows = |status: &Status| {
             matches!(
                 status.code(),
@@ -352,7 +352,7 @@ impl Pair {
                 expected: u64::from(self.half_bytes) * 2,
                 moved: self.half_bytes.into(),
             }),
-            None => Ok(Done::Done),
+            None => Ok(Reply::Done),
         }
     }
 }
@@ -416,7 +416,9 @@ impl queue::Machine for Machine {
                 let flush = commands::flush(limits.namespace);
                 self.send(&flush, WriteData::NONE, transmit)
             }
-            Operation::ExtentStatus { .. } => Err(Refusal::Failed(Failure::Unsupported)),
+            Operation::Anchor { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => Err(Refusal::Failed(Failure::Unsupported)),
         }
     }
 

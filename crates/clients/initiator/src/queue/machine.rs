@@ -4,7 +4,7 @@ use longshore_wire::transmit::{Transmit, WriteData};
 
 use crate::error::{CloseCause, Failure};
 use crate::info::Notice;
-use crate::operation::{Done, Operation};
+use crate::operation::{Operation, Reply};
 
 /// A protocol's side of a queue: it turns operations into commands, and what comes into events. It does no
 /// I/O, never blocks and allocates nothing once warm. The two protocols implement it over their machines;
@@ -115,7 +115,7 @@ pub enum MachineEvent<'a, T> {
         /// Which.
         slot: u16,
         /// How. That all data has come is for the queue to see.
-        result: Result<Done, Failure>,
+        result: Result<Reply, Failure>,
     },
     /// A ping has its answer.
     Pong,

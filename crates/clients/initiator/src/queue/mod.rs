@@ -44,7 +44,7 @@ use longshore_wire::transmit::{PayloadId, Transmit, WriteData};
 
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
-use crate::operation::{Data, Operation, OperationKind};
+use crate::operation::{Data, Operation, OperationKind, Reply};
 use crate::options::{ReceivePath, SendPath, TransferPaths};
 
 mod any;
@@ -93,7 +93,7 @@ pub struct Unfinished {
     /// The peer may have seen the command, and have done what it asks for.
     pub was_sent: bool,
     /// The peer's answer, if it had come, and only the kernel had not let go of the memory.
-    pub answer: Option<Result<crate::operation::Done, Failure>>,
+    pub answer: Option<Result<Reply, Failure>>,
 }
 
 /// One connection. See the module documentation.
@@ -193,7 +193,7 @@ impl<M: Machine> Queue<M> {
             let refusal = Refusal::Busy;
             return Err(Rejected { data, refusal });
         };
-        let bytes = match operation.kind() {
+        let bytes = match OperationKind::of(&operation) {
             OperationKind::Write => &data.bytes()[..length],
             OperationKind::Read | OperationKind::Other => &[],
         };
@@ -222,7 +222,7 @@ impl<M: Machine> Queue<M> {
             return Err(Refusal::Failed(Failure::ConnectionLost(lost.clone())));
         }
         let needed = operation.data_length(self.block_size);
-        let given = match (operation.kind(), data) {
+        let given = match (OperationKind::of(operation), data) {
             (OperationKind::Read, Data::Discard) => u64::from(u32::MAX),
             (OperationKind::Read, Data::Shared { .. }) => 0,
             _ => data.bytes().len() as u64,

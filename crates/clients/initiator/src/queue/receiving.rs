@@ -221,7 +221,8 @@ impl<M: Machine> Queue<M> {
         };
         let start = offset as usize;
         let end = start.checked_add(length as usize);
-        let end = end.filter(|end| *end <= entry.length && takes_data(entry.operation.kind()));
+        let end = end
+            .filter(|end| *end <= entry.length && takes_data(OperationKind::of(&entry.operation)));
         let Some(end) = end else {
             return Err(astray());
         };

@@ -1,12 +1,11 @@
 //! The operations under way.
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_reactor::Buffer;
 
 use super::Unfinished;
 use crate::error::Failure;
-use crate::operation::{Completion, Data, Done, Operation};
+use crate::operation::{Completion, Data, Operation, Reply};
 
 /// Where an operation is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +85,7 @@ pub(super) struct Table {
     /// Entries that are lingering.
     lingering: usize,
     /// The answers of entries that have theirs. They are few, and rare: not in the entries, which are to be small.
-    answers: Vec<(u32, Result<Done, Failure>)>,
+    answers: Vec<(u32, Result<Reply, Failure>)>,
     /// Entries that are under way and large reads.
     large_reads: usize,
     /// Memory for copies of data; `None` where the system has none.
@@ -192,7 +191,7 @@ impl Table {
     pub(super) fn end(
         &mut self,
         slot: u16,
-        result: Result<Done, Failure>,
+        result: Result<Reply, Failure>,
         completions: &mut Vec<Completion>,
     ) {
         let Some(place) = self.by_slot.get_mut(usize::from(slot)) else {
@@ -232,7 +231,7 @@ impl Table {
     fn finish(
         &mut self,
         number: u32,
-        result: Result<Done, Failure>,
+        result: Result<Reply, Failure>,
         completions: &mut Vec<Completion>,
     ) {
         let entry = &mut self.entries[index(number)];
@@ -289,7 +288,7 @@ impl Table {
         }
     }
 
-    fn take_answer(&mut self, number: u32) -> Option<Result<Done, Failure>> {
+    fn take_answer(&mut self, number: u32) -> Option<Result<Reply, Failure>> {
         let at = self.answers.iter().position(|(of, _)| *of == number)?;
         Some(self.answers.swap_remove(at).1)
     }

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_reactor::Buffer;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::*;
 use crate::error::CloseCause;
-use crate::operation::{Completion, Done};
+use crate::operation::{Completion, Reply};
 
 mod fake;
 
@@ -106,7 +105,7 @@ fn a_read_fills_its_buffer() {
     let completions = run(&mut queue, 1);
     assert_eq!(
         (completions[0].tag, &completions[0].result),
-        (7, &Ok(Done::Done))
+        (7, &Ok(Reply::Done))
     );
     assert_eq!(completions[0].data.bytes(), expected);
     assert_eq!((queue.room(), queue.in_flight()), (4, 0));
@@ -276,7 +275,7 @@ fn written_data_arrives_whole(paths: &TransferPaths) {
         assert!(data == pattern(size, tag), "write {tag} of {size} bytes");
     }
     for completion in completions {
-        assert_eq!(completion.result, Ok(Done::Done));
+        assert_eq!(completion.result, Ok(Reply::Done));
         let tag = usize::try_from(completion.tag).unwrap();
         assert!(completion.data.bytes() == pattern(sizes[tag], tag));
     }
@@ -330,7 +329,7 @@ fn write_one_by_one(queue: &mut Queue<Fake>, mut peer: Peer, count: usize) {
                 tag as u64,
             )
             .unwrap();
-        assert_eq!(run(queue, 1)[0].result, Ok(Done::Done));
+        assert_eq!(run(queue, 1)[0].result, Ok(Reply::Done));
     }
     thread.join().unwrap();
 }
@@ -394,7 +393,7 @@ fn beyond_the_limits_of_zero_copy_data_is_sent_plainly() {
         assert!(Instant::now() < end);
     }
     let completions = run(&mut queue, COUNT.into());
-    assert!(completions.iter().all(|c| c.result == Ok(Done::Done)));
+    assert!(completions.iter().all(|c| c.result == Ok(Reply::Done)));
     let counters = queue.counters();
     assert_eq!(
         counters.zero_copy_sends + counters.zero_copy_refused,
@@ -796,7 +795,7 @@ fn cut_stream_is_understood(cuts: &[usize], receive: ReceivePath) {
     let tags: Vec<_> = completions.iter().map(|c| c.tag).collect();
     assert_eq!(tags, [0, 1]);
     for (completion, data) in completions.iter().zip(data) {
-        assert_eq!(completion.result, Ok(Done::Done));
+        assert_eq!(completion.result, Ok(Reply::Done));
         assert!(completion.data.bytes() == data);
     }
 }

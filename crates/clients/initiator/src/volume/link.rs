@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Failure, Lost};
 use crate::info::{Notice, VolumeInfo};
-use crate::operation::{Completion, Data, Done, Operation};
+use crate::operation::{Completion, Data, Operation, Reply};
 use crate::options::QueueMaps;
 
 mod dial;
@@ -90,7 +90,7 @@ pub(super) struct Unfinished {
     /// The peer may have received it.
     pub(super) was_sent: bool,
     /// The peer's answer, if it had come and only the kernel had not let go of the memory.
-    pub(super) answer: Option<Result<Done, Failure>>,
+    pub(super) answer: Option<Result<Reply, Failure>>,
 }
 
 /// What a path has beside its queues: [`Control`](crate::attach::Control), or a fake.

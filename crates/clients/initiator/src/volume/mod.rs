@@ -83,13 +83,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, ExtentState, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::ExtentState;
 use longshore_reactor::{Buffer, Waker};
 
 use crate::error::{Error, Failure};
 use crate::info::VolumeInfo;
-use crate::operation::{Completion, Data, Done, Operation};
+use crate::operation::{Completion, Data, Operation, Reply};
 use crate::options::Options;
 use crate::url::Url;
 
@@ -331,11 +331,11 @@ impl RemoteVolume {
         let pending = self.pend(operation, Data::None);
         async move {
             match pending.await.result? {
-                Done::Extent { blocks, state } => Ok(Run {
+                Reply::Extent { blocks, state } => Ok(Run {
                     bytes: blocks.0.saturating_mul(block_size),
                     state,
                 }),
-                Done::Done => Err(Failure::Unsupported),
+                Reply::Done => Err(Failure::Unsupported),
             }
         }
     }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 
 use super::Completer;
 use crate::error::Failure;
 use crate::info::VolumeInfo;
-use crate::operation::{Completion, Data, Done, Operation};
+use crate::operation::{Completion, Data, Operation, Reply};
 
 /// What a peer takes in one command, in blocks; `u64::MAX` where it names no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +96,7 @@ impl Request {
 
     /// How it ends without being submitted, if it does: memory of the wrong size or kind, a range that no
     /// volume has, or nothing to do.
-    pub(super) fn result_at_once(&self, block_size: u32) -> Option<Result<Done, Failure>> {
+    pub(super) fn result_at_once(&self, block_size: u32) -> Option<Result<Reply, Failure>> {
         if let Some(extent) = self.operation.extent() {
             if extent.lba.0.checked_add(extent.blocks.0).is_none() {
                 return Some(Err(Failure::OutOfRange));
@@ -111,7 +110,9 @@ impl Request {
                     | Operation::CompareAndWrite { .. }
                     | Operation::WriteZeroes { .. }
                     | Operation::Unmap { .. }
-                    | Operation::Flush => Ok(Done::Done),
+                    | Operation::Flush
+                    | Operation::Anchor { .. }
+                    | Operation::Prefetch { .. } => Ok(Reply::Done),
                 });
             }
         }
@@ -153,7 +154,9 @@ impl Request {
             // One step, or none. An answer about the beginning of a range is an answer about the range.
             whole @ (Operation::CompareAndWrite { .. }
             | Operation::Flush
-            | Operation::ExtentStatus { .. }) => whole,
+            | Operation::Anchor { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. }) => whole,
         }
     }
 
@@ -169,7 +172,9 @@ impl Request {
             | Operation::WriteZeroes { .. }
             | Operation::Unmap { .. }
             | Operation::Flush
-            | Operation::ExtentStatus { .. } => 0,
+            | Operation::Anchor { .. }
+            | Operation::ExtentStatus { .. }
+            | Operation::Prefetch { .. } => 0,
         };
         let place = self
             .start
@@ -204,11 +209,11 @@ impl Request {
     }
 
     /// Tells its completer.
-    pub(super) fn finish(mut self, result: Result<Done, Failure>) {
+    pub(super) fn finish(mut self, result: Result<Reply, Failure>) {
         self.tell(result);
     }
 
-    fn tell(&mut self, result: Result<Done, Failure>) {
+    fn tell(&mut self, result: Result<Reply, Failure>) {
         if let Some(completer) = self.completer.take() {
             completer.complete(Completion {
                 tag: self.tag,

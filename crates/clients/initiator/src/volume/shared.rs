@@ -19,7 +19,7 @@ use super::shared_queue::{Loss, QueueOutcome, QueueTimeouts, SharedQueue};
 use super::state::{LiveCounters, Outage, VolumeState, count};
 use crate::error::{Failure, Lost};
 use crate::info::{Notice, VolumeInfo};
-use crate::operation::{Data, Done, Operation};
+use crate::operation::{Data, Operation, OperationKind, Reply};
 use crate::options::{QueueMaps, Timeouts};
 
 /// A queue is left for another of its kind that has so many operations less than half.
@@ -65,7 +65,7 @@ pub(super) struct Shared {
     /// Operations to be repeated later.
     pub(super) retries: Mutex<BinaryHeap<Delayed>>,
     /// Finished where no completer may run: the first driver does it.
-    deferred: Mutex<Vec<(Request, Result<Done, Failure>)>>,
+    deferred: Mutex<Vec<(Request, Result<Reply, Failure>)>>,
     posts: Vec<Post>,
     closing: Mutex<Option<Closing>>,
     is_closing: AtomicBool,
@@ -347,7 +347,7 @@ impl Shared {
             _ => self.least_busy(routes),
         };
         let maps = self.paths[path].maps();
-        let kind = request.operation().kind();
+        let kind = OperationKind::of(request.operation());
         let queues = &self.paths[path].queues;
         let own = maps.queue(kind, request.polled, current_cpu(maps));
         let count = maps.total();
@@ -434,7 +434,7 @@ impl Shared {
     }
 
     /// Completes an operation here and now.
-    pub(super) fn finish(&self, request: Request, result: Result<Done, Failure>) {
+    pub(super) fn finish(&self, request: Request, result: Result<Reply, Failure>) {
         if matches!(result, Err(Failure::OutcomeUnknown(_))) {
             tracing::warn!(operation = ?request.operation(), "outcome of an operation is unknown");
         }
@@ -447,7 +447,7 @@ impl Shared {
     }
 
     /// Has the first driver complete an operation.
-    fn defer(&self, request: Request, result: Result<Done, Failure>) {
+    fn defer(&self, request: Request, result: Result<Reply, Failure>) {
         // Under the lock of what is parked, so that the drivers are still there.
         let parked = lock(&self.parked);
         if parked.closed {

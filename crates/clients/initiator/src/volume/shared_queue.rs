@@ -29,7 +29,7 @@ use super::shared::{Mail, QueueAddress, Shared, lock};
 use super::state::count;
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
-use crate::operation::{Completion, Done};
+use crate::operation::{Completion, Reply};
 
 /// Portions received before a driver looks after its other queues.
 const RECEIVES_PER_TURN: usize = 8;
@@ -77,7 +77,7 @@ struct Attached {
 /// What happened while the lock was held, to be dealt with after. The vectors keep their memory.
 #[derive(Default)]
 pub(super) struct QueueOutcome {
-    pub(super) finished: Vec<(Request, Result<Done, Failure>)>,
+    pub(super) finished: Vec<(Request, Result<Reply, Failure>)>,
     /// The path has no queue for them any more.
     pub(super) homeless: Vec<Request>,
     /// Failed, perhaps not for good.
@@ -126,7 +126,7 @@ pub(super) struct TakenDown {
     /// Perhaps executed.
     pub(super) sent: Vec<Request>,
     /// Answered just before.
-    pub(super) answered: Vec<(Request, Result<Done, Failure>)>,
+    pub(super) answered: Vec<(Request, Result<Reply, Failure>)>,
 }
 
 impl TakenDown {

@@ -287,11 +287,11 @@ mod tests {
              keep-alive-max = \"2m\"\n",
         )
         .unwrap();
-        let mut limits = LimitsConfig::default();
+        let mut limits = PeerLimits::default();
         table.apply(&mut limits);
         assert_eq!(
             limits,
-            LimitsConfig {
+            PeerLimits {
                 sessions: 10,
                 pending_logins: 5,
                 queue_depth: 32,

@@ -39,8 +39,8 @@ use longshore_wire::transmit::Transmit;
 use state::{Phase, Receiving};
 
 pub use event::{
-    CloseReason, Command, CommandId, ConnectionEvent, NotSent, CommandOutcome, PayloadWanted, R2tRequest, Residual,
-    Transfer,
+    CloseReason, Command, CommandId, CommandOutcome, ConnectionEvent, NotSent, PayloadWanted,
+    R2tRequest, Residual, Transfer,
 };
 pub use state::Connection;
 
@@ -98,7 +98,11 @@ impl Connection {
     }
 
     #[cold]
-    fn collect(&mut self, input: &mut &[u8], transmit: &mut Transmit) -> Option<ConnectionEvent<'static>> {
+    fn collect(
+        &mut self,
+        input: &mut &[u8],
+        transmit: &mut Transmit,
+    ) -> Option<ConnectionEvent<'static>> {
         let bytes = self.framing.data.take(u32::MAX, input);
         self.collected.extend_from_slice(bytes);
         if self.framing.data.remaining() > 0 {

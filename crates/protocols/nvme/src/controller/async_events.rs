@@ -6,7 +6,7 @@
 
 use super::admin_command::AdminOutcome;
 use super::failure::Failure;
-use super::state::{Controller, AsyncEvent, State};
+use super::state::{AsyncEvent, Controller, State};
 use crate::command::{CommandId, SubmissionEntry};
 
 impl Controller {

@@ -3,7 +3,7 @@
 //!
 //! A count is a true one here, also where the field is one less.
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_wire::field::{set_bytes, set_le16, set_le32, set_le64};
 
 use crate::command::{CommandId, NamespaceId, SubmissionEntry};

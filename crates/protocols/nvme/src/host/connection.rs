@@ -39,8 +39,8 @@ use crate::pdu::framing::HeaderStep;
 use state::{Phase, Receiving};
 
 pub use state::{
-    CloseReason, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, NotSent, CommandOutcome, PayloadWanted,
-    R2tRequest,
+    CloseReason, CommandOutcome, CommandSlot, Connection, ConnectionConfig, ConnectionEvent,
+    NotSent, PayloadWanted, R2tRequest,
 };
 
 impl Connection {

@@ -15,8 +15,9 @@
 //! data, and calls [`Command::step`] until it says [`Step::Complete`]. A command in progress is a
 //! value: dropping it aborts it.
 
+use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::operation::Operation;
 
 use crate::command::Fuse;
 use crate::io::namespace::Attached;
@@ -58,8 +59,8 @@ pub(crate) enum State {
     Decided(IoOutcome),
     /// One operation on the medium: Read, Write and others. No allocation.
     Single {
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
     },
     /// Half of a fused pair, which is not stepped by itself.
     Half(Half),
@@ -114,17 +115,18 @@ impl Command {
         event: CommandEvent,
         buffers: Buffers<'_>,
     ) -> Step {
-        if let State::Single { operation, place } = &self.state {
+        if let State::Single { operation, payload } = &self.state {
             match event {
                 CommandEvent::Start => {
                     return Step::Media {
                         namespace: self.namespace,
                         operation: *operation,
-                        place: *place,
+                        payload: *payload,
                     };
                 }
                 CommandEvent::Media(Ok(_)) => return Step::Complete(IoOutcome::SUCCESS),
                 CommandEvent::Media(Err(_))
+                | CommandEvent::Locked
                 | CommandEvent::Persisted(_)
                 | CommandEvent::TasksAborted => {}
             }
@@ -153,10 +155,11 @@ impl Command {
             State::Decided(outcome) => Step::Complete(*outcome),
             State::Single { operation, .. } => match event {
                 CommandEvent::Media(Err(error)) => {
-                    Step::Complete(media_failure(error, operation.writes()).into())
+                    Step::Complete(media_failure(error, operation.fails_as_write()).into())
                 }
                 CommandEvent::Start
                 | CommandEvent::Media(Ok(_))
+                | CommandEvent::Locked
                 | CommandEvent::Persisted(_)
                 | CommandEvent::TasksAborted => Step::Complete(IoOutcome::SUCCESS),
             },
@@ -170,6 +173,7 @@ impl Command {
                 }
                 CommandEvent::Start
                 | CommandEvent::Media(_)
+                | CommandEvent::Locked
                 | CommandEvent::Persisted(_)
                 | CommandEvent::TasksAborted => {
                     let mut context = StepContext {
@@ -181,7 +185,7 @@ impl Command {
                     };
                     let step = procedure.step(event, &mut context);
                     if let Step::Media { operation, .. } = &step {
-                        *writing = operation.writes();
+                        *writing = operation.fails_as_write();
                     }
                     step
                 }
@@ -222,15 +226,15 @@ impl Command {
     pub(crate) fn single(
         namespace: usize,
         transfer: Transfer,
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
     ) -> Self {
         Self {
             transfer,
             namespace,
             scratch_length: 0,
             fuse: Fuse::Normal,
-            state: State::Single { operation, place },
+            state: State::Single { operation, payload },
         }
     }
 

@@ -41,7 +41,7 @@ impl Procedure for Compare {
             return Step::Complete(Status::COMPARE_FAILURE.do_not_retry().into());
         }
         match self.chunks.advance(context.buffers.scratch) {
-            Some(chunk) => context.media(chunk.read(), chunk.place()),
+            Some(chunk) => context.media(chunk.read(), chunk.payload()),
             None => Step::Complete(IoOutcome::SUCCESS),
         }
     }

@@ -10,8 +10,9 @@
 //! sources of other ranges see what was copied before, which the standard leaves open.
 
 use longshore_block::chunks::SCRATCH_BYTES;
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba, MediaOperation, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::Operation;
 use longshore_wire::field::{le16, le64};
 
 use crate::io::limits::{COPY_BLOCKS, COPY_RANGE_BLOCKS, COPY_RANGE_BYTES};
@@ -144,7 +145,7 @@ impl Procedure for Copy {
             return Step::Complete(status.do_not_retry().into());
         }
         let block_size = self.block_size;
-        let place = |source: Extent| Place::Scratch {
+        let scratch = |source: Extent| DataLocation::Scratch {
             start: 0,
             length: usize::try_from(source.bytes(block_size)).expect("it fits the scratch memory"),
         };
@@ -152,12 +153,14 @@ impl Procedure for Copy {
             && !piece.read
         {
             piece.read = true;
-            let operation = MediaOperation::Write {
-                lba: piece.destination,
-                blocks: piece.source.blocks,
+            let operation = Operation::Write {
+                extent: Extent {
+                    lba: piece.destination,
+                    blocks: piece.source.blocks,
+                },
                 fua: self.fua,
             };
-            return context.media(operation, place(piece.source));
+            return context.media(operation, scratch(piece.source));
         }
         if let Some(piece) = self.piece.take() {
             self.done += piece.source.blocks.0;
@@ -166,8 +169,8 @@ impl Procedure for Copy {
         self.piece = self.next_piece(list, piece_blocks);
         match &self.piece {
             Some(Piece { source, .. }) => {
-                let Extent { lba, blocks } = *source;
-                context.media(MediaOperation::Read { lba, blocks }, place(*source))
+                let extent = *source;
+                context.media(Operation::Read { extent }, scratch(extent))
             }
             None => Step::Complete(IoOutcome::SUCCESS),
         }

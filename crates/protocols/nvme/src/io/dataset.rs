@@ -7,8 +7,9 @@
 //! The command is advice: a volume that cannot deallocate does nothing. All ranges are checked before
 //! the first is carried out.
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::{MediaError, Operation};
 use longshore_wire::field::{le32, le64};
 
 use crate::io::limits::{DATASET_RANGE_BYTES, DEALLOCATE_BLOCKS};
@@ -90,13 +91,12 @@ impl Procedure for Deallocate {
                 return Step::Complete(media_failure(error, true).into());
             }
             CommandEvent::Media(Ok(_))
+            | CommandEvent::Locked
             | CommandEvent::Persisted(_)
             | CommandEvent::TasksAborted => {}
         }
         match self.next_piece(list) {
-            Some(Extent { lba, blocks }) => {
-                context.media(MediaOperation::Unmap { lba, blocks }, Place::None)
-            }
+            Some(extent) => context.media(Operation::Unmap { extent }, DataLocation::None),
             None => Step::Complete(IoOutcome::SUCCESS),
         }
     }

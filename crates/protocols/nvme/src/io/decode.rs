@@ -16,8 +16,9 @@
 //! without directives: PRINFO but for Verify, STC, DTYPE, DSPEC and all tags; as hints: LR, DSM,
 //! context attributes. Reserved bits are ignored but for NSZ, see [`write_zeroes`].
 
+use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::operation::Operation;
 
 use crate::command::{Fuse, NamespaceId, SubmissionEntry};
 use crate::io::command::{Command, Half};
@@ -218,12 +219,11 @@ fn read<N: Attached>(
         let machine = FlushFirst::new(Read { extent, length });
         return Ok(Command::procedure(at, transfer, 0, machine));
     }
-    let Extent { lba, blocks } = extent;
     Ok(Command::single(
         at,
         transfer,
-        MediaOperation::Read { lba, blocks },
-        Place::DataIn { length },
+        Operation::Read { extent },
+        DataLocation::DataIn { length },
     ))
 }
 
@@ -241,12 +241,11 @@ fn write<N: Attached>(
     if entry.fuse() != Fuse::Normal {
         return half(at, namespace, entry, transfer, fua);
     }
-    let Extent { lba, blocks } = extent;
     Ok(Command::single(
         at,
         transfer,
-        MediaOperation::Write { lba, blocks, fua },
-        Place::DataOut {
+        Operation::Write { extent, fua },
+        DataLocation::DataOut {
             start: 0,
             length: index(length),
         },
@@ -333,8 +332,8 @@ fn flush<N: Attached>(namespaces: &[N], entry: &SubmissionEntry) -> Result<Comma
     Ok(Command::single(
         at,
         Transfer::NONE,
-        MediaOperation::Flush,
-        Place::None,
+        Operation::Flush,
+        DataLocation::None,
     ))
 }
 
@@ -359,14 +358,18 @@ fn write_zeroes<N: Attached>(namespaces: &[N], entry: &SubmissionEntry) -> Resul
         return Err(Status::INVALID_FIELD.do_not_retry());
     }
     admit_change(namespace)?;
-    let Extent { lba, blocks } = ranged(namespace, entry)?;
-    let operation = MediaOperation::WriteZeroes {
-        lba,
-        blocks,
+    let extent = ranged(namespace, entry)?;
+    let operation = Operation::WriteZeroes {
+        extent,
         may_unmap: entry.deallocates_zeroes(),
         fua: entry.force_unit_access(),
     };
-    Ok(Command::single(at, Transfer::NONE, operation, Place::None))
+    Ok(Command::single(
+        at,
+        Transfer::NONE,
+        operation,
+        DataLocation::None,
+    ))
 }
 
 /// Without Deallocate it is nothing but hints, and the ranges are not even fetched.

@@ -8,8 +8,7 @@
 //! CDW11       Dataset Management: AD 2, IDW 1, IDR 0
 //! ```
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 
 use crate::command::SubmissionEntry;
 use crate::status::Status;

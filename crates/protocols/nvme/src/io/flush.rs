@@ -1,7 +1,8 @@
 //! Flush of all namespaces (NVMe base 2.0 §7.1), and reads that want the medium itself (FUA).
 
+use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::operation::Operation;
 
 use crate::io::step::{CommandEvent, IoOutcome, Procedure, Step, StepContext};
 
@@ -31,8 +32,8 @@ impl Procedure for FlushAll {
         self.next += 1;
         Step::Media {
             namespace: *namespace,
-            operation: MediaOperation::Flush,
-            place: Place::None,
+            operation: Operation::Flush,
+            payload: DataLocation::None,
         }
     }
 }
@@ -60,7 +61,7 @@ impl<P: Procedure> Procedure for FlushFirst<P> {
             return self.procedure.step(event, context);
         }
         if event == CommandEvent::Start {
-            return context.media(MediaOperation::Flush, Place::None);
+            return context.media(Operation::Flush, DataLocation::None);
         }
         self.flushed = true;
         self.procedure.step(CommandEvent::Start, context)
@@ -82,8 +83,10 @@ impl Procedure for Read {
         }
         let Extent { lba, blocks } = self.extent;
         context.media(
-            MediaOperation::Read { lba, blocks },
-            Place::DataIn {
+            Operation::Read {
+                extent: Extent { lba, blocks },
+            },
+            DataLocation::DataIn {
                 length: self.length,
             },
         )

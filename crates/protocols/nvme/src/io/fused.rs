@@ -22,8 +22,9 @@
 //! | Write is refused or fails | what came of it | why |
 //! | the other one is missing | Missing Fused Command | Missing Fused Command |
 
+use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::operation::Operation;
 
 use crate::command::Fuse;
 use crate::io::command::{Command, Half, State};
@@ -145,9 +146,17 @@ pub enum FusedStep {
         /// By its place.
         namespace: usize,
         /// What to do.
-        operation: MediaOperation,
-        /// Where the blocks come from or go to.
-        place: Place,
+        operation: Operation,
+        /// Where its data comes from or goes to.
+        payload: DataLocation,
+    },
+    /// From here until the pair completes, let no other command's write touch this range: wait for the
+    /// writes under way, then step with [`CommandEvent::Locked`]. A pair asks for this once.
+    LockRange {
+        /// By its place.
+        namespace: usize,
+        /// The range.
+        extent: Extent,
     },
     /// It is over; the first completes before the second.
     Complete(FusedOutcome),
@@ -311,7 +320,6 @@ fn write_ended(status: Status) -> FusedStep {
 
 impl Running {
     fn step(&mut self, event: CommandEvent, buffers: &Buffers<'_>) -> FusedStep {
-        let Extent { lba, blocks } = self.extent;
         if let CommandEvent::Media(Err(error)) = event {
             return match self.state {
                 PairState::Writing => write_ended(media_failure(error, true)),
@@ -322,12 +330,13 @@ impl Running {
             };
         }
         match (event, self.state) {
-            (CommandEvent::Start, _) => {
-                self.media(MediaOperation::LockRange { lba, blocks }, Place::None)
-            }
+            (CommandEvent::Start, _) => FusedStep::LockRange {
+                namespace: self.namespace,
+                extent: self.extent,
+            },
             (_, PairState::Locking) if self.flush => {
                 self.state = PairState::Flushing;
-                self.media(MediaOperation::Flush, Place::None)
+                self.media(Operation::Flush, DataLocation::None)
             }
             (_, PairState::Locking | PairState::Flushing) => self.read_next_or_write(buffers),
             (_, PairState::Comparing) => {
@@ -347,27 +356,27 @@ impl Running {
     fn read_next_or_write(&mut self, buffers: &Buffers<'_>) -> FusedStep {
         if let Some(chunk) = self.chunks.advance(buffers.scratch) {
             self.state = PairState::Comparing;
-            return self.media(chunk.read(), chunk.place());
+            return self.media(chunk.read(), chunk.payload());
         }
         let fua = match self.write {
             Ok(fua) => fua,
             Err(refused) => return write_ended(refused),
         };
         self.state = PairState::Writing;
-        let Extent { lba, blocks } = self.extent;
+        let extent = self.extent;
         let length = usize::try_from(self.length).expect("it fits the data buffer");
-        let place = Place::DataOut {
+        let payload = DataLocation::DataOut {
             start: length,
             length,
         };
-        self.media(MediaOperation::Write { lba, blocks, fua }, place)
+        self.media(Operation::Write { extent, fua }, payload)
     }
 
-    fn media(&self, operation: MediaOperation, place: Place) -> FusedStep {
+    fn media(&self, operation: Operation, payload: DataLocation) -> FusedStep {
         FusedStep::Media {
             namespace: self.namespace,
             operation,
-            place,
+            payload,
         }
     }
 }

@@ -7,7 +7,8 @@
 //! [`Command`]: crate::io::Command
 //! [`Command::begin`]: crate::io::Command::begin
 
-use longshore_block::media::{Lba, MediaError};
+use longshore_block::extent::Lba;
+use longshore_block::operation::MediaError;
 use longshore_block::reservation::ReservationClass;
 
 use crate::command::{Fuse, SubmissionEntry};

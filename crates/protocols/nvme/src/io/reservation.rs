@@ -63,8 +63,10 @@ impl Procedure for Change {
             CommandEvent::Start => ReservationEvent::Start,
             CommandEvent::Persisted(stored) => ReservationEvent::Persisted(stored),
             CommandEvent::TasksAborted => ReservationEvent::TasksAborted,
-            // It asks for no operation on the medium.
-            CommandEvent::Media(_) => return Step::Complete(Status::INTERNAL_ERROR.into()),
+            // It asks for neither.
+            CommandEvent::Locked | CommandEvent::Media(_) => {
+                return Step::Complete(Status::INTERNAL_ERROR.into());
+            }
         };
         match self.0.step(event, context.buffers.data_out) {
             ReservationStep::Persist(order) => Step::Persist(order),

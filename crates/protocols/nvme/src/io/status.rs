@@ -1,6 +1,6 @@
 //! How a failed operation on the medium is told to the host.
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 
 use crate::status::Status;
 

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use longshore_block::media::CommandEvent;
-use longshore_block::media::{MediaOperation, Place};
+pub use longshore_block::command::CommandEvent;
+use longshore_block::command::DataLocation;
+use longshore_block::extent::Extent;
+use longshore_block::operation::Operation;
 use longshore_block::reservation::{Participant, StoreOrder, StoreWait};
 
 use crate::opcode::Direction;
@@ -67,9 +69,18 @@ pub enum Step {
         /// [`Command::namespace`](super::Command::namespace), but for a Flush of all namespaces.
         namespace: usize,
         /// What to do.
-        operation: MediaOperation,
-        /// Where the blocks come from or go to.
-        place: Place,
+        operation: Operation,
+        /// Where its data comes from or goes to.
+        payload: DataLocation,
+    },
+    /// From here until the command completes, let no other command's write touch this range: wait for the
+    /// writes under way, then step with [`CommandEvent::Locked`]. A command asks for this at most once;
+    /// only a [`FusedPair`](super::FusedPair) does.
+    LockRange {
+        /// By its place.
+        namespace: usize,
+        /// The range.
+        extent: Extent,
     },
     /// Store these bytes (the namespace's reservations) durably, then step with
     /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
@@ -80,7 +91,7 @@ pub enum Step {
     /// Wait for the end of this, then step with [`CommandEvent::Start`] once more.
     Wait(StoreWait),
     /// It is over. Data for the host is in [`Buffers::data_in`], or was read to
-    /// [`Place::DataIn`].
+    /// [`DataLocation::DataIn`].
     Complete(IoOutcome),
 }
 
@@ -119,11 +130,11 @@ pub(crate) struct StepContext<'a, 'b> {
 
 impl StepContext<'_, '_> {
     /// An operation on the namespace's medium.
-    pub(crate) fn media(&self, operation: MediaOperation, place: Place) -> Step {
+    pub(crate) fn media(&self, operation: Operation, payload: DataLocation) -> Step {
         Step::Media {
             namespace: self.namespace,
             operation,
-            place,
+            payload,
         }
     }
 }

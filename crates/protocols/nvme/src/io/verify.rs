@@ -27,7 +27,7 @@ impl Verify {
 impl Procedure for Verify {
     fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         match self.chunks.advance(context.buffers.scratch) {
-            Some(chunk) => context.media(chunk.read(), chunk.place()),
+            Some(chunk) => context.media(chunk.read(), chunk.payload()),
             None => Step::Complete(IoOutcome::SUCCESS),
         }
     }

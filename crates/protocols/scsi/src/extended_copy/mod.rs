@@ -23,8 +23,9 @@ use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
 use crate::step::{CommandEvent, Procedure, Siblings, Step, StepContext, UnitSelector};
 use crate::unit::LogicalUnit;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::{MediaError, Operation};
 
 pub(crate) mod copies;
 mod parameters;
@@ -259,21 +260,20 @@ impl ExtendedCopy {
         } else {
             &segment.source
         };
-        let (lba, blocks) = (end.lba_at(offset), end.blocks(length));
+        let extent = Extent {
+            lba: end.lba_at(offset),
+            blocks: end.blocks(length),
+        };
         let operation = if self.writing {
-            MediaOperation::Write {
-                lba,
-                blocks,
-                fua: false,
-            }
+            Operation::Write { extent, fua: false }
         } else {
-            MediaOperation::Read { lba, blocks }
+            Operation::Read { extent }
         };
         let length = usize::try_from(length).expect("a chunk fits the scratch memory");
         Step::Media {
             unit: end.unit,
             operation,
-            place: Place::Scratch { start: 0, length },
+            payload: DataLocation::Scratch { start: 0, length },
         }
     }
 
@@ -320,13 +320,15 @@ impl Procedure for ExtendedCopy {
         match event {
             CommandEvent::Start => self.start(context).unwrap_or_else(Step::Complete),
             CommandEvent::Media(result) => self.media_done(result.map(|_| ())),
-            CommandEvent::Persisted(_) | CommandEvent::TasksAborted => Step::Complete(
-                Sense::new(
-                    SenseKey::HardwareError,
-                    AdditionalSense::INTERNAL_TARGET_FAILURE,
+            CommandEvent::Locked | CommandEvent::Persisted(_) | CommandEvent::TasksAborted => {
+                Step::Complete(
+                    Sense::new(
+                        SenseKey::HardwareError,
+                        AdditionalSense::INTERNAL_TARGET_FAILURE,
+                    )
+                    .into(),
                 )
-                .into(),
-            ),
+            }
         }
     }
 

@@ -21,8 +21,9 @@ use crate::reservation::tests::{config, port};
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
 use crate::unit::{LogicalUnit, LogicalUnitConfig, Reset};
-use longshore_block::media::Place;
-use longshore_block::media::{MediaError, MediaOperation, MediaOutcome};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::Extent;
+use longshore_block::operation::{MediaError, Operation, Reply};
 
 /// Two logical units over memory; commands go to the first.
 struct World {
@@ -99,8 +100,8 @@ impl World {
                 Step::Media {
                     unit,
                     operation,
-                    place,
-                } => CommandEvent::Media(self.media(unit, operation, place, &mut scratch)),
+                    payload,
+                } => CommandEvent::Media(self.media(unit, operation, payload, &mut scratch)),
                 other => panic!("unexpected {other:?}"),
             };
         }
@@ -126,10 +127,10 @@ impl World {
     fn media(
         &mut self,
         unit: UnitSelector,
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
         scratch: &mut [u8],
-    ) -> Result<MediaOutcome, MediaError> {
+    ) -> Result<Reply, MediaError> {
         self.operations += 1;
         if self.fails_at.is_some_and(|first| self.operations > first) {
             return Err(MediaError::NoSpace);
@@ -139,12 +140,17 @@ impl World {
             UnitSelector::Sibling(index) => index.0,
         };
         let block_size = self.units[number].config().block_size as usize;
-        let Place::Scratch { start, length } = place else {
-            panic!("{place:?}")
+        let DataLocation::Scratch { start, length } = payload else {
+            panic!("{payload:?}")
         };
         let memory = &mut scratch[start..start + length];
-        let (MediaOperation::Read { lba, blocks } | MediaOperation::Write { lba, blocks, .. }) =
-            operation
+        let (Operation::Read {
+            extent: Extent { lba, blocks },
+        }
+        | Operation::Write {
+            extent: Extent { lba, blocks },
+            ..
+        }) = operation
         else {
             panic!("{operation:?}")
         };
@@ -152,10 +158,10 @@ impl World {
         let offset = usize::try_from(lba.0).unwrap() * block_size;
         let medium = &mut self.media[number][offset..offset + length];
         match operation {
-            MediaOperation::Read { .. } => memory.copy_from_slice(medium),
+            Operation::Read { .. } => memory.copy_from_slice(medium),
             _ => medium.copy_from_slice(memory),
         }
-        Ok(MediaOutcome::Done)
+        Ok(Reply::Done)
     }
 
     fn copy(&mut self, list: &[u8]) -> CopyOutcome {

@@ -6,9 +6,9 @@
 use crate::completion::Completion;
 use crate::media;
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
+use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
-use longshore_block::media::MediaOperation;
-use longshore_block::media::Place;
+use longshore_block::operation::Operation;
 
 /// MAXIMUM ATOMIC TRANSFER LENGTH; not more than a transfer may have at all.
 pub(crate) fn max_blocks(max_transfer_blocks: u32) -> u32 {
@@ -21,7 +21,6 @@ pub(crate) struct WriteAtomic {
     extent: Extent,
     block_size: u32,
     fua: bool,
-    locked: bool,
 }
 
 impl WriteAtomic {
@@ -30,38 +29,31 @@ impl WriteAtomic {
             extent,
             block_size,
             fua,
-            locked: false,
         }
     }
 }
 
 impl Procedure for WriteAtomic {
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
-        let Extent { lba, blocks } = self.extent;
-        let length = media::bytes(blocks, self.block_size);
+        let extent = self.extent;
+        let length = media::bytes(extent.blocks, self.block_size);
         if event == CommandEvent::Start {
             // All or nothing: a part of the data cannot be written.
             if context.buffers.data_out.len() < length {
                 return Step::Complete(media::data_out_too_short().into());
             }
-            return Step::Media {
-                unit: UnitSelector::Own,
-                operation: MediaOperation::LockRange { lba, blocks },
-                place: Place::None,
-            };
+            return Step::LockRange(extent);
         }
-        if self.locked {
+        if event != CommandEvent::Locked {
             return Step::Complete(Completion::GOOD);
         }
-        self.locked = true;
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Write {
-                lba,
-                blocks,
+            operation: Operation::Write {
+                extent,
                 fua: self.fua,
             },
-            place: Place::DataOut { start: 0, length },
+            payload: DataLocation::DataOut { start: 0, length },
         }
     }
 }

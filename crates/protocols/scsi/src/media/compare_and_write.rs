@@ -8,9 +8,9 @@ use crate::completion::Completion;
 use crate::media::{self, verify};
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
-use longshore_block::extent::Extent;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::Operation;
 
 /// MAXIMUM COMPARE AND WRITE LENGTH: what the one-byte field can say. Both instances must fit a
 /// transfer.
@@ -61,20 +61,19 @@ impl CompareAndWrite {
             return Step::Media {
                 unit: UnitSelector::Own,
                 operation: chunk.read(),
-                place: chunk.place(),
+                payload: chunk.payload(),
             };
         }
         self.state = State::Writing;
-        let Extent { lba, blocks } = self.extent;
-        let length = media::bytes(blocks, self.block_size);
+        let extent = self.extent;
+        let length = media::bytes(extent.blocks, self.block_size);
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Write {
-                lba,
-                blocks,
+            operation: Operation::Write {
+                extent,
                 fua: self.fua,
             },
-            place: Place::DataOut {
+            payload: DataLocation::DataOut {
                 start: length,
                 length,
             },
@@ -84,17 +83,12 @@ impl CompareAndWrite {
 
 impl Procedure for CompareAndWrite {
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
-        let Extent { lba, blocks } = self.extent;
         if event == CommandEvent::Start {
             let wanted = media::bytes(self.data_out_blocks(), self.block_size);
             if context.buffers.data_out.len() < wanted {
                 return Step::Complete(media::data_out_too_short().into());
             }
-            return Step::Media {
-                unit: UnitSelector::Own,
-                operation: MediaOperation::LockRange { lba, blocks },
-                place: Place::None,
-            };
+            return Step::LockRange(self.extent);
         }
         match self.state {
             State::Locking => self.read_next_or_write(context),

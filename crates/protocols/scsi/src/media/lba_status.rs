@@ -9,10 +9,9 @@
 use crate::completion::Completion;
 use crate::sense::Sense;
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
-use longshore_block::media::Place;
-use longshore_block::media::{
-    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
-};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 
 /// Most descriptors of one answer; the initiator asks again from where it ends.
 const MAX_DESCRIPTORS: usize = 32;
@@ -48,11 +47,13 @@ impl GetLbaStatus {
         let blocks = BlockCount((self.end - self.lba.0).min(u64::from(u32::MAX)));
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::ExtentStatus {
-                lba: self.lba,
-                blocks,
+            operation: Operation::ExtentStatus {
+                extent: Extent {
+                    lba: self.lba,
+                    blocks,
+                },
             },
-            place: Place::None,
+            payload: DataLocation::None,
         }
     }
 
@@ -79,9 +80,9 @@ impl GetLbaStatus {
 impl Procedure for GetLbaStatus {
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         let (blocks, state) = match event {
-            CommandEvent::Media(Ok(MediaOutcome::Extent { blocks, state })) => (blocks.0, state),
+            CommandEvent::Media(Ok(Reply::Extent { blocks, state })) => (blocks.0, state),
             // A volume that does not know is one without holes.
-            CommandEvent::Media(Ok(MediaOutcome::Done) | Err(MediaError::Unsupported)) => {
+            CommandEvent::Media(Ok(Reply::Done) | Err(MediaError::Unsupported)) => {
                 (u64::MAX, ExtentState::Mapped)
             }
             CommandEvent::Media(Err(error)) => {

@@ -4,7 +4,7 @@
 //! They work on long ranges in [`chunks`](longshore_block::chunks).
 
 use crate::sense::{AdditionalSense, Sense};
-use longshore_block::media::BlockCount;
+use longshore_block::extent::BlockCount;
 
 pub(crate) mod atomic;
 pub(crate) mod compare_and_write;

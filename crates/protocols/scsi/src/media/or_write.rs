@@ -6,8 +6,7 @@ use crate::media;
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
 use longshore_block::extent::Extent;
-use longshore_block::media::MediaOperation;
-use longshore_block::media::Place;
+use longshore_block::operation::Operation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -52,12 +51,7 @@ impl OrWrite {
             return Step::Complete(Completion::GOOD);
         }
         self.chunks = Chunks::new(self.extent, self.block_size);
-        let Extent { lba, blocks } = self.extent;
-        Step::Media {
-            unit: UnitSelector::Own,
-            operation: MediaOperation::LockRange { lba, blocks },
-            place: Place::None,
-        }
+        Step::LockRange(self.extent)
     }
 
     fn read_next(&mut self, context: &mut StepContext<'_, '_>) -> Step {
@@ -68,7 +62,7 @@ impl OrWrite {
         Step::Media {
             unit: UnitSelector::Own,
             operation: chunk.read(),
-            place: chunk.place(),
+            payload: chunk.payload(),
         }
     }
 
@@ -79,15 +73,13 @@ impl OrWrite {
             *byte |= more;
         }
         self.state = State::Writing;
-        let (lba, blocks) = (chunk.lba, chunk.blocks);
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Write {
-                lba,
-                blocks,
+            operation: Operation::Write {
+                extent: chunk.extent,
                 fua: self.fua,
             },
-            place: chunk.place(),
+            payload: chunk.payload(),
         }
     }
 }

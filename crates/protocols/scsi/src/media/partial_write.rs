@@ -7,9 +7,9 @@
 use crate::completion::Completion;
 use crate::media;
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
-use longshore_block::extent::Extent;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, Lba, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::Operation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -60,12 +60,11 @@ impl PartialWrite {
         }
         Step::Media {
             unit: UnitSelector::Own,
-            operation: MediaOperation::Write {
-                lba,
-                blocks,
+            operation: Operation::Write {
+                extent: Extent { lba, blocks },
                 fua: self.fua,
             },
-            place: Place::DataOut {
+            payload: DataLocation::DataOut {
                 start: 0,
                 length: media::bytes(blocks, self.block_size),
             },
@@ -84,27 +83,25 @@ impl Procedure for PartialWrite {
         let Some(lba) = self.torn(data_out) else {
             return Step::Complete(Completion::GOOD);
         };
-        let blocks = BlockCount(1);
-        let block = Place::Scratch {
+        let extent = Extent {
+            lba,
+            blocks: BlockCount(1),
+        };
+        let payload = DataLocation::Scratch {
             start: 0,
             length: self.scratch_length(),
         };
-        let (next, operation, place) = match self.state {
-            State::WritingWhole => (
-                State::Locking,
-                MediaOperation::LockRange { lba, blocks },
-                Place::None,
-            ),
-            State::Locking => (State::Reading, MediaOperation::Read { lba, blocks }, block),
+        let (next, operation) = match self.state {
+            State::WritingWhole => {
+                self.state = State::Locking;
+                return Step::LockRange(extent);
+            }
+            State::Locking => (State::Reading, Operation::Read { extent }),
             State::Reading => {
                 let torn = data_out.len() % self.scratch_length();
                 context.buffers.scratch[..torn].copy_from_slice(&data_out[data_out.len() - torn..]);
-                let operation = MediaOperation::Write {
-                    lba,
-                    blocks,
-                    fua: self.fua,
-                };
-                (State::WritingTorn, operation, block)
+                let fua = self.fua;
+                (State::WritingTorn, Operation::Write { extent, fua })
             }
             State::WritingTorn => return Step::Complete(Completion::GOOD),
         };
@@ -112,7 +109,7 @@ impl Procedure for PartialWrite {
         Step::Media {
             unit: UnitSelector::Own,
             operation,
-            place,
+            payload,
         }
     }
 }

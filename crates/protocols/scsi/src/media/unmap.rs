@@ -9,9 +9,9 @@
 use crate::completion::Completion;
 use crate::sense::Sense;
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
-use longshore_block::extent::Extent;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, Lba, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::Operation;
 
 /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
 pub(crate) const MAX_DESCRIPTORS: u32 = 256;
@@ -56,19 +56,20 @@ impl Unmap {
             // Anchored blocks have space and no data, which is what zeros without permission to
             // unmap come to on every backend.
             let operation = if self.anchor {
-                MediaOperation::WriteZeroes {
-                    lba,
-                    blocks,
+                Operation::WriteZeroes {
+                    extent: Extent { lba, blocks },
                     may_unmap: false,
                     fua: false,
                 }
             } else {
-                MediaOperation::Unmap { lba, blocks }
+                Operation::Unmap {
+                    extent: Extent { lba, blocks },
+                }
             };
             return Step::Media {
                 unit: UnitSelector::Own,
                 operation,
-                place: Place::None,
+                payload: DataLocation::None,
             };
         }
         Step::Complete(Completion::GOOD)

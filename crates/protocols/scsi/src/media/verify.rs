@@ -5,9 +5,9 @@ use crate::media;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
-use longshore_block::extent::Extent;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::Operation;
 
 /// What the BYTCHK field asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,17 +92,13 @@ impl Verify {
         }
         if self.write && self.extent.blocks.0 > 0 {
             // What is verified is the medium, so the write must have reached it.
-            let Extent { lba, blocks } = self.extent;
+            let extent = self.extent;
             return Step::Media {
                 unit: UnitSelector::Own,
-                operation: MediaOperation::Write {
-                    lba,
-                    blocks,
-                    fua: true,
-                },
-                place: Place::DataOut {
+                operation: Operation::Write { extent, fua: true },
+                payload: DataLocation::DataOut {
                     start: 0,
-                    length: media::bytes(blocks, self.block_size),
+                    length: media::bytes(extent.blocks, self.block_size),
                 },
             };
         }
@@ -118,7 +114,7 @@ impl Verify {
             Some(chunk) => Step::Media {
                 unit: UnitSelector::Own,
                 operation: chunk.read(),
-                place: chunk.place(),
+                payload: chunk.payload(),
             },
         }
     }

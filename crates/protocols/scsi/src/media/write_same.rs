@@ -14,9 +14,9 @@ use crate::completion::Completion;
 use crate::media;
 use crate::step::{CommandEvent, Procedure, Step, StepContext, UnitSelector};
 use longshore_block::chunks::{self, Chunks};
-use longshore_block::extent::Extent;
-use longshore_block::media::Place;
-use longshore_block::media::{BlockCount, MediaOperation};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::Operation;
 
 /// MAXIMUM WRITE SAME LENGTH: bounds how long one command can keep the medium busy.
 pub(crate) const MAX_BLOCKS: u32 = 32 * 1024;
@@ -64,17 +64,15 @@ impl WriteSame {
             return Step::Complete(media::data_out_too_short().into());
         };
         if block.iter().all(|byte| *byte == 0) {
-            let Extent { lba, blocks } = self.extent;
             let may_unmap = self.may_unmap;
             return Step::Media {
                 unit: UnitSelector::Own,
-                operation: MediaOperation::WriteZeroes {
-                    lba,
-                    blocks,
+                operation: Operation::WriteZeroes {
+                    extent: self.extent,
                     may_unmap,
                     fua: false,
                 },
-                place: Place::None,
+                payload: DataLocation::None,
             };
         }
         for place in buffers.scratch.chunks_exact_mut(length) {
@@ -93,12 +91,11 @@ impl WriteSame {
             None => Step::Complete(Completion::GOOD),
             Some(chunk) => Step::Media {
                 unit: UnitSelector::Own,
-                operation: MediaOperation::Write {
-                    lba: chunk.lba,
-                    blocks: chunk.blocks,
+                operation: Operation::Write {
+                    extent: chunk.extent,
                     fua: false,
                 },
-                place: chunk.place(),
+                payload: chunk.payload(),
             },
         }
     }

@@ -151,7 +151,7 @@ impl Procedure for PersistentReserveOut {
                 .unwrap_or_else(Step::Complete),
             CommandEvent::Persisted(stored) => self.persisted(stored),
             CommandEvent::TasksAborted => Step::Complete(Completion::GOOD),
-            CommandEvent::Media(_) => Step::Complete(internal_failure()),
+            CommandEvent::Locked | CommandEvent::Media(_) => Step::Complete(internal_failure()),
         }
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_block::media::Place;
-use longshore_block::media::{
-    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
-};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex,
@@ -60,7 +59,9 @@ pub struct CommandOutcome {
     pub data_in: Vec<u8>,
     pub transfer: Transfer,
     pub decided_early: bool,
-    pub operations: Vec<MediaOperation>,
+    pub operations: Vec<Operation>,
+    /// The range that it had for itself.
+    pub locked: Option<Extent>,
 }
 
 impl CommandOutcome {
@@ -106,7 +107,7 @@ pub struct Device {
     /// Blocks that have space; others read as zeros.
     pub blocks: BTreeMap<u64, Vec<u8>>,
     /// Fails operations for which this says so.
-    pub fault: fn(&MediaOperation) -> Option<MediaError>,
+    pub fault: fn(&Operation) -> Option<MediaError>,
 }
 
 struct OneUnit;
@@ -177,12 +178,16 @@ impl Device {
     /// What is plain is what the command does.
     fn assert_did(&self, plain: Plain, outcome: &CommandOutcome) {
         let blocks = BlockCount(u64::from(plain.length) / self.block_size() as u64);
-        let (lba, fua) = (plain.lba, plain.fua);
+        let extent = Extent {
+            lba: plain.lba,
+            blocks,
+        };
+        let fua = plain.fua;
         let (operation, direction) = if plain.writes {
-            let write = MediaOperation::Write { lba, blocks, fua };
+            let write = Operation::Write { extent, fua };
             (write, Direction::FromInitiator)
         } else {
-            let read = MediaOperation::Read { lba, blocks };
+            let read = Operation::Read { extent };
             (read, Direction::ToInitiator)
         };
         let length = u64::from(plain.length);
@@ -220,6 +225,7 @@ impl Device {
         let mut data_in = Vec::new();
         let mut read = Vec::new();
         let mut operations = Vec::new();
+        let mut locked = None;
         let mut event = CommandEvent::Start;
         for _ in 0..MAX_STEPS {
             let buffers = Buffers {
@@ -229,21 +235,28 @@ impl Device {
             };
             match command.step(unit, event, buffers, &OneUnit) {
                 Step::Media {
-                    operation, place, ..
+                    operation, payload, ..
                 } => {
                     operations.push(operation);
-                    let memory = match place {
-                        Place::None => &mut [][..],
-                        Place::DataOut { start, length } => {
+                    let memory = match payload {
+                        DataLocation::None => &mut [][..],
+                        DataLocation::DataOut { start, length } => {
                             &mut data_out.clone()[start..start + length]
                         }
-                        Place::DataIn { length } => {
+                        DataLocation::DataIn { length } => {
                             read.resize(length, 0);
                             &mut read[..]
                         }
-                        Place::Scratch { start, length } => &mut scratch[start..start + length],
+                        DataLocation::Scratch { start, length } => {
+                            &mut scratch[start..start + length]
+                        }
                     };
                     event = CommandEvent::Media(self.operate(&operation, memory));
+                }
+                Step::LockRange(extent) => {
+                    assert!(operations.is_empty(), "a range is locked before it is used");
+                    locked = Some(extent);
+                    event = CommandEvent::Locked;
                 }
                 Step::Persist(_) => event = CommandEvent::Persisted(true),
                 Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
@@ -259,6 +272,7 @@ impl Device {
                         transfer,
                         decided_early,
                         operations,
+                        locked,
                     };
                 }
             }
@@ -266,24 +280,20 @@ impl Device {
         panic!("the command does not end: {command:?}");
     }
 
-    fn operate(
-        &mut self,
-        operation: &MediaOperation,
-        memory: &mut [u8],
-    ) -> Result<MediaOutcome, MediaError> {
+    fn operate(&mut self, operation: &Operation, memory: &mut [u8]) -> Result<Reply, MediaError> {
         if let Some(error) = (self.fault)(operation) {
             return Err(error);
         }
         let (size, count) = (self.block_size(), self.unit.block_count());
-        let check = |lba: Lba, blocks: BlockCount| {
-            assert!(blocks.0 > 0, "{operation:?}");
-            assert!(lba.0 + blocks.0 <= count, "{operation:?}");
-            lba.0..lba.0 + blocks.0
+        let check = |extent: Extent| {
+            assert!(extent.blocks.0 > 0, "{operation:?}");
+            assert!(extent.fits(count), "{operation:?}");
+            extent.lba.0..extent.lba.0 + extent.blocks.0
         };
         match *operation {
-            MediaOperation::Read { lba, blocks } => {
-                let range = check(lba, blocks);
-                assert_eq!(memory.len(), blocks.0 as usize * size);
+            Operation::Read { extent } => {
+                let range = check(extent);
+                assert_eq!(memory.len(), extent.bytes(size as u32) as usize);
                 for (lba, place) in range.zip(memory.chunks_exact_mut(size)) {
                     match self.blocks.get(&lba) {
                         Some(block) => place.copy_from_slice(block),
@@ -291,50 +301,48 @@ impl Device {
                     }
                 }
             }
-            MediaOperation::Write { lba, blocks, .. } => {
-                let range = check(lba, blocks);
-                assert_eq!(memory.len(), blocks.0 as usize * size);
+            Operation::Write { extent, .. } => {
+                let range = check(extent);
+                assert_eq!(memory.len(), extent.bytes(size as u32) as usize);
                 for (lba, block) in range.zip(memory.chunks_exact(size)) {
                     self.blocks.insert(lba, block.to_vec());
                 }
             }
-            MediaOperation::Unmap { lba, blocks }
-            | MediaOperation::WriteZeroes {
-                lba,
-                blocks,
+            Operation::Unmap { extent }
+            | Operation::WriteZeroes {
+                extent,
                 may_unmap: true,
                 ..
             } => {
-                for lba in check(lba, blocks) {
+                for lba in check(extent) {
                     self.blocks.remove(&lba);
                 }
             }
-            MediaOperation::WriteZeroes { lba, blocks, .. } => {
-                for lba in check(lba, blocks) {
+            Operation::WriteZeroes { extent, .. } => {
+                for lba in check(extent) {
                     self.blocks.insert(lba, vec![0; size]);
                 }
             }
-            MediaOperation::ExtentStatus { lba, blocks } => {
-                let mut range = check(lba, blocks);
-                let mapped = self.blocks.contains_key(&lba.0);
+            Operation::ExtentStatus { extent } => {
+                let mut range = check(extent);
+                let mapped = self.blocks.contains_key(&extent.lba.0);
                 let end = range.find(|lba| self.blocks.contains_key(lba) != mapped);
-                let end = end.unwrap_or(lba.0 + blocks.0);
+                let end = end.unwrap_or(extent.lba.0 + extent.blocks.0);
                 let state = if mapped {
                     ExtentState::Mapped
                 } else {
                     ExtentState::Deallocated
                 };
-                let blocks = BlockCount(end - lba.0);
-                return Ok(MediaOutcome::Extent { blocks, state });
+                let blocks = BlockCount(end - extent.lba.0);
+                return Ok(Reply::Extent { blocks, state });
             }
-            MediaOperation::Anchor { lba, blocks }
-            | MediaOperation::Prefetch { lba, blocks }
-            | MediaOperation::LockRange { lba, blocks } => {
-                check(lba, blocks);
+            Operation::Anchor { extent } | Operation::Prefetch { extent } => {
+                check(extent);
             }
-            MediaOperation::Flush => {}
+            Operation::CompareAndWrite { .. } => panic!("made of reads and a write"),
+            Operation::Flush => {}
         }
-        Ok(MediaOutcome::Done)
+        Ok(Reply::Done)
     }
 }
 

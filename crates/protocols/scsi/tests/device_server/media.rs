@@ -1,6 +1,7 @@
 //! Commands that touch the medium.
 
-use longshore_block::media::{MediaError, MediaOperation};
+use longshore_block::extent::Extent;
+use longshore_block::operation::{MediaError, Operation};
 use longshore_scsi::command::Direction;
 use longshore_scsi::sense::{AdditionalSense as Code, SenseKey};
 
@@ -144,7 +145,7 @@ fn protection_fields_are_refused() {
 fn fua_reaches_the_medium_and_dpo_is_a_hint() {
     let mut device = Device::new(1000);
     let fua = |outcome: &crate::driver::CommandOutcome| match outcome.operations[..] {
-        [MediaOperation::Write { fua, .. }] => fua,
+        [Operation::Write { fua, .. }] => fua,
         _ => panic!("{outcome:?}"),
     };
     assert!(!fua(&device
@@ -334,9 +335,9 @@ fn write_and_verify_is_durable_before_it_is_verified() {
         let outcome = device.send(&cdb, &data).good();
         assert!(matches!(
             outcome.operations[0],
-            MediaOperation::Write { fua: true, .. }
+            Operation::Write { fua: true, .. }
         ));
-        assert!(matches!(outcome.operations[1], MediaOperation::Read { .. }));
+        assert!(matches!(outcome.operations[1], Operation::Read { .. }));
     }
     assert_eq!(device.run(&cdb_10(0x28, 0, 8, 4)).good().data_in, data);
     device
@@ -361,13 +362,10 @@ fn compare_and_write_writes_only_what_matches() {
         cdb[13] = blocks as u8;
         let new = vec![0x42; data.len()];
         let outcome = device.send(&cdb, &[&data[..], &new].concat()).good();
-        assert!(matches!(
-            outcome.operations[0],
-            MediaOperation::LockRange { .. }
-        ));
+        assert!(outcome.locked.is_some());
         assert!(matches!(
             outcome.operations.last(),
-            Some(MediaOperation::Write { fua: true, .. })
+            Some(Operation::Write { fua: true, .. })
         ));
         assert_eq!(outcome.transfer.length, data.len() as u64 * 2);
 
@@ -383,7 +381,7 @@ fn compare_and_write_writes_only_what_matches() {
             outcome.sense.unwrap().information,
             Some(data.len() as u64 - 27)
         );
-        assert!(!outcome.operations.iter().any(MediaOperation::writes));
+        assert!(!outcome.operations.iter().any(Operation::writes));
         assert_eq!(
             device
                 .run(&cdb_16(0x88, 0, 0, blocks as u32))
@@ -417,13 +415,10 @@ fn or_write_sets_bits_and_clears_none() {
     let outcome = device
         .send(&cdb_16(0x8b, FUA, 0, 700), &vec![0x81; 700 * 512])
         .good();
-    assert!(matches!(
-        outcome.operations[0],
-        MediaOperation::LockRange { .. }
-    ));
+    assert!(outcome.locked.is_some());
     assert!(matches!(
         outcome.operations.last(),
-        Some(MediaOperation::Write { fua: true, .. })
+        Some(Operation::Write { fua: true, .. })
     ));
     let now = device.run(&cdb_16(0x88, 0, 0, 700)).good().data_in;
     assert!(
@@ -440,11 +435,9 @@ fn write_atomic_is_all_or_nothing() {
     let outcome = device.send(&cdb, &[5; 256 * 512]).good();
     assert!(matches!(
         outcome.operations[..],
-        [
-            MediaOperation::LockRange { .. },
-            MediaOperation::Write { fua: true, .. }
-        ]
+        [Operation::Write { fua: true, .. }]
     ));
+    assert_eq!(outcome.locked, Some(Extent::new(3, 256)));
     device
         .send(&cdb, &[5; 512])
         .illegal(Code::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
@@ -655,7 +648,7 @@ fn synchronize_cache_flushes() {
         cdb_10(0x35, 0, 0, 0).to_vec(),
         cdb_16(0x91, 0x02, 5, 10).to_vec(),
     ] {
-        assert_eq!(device.run(&cdb).good().operations, [MediaOperation::Flush]);
+        assert_eq!(device.run(&cdb).good().operations, [Operation::Flush]);
     }
     device.fault = |_| Some(MediaError::Io);
     device
@@ -668,8 +661,8 @@ fn pre_fetch_of_no_blocks_means_to_the_end() {
     let mut device = Device::new(1000);
     let outcome = device.run(&cdb_10(0x34, 0x02, 990, 0)).good();
     assert!(
-        matches!(outcome.operations[..], [MediaOperation::Prefetch { blocks, .. }]
-        if blocks.0 == 10)
+        matches!(outcome.operations[..], [Operation::Prefetch { extent }]
+        if extent == Extent::new(990, 10))
     );
     let mut cdb = cdb_16(0x90, 0, 0, 4);
     cdb[14] = 3;
@@ -681,7 +674,7 @@ fn start_stop_unit_flushes_when_it_stops() {
     let mut device = Device::new(1000);
     assert_eq!(
         device.run(&[0x1b, 0, 0, 0, 0, 0]).good().operations,
-        [MediaOperation::Flush]
+        [Operation::Flush]
     );
     assert!(
         device
@@ -758,5 +751,5 @@ fn a_volume_that_shrank_is_out_of_range_from_then_on() {
 #[test]
 fn sync_nv_is_a_full_flush() {
     let outcome = Device::new(1000).run(&cdb_10(0x35, 0x04, 0, 0)).good();
-    assert_eq!(outcome.operations, [MediaOperation::Flush]);
+    assert_eq!(outcome.operations, [Operation::Flush]);
 }

@@ -20,7 +20,7 @@ use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
 use crate::transport::channel::{Channel, Received, Sent};
-use driven::{Driven, ShardEvent, Handled, Movable, State};
+use driven::{Driven, Handled, Movable, ShardEvent, State};
 use protocol::Protocol;
 
 /// Payload from this length on is received straight into the buffer it belongs to.

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::driven::{ShardEvent, Handled, State};
+use super::driven::{Handled, ShardEvent, State};
 use crate::core::Core;
 use crate::counters::ProtocolKind;
 use crate::execute::tasks::Tasks;

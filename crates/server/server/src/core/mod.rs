@@ -6,6 +6,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::Instant;
 
+use longshore_block::command::DataLocation;
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::{BufferPool, PagePipes};
 use longshore_volume::{AttemptCost, Ended, Operation, Request, WriteCache};
@@ -23,7 +24,7 @@ use crate::memory::shard::ShardMemory;
 use crate::memory::transmit::{self, Part};
 use crate::platform::Platform;
 use crate::spin::{IdleShard, WaitingState};
-use request::{BufferHome, InFlight, Owner, Requests, ShutdownFlush};
+use request::{InFlight, Owner, Requests, ShutdownFlush};
 pub(crate) use shared::{Shared, log_flush};
 
 /// Bytes taken from a socket at a time.
@@ -243,7 +244,7 @@ impl Core {
         let in_flight = InFlight {
             owner,
             unit,
-            home: BufferHome::None,
+            payload: DataLocation::None,
             counted: false,
         };
         let request = Request::new(Operation::Flush);
@@ -265,7 +266,7 @@ impl Core {
         let in_flight = InFlight {
             owner: Owner::Quiesce,
             unit,
-            home: BufferHome::None,
+            payload: DataLocation::None,
             counted: false,
         };
         let volume = &shared.unit(unit).volume;

@@ -7,25 +7,13 @@
 
 use std::sync::Arc;
 
+use longshore_block::command::DataLocation;
 use longshore_nvme::controller::Controller;
 use longshore_volume::Executor;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::mail::abort::AbortOrder;
 use crate::sessions::activity::Activity;
-
-/// Which of a task's buffers a request has borrowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BufferHome {
-    /// None.
-    None,
-    /// The write data.
-    DataOut,
-    /// The scratch memory.
-    Scratch,
-    /// Memory for the data that goes to the peer.
-    DataIn,
-}
 
 /// What the shard keeps about a request under way.
 #[derive(Debug)]
@@ -34,7 +22,8 @@ pub(crate) struct InFlight {
     pub owner: Owner,
     /// Index of the unit whose volume works on it.
     pub unit: usize,
-    pub home: BufferHome,
+    /// Which of its task's buffers it has borrowed.
+    pub payload: DataLocation,
     /// It counts as a write at its unit's gate.
     pub counted: bool,
 }

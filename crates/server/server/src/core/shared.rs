@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use longshore_block::operation::Reply;
 use longshore_reactor::{BlockingPool, MemoryBudget};
-use longshore_volume::{Outcome, VolumeError};
+use longshore_volume::VolumeError;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
@@ -141,7 +142,7 @@ impl Shared {
 }
 
 /// A flush that nobody asked for by a command has ended.
-pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Outcome, VolumeError>) {
+pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Reply, VolumeError>) {
     if let Err(error) = result {
         let volume = &shared.unit(unit).volume.identity().name;
         tracing::error!(volume, %error, "flush failed");

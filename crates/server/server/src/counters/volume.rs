@@ -6,7 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use longshore_block::media::{MediaOperation, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::operation::Operation;
 
 /// Counts of one shard. Only that shard changes them.
 #[repr(align(128))]
@@ -53,13 +54,13 @@ impl VolumeStatistics {
     /// Counts an operation that a peer's command asks for, by its payload. What a command reads for
     /// itself, to compare it or to copy it, is not counted.
     #[inline]
-    pub(crate) fn count(&self, shard: usize, operation: MediaOperation, place: Place) {
+    pub(crate) fn count(&self, shard: usize, operation: Operation, payload: DataLocation) {
         let counts = &self.shards[shard];
-        let (operations, bytes, length) = match (operation, place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => {
+        let (operations, bytes, length) = match (operation, payload) {
+            (Operation::Read { .. }, DataLocation::DataIn { length }) => {
                 (&counts.reads, &counts.read_bytes, length)
             }
-            (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
+            (Operation::Write { .. }, DataLocation::DataOut { length, .. }) => {
                 (&counts.writes, &counts.written_bytes, length)
             }
             _ => return,
@@ -113,33 +114,29 @@ fn add(count: &AtomicU64, more: u64) {
 
 #[cfg(test)]
 mod tests {
-    use longshore_block::media::{BlockCount, Lba};
+    use longshore_block::extent::Extent;
 
     use super::*;
 
     #[test]
     fn totals_are_those_of_all_shards_and_of_payload_only() {
         let statistics = VolumeStatistics::new(2);
-        let (lba, blocks) = (Lba(0), BlockCount(8));
-        let read = MediaOperation::Read { lba, blocks };
-        let write = MediaOperation::Write {
-            lba,
-            blocks,
-            fua: false,
-        };
-        statistics.count(0, read, Place::DataIn { length: 4096 });
-        statistics.count(1, read, Place::DataIn { length: 512 });
-        let scratch = Place::Scratch {
+        let extent = Extent::new(0, 8);
+        let read = Operation::Read { extent };
+        let write = Operation::Write { extent, fua: false };
+        statistics.count(0, read, DataLocation::DataIn { length: 4096 });
+        statistics.count(1, read, DataLocation::DataIn { length: 512 });
+        let scratch = DataLocation::Scratch {
             start: 0,
             length: 4096,
         };
         statistics.count(1, read, scratch);
-        let data = Place::DataOut {
+        let data = DataLocation::DataOut {
             start: 512,
             length: 1024,
         };
         statistics.count(1, write, data);
-        statistics.count(1, MediaOperation::Flush, Place::None);
+        statistics.count(1, Operation::Flush, DataLocation::None);
         statistics.count_error();
         let expected = Totals {
             reads: 2,

@@ -1,81 +1,10 @@
-//! Operations and outcomes of commands as those of volumes: blocks to bytes and back.
+//! How operations of volumes end for commands.
 
-use longshore_block::media::{
-    BlockCount, ExtentState, Lba, MediaError, MediaOperation, MediaOutcome,
-};
-use longshore_volume::{ByteOffset, Durability, Operation, Outcome, VolumeError};
+use longshore_block::operation::{MediaError, Reply};
+use longshore_volume::VolumeError;
 
 use crate::core::Core;
 use crate::exports::Unit;
-
-/// Blocks to bytes.
-pub(super) fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
-    let offset = |lba: Lba| ByteOffset(lba.0 << shift);
-    let length = |blocks: BlockCount| blocks.0 << shift;
-    let durability = |fua| {
-        if fua {
-            Durability::Durable
-        } else {
-            Durability::Cached
-        }
-    };
-    match operation {
-        MediaOperation::Read { lba, .. } => Operation::Read {
-            offset: offset(lba),
-        },
-        MediaOperation::Write { lba, fua, .. } => Operation::Write {
-            offset: offset(lba),
-            durability: durability(fua),
-        },
-        MediaOperation::Flush | MediaOperation::LockRange { .. } => Operation::Flush,
-        MediaOperation::Unmap { lba, blocks } => Operation::Unmap {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::WriteZeroes {
-            lba,
-            blocks,
-            may_unmap,
-            fua,
-        } => Operation::WriteZeroes {
-            offset: offset(lba),
-            length: length(blocks),
-            may_unmap,
-            durability: durability(fua),
-        },
-        MediaOperation::Anchor { lba, blocks } => Operation::Anchor {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::ExtentStatus { lba, blocks } => Operation::ExtentStatus {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-        MediaOperation::Prefetch { lba, blocks } => Operation::Prefetch {
-            offset: offset(lba),
-            length: length(blocks),
-        },
-    }
-}
-
-/// Bytes to blocks, and the volume's errors to those of the protocols' machines.
-pub(super) fn media_result(
-    unit: &Unit,
-    result: Result<Outcome, VolumeError>,
-) -> Result<MediaOutcome, MediaError> {
-    match result {
-        Ok(Outcome::Done) => Ok(MediaOutcome::Done),
-        Ok(Outcome::Extent { length, state }) => Ok(MediaOutcome::Extent {
-            blocks: BlockCount((length >> unit.block_shift).max(1)),
-            state: match state {
-                longshore_volume::ExtentState::Mapped => ExtentState::Mapped,
-                longshore_volume::ExtentState::Deallocated => ExtentState::Deallocated,
-                longshore_volume::ExtentState::Anchored => ExtentState::Anchored,
-            },
-        }),
-        Err(error) => Err(media_error(unit, &error)),
-    }
-}
 
 #[cold]
 fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
@@ -101,9 +30,9 @@ pub(super) fn outcome(
     core: &Core,
     index: usize,
     unit: &Unit,
-    result: Result<Outcome, VolumeError>,
-) -> Result<MediaOutcome, MediaError> {
-    let result = media_result(unit, result);
+    result: Result<Reply, VolumeError>,
+) -> Result<Reply, MediaError> {
+    let result = result.map_err(|error| media_error(unit, &error));
     if result.is_err() {
         core.shared.tell_of_failure(index);
     }

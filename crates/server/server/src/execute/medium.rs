@@ -4,13 +4,13 @@
 //! request if that is not enough. Reads for the peer have shorter ways: no memory at all for known
 //! zeros, and the place behind its header in the transmit queue for what is small.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use longshore_block::media::{CommandEvent, MediaOperation, MediaOutcome, Place};
-use longshore_volume::{Attempt, Ended, Operation, Outcome, Request, Started};
+use longshore_block::command::{CommandEvent, DataLocation};
+use longshore_block::operation::{Operation, Reply};
+use longshore_volume::{Attempt, Ended, Request, Started};
 
-use super::conversion::{outcome, volume_operation};
+use super::conversion::outcome;
 use super::inline_reads::InlineReads;
 use super::plain::Plain;
 use super::reads::{Answer, InlineRead, inline_read, take_pages};
@@ -18,7 +18,7 @@ use super::task::{DataIn, Executed, MediaRequest, Task, TaskState};
 use super::tasks::Tasks;
 use crate::address::TaskAddress;
 use crate::core::Core;
-use crate::core::request::{BufferHome, InFlight, Owner};
+use crate::core::request::{InFlight, Owner};
 use crate::counters::stages::{Direction, Stage};
 use crate::exports::Unit;
 use crate::gate::Passage;
@@ -57,6 +57,13 @@ impl<W> Tasks<W> {
         };
         let wanted = match task.state {
             TaskState::Medium(wanted) => wanted,
+            TaskState::Lock { unit } => {
+                if task.lock_range(core, unit) == Passage::Open {
+                    return Retried::Runs(task, CommandEvent::Locked);
+                }
+                self.park(task);
+                return Retried::Waits;
+            }
             TaskState::Memory { .. } => return Retried::Memory(task),
             _ => {
                 self.park(task);
@@ -101,7 +108,7 @@ impl<W> Tasks<W> {
     ) -> Executed {
         let unit = core.shared.unit(wanted.unit);
         unit.statistics
-            .count(core.shard, wanted.operation, wanted.place);
+            .count(core.shard, wanted.operation, wanted.payload);
         if !task.followed.is() {
             return self.pass_gate(core, channel, machine, task, wanted);
         }
@@ -118,9 +125,9 @@ impl<W> Tasks<W> {
         task: &mut Task<W>,
         wanted: MediaRequest,
     ) -> Executed {
-        let (direction, bytes) = match (wanted.operation, wanted.place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => (Direction::Read, length),
-            (MediaOperation::Write { .. }, Place::DataOut { length, .. }) => {
+        let (direction, bytes) = match (wanted.operation, wanted.payload) {
+            (Operation::Read { .. }, DataLocation::DataIn { length }) => (Direction::Read, length),
+            (Operation::Write { .. }, DataLocation::DataOut { length, .. }) => {
                 (Direction::Write, length)
             }
             _ => (Direction::Other, 0),
@@ -146,18 +153,12 @@ impl<W> Tasks<W> {
     ) -> Executed {
         let shared = Arc::clone(&core.shared);
         let unit = shared.unit(wanted.unit);
-        if let MediaOperation::LockRange { .. } = wanted.operation {
-            task.exclusive = true;
-            return match unit.gate.enter_exclusive(task.address) {
-                Passage::Open => Executed::Now(Ok(MediaOutcome::Done)),
-                Passage::Wait => {
-                    task.state = TaskState::Medium(wanted);
-                    Executed::Waits
-                }
-            };
-        }
         let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
-        if !is_gated(wanted.operation) || holds_gate {
+        if !wanted.operation.writes() || holds_gate {
+            assert!(
+                !holds_gate || unit.gate.is_held_by(task.address),
+                "an atomic command has the medium to itself until it ends"
+            );
             return self.ungated(core, channel, machine, task, unit, wanted, false);
         }
         let passage = unit
@@ -193,24 +194,15 @@ impl<W> Tasks<W> {
             let now = core.clock();
             core.stages.submit(task.followed, now);
         }
-        let operation = volume_operation(wanted.operation, unit.block_shift);
-        let (home, range) = match (wanted.operation, wanted.place) {
-            (MediaOperation::Read { .. }, Place::DataIn { length }) => {
-                (BufferHome::DataIn, 0..length)
-            }
-            (_, Place::DataOut { start, length }) => (BufferHome::DataOut, start..start + length),
-            (_, Place::Scratch { start, length }) => (BufferHome::Scratch, start..start + length),
-            (_, Place::None | Place::DataIn { .. }) => (BufferHome::None, 0..0),
-        };
+        let MediaRequest {
+            operation, payload, ..
+        } = wanted;
+        let range = payload.range();
         let mut asleep = std::mem::take(&mut task.sleeps) || core.is_handed_over(unit, range.len());
-        if home == BufferHome::DataIn {
-            let Operation::Read { offset } = operation else {
-                unreachable!("only reads have data for the peer");
-            };
-            let place = (offset, range.len());
-            if let Some(pages) = take_pages(core, channel, machine, unit, offset, range.len()) {
+        if let (Operation::Read { extent }, DataLocation::DataIn { .. }) = (operation, payload) {
+            if let Some(pages) = take_pages(core, channel, machine, unit, extent, range.len()) {
                 task.data_in = DataIn::Pages(pages);
-                return Executed::Now(Ok(MediaOutcome::Done));
+                return Executed::Now(Ok(Reply::Done));
             }
             if !asleep {
                 match inline_read(
@@ -219,15 +211,15 @@ impl<W> Tasks<W> {
                     machine,
                     (task.address.slot, Answer::Later),
                     unit,
-                    place,
+                    (extent, range.len()),
                 ) {
                     InlineRead::Inline => {
                         task.data_in = DataIn::Inline;
-                        return Executed::Now(Ok(MediaOutcome::Done));
+                        return Executed::Now(Ok(Reply::Done));
                     }
                     InlineRead::Zeros(length) => {
                         task.data_in = DataIn::Zeros(length);
-                        return Executed::Now(Ok(MediaOutcome::Done));
+                        return Executed::Now(Ok(Reply::Done));
                     }
                     InlineRead::Failed(error) => {
                         return Executed::Now(outcome(core, wanted.unit, unit, Err(error)));
@@ -267,24 +259,29 @@ impl<W> Tasks<W> {
         let attempt = if asleep {
             Attempt::WouldSleep
         } else {
-            attempt(unit, operation, task, home, &range)
+            attempt(unit, operation, task, payload)
         };
         let result = match attempt {
             Attempt::Done(result) => {
                 core.counters.attempt_done(unit.attempt_cost, range.len());
-                result.map(|()| Outcome::Done)
+                result.map(|()| Reply::Done)
             }
             Attempt::WouldSleep => {
+                let buffer = task.lend(payload);
+                assert!(
+                    buffer.as_deref().map_or(0, <[u8]>::len) >= range.end,
+                    "the buffer of a request holds its range"
+                );
                 let request = Request {
                     operation,
-                    buffer: task.lend(home),
+                    buffer,
                     start: range.start,
                     end: range.end,
                 };
                 let in_flight = InFlight {
                     owner: Owner::Task(task.address),
                     unit: wanted.unit,
-                    home,
+                    payload,
                     counted,
                 };
                 let platform = &mut *core.platform;
@@ -298,7 +295,7 @@ impl<W> Tasks<W> {
                         return Executed::Waits;
                     }
                     Started::Ended(_, ended) => {
-                        task.take_back(home, ended.buffer);
+                        task.take_back(payload, ended.buffer);
                         ended.result
                     }
                 }
@@ -319,10 +316,25 @@ impl<W> Tasks<W> {
             unreachable!("a task that ends makes orphans of its requests");
         };
         core.note_stage(task.followed, Stage::Done);
-        task.take_back(in_flight.home, ended.buffer);
+        task.take_back(in_flight.payload, ended.buffer);
         let unit = core.shared.unit(in_flight.unit);
         let result = outcome(core, in_flight.unit, unit, ended.result);
         (task, CommandEvent::Media(result))
+    }
+}
+
+impl<W> Task<W> {
+    /// Keeps the writes of others from the medium of a unit until the task ends. [`Passage::Wait`]: the task
+    /// is to wait for those under way.
+    ///
+    /// A unit has one gate, so all of the medium is kept, whatever the range.
+    pub(crate) fn lock_range(&mut self, core: &Core, unit: usize) -> Passage {
+        self.exclusive = true;
+        let passage = core.shared.unit(unit).gate.enter_exclusive(self.address);
+        if passage == Passage::Wait {
+            self.state = TaskState::Lock { unit };
+        }
+        passage
     }
 }
 
@@ -331,21 +343,15 @@ fn attempt<W>(
     unit: &Unit,
     operation: Operation,
     task: &mut Task<W>,
-    home: BufferHome,
-    range: &Range<usize>,
+    payload: DataLocation,
 ) -> Attempt {
-    let Some(buffer) = task.buffer(home) else {
+    let Some(buffer) = task.buffer(payload) else {
         return Attempt::WouldSleep;
     };
-    let bytes = &mut buffer[range.clone()];
+    let bytes = &mut buffer[payload.range()];
     match operation {
-        Operation::Read { offset } => unit.volume.try_read(offset, bytes),
-        Operation::Write { offset, durability } => unit.volume.try_write(offset, bytes, durability),
+        Operation::Read { extent } => unit.volume.try_read(extent.lba, bytes),
+        Operation::Write { extent, fua } => unit.volume.try_write(extent.lba, bytes, fua),
         _ => Attempt::WouldSleep,
     }
-}
-
-/// Whether an operation has to pass the write gate. A flush changes nothing that others see.
-fn is_gated(operation: MediaOperation) -> bool {
-    operation.writes() && !matches!(operation, MediaOperation::Flush)
 }

@@ -10,8 +10,8 @@
 //! an ORDERED write may be seen by an older read. So `auto` does this for volumes that nobody can write to, and
 //! `always` for all of them. Whatever is covered by a data digest is never sent so.
 
+use longshore_block::extent::Extent;
 use longshore_reactor::PagePipe;
-use longshore_volume::ByteOffset;
 use longshore_wire::transmit::{Payload, PayloadId};
 
 use crate::core::Core;
@@ -26,14 +26,14 @@ pub(crate) const LENGTH_MIN: usize = 32 << 10;
 pub(crate) fn take(
     core: &mut Core,
     unit: &Unit,
-    offset: ByteOffset,
+    extent: Extent,
     length: usize,
 ) -> Option<PagePipe> {
     if length < LENGTH_MIN || !unit.splices {
         return None;
     }
-    let mut pipe = core.pipes.take(offset.0, length)?;
-    let taken = unit.volume.take_pages(offset, length, &mut pipe);
+    let mut pipe = core.pipes.take(extent.lba.0 << unit.block_shift, length)?;
+    let taken = unit.volume.take_pages(extent, &mut pipe);
     core.counters.page_calls += pipe.calls_made();
     if taken {
         core.counters.storage_pages += 1;

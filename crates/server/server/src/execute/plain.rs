@@ -8,10 +8,11 @@
 
 use std::time::Instant;
 
-use longshore_block::media::Place;
-use longshore_volume::{Attempt, AttemptCost, Operation, Outcome, VolumeError};
+use longshore_block::command::DataLocation;
+use longshore_block::operation::{Operation, Reply};
+use longshore_volume::{Attempt, AttemptCost, VolumeError};
 
-use super::conversion::{outcome, volume_operation};
+use super::conversion::outcome;
 use super::inline_reads::InlineReads;
 use super::pages;
 use super::reads::{Answer, InlineRead, inline_read};
@@ -118,9 +119,9 @@ impl<'a> Plain<'a> {
         wanted: MediaRequest,
     ) -> Executed {
         let began = self.followed.is().then(|| core.clock());
-        let operation = volume_operation(wanted.operation, self.unit.block_shift);
-        let (result, direction, length) = match wanted.place {
-            Place::DataIn { length } => {
+        let operation = wanted.operation;
+        let (result, direction, length) = match wanted.payload {
+            DataLocation::DataIn { length } => {
                 let result = self.read(core, channel, machine, operation, length);
                 (result, Direction::Read, length)
             }
@@ -134,11 +135,11 @@ impl<'a> Plain<'a> {
         };
         // What becomes a task counts then.
         let statistics = &self.unit.statistics;
-        statistics.count(core.shard, wanted.operation, wanted.place);
+        statistics.count(core.shard, operation, wanted.payload);
         if let Some(began) = began {
             self.note(core, wanted.unit, direction, length, began);
         }
-        let result = result.map(|()| Outcome::Done);
+        let result = result.map(|()| Reply::Done);
         Executed::Now(outcome(core, wanted.unit, self.unit, result))
     }
 
@@ -152,7 +153,7 @@ impl<'a> Plain<'a> {
         operation: Operation,
         length: usize,
     ) -> Option<Result<(), VolumeError>> {
-        let Operation::Read { offset } = operation else {
+        let Operation::Read { extent } = operation else {
             return None;
         };
         let unit = self.unit;
@@ -160,7 +161,7 @@ impl<'a> Plain<'a> {
             return None;
         }
         let answer = (self.slot, Answer::Now);
-        match inline_read(core, channel, machine, answer, unit, (offset, length)) {
+        match inline_read(core, channel, machine, answer, unit, (extent, length)) {
             InlineRead::Inline => Some(Ok(())),
             InlineRead::Zeros(_) => {
                 self.zeros = true;
@@ -178,7 +179,7 @@ impl<'a> Plain<'a> {
     /// Writes what lies in the receive buffer. `None`: it has to be a task.
     #[inline]
     fn write(&mut self, core: &mut Core, operation: Operation) -> Option<Result<(), VolumeError>> {
-        let Operation::Write { offset, durability } = operation else {
+        let Operation::Write { extent, fua } = operation else {
             return None;
         };
         let unit = self.unit;
@@ -191,7 +192,7 @@ impl<'a> Plain<'a> {
                 .visited_in_vain(|holder| core.shared.retry(holder));
             return None;
         }
-        let attempt = unit.volume.try_write(offset, self.data_out, durability);
+        let attempt = unit.volume.try_write(extent.lba, self.data_out, fua);
         unit.gate.leave(core.shard, |task| core.shared.retry(task));
         match attempt {
             Attempt::Done(result) => {

@@ -1,7 +1,8 @@
 //! Ways of a read that need no buffer.
 
+use longshore_block::extent::Extent;
 use longshore_reactor::PagePipe;
-use longshore_volume::{Attempt, ByteOffset, VolumeError};
+use longshore_volume::{Attempt, VolumeError};
 use longshore_wire::transmit::Transmit;
 
 use super::inline_reads::InlineReads;
@@ -43,13 +44,13 @@ pub(super) fn take_pages(
     channel: &Channel,
     machine: &impl InlineReads,
     unit: &Unit,
-    offset: ByteOffset,
+    extent: Extent,
     length: usize,
 ) -> Option<PagePipe> {
     if !unit.splices || !channel.link.takes_pages() || machine.has_data_digest() {
         return None;
     }
-    pages::take(core, unit, offset, length)
+    pages::take(core, unit, extent, length)
 }
 
 /// Reads to behind the header of the answer of command `slot`, if the volume can at once.
@@ -60,12 +61,12 @@ pub(super) fn inline_read(
     machine: &mut impl InlineReads,
     (slot, answer): (u32, Answer),
     unit: &Unit,
-    (offset, length): (ByteOffset, usize),
+    (extent, length): (Extent, usize),
 ) -> InlineRead {
     let Ok(wire_length) = u32::try_from(length) else {
         return InlineRead::NeedsBuffer;
     };
-    let zeros = unit.volume.known_zeros(offset, length as u64);
+    let zeros = unit.volume.known_zeros(extent);
     if zeros && length > COPY_BYTES_MAX {
         core.counters.storage_zeros += 1;
         return InlineRead::Zeros(wire_length);
@@ -80,7 +81,7 @@ pub(super) fn inline_read(
             place.fill(0);
             return true;
         }
-        match unit.volume.try_read(offset, place) {
+        match unit.volume.try_read(extent.lba, place) {
             Attempt::Done(Ok(())) => true,
             attempt => {
                 refused = Some(attempt);

@@ -14,13 +14,13 @@
 //! A parked task that is aborted ends at once, except that a request in `Storage` lives on by itself
 //! until the medium has answered (see [`crate::core::request`]).
 
-use longshore_block::media::{MediaError, MediaOperation, MediaOutcome, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::operation::{MediaError, Operation, Reply};
 use longshore_reactor::{Buffer, PagePipe, Reservation};
 use longshore_volume::RequestId;
 
 use crate::address::TaskAddress;
 use crate::core::Core;
-use crate::core::request::BufferHome;
 use crate::counters::stages::Followed;
 use crate::transport::channel::{Channel, Held};
 
@@ -41,6 +41,8 @@ pub(crate) enum TaskState {
     Storage { request: RequestId },
     /// Another try at the medium; ended by [`crate::mail::message::Message::Retry`].
     Medium(MediaRequest),
+    /// The medium of a unit to itself; ended by the same.
+    Lock { unit: usize },
     /// Stored reservations or aborts on other shards; ended by a message.
     Elsewhere,
 }
@@ -55,7 +57,7 @@ impl TaskState {
             | Self::Half
             | Self::Deferred
             | Self::Ordering => true,
-            Self::Storage { .. } | Self::Medium(_) | Self::Elsewhere => false,
+            Self::Storage { .. } | Self::Medium(_) | Self::Lock { .. } | Self::Elsewhere => false,
         }
     }
 }
@@ -65,14 +67,14 @@ impl TaskState {
 pub(crate) struct MediaRequest {
     /// Index of the unit whose medium it is.
     pub unit: usize,
-    pub operation: MediaOperation,
-    pub place: Place,
+    pub operation: Operation,
+    pub payload: DataLocation,
 }
 
 /// What became of an operation on the medium.
 pub(crate) enum Executed {
     /// It is over.
-    Now(Result<MediaOutcome, MediaError>),
+    Now(Result<Reply, MediaError>),
     /// A task waits in the state it was given. A plain command has to become a task.
     Waits,
 }
@@ -184,13 +186,13 @@ impl<W> Task<W> {
         }
     }
 
-    /// The memory of that name.
-    pub(crate) fn buffer(&mut self, home: BufferHome) -> Option<&mut Buffer> {
-        match home {
-            BufferHome::None => None,
-            BufferHome::DataOut => self.data_out.as_mut(),
-            BufferHome::Scratch => self.scratch.as_mut(),
-            BufferHome::DataIn => match &mut self.data_in {
+    /// The memory where a payload lies.
+    pub(crate) fn buffer(&mut self, payload: DataLocation) -> Option<&mut Buffer> {
+        match payload {
+            DataLocation::None => None,
+            DataLocation::DataOut { .. } => self.data_out.as_mut(),
+            DataLocation::Scratch { .. } => self.scratch.as_mut(),
+            DataLocation::DataIn { .. } => match &mut self.data_in {
                 DataIn::Buffer(buffer) => Some(buffer),
                 DataIn::None | DataIn::Inline | DataIn::Zeros(_) | DataIn::Pages(_) => None,
             },
@@ -198,12 +200,13 @@ impl<W> Task<W> {
     }
 
     /// Lends that memory to a storage request.
-    pub(crate) fn lend(&mut self, home: BufferHome) -> Option<Buffer> {
-        match home {
-            BufferHome::None => None,
-            BufferHome::DataOut => self.data_out.take(),
-            BufferHome::Scratch => self.scratch.take(),
-            BufferHome::DataIn => match std::mem::replace(&mut self.data_in, DataIn::None) {
+    pub(crate) fn lend(&mut self, payload: DataLocation) -> Option<Buffer> {
+        match payload {
+            DataLocation::None => None,
+            DataLocation::DataOut { .. } => self.data_out.take(),
+            DataLocation::Scratch { .. } => self.scratch.take(),
+            DataLocation::DataIn { .. } => match std::mem::replace(&mut self.data_in, DataIn::None)
+            {
                 DataIn::Buffer(buffer) => Some(buffer),
                 DataIn::None | DataIn::Inline | DataIn::Zeros(_) | DataIn::Pages(_) => None,
             },
@@ -211,27 +214,27 @@ impl<W> Task<W> {
     }
 
     /// Takes memory back that was lent.
-    pub(crate) fn take_back(&mut self, home: BufferHome, buffer: Option<Buffer>) {
-        match (home, buffer) {
-            (BufferHome::DataOut, buffer) => {
+    pub(crate) fn take_back(&mut self, payload: DataLocation, buffer: Option<Buffer>) {
+        match (payload, buffer) {
+            (DataLocation::DataOut { .. }, buffer) => {
                 assert!(self.data_out.is_none(), "the task has lent its write data");
                 self.data_out = buffer;
             }
-            (BufferHome::Scratch, buffer) => {
+            (DataLocation::Scratch { .. }, buffer) => {
                 assert!(
                     self.scratch.is_none(),
                     "the task has lent its scratch memory"
                 );
                 self.scratch = buffer;
             }
-            (BufferHome::DataIn, Some(buffer)) => {
+            (DataLocation::DataIn { .. }, Some(buffer)) => {
                 assert!(
                     matches!(self.data_in, DataIn::None),
                     "the task has lent the memory it reads into"
                 );
                 self.data_in = DataIn::Buffer(buffer);
             }
-            (BufferHome::None, _) | (BufferHome::DataIn, None) => {}
+            (DataLocation::None, _) | (DataLocation::DataIn { .. }, None) => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::controller::{
-    HostAccess, HostRule, PeerLimits as ControllerLimits, NamespaceConfig, NamespaceGrant,
+    ControllerLimits, HostAccess, HostRule, NamespaceConfig, NamespaceGrant,
     SubsystemConfig as SubsystemParameters, Subsystems,
 };
 use longshore_nvme::nqn::Nqn;
@@ -14,7 +14,9 @@ use longshore_nvme::nqn::Nqn;
 use super::portal::unmapped;
 use super::unit::{Unit, max_transfer_bytes, product_revision};
 use crate::address::ConnectionAddress;
-use crate::config::{PeerLimits, NamespaceMapEntry, NvmeListenerConfig, StartError, SubsystemConfig};
+use crate::config::{
+    NamespaceMapEntry, NvmeListenerConfig, PeerLimits, StartError, SubsystemConfig,
+};
 use crate::mail::message::{Message, Note, Post};
 
 /// MN of Identify Controller.

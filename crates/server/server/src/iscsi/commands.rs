@@ -1,6 +1,6 @@
 //! Running SCSI commands: the steps of the SCSI machine on one side, volumes on the other.
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::command::{
     Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
@@ -19,6 +19,7 @@ use crate::execute::pages::held_payload;
 use crate::execute::plain::TaskStart;
 use crate::execute::reads::COPY_BYTES_MAX;
 use crate::execute::task::{self, DataIn, Executed, MediaRequest, TaskState};
+use crate::gate::Passage;
 use crate::transport::channel::Channel;
 
 type Task = task::Task<ScsiWork>;
@@ -189,16 +190,26 @@ impl Iscsi {
                 Step::Media {
                     unit,
                     operation,
-                    place,
+                    payload,
                 } => match self.unit_index(&task, unit) {
                     Some(unit) => {
                         let wanted = MediaRequest {
                             unit,
                             operation,
-                            place,
+                            payload,
                         };
                         self.execute(core, channel, &mut task, wanted)
                     }
+                    None => Executed::Now(Err(MediaError::Io)),
+                },
+                Step::LockRange(_) => match task.unit {
+                    Some(unit) => match task.lock_range(core, unit) {
+                        Passage::Open => {
+                            event = CommandEvent::Locked;
+                            continue;
+                        }
+                        Passage::Wait => Executed::Waits,
+                    },
                     None => Executed::Now(Err(MediaError::Io)),
                 },
                 Step::Persist(order) => {

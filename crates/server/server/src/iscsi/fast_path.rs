@@ -1,6 +1,8 @@
 //! SCSI commands on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::media::{BlockCount, MediaError, MediaOperation, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::{MediaError, Operation};
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::lun::Lun;
 use longshore_scsi::plain::{self, Plain};
@@ -72,13 +74,14 @@ impl Iscsi {
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
+        let extent = Extent {
+            lba: plain.lba,
+            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
+        };
         let wanted = MediaRequest {
             unit,
-            operation: MediaOperation::Read {
-                lba: plain.lba,
-                blocks: BlockCount(0),
-            },
-            place: Place::DataIn {
+            operation: Operation::Read { extent },
+            payload: DataLocation::DataIn {
                 length: plain.length as usize,
             },
         };
@@ -115,14 +118,17 @@ impl Iscsi {
         let Some(bytes) = self.machine.whole_immediate(task, *input) else {
             return command.into_task();
         };
+        let extent = Extent {
+            lba: plain.lba,
+            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
+        };
         let wanted = MediaRequest {
             unit,
-            operation: MediaOperation::Write {
-                lba: plain.lba,
-                blocks: BlockCount(0),
+            operation: Operation::Write {
+                extent,
                 fua: plain.fua,
             },
-            place: Place::DataOut {
+            payload: DataLocation::DataOut {
                 start: 0,
                 length: bytes.len(),
             },

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use longshore_block::reservation::Participant;
 use longshore_iscsi::pdu::LoginStatus;
 use longshore_iscsi::server::{
-    CloseReason, Completion, DataOutFailure, ConnectionEvent, Payload, TaskId, TaskManagementId,
+    CloseReason, Completion, ConnectionEvent, DataOutFailure, Payload, TaskId, TaskManagementId,
     TaskManagementResult,
 };
 use longshore_iscsi::session_parameters::SessionType;
@@ -26,7 +26,7 @@ use self::session::Session;
 use self::state::{Iscsi, ScsiWork};
 use crate::address::TaskAddress;
 use crate::connection::Connection;
-use crate::connection::driven::{ShardEvent, Handled, State};
+use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
@@ -105,12 +105,7 @@ impl Protocol for Iscsi {
         ran || self.run_ordering(core, channel)
     }
 
-    fn handle(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        event: ShardEvent<'_>,
-    ) -> Handled {
+    fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled {
         match event {
             ShardEvent::Retry(task) => {
                 let machine = &mut self.machine;
@@ -302,7 +297,7 @@ impl Iscsi {
                     }
                     self.respond(core, channel);
                 }
-                ShardEvent::DataOut {
+                ConnectionEvent::DataOut {
                     task,
                     buffer_offset,
                     bytes,
@@ -317,7 +312,9 @@ impl Iscsi {
                 ConnectionEvent::DataOutFailed { task, failure } => {
                     self.data_out_failed(core, channel, task, failure)
                 }
-                ConnectionEvent::TaskManagement(request) => self.task_management(core, channel, request),
+                ConnectionEvent::TaskManagement(request) => {
+                    self.task_management(core, channel, request)
+                }
                 ConnectionEvent::Close(reason) => {
                     self.begin_close(channel, reason);
                     break;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_block::media::MediaError;
+use longshore_block::operation::MediaError;
 use longshore_nvme::command::CommandId;
 use longshore_nvme::controller::ErrorRecord;
 use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, IoOutcome, Next, Step};
@@ -19,6 +19,7 @@ use crate::execute::pages::held_payload;
 use crate::execute::plain::TaskStart;
 use crate::execute::reads::COPY_BYTES_MAX;
 use crate::execute::task::{DataIn, Executed, MediaRequest, TaskState};
+use crate::gate::Passage;
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::{Message, Note};
 use crate::transport::channel::Channel;
@@ -234,7 +235,8 @@ impl Nvme {
         }
         loop {
             let step = self.step(channel, &mut task, event);
-            let (namespace, operation, place) = match step {
+            // Without an operation, the medium is to be locked.
+            let (namespace, operation) = match step {
                 Step::Complete(outcome) => return self.finish(core, channel, task, outcome),
                 Step::Persist(order) => {
                     core.persist(task.address, task.unit, order);
@@ -255,28 +257,34 @@ impl Nvme {
                     task.state = TaskState::Elsewhere;
                     return self.tasks.park(task);
                 }
+                Step::LockRange { namespace, .. } => (namespace, None),
                 Step::Media {
                     namespace,
                     operation,
-                    place,
-                } => (namespace, operation, place),
+                    payload,
+                } => (namespace, Some((operation, payload))),
             };
             if let Some(aborted) = &task.work.aborted {
                 let status = aborted.status;
                 return self.finish_status(core, channel, task, status);
             }
-            let executed = match self.unit_of(Some(namespace)) {
-                Some(unit) => {
-                    let wanted = MediaRequest {
-                        unit,
-                        operation,
-                        place,
-                    };
-                    self.execute(core, channel, &mut task, wanted)
-                }
-                None => Executed::Now(Err(MediaError::Io)),
+            let Some(unit) = self.unit_of(Some(namespace)) else {
+                event = CommandEvent::Media(Err(MediaError::Io));
+                continue;
             };
-            match executed {
+            let Some((operation, payload)) = operation else {
+                match task.lock_range(core, unit) {
+                    Passage::Open => event = CommandEvent::Locked,
+                    Passage::Wait => return self.tasks.park(task),
+                }
+                continue;
+            };
+            let wanted = MediaRequest {
+                unit,
+                operation,
+                payload,
+            };
+            match self.execute(core, channel, &mut task, wanted) {
                 Executed::Now(result) => event = CommandEvent::Media(result),
                 Executed::Waits => return self.tasks.park(task),
             }
@@ -298,12 +306,13 @@ impl Nvme {
                 FusedStep::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 } => Step::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 },
+                FusedStep::LockRange { namespace, extent } => Step::LockRange { namespace, extent },
                 FusedStep::Complete(outcome) => {
                     let first = CommandSlot(*first);
                     self.complete(channel, first, outcome.first);
@@ -433,7 +442,12 @@ impl Nvme {
     }
 
     /// Answers a command that has no task.
-    pub(super) fn complete(&mut self, channel: &mut Channel, slot: CommandSlot, outcome: IoOutcome) {
+    pub(super) fn complete(
+        &mut self,
+        channel: &mut Channel,
+        slot: CommandSlot,
+        outcome: IoOutcome,
+    ) {
         let completion = Completion {
             status: outcome.status,
             result: outcome.result,
@@ -534,7 +548,8 @@ impl Nvme {
             | TaskState::Deferred
             | TaskState::Ordering
             | TaskState::Memory { .. }
-            | TaskState::Medium(_) => {
+            | TaskState::Medium(_)
+            | TaskState::Lock { .. } => {
                 let task = self.tasks.take(slot).expect("looked at above");
                 if lone {
                     self.forget_first(slot);

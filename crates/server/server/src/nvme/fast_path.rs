@@ -1,6 +1,8 @@
 //! Commands of I/O queues on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::media::{BlockCount, MediaError, MediaOperation, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::{MediaError, Operation};
 use longshore_nvme::io::plain::{self, Plain};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, Payload};
 use longshore_nvme::status::Status;
@@ -59,13 +61,14 @@ impl Nvme {
         plain: Plain,
         arrived: &ArrivedCommand,
     ) -> FastPath {
+        let extent = Extent {
+            lba: plain.lba,
+            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
+        };
         let wanted = MediaRequest {
             unit,
-            operation: MediaOperation::Read {
-                lba: plain.lba,
-                blocks: BlockCount(0),
-            },
-            place: Place::DataIn {
+            operation: Operation::Read { extent },
+            payload: DataLocation::DataIn {
                 length: plain.length as usize,
             },
         };
@@ -102,14 +105,17 @@ impl Nvme {
         let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, *input) else {
             return command.into_task();
         };
+        let extent = Extent {
+            lba: plain.lba,
+            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
+        };
         let wanted = MediaRequest {
             unit,
-            operation: MediaOperation::Write {
-                lba: plain.lba,
-                blocks: BlockCount(0),
+            operation: Operation::Write {
+                extent,
                 fua: plain.fua,
             },
-            place: Place::DataOut {
+            payload: DataLocation::DataOut {
                 start: 0,
                 length: bytes.len(),
             },

@@ -20,7 +20,7 @@ use longshore_nvme::server::{CloseReason, ConnectionEvent};
 use self::state::{Nvme, NvmeWork, Queue};
 use crate::address::TaskAddress;
 use crate::connection::Connection;
-use crate::connection::driven::{ShardEvent, Handled, State};
+use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
@@ -105,12 +105,7 @@ impl Protocol for Nvme {
         ran
     }
 
-    fn handle(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        event: ShardEvent<'_>,
-    ) -> Handled {
+    fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled {
         match event {
             ShardEvent::Retry(task) => {
                 let machine = &mut self.machine;
@@ -275,7 +270,7 @@ impl Nvme {
                         break;
                     }
                 }
-                ShardEvent::DataOut {
+                ConnectionEvent::DataOut {
                     slot,
                     buffer_offset,
                     bytes,
@@ -286,7 +281,9 @@ impl Nvme {
                     self.data_out_complete(core, channel, slot.0);
                     self.respond(core, channel);
                 }
-                ConnectionEvent::DataOutFailed { slot } => self.data_out_failed(core, channel, slot.0),
+                ConnectionEvent::DataOutFailed { slot } => {
+                    self.data_out_failed(core, channel, slot.0)
+                }
                 ConnectionEvent::Close(reason) => {
                     self.begin_close(channel, reason);
                     break;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::state::{Phase, Shard, Timer};
-use crate::connection::driven::{ShardEvent, Handled};
+use crate::connection::driven::{Handled, ShardEvent};
 use crate::core::request::Owner;
 
 /// How long initiators have to log out before quiet sessions are closed, and how often is looked

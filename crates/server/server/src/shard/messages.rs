@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::mail::Mail;
 use super::state::Shard;
 use crate::address::{ConnectionAddress, TaskAddress};
-use crate::connection::driven::{ShardEvent, Handled};
+use crate::connection::driven::{Handled, ShardEvent};
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Message;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longshore_reactor::storage::{FileHandle, FileOperationKind};
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Durability, Ended, Execution, Geometry, Identity, Io,
-    Operation, Outcome, Request, Volume, VolumeError,
+    Attempt, Characteristics, Ended, Execution, Geometry, Identity, Io, Lba, Operation, Reply,
+    Request, Volume, VolumeError,
 };
 
 /// Wraps a volume that answers at once. Its reads, writes and flushes all go through storage, and while
@@ -95,12 +95,11 @@ impl GateVolume {
         gate.load(Ordering::SeqCst)
     }
 
-    fn perform(&self, request: &mut Request) -> Result<Outcome, VolumeError> {
+    fn perform(&self, request: &mut Request) -> Result<Reply, VolumeError> {
         let attempt = match request.operation {
-            Operation::Read { offset } => self.inner.try_read(offset, request.payload_mut()),
-            Operation::Write { offset, durability } => {
-                self.inner
-                    .try_write(offset, request.payload_mut(), durability)
+            Operation::Read { extent } => self.inner.try_read(extent.lba, request.payload_mut()),
+            Operation::Write { extent, fua } => {
+                self.inner.try_write(extent.lba, request.payload_mut(), fua)
             }
             _ => Attempt::Done(Ok(())),
         };
@@ -109,7 +108,7 @@ impl GateVolume {
             self.at_work_then.store(self.at_work(), Ordering::SeqCst);
         }
         match attempt {
-            Attempt::Done(result) => result.map(|()| Outcome::Done),
+            Attempt::Done(result) => result.map(|()| Reply::Done),
             Attempt::WouldSleep => panic!("the volume inside answers at once"),
         }
     }
@@ -131,11 +130,11 @@ impl Volume for GateVolume {
         }
     }
 
-    fn try_read(&self, _: ByteOffset, _: &mut [u8]) -> Attempt {
+    fn try_read(&self, _: Lba, _: &mut [u8]) -> Attempt {
         Attempt::WouldSleep
     }
 
-    fn try_write(&self, _: ByteOffset, _: &[u8], _: Durability) -> Attempt {
+    fn try_write(&self, _: Lba, _: &[u8], _: bool) -> Attempt {
         Attempt::WouldSleep
     }
 
@@ -173,7 +172,7 @@ impl Volume for GateVolume {
             call.await.unwrap();
             self.at_work.fetch_sub(1, Ordering::SeqCst);
             Ended {
-                result: Ok(Outcome::Done),
+                result: Ok(Reply::Done),
                 buffer: None,
             }
         })

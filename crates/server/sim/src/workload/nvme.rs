@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_nvme::command::{Fuse, NamespaceId};
 use longshore_nvme::host::Command;
 use longshore_nvme::host::commands::{self, Blocks, DEALLOCATE, FORCE_UNIT_ACCESS};

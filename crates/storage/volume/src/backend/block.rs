@@ -25,8 +25,8 @@ use crate::open::{OpenError, VolumeSpec, check_size};
 use crate::outline::Outline;
 use crate::sysfs::Queue;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry,
-    Identity, Io, Request, Volume, VolumeError,
+    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
+    Lba, Request, Volume, VolumeError,
 };
 
 /// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
@@ -224,16 +224,16 @@ impl Volume for BlockVolume {
         AttemptCost::SystemCall
     }
 
-    fn take_pages(&self, offset: ByteOffset, length: usize, into: &mut PagePipe) -> bool {
-        self.medium.take_pages(offset, length, into)
+    fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
+        self.medium.take_pages(extent, into)
     }
 
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
-        self.medium.try_read(offset, into)
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
+        self.medium.try_read(lba, into)
     }
 
-    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
-        self.medium.try_write(offset, from, durability)
+    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
+        self.medium.try_write(lba, from, fua)
     }
 
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {

@@ -28,8 +28,8 @@ use crate::open::{OpenError, VolumeSpec, check_size};
 use crate::outline::Outline;
 use crate::sysfs;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry,
-    Identity, Io, Request, Volume, VolumeError,
+    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
+    Lba, Request, Volume, VolumeError,
 };
 
 /// Largest file offset that Linux knows.
@@ -415,16 +415,16 @@ impl Volume for FileVolume {
         AttemptCost::SystemCall
     }
 
-    fn take_pages(&self, offset: ByteOffset, length: usize, into: &mut PagePipe) -> bool {
-        self.medium.take_pages(offset, length, into)
+    fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
+        self.medium.take_pages(extent, into)
     }
 
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
-        self.medium.try_read(offset, into)
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
+        self.medium.try_read(lba, into)
     }
 
-    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
-        self.medium.try_write(offset, from, durability)
+    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
+        self.medium.try_write(lba, from, fua)
     }
 
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {

@@ -7,8 +7,8 @@ use crate::identity::identify_at;
 use crate::open::{OpenError, VolumeSpec};
 use crate::outline::Outline;
 use crate::{
-    Attempt, ByteOffset, Characteristics, Durability, Execution, ExtentState, Geometry, Identity,
-    Io, Operation, Outcome, Request, Volume, VolumeError, WriteCache,
+    Attempt, Characteristics, Execution, Extent, ExtentState, Geometry, Identity, Io, Lba,
+    Operation, Reply, Request, Volume, VolumeError, WriteCache,
 };
 
 /// See the module documentation.
@@ -32,8 +32,7 @@ impl NullVolume {
         })
     }
 
-    fn check_change(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
-        self.outline.check(offset, length)?;
+    fn admit_change(&self) -> Result<(), VolumeError> {
         if self.read_only {
             Err(VolumeError::ReadOnly)
         } else {
@@ -41,30 +40,24 @@ impl NullVolume {
         }
     }
 
-    fn perform(&self, request: &mut Request) -> Result<Outcome, VolumeError> {
+    fn perform(&self, request: &mut Request) -> Result<Reply, VolumeError> {
+        self.outline.bytes_of_request(request)?;
         match request.operation {
-            Operation::Read { offset } => {
-                let payload = request.payload_mut();
-                self.outline.check_slice(offset, payload)?;
-                payload.fill(0);
-            }
-            Operation::Write { offset, .. } => {
-                self.check_change(offset, request.payload_length())?;
-            }
-            Operation::Flush => {}
-            Operation::Unmap { offset, length }
-            | Operation::WriteZeroes { offset, length, .. }
-            | Operation::Anchor { offset, length } => self.check_change(offset, length)?,
-            Operation::ExtentStatus { offset, length } => {
-                self.outline.check(offset, length)?;
-                return Ok(Outcome::Extent {
-                    length,
+            Operation::Read { .. } => request.payload_mut().fill(0),
+            Operation::Flush | Operation::Prefetch { .. } => {}
+            Operation::Write { .. }
+            | Operation::Unmap { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Anchor { .. } => self.admit_change()?,
+            Operation::ExtentStatus { extent } => {
+                return Ok(Reply::Extent {
+                    blocks: extent.blocks,
                     state: ExtentState::Deallocated,
                 });
             }
-            Operation::Prefetch { offset, length } => self.outline.check(offset, length)?,
+            Operation::CompareAndWrite { .. } => return Err(VolumeError::Unsupported),
         }
-        Ok(Outcome::Done)
+        Ok(Reply::Done)
     }
 }
 
@@ -87,20 +80,18 @@ impl Volume for NullVolume {
         }
     }
 
-    fn known_zeros(&self, offset: ByteOffset, length: u64) -> bool {
-        self.outline.check(offset, length).is_ok()
+    fn known_zeros(&self, extent: Extent) -> bool {
+        self.outline.bytes(extent).is_ok()
     }
 
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
-        let checked = self.outline.check_slice(offset, into);
-        if checked.is_ok() {
-            into.fill(0);
-        }
-        Attempt::Done(checked)
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
+        let located = self.outline.bytes_of_slice(lba, into);
+        Attempt::Done(located.map(|_| into.fill(0)))
     }
 
-    fn try_write(&self, offset: ByteOffset, from: &[u8], _durability: Durability) -> Attempt {
-        Attempt::Done(self.check_change(offset, crate::outline::length_of(from)))
+    fn try_write(&self, lba: Lba, from: &[u8], _fua: bool) -> Attempt {
+        let located = self.outline.bytes_of_slice(lba, from);
+        Attempt::Done(located.and_then(|_| self.admit_change()))
     }
 
     fn execute(self: Arc<Self>, mut request: Request, _io: Io) -> Execution {

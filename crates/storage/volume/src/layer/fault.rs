@@ -20,8 +20,8 @@ use rustix::io::Errno;
 
 use crate::outline::length_of;
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Condition, Durability, Execution, Geometry,
-    Identity, Io, Operation, Request, Volume, VolumeError,
+    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
+    Lba, Operation, Request, Volume, VolumeError,
 };
 
 /// Operations, as rules name them.
@@ -100,9 +100,35 @@ impl FaultVolume {
         })
     }
 
-    fn may_fail(&self, target: FaultTarget, offset: ByteOffset, bytes: &[u8]) -> bool {
-        let end = offset.0.saturating_add(length_of(bytes));
-        self.rule_for(target, &(offset.0..end)).is_some()
+    fn may_fail(&self, target: FaultTarget, lba: Lba, bytes: &[u8]) -> bool {
+        let start = lba.0.saturating_mul(self.block_size());
+        let end = start.saturating_add(length_of(bytes));
+        self.rule_for(target, &(start..end)).is_some()
+    }
+
+    fn block_size(&self) -> u64 {
+        u64::from(self.inner.geometry().block_size)
+    }
+
+    fn bytes(&self, extent: Extent) -> Range<u64> {
+        let block_size = self.block_size();
+        let start = extent.lba.0.saturating_mul(block_size);
+        start..start.saturating_add(extent.blocks.0.saturating_mul(block_size))
+    }
+
+    /// What a rule looks at; `None` for operations that rules leave alone.
+    fn target_of(&self, operation: Operation) -> Option<(FaultTarget, Range<u64>)> {
+        match operation {
+            Operation::Read { extent } => Some((FaultTarget::Read, self.bytes(extent))),
+            Operation::Write { extent, .. } | Operation::CompareAndWrite { extent, .. } => {
+                Some((FaultTarget::Write, self.bytes(extent)))
+            }
+            Operation::Flush => Some((FaultTarget::Flush, 0..0)),
+            Operation::Unmap { extent }
+            | Operation::WriteZeroes { extent, .. }
+            | Operation::Anchor { extent } => Some((FaultTarget::Provisioning, self.bytes(extent))),
+            Operation::ExtentStatus { .. } | Operation::Prefetch { .. } => None,
+        }
     }
 
     fn decide(&self, target: FaultTarget, range: &Range<u64>) -> Option<Fault> {
@@ -138,37 +164,19 @@ fn scramble(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// What a rule looks at; `None` for operations that rules leave alone.
-fn target_of(request: &Request) -> Option<(FaultTarget, Range<u64>)> {
-    let payload = |offset: ByteOffset| offset.0..offset.0.saturating_add(request.payload_length());
-    match request.operation {
-        Operation::Read { offset } => Some((FaultTarget::Read, payload(offset))),
-        Operation::Write { offset, .. } => Some((FaultTarget::Write, payload(offset))),
-        Operation::Flush => Some((FaultTarget::Flush, 0..0)),
-        Operation::Unmap { offset, length }
-        | Operation::WriteZeroes { offset, length, .. }
-        | Operation::Anchor { offset, length } => Some((
-            FaultTarget::Provisioning,
-            offset.0..offset.0.saturating_add(length),
-        )),
-        Operation::ExtentStatus { .. } | Operation::Prefetch { .. } => None,
-    }
-}
-
 /// A failure of the operation leaves completed writes in doubt.
 fn syncs(operation: Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Flush
-            | Operation::Write {
-                durability: Durability::Durable,
-                ..
-            }
-            | Operation::WriteZeroes {
-                durability: Durability::Durable,
-                ..
-            }
-    )
+    match operation {
+        Operation::Flush => true,
+        Operation::Write { fua, .. }
+        | Operation::CompareAndWrite { fua, .. }
+        | Operation::WriteZeroes { fua, .. } => fua,
+        Operation::Read { .. }
+        | Operation::Unmap { .. }
+        | Operation::Anchor { .. }
+        | Operation::ExtentStatus { .. }
+        | Operation::Prefetch { .. } => false,
+    }
 }
 
 impl Volume for FaultVolume {
@@ -184,38 +192,41 @@ impl Volume for FaultVolume {
         self.inner.characteristics()
     }
 
-    fn known_zeros(&self, offset: ByteOffset, length: u64) -> bool {
-        let range = offset.0..offset.0.saturating_add(length);
-        self.rule_for(FaultTarget::Read, &range).is_none() && self.inner.known_zeros(offset, length)
+    fn known_zeros(&self, extent: Extent) -> bool {
+        let untouched = self
+            .rule_for(FaultTarget::Read, &self.bytes(extent))
+            .is_none();
+        untouched && self.inner.known_zeros(extent)
     }
 
     fn attempt_cost(&self) -> AttemptCost {
         self.inner.attempt_cost()
     }
 
-    fn take_pages(&self, offset: ByteOffset, length: usize, into: &mut PagePipe) -> bool {
-        let range = offset.0..offset.0.saturating_add(length as u64);
-        self.rule_for(FaultTarget::Read, &range).is_none()
-            && self.inner.take_pages(offset, length, into)
+    fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
+        let untouched = self
+            .rule_for(FaultTarget::Read, &self.bytes(extent))
+            .is_none();
+        untouched && self.inner.take_pages(extent, into)
     }
 
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
-        if self.may_fail(FaultTarget::Read, offset, into) {
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
+        if self.may_fail(FaultTarget::Read, lba, into) {
             return Attempt::WouldSleep;
         }
-        self.inner.try_read(offset, into)
+        self.inner.try_read(lba, into)
     }
 
-    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
-        if self.is_poisoned() || self.may_fail(FaultTarget::Write, offset, from) {
+    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
+        if self.is_poisoned() || self.may_fail(FaultTarget::Write, lba, from) {
             return Attempt::WouldSleep;
         }
-        self.inner.try_write(offset, from, durability)
+        self.inner.try_write(lba, from, fua)
     }
 
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         let inner = Arc::clone(&self.inner);
-        let Some((target, range)) = target_of(&request) else {
+        let Some((target, range)) = self.target_of(request.operation) else {
             return inner.execute(request, io);
         };
         if target != FaultTarget::Read && self.is_poisoned() {
@@ -313,11 +324,11 @@ mod tests {
     fn an_operation_that_may_fail_is_not_decided_twice() {
         let volume = faulty(vec![rule(FaultTarget::Read, 0..512, 0)], 1);
         assert!(matches!(
-            volume.try_read(ByteOffset(0), &mut [0; 512]),
+            volume.try_read(Lba(0), &mut [0; 512]),
             Attempt::WouldSleep
         ));
         assert!(matches!(
-            volume.try_read(ByteOffset(512), &mut [0; 512]),
+            volume.try_read(Lba(1), &mut [0; 512]),
             Attempt::Done(Ok(()))
         ));
     }

@@ -9,8 +9,8 @@ use crate::testing::client::write_request;
 use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{CompletionSource, Effect, OperationName, TestStorage, VolumeClient};
 use crate::{
-    Attempt, ByteOffset, Durability, Executor, ExtentState, InlineWrites, Operation, Request,
-    Started, Volume, VolumeError, VolumeSpec, open,
+    Attempt, Executor, Extent, ExtentState, InlineWrites, Lba, Operation, Request, Started, Volume,
+    VolumeError, VolumeSpec, open,
 };
 
 pub(super) const SIZE: u64 = 1 << 20;
@@ -61,11 +61,9 @@ fn assert_only_reads_go_on(bench: &mut Bench, expected: &[u8]) {
     assert_poisoned(client.write_durable(0, &block(9)));
     assert_poisoned(client.flush());
     assert_poisoned(client.unmap(0, BLOCK));
-    assert_poisoned(client.write_zeroes(0, BLOCK, true, Durability::Cached));
+    assert_poisoned(client.write_zeroes(0, BLOCK, true, false));
     assert_poisoned(client.anchor(0, BLOCK));
-    let attempt = client
-        .volume()
-        .try_write(ByteOffset(0), &block(9), Durability::Cached);
+    let attempt = client.volume().try_write(Lba(0), &block(9), false);
     assert!(matches!(
         attempt,
         Attempt::WouldSleep | Attempt::Done(Err(VolumeError::Poisoned))
@@ -102,7 +100,7 @@ fn inline_writes_stop_at_poison_too() {
         ..spec
     });
     let volume = Arc::clone(&bench.volume);
-    let attempt = || volume.try_write(ByteOffset(0), &block(1), Durability::Cached);
+    let attempt = || volume.try_write(Lba(0), &block(1), false);
     assert!(matches!(attempt(), Attempt::Done(Ok(()))));
     bench
         .storage
@@ -131,9 +129,7 @@ fn a_failed_sync_of_zeroes_poisons_the_volume() {
     bench
         .storage
         .once(OperationName::DataSync, Effect::Fail(Errno::NOSPC));
-    let failed = bench
-        .client()
-        .write_zeroes(0, BLOCK, true, Durability::Durable);
+    let failed = bench.client().write_zeroes(0, BLOCK, true, true);
     assert!(matches!(failed, Err(VolumeError::NoSpace)), "{failed:?}");
     assert_only_reads_go_on(&mut bench, &block(0));
 }
@@ -202,7 +198,7 @@ fn a_flush_that_overlaps_with_a_failed_one_does_not_succeed() {
 fn syncs_under_way_at_once_have_file_descriptions_of_their_own() {
     let mut bench = Bench::new();
     let requests: Vec<_> = (0..20)
-        .map(|number| write_request(number * BLOCK, &block(1), 0, Durability::Durable))
+        .map(|number| write_request(Extent::new(number, 1), &block(1), 0, true))
         .chain((0..4).map(|_| Request::new(Operation::Flush)))
         .collect();
     let count = requests.len();
@@ -307,7 +303,7 @@ fn a_way_of_zeroing_that_is_not_supported_is_tried_once() {
     assert_eq!(bench.storage.take_log(), [PunchHole, ZeroRange, Write]);
     bench
         .client()
-        .write_zeroes(BLOCK, BLOCK, true, Durability::Cached)
+        .write_zeroes(BLOCK, BLOCK, true, false)
         .expect("zeroes");
     assert_eq!(bench.storage.take_log(), [Write]);
     assert_eq!(bench.client().read(0, 8192).expect("read"), [0; 8192]);
@@ -321,7 +317,7 @@ fn zeros_are_written_in_bounded_pieces() {
         .always(OperationName::ZeroRange, Effect::Fail(Errno::OPNOTSUPP));
     bench
         .client()
-        .write_zeroes(0, SIZE, false, Durability::Durable)
+        .write_zeroes(0, SIZE, false, true)
         .expect("zeroes");
     let log = bench.storage.take_log();
     assert_eq!(
@@ -431,7 +427,7 @@ fn read_only_volumes_refuse_changes_and_flush_at_once() {
         Err(VolumeError::ReadOnly)
     ));
     assert!(matches!(client.unmap(0, BLOCK), Err(VolumeError::ReadOnly)));
-    let zeroed = client.write_zeroes(0, BLOCK, true, Durability::Cached);
+    let zeroed = client.write_zeroes(0, BLOCK, true, false);
     assert!(matches!(zeroed, Err(VolumeError::ReadOnly)));
     client.flush().expect("flush");
     assert!(matches!(
@@ -456,12 +452,12 @@ fn a_transfer_bounces_where_o_direct_cannot_use_its_memory_and_nowhere_else() {
     let mut storage = TestStorage::new();
     let mut client = VolumeClient::new(volume.clone(), &mut storage);
     // No kernel wants addresses of single bytes.
+    let extent = Extent::new(1, 1);
     for (start, bounces) in [(0, false), (4096, false), (1, true)] {
-        let mut write = write_request(BLOCK, &block(7), start, Durability::Cached);
+        let mut write = write_request(extent, &block(7), start, false);
         client.run(&mut write).expect("write");
         assert_eq!(client.take_bounced_bytes() > 0, bounces, "{start}");
-        let offset = ByteOffset(BLOCK);
-        let mut read = Request::new(Operation::Read { offset });
+        let mut read = Request::new(Operation::Read { extent });
         read.buffer = write.buffer;
         (read.start, read.end) = (write.start, write.end);
         client.run(&mut read).expect("read");
@@ -477,8 +473,8 @@ fn a_request_that_finds_no_memory_fails_alone() {
         .storage
         .always(OperationName::ZeroRange, Effect::Fail(Errno::OPNOTSUPP));
     bench.client().write(0, &block(1)).expect("write");
-    for durability in [Durability::Cached, Durability::Durable] {
-        let zero = |bench: &mut Bench| bench.client().write_zeroes(0, BLOCK, false, durability);
+    for fua in [false, true] {
+        let zero = |bench: &mut Bench| bench.client().write_zeroes(0, BLOCK, false, fua);
         let failed = without_memory(|| zero(&mut bench));
         assert!(
             matches!(failed, Err(VolumeError::OutOfMemory)),
@@ -486,9 +482,7 @@ fn a_request_that_finds_no_memory_fails_alone() {
         );
         assert_eq!(bench.client().read(0, 4096).expect("read"), block(1));
     }
-    let zeroed = bench
-        .client()
-        .write_zeroes(0, BLOCK, false, Durability::Durable);
+    let zeroed = bench.client().write_zeroes(0, BLOCK, false, true);
     zeroed.expect("zero");
     assert_eq!(bench.client().read(0, 4096).expect("read"), block(0));
 }

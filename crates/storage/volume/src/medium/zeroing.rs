@@ -10,7 +10,7 @@ use longshore_reactor::storage::FileOperationKind;
 use rustix::io::Errno;
 
 use super::{Medium, bounce, in_memory, is_errno, is_interruption};
-use crate::{Durability, Io, Operation, VolumeError};
+use crate::{ByteRange, Io, VolumeError};
 
 /// Zeros that one write puts down. Bounded, because each such request holds that much memory.
 const ZEROS_PER_WRITE: u64 = 256 * 1024;
@@ -98,13 +98,12 @@ impl Zeroing {
         !self.unmap.contains(&ZeroingWay::BlockDiscard)
     }
 
-    fn ways(&self, operation: Operation) -> &'static [ZeroingWay] {
-        match operation {
-            Operation::Unmap { .. } => self.unmap,
-            Operation::WriteZeroes {
-                may_unmap: true, ..
-            } => self.zero_may_unmap,
-            _ => self.zero,
+    /// For `WriteZeroes`.
+    pub(super) fn ways_to_zero(&self, may_unmap: bool) -> &'static [ZeroingWay] {
+        if may_unmap {
+            self.zero_may_unmap
+        } else {
+            self.zero
         }
     }
 
@@ -118,16 +117,20 @@ impl Zeroing {
 }
 
 impl Medium {
-    /// Frees or zeroes the range of the operation, by the first of its ways that the object knows.
-    pub(super) async fn zero(&self, operation: Operation, io: &Io) -> Result<(), VolumeError> {
+    /// Frees or zeroes bytes, by the first of the ways that the object knows.
+    pub(super) async fn zero(
+        &self,
+        bytes: ByteRange,
+        ways: &[ZeroingWay],
+        io: &Io,
+    ) -> Result<(), VolumeError> {
         let zeroing = &self.abilities().zeroing;
-        let ways = zeroing.ways(operation);
         let mut is_done = ways.is_empty();
         for way in ways {
             if !zeroing.is_known(*way) {
                 continue;
             }
-            match self.zero_by(*way, operation, io).await? {
+            match self.zero_by(*way, bytes, io).await? {
                 Ok(()) => {
                     is_done = true;
                     break;
@@ -141,22 +144,16 @@ impl Medium {
         if !is_done {
             return Err(VolumeError::Unsupported);
         }
-        match operation {
-            Operation::WriteZeroes {
-                durability: Durability::Durable,
-                ..
-            } if !ways.is_empty() && self.abilities().syncs => self.sync(io).await,
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     async fn zero_by(
         &self,
         way: ZeroingWay,
-        operation: Operation,
+        bytes: ByteRange,
         io: &Io,
     ) -> Result<io::Result<()>, VolumeError> {
-        let (offset, length) = range(operation);
+        let ByteRange { offset, length } = bytes;
         loop {
             let kind = match way {
                 ZeroingWay::PunchHole => FileOperationKind::PunchHole { offset, length },
@@ -200,15 +197,6 @@ impl Medium {
             }
         }
         Ok(Ok(()))
-    }
-}
-
-fn range(operation: Operation) -> (u64, u64) {
-    match operation {
-        Operation::Unmap { offset, length } | Operation::WriteZeroes { offset, length, .. } => {
-            (offset.0, length)
-        }
-        _ => unreachable!("only unmap and write zeroes take these ways"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What can be told from the specification alone, and how errors read.
 
 use super::*;
-use crate::{ByteOffset, WriteCache};
+use crate::{Extent, Lba, WriteCache};
 
 fn refusal(spec: &VolumeSpec) -> String {
     match open(spec) {
@@ -102,7 +102,7 @@ fn volumes_without_a_medium_have_no_cache_to_flush() {
         let volume = open(&spec).expect("open");
         assert_eq!(volume.characteristics().write_cache, WriteCache::None);
         assert_eq!(
-            volume.known_zeros(ByteOffset(0), 4096),
+            volume.known_zeros(Extent::new(0, 8)),
             backend == BackendName::NULL,
             "{backend}"
         );
@@ -119,7 +119,7 @@ fn read_only_null_and_mem_refuse_writes() {
         };
         let volume = open(&spec).expect("open");
         assert!(volume.characteristics().read_only);
-        let attempt = volume.try_write(ByteOffset(0), &[0; 512], crate::Durability::Cached);
+        let attempt = volume.try_write(Lba(0), &[0; 512], false);
         assert!(matches!(
             attempt,
             crate::Attempt::Done(Err(crate::VolumeError::ReadOnly))

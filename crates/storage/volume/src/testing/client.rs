@@ -6,11 +6,10 @@ use longshore_reactor::buffer::Buffer;
 
 use super::CompletionSource;
 use crate::{
-    ByteOffset, Durability, Ended, Executor, ExtentState, Operation, Outcome, Request, Started,
-    Volume, VolumeError,
+    Ended, Executor, Extent, ExtentState, Operation, Reply, Request, Started, Volume, VolumeError,
 };
 
-/// A volume and storage to run its requests on.
+/// A volume and storage to run its requests on. Offsets and lengths are bytes, and whole blocks.
 pub struct VolumeClient<'a> {
     volume: Arc<dyn Volume>,
     storage: &'a mut dyn CompletionSource,
@@ -50,6 +49,17 @@ impl<'a> VolumeClient<'a> {
         &*self.volume
     }
 
+    /// The blocks of a range of bytes.
+    ///
+    /// # Panics
+    /// It is not made of whole blocks.
+    #[must_use]
+    pub fn blocks(&self, offset: u64, length: u64) -> Extent {
+        let block_size = u64::from(self.volume.geometry().block_size);
+        assert!(offset.is_multiple_of(block_size) && length.is_multiple_of(block_size));
+        Extent::new(offset / block_size, length / block_size)
+    }
+
     /// Reads through a request, never through `try_read`.
     pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, VolumeError> {
         self.read_at_start(offset, length, 0)
@@ -62,9 +72,8 @@ impl<'a> VolumeClient<'a> {
         length: usize,
         start: usize,
     ) -> Result<Vec<u8>, VolumeError> {
-        let mut request = Request::new(Operation::Read {
-            offset: ByteOffset(offset),
-        });
+        let extent = self.blocks(offset, length as u64);
+        let mut request = Request::new(Operation::Read { extent });
         let mut buffer = Buffer::allocate(start + length + 16);
         buffer.fill(0xee);
         request.buffer = Some(buffer);
@@ -84,12 +93,12 @@ impl<'a> VolumeClient<'a> {
 
     /// Writes through a request, never through `try_write`.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), VolumeError> {
-        self.write_at_start(offset, bytes, 0, Durability::Cached)
+        self.write_at_start(offset, bytes, 0, false)
     }
 
     /// As `write`, on the medium when it returns.
     pub fn write_durable(&mut self, offset: u64, bytes: &[u8]) -> Result<(), VolumeError> {
-        self.write_at_start(offset, bytes, 0, Durability::Durable)
+        self.write_at_start(offset, bytes, 0, true)
     }
 
     /// Writes from the part of a buffer that begins at `start`.
@@ -98,17 +107,18 @@ impl<'a> VolumeClient<'a> {
         offset: u64,
         bytes: &[u8],
         start: usize,
-        durability: Durability,
+        fua: bool,
     ) -> Result<(), VolumeError> {
-        let mut request = write_request(offset, bytes, start, durability);
-        let outcome = self.run(&mut request);
+        let extent = self.blocks(offset, bytes.len() as u64);
+        let mut request = write_request(extent, bytes, start, fua);
+        let result = self.run(&mut request);
         let buffer = request.buffer.expect("a finished request owns its buffer");
         assert_eq!(
             &buffer[start..start + bytes.len()],
             bytes,
             "a write changed its payload"
         );
-        outcome.map(|_| ())
+        result.map(|_| ())
     }
 
     /// Makes everything completed before durable.
@@ -118,10 +128,8 @@ impl<'a> VolumeClient<'a> {
 
     /// Frees a range.
     pub fn unmap(&mut self, offset: u64, length: u64) -> Result<(), VolumeError> {
-        let operation = Operation::Unmap {
-            offset: ByteOffset(offset),
-            length,
-        };
+        let extent = self.blocks(offset, length);
+        let operation = Operation::Unmap { extent };
         self.run(&mut Request::new(operation)).map(|_| ())
     }
 
@@ -131,45 +139,37 @@ impl<'a> VolumeClient<'a> {
         offset: u64,
         length: u64,
         may_unmap: bool,
-        durability: Durability,
+        fua: bool,
     ) -> Result<(), VolumeError> {
-        let offset = ByteOffset(offset);
         let operation = Operation::WriteZeroes {
-            offset,
-            length,
+            extent: self.blocks(offset, length),
             may_unmap,
-            durability,
+            fua,
         };
         self.run(&mut Request::new(operation)).map(|_| ())
     }
 
     /// Reserves a range.
     pub fn anchor(&mut self, offset: u64, length: u64) -> Result<(), VolumeError> {
-        let operation = Operation::Anchor {
-            offset: ByteOffset(offset),
-            length,
-        };
+        let extent = self.blocks(offset, length);
+        let operation = Operation::Anchor { extent };
         self.run(&mut Request::new(operation)).map(|_| ())
     }
 
     /// The state of the first run of a range, and its length.
     pub fn extent(&mut self, offset: u64, length: u64) -> Result<(u64, ExtentState), VolumeError> {
-        let operation = Operation::ExtentStatus {
-            offset: ByteOffset(offset),
-            length,
-        };
+        let extent = self.blocks(offset, length);
+        let operation = Operation::ExtentStatus { extent };
         match self.run(&mut Request::new(operation))? {
-            Outcome::Extent { length, state } => Ok((length, state)),
-            Outcome::Done => panic!("a question about extents was answered with Done"),
+            Reply::Extent { blocks, state } => Ok((self.volume.geometry().bytes(blocks), state)),
+            Reply::Done => panic!("a question about extents was answered with Done"),
         }
     }
 
     /// Brings a range into the cache.
     pub fn prefetch(&mut self, offset: u64, length: u64) -> Result<(), VolumeError> {
-        let operation = Operation::Prefetch {
-            offset: ByteOffset(offset),
-            length,
-        };
+        let extent = self.blocks(offset, length);
+        let operation = Operation::Prefetch { extent };
         self.run(&mut Request::new(operation)).map(|_| ())
     }
 
@@ -179,7 +179,7 @@ impl<'a> VolumeClient<'a> {
     }
 
     /// Runs one request to its end. Its buffer comes back to it.
-    pub fn run(&mut self, request: &mut Request) -> Result<Outcome, VolumeError> {
+    pub fn run(&mut self, request: &mut Request) -> Result<Reply, VolumeError> {
         let given = std::mem::replace(request, Request::new(request.operation));
         (request.start, request.end) = (given.start, given.end);
         let started = self.executor.start(&self.volume, given, 0, self.storage);
@@ -203,7 +203,7 @@ impl<'a> VolumeClient<'a> {
 
     /// Starts all requests, then runs them to their ends as their completions come. Results are in the
     /// order of the requests.
-    pub fn run_together(&mut self, requests: Vec<Request>) -> Vec<Result<Outcome, VolumeError>> {
+    pub fn run_together(&mut self, requests: Vec<Request>) -> Vec<Result<Reply, VolumeError>> {
         let mut results: Vec<_> = requests.iter().map(|_| None).collect();
         for (number, request) in requests.into_iter().enumerate() {
             let started = self
@@ -229,11 +229,8 @@ impl<'a> VolumeClient<'a> {
 
 /// A write of `bytes`, which begin at `start` in its buffer.
 #[must_use]
-pub fn write_request(offset: u64, bytes: &[u8], start: usize, durability: Durability) -> Request {
-    let mut request = Request::new(Operation::Write {
-        offset: ByteOffset(offset),
-        durability,
-    });
+pub fn write_request(extent: Extent, bytes: &[u8], start: usize, fua: bool) -> Request {
+    let mut request = Request::new(Operation::Write { extent, fua });
     let mut buffer = Buffer::allocate(start + bytes.len());
     buffer[start..].copy_from_slice(bytes);
     request.buffer = Some(buffer);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::suite::{Keeps, check_volume};
 use super::{CompletionSource, EngineStorage, TestStorage, VolumeClient};
-use crate::{BackendName, Durability, ExtentState, Volume, VolumeSpec};
+use crate::{BackendName, ExtentState, Volume, VolumeSpec};
 
 /// A directory that goes with the test.
 pub struct Scratch(PathBuf);
@@ -95,7 +95,7 @@ pub enum Step {
     Write {
         place: u64,
         fill: Vec<u8>,
-        durability: Durability,
+        fua: bool,
     },
     Attempt {
         place: u64,
@@ -113,7 +113,7 @@ pub enum Step {
         place: u64,
         count: u64,
         may_unmap: bool,
-        durability: Durability,
+        fua: bool,
     },
     Anchor {
         place: u64,
@@ -136,24 +136,18 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
             (Just(place), prop::collection::vec(any::<u8>(), 1..=most))
         })
     };
-    let durability = || {
-        any::<bool>().prop_map(|durable| match durable {
-            true => Durability::Durable,
-            false => Durability::Cached,
-        })
-    };
     let step = prop_oneof![
-        4 => (fills(), durability())
-            .prop_map(|((place, fill), durability)| Step::Write { place, fill, durability }),
+        4 => (fills(), any::<bool>())
+            .prop_map(|((place, fill), fua)| Step::Write { place, fill, fua }),
         2 => fills().prop_map(|(place, fill)| Step::Attempt { place, fill }),
         4 => range().prop_map(|(place, count)| Step::Read { place, count }),
         2 => range().prop_map(|(place, count)| Step::Unmap { place, count }),
-        2 => (range(), any::<bool>(), durability()).prop_map(
-            |((place, count), may_unmap, durability)| Step::Zero {
+        2 => (range(), any::<bool>(), any::<bool>()).prop_map(
+            |((place, count), may_unmap, fua)| Step::Zero {
                 place,
                 count,
                 may_unmap,
-                durability
+                fua
             }
         ),
         1 => range().prop_map(|(place, count)| Step::Anchor { place, count }),
@@ -201,24 +195,16 @@ impl Model {
     fn apply(&mut self, step: &Step, client: &mut VolumeClient<'_>) {
         let block = self.block;
         match step {
-            Step::Write {
-                place,
-                fill,
-                durability,
-            } => {
+            Step::Write { place, fill, fua } => {
                 let bytes = self.bytes(fill);
                 client
-                    .write_at_start(place * block, &bytes, 0, *durability)
+                    .write_at_start(place * block, &bytes, 0, *fua)
                     .expect("write");
                 self.set(*place, fill.iter().copied());
             }
             Step::Attempt { place, fill } => {
                 let bytes = self.bytes(fill);
-                let place_bytes = crate::ByteOffset(place * block);
-                match client
-                    .volume()
-                    .try_write(place_bytes, &bytes, Durability::Cached)
-                {
+                match client.volume().try_write(crate::Lba(*place), &bytes, false) {
                     crate::Attempt::Done(result) => result.expect("write"),
                     crate::Attempt::WouldSleep => {
                         client.write(place * block, &bytes).expect("write");
@@ -236,10 +222,10 @@ impl Model {
                 place,
                 count,
                 may_unmap,
-                durability,
+                fua,
             } => {
                 client
-                    .write_zeroes(place * block, count * block, *may_unmap, *durability)
+                    .write_zeroes(place * block, count * block, *may_unmap, *fua)
                     .expect("write zeroes");
                 self.set(*place, (0..*count).map(|_| 0));
             }
@@ -261,8 +247,9 @@ impl Model {
             "blocks from {place} differ from the model"
         );
         let mut tried = vec![0xee; expected.len()];
-        let offset = crate::ByteOffset(place * self.block);
-        if let crate::Attempt::Done(result) = client.volume().try_read(offset, &mut tried) {
+        if let crate::Attempt::Done(result) =
+            client.volume().try_read(crate::Lba(place), &mut tried)
+        {
             result.expect("read");
             assert!(
                 tried == expected,

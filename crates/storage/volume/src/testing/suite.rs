@@ -5,9 +5,7 @@
 
 use super::VolumeClient;
 use super::client::write_request;
-use crate::{
-    Attempt, ByteOffset, Durability, ExtentState, Operation, Outcome, Request, VolumeError,
-};
+use crate::{Attempt, Extent, ExtentState, Lba, Operation, Reply, Request, VolumeError};
 
 /// Smallest volume that the suite can work on.
 pub const SIZE_MIN: u64 = 1 << 20;
@@ -35,6 +33,7 @@ pub fn check_volume(client: &mut VolumeClient<'_>, keeps: Keeps) {
     suite.payload_may_begin_anywhere_in_its_buffer();
     suite.first_and_last_blocks_are_usable();
     suite.nothing_outside_the_volume_is_touched();
+    suite.payloads_are_as_long_as_their_ranges();
     suite.empty_ranges_do_nothing();
     suite.unmapped_ranges_read_as_promised();
     suite.zeroed_ranges_read_as_zeros();
@@ -45,8 +44,7 @@ pub fn check_volume(client: &mut VolumeClient<'_>, keeps: Keeps) {
 }
 
 fn size_of(client: &VolumeClient<'_>) -> u64 {
-    let geometry = client.volume().geometry();
-    geometry.block_count * u64::from(geometry.block_size)
+    client.volume().geometry().size_bytes()
 }
 
 /// Bytes that tell their place: no two blocks of a pattern are alike.
@@ -108,23 +106,15 @@ impl Suite<'_, '_> {
     }
 
     fn attempts_agree_with_requests(&mut self) {
-        let offset = 16 * self.block;
+        let (lba, offset) = (Lba(16), 16 * self.block);
         let bytes = pattern(offset, self.blocks(4), 3);
-        match self
-            .client
-            .volume()
-            .try_write(ByteOffset(offset), &bytes, Durability::Cached)
-        {
+        match self.client.volume().try_write(lba, &bytes, false) {
             Attempt::Done(result) => result.expect("write"),
             Attempt::WouldSleep => self.write(offset, &bytes),
         }
         self.expect(offset, &bytes);
         let mut found = vec![0xee; bytes.len()];
-        match self
-            .client
-            .volume()
-            .try_read(ByteOffset(offset), &mut found)
-        {
+        match self.client.volume().try_read(lba, &mut found) {
             Attempt::Done(result) => {
                 result.expect("read");
                 assert!(
@@ -141,9 +131,9 @@ impl Suite<'_, '_> {
             let offset = 3 * self.block;
             let seed = u8::try_from(start % 251).expect("small");
             let bytes = pattern(offset, self.blocks(5), seed);
-            for durability in [Durability::Cached, Durability::Durable] {
+            for fua in [false, true] {
                 self.client
-                    .write_at_start(offset, &bytes, start, durability)
+                    .write_at_start(offset, &bytes, start, fua)
                     .expect("write");
             }
             let found = self
@@ -181,22 +171,47 @@ impl Suite<'_, '_> {
                 out_of_range(self.client.read(offset, bytes.len()));
                 out_of_range(self.client.write(offset, &bytes));
                 let volume = self.client.volume();
-                let place = ByteOffset(offset);
-                not_done(volume.try_read(place, &mut bytes.clone()));
-                not_done(volume.try_write(place, &bytes, Durability::Cached));
+                let lba = Lba(offset / block);
+                not_done(volume.try_read(lba, &mut bytes.clone()));
+                not_done(volume.try_write(lba, &bytes, false));
             }
-            assert!(!self.client.volume().known_zeros(ByteOffset(offset), length));
+            let extent = self.client.blocks(offset, length);
+            assert!(!self.client.volume().known_zeros(extent));
             out_of_range(self.client.unmap(offset, length));
-            out_of_range(
-                self.client
-                    .write_zeroes(offset, length, true, Durability::Cached),
-            );
+            out_of_range(self.client.write_zeroes(offset, length, true, false));
             out_of_range(self.client.anchor(offset, length));
             out_of_range(self.client.extent(offset, length));
             out_of_range(self.client.prefetch(offset, length));
         }
-        out_of_range(self.client.read(1, self.blocks(1)));
-        out_of_range(self.client.write(0, &[1; 100]));
+        // Where bytes could not count.
+        for operation in [
+            Operation::Unmap {
+                extent: Extent::new(u64::MAX / block + 1, 1),
+            },
+            Operation::Prefetch {
+                extent: Extent::new(1, u64::MAX),
+            },
+        ] {
+            out_of_range(self.client.run(&mut Request::new(operation)));
+        }
+    }
+
+    fn payloads_are_as_long_as_their_ranges(&mut self) {
+        let extent = Extent::new(1, 2);
+        for length in [self.blocks(1), self.blocks(3), self.blocks(2) - 100] {
+            let bytes = vec![1; length];
+            for operation in [
+                Operation::Read { extent },
+                Operation::Write { extent, fua: false },
+            ] {
+                let mut request = write_request(extent, &bytes, 0, false);
+                request.operation = operation;
+                out_of_range(self.client.run(&mut request));
+            }
+        }
+        let volume = self.client.volume();
+        not_done(volume.try_read(Lba(1), &mut [0; 100]));
+        not_done(volume.try_write(Lba(1), &[1; 100], false));
     }
 
     fn empty_ranges_do_nothing(&mut self) {
@@ -205,22 +220,19 @@ impl Suite<'_, '_> {
         for offset in [0, self.block, self.size] {
             assert!(self.client.read(offset, 0).expect("read").is_empty());
             self.write(offset, &[]);
-            let place = ByteOffset(offset);
+            let extent = self.client.blocks(offset, 0);
             for operation in [
-                Operation::Read { offset: place },
-                Operation::Write {
-                    offset: place,
-                    durability: Durability::Durable,
-                },
+                Operation::Read { extent },
+                Operation::Write { extent, fua: true },
             ] {
                 let without_buffer = self.client.run(&mut Request::new(operation));
-                assert_eq!(without_buffer.expect("nothing to move"), Outcome::Done);
+                assert_eq!(without_buffer.expect("nothing to move"), Reply::Done);
             }
             self.client
                 .write_durable(offset, &[])
                 .expect("durable write");
             self.client
-                .write_zeroes(offset, 0, true, Durability::Durable)
+                .write_zeroes(offset, 0, true, true)
                 .expect("zeroes");
             if self
                 .client
@@ -262,12 +274,12 @@ impl Suite<'_, '_> {
 
     fn zeroed_ranges_read_as_zeros(&mut self) {
         for may_unmap in [true, false] {
-            for durability in [Durability::Cached, Durability::Durable] {
+            for fua in [false, true] {
                 let (start, length) = (3 * self.block, 50 * self.block);
                 let bytes = pattern(0, self.blocks(64), 7);
                 self.write(0, &bytes);
                 self.client
-                    .write_zeroes(start, length, may_unmap, durability)
+                    .write_zeroes(start, length, may_unmap, fua)
                     .expect("write zeroes");
                 self.expect_only_zeroed(&bytes, start, length);
             }
@@ -329,18 +341,13 @@ impl Suite<'_, '_> {
         let offset = |number: u64| number * 2 * block;
         let mut requests: Vec<_> = (0..COUNT)
             .map(|number| {
-                let durability = if number % 3 == 0 {
-                    Durability::Durable
-                } else {
-                    Durability::Cached
-                };
                 let bytes = pattern(offset(number), each, 10);
-                write_request(offset(number), &bytes, 0, durability)
+                write_request(Extent::new(2 * number, 2), &bytes, 0, number % 3 == 0)
             })
             .collect();
         requests.extend((0..10).map(|_| Request::new(Operation::Flush)));
         for result in self.client.run_together(requests) {
-            assert_eq!(result.expect("write or flush"), Outcome::Done);
+            assert_eq!(result.expect("write or flush"), Reply::Done);
         }
         for number in 0..COUNT {
             let bytes = pattern(offset(number), each, 10);

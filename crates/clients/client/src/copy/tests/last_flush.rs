@@ -4,8 +4,7 @@ use std::sync::Mutex;
 
 use longshore_reactor::storage::Delegated;
 use longshore_volume::{
-    Attempt, ByteOffset, Characteristics, Durability, Ended, Execution, Geometry, Identity, Io,
-    Operation, Request,
+    Attempt, Characteristics, Ended, Execution, Geometry, Identity, Io, Lba, Operation, Request,
 };
 
 use super::volumes::{memory, settings, side};
@@ -27,11 +26,11 @@ impl Volume for Away {
     fn characteristics(&self) -> Characteristics {
         self.volume.characteristics()
     }
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
-        self.volume.try_read(offset, into)
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
+        self.volume.try_read(lba, into)
     }
-    fn try_write(&self, offset: ByteOffset, from: &[u8], durability: Durability) -> Attempt {
-        self.volume.try_write(offset, from, durability)
+    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
+        self.volume.try_write(lba, from, fua)
     }
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         if request.operation != Operation::Flush {

@@ -23,8 +23,7 @@ pub(super) fn memory(size: u64, block_size: u32, contents: &[u8]) -> Arc<dyn Vol
 }
 
 fn write(volume: &dyn Volume, contents: &[u8]) {
-    let durability = longshore_volume::Durability::Cached;
-    let attempt = volume.try_write(longshore_volume::ByteOffset(0), contents, durability);
+    let attempt = volume.try_write(longshore_volume::Lba(0), contents, false);
     assert!(matches!(attempt, Attempt::Done(Ok(()))));
 }
 
@@ -32,7 +31,7 @@ fn contents(volume: &dyn Volume) -> Vec<u8> {
     let geometry = volume.geometry();
     let size = geometry.block_count * u64::from(geometry.block_size);
     let mut bytes = vec![0; usize::try_from(size).unwrap()];
-    let attempt = volume.try_read(longshore_volume::ByteOffset(0), &mut bytes);
+    let attempt = volume.try_read(longshore_volume::Lba(0), &mut bytes);
     assert!(matches!(attempt, Attempt::Done(Ok(()))));
     bytes
 }
@@ -140,16 +139,11 @@ impl Volume for NoZeroing {
     fn characteristics(&self) -> longshore_volume::Characteristics {
         self.0.characteristics()
     }
-    fn try_read(&self, offset: longshore_volume::ByteOffset, into: &mut [u8]) -> Attempt {
-        self.0.try_read(offset, into)
+    fn try_read(&self, lba: longshore_volume::Lba, into: &mut [u8]) -> Attempt {
+        self.0.try_read(lba, into)
     }
-    fn try_write(
-        &self,
-        offset: longshore_volume::ByteOffset,
-        from: &[u8],
-        durability: longshore_volume::Durability,
-    ) -> Attempt {
-        self.0.try_write(offset, from, durability)
+    fn try_write(&self, lba: longshore_volume::Lba, from: &[u8], fua: bool) -> Attempt {
+        self.0.try_write(lba, from, fua)
     }
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         if matches!(
@@ -195,7 +189,7 @@ fn a_failed_read_or_write_ends_the_copy_and_says_where() {
 
 fn contents_until(volume: &Arc<dyn Volume>, end: usize) -> Vec<u8> {
     let mut bytes = vec![0; end];
-    let attempt = volume.try_read(longshore_volume::ByteOffset(0), &mut bytes);
+    let attempt = volume.try_read(longshore_volume::Lba(0), &mut bytes);
     assert!(matches!(attempt, Attempt::Done(Ok(()))));
     bytes
 }
@@ -262,16 +256,11 @@ impl Volume for Forgetful {
             ..self.volume.characteristics()
         }
     }
-    fn try_read(&self, offset: longshore_volume::ByteOffset, into: &mut [u8]) -> Attempt {
-        self.volume.try_read(offset, into)
+    fn try_read(&self, lba: longshore_volume::Lba, into: &mut [u8]) -> Attempt {
+        self.volume.try_read(lba, into)
     }
-    fn try_write(
-        &self,
-        offset: longshore_volume::ByteOffset,
-        from: &[u8],
-        durability: longshore_volume::Durability,
-    ) -> Attempt {
-        self.volume.try_write(offset, from, durability)
+    fn try_write(&self, lba: longshore_volume::Lba, from: &[u8], fua: bool) -> Attempt {
+        self.volume.try_write(lba, from, fua)
     }
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
         if request.operation == longshore_volume::Operation::Flush {

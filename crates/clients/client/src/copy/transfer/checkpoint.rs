@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use longshore_volume::{Operation, Outcome, VolumeError};
+use longshore_volume::{Operation, Reply, VolumeError};
 
 use super::{Checkpoint, TURN_MAX, Transfer, Transferred, plan};
 use crate::copy::journal::{JournalIoError, Record};
@@ -39,7 +39,7 @@ impl Transfer<'_> {
 
     /// The flush of a checkpoint is over; the journal is written by a thread of its own, since other
     /// writers to its file system may hold it up.
-    pub(super) fn flushed(&mut self, result: Result<Outcome, VolumeError>) {
+    pub(super) fn flushed(&mut self, result: Result<Reply, VolumeError>) {
         let Checkpoint::Flushing { done } = self.checkpoint else {
             unreachable!("a flush belongs to a checkpoint")
         };
@@ -65,7 +65,7 @@ impl Transfer<'_> {
 
     /// A flush that began when everything before `done` was written is over. Tells whether all that is
     /// there for good.
-    fn take_up_flush(&mut self, done: u64, result: Result<Outcome, VolumeError>) -> bool {
+    fn take_up_flush(&mut self, done: u64, result: Result<Reply, VolumeError>) -> bool {
         if let Err(source) = result {
             let name = self.task.destination.name.clone();
             self.fail(self.flushed, CopyError::Flush { name, source });

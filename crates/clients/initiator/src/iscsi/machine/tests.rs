@@ -1,7 +1,7 @@
 //! Operations become the right commands, and ends of commands the right ends of operations.
 
 use super::*;
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_iscsi::initiator::login::LoginConfig;
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::pdu::{Isid, RejectReason};
@@ -167,7 +167,7 @@ fn a_residual_is_no_success_in_either_direction() {
     for transfer in [Transfer::Read(1024), Transfer::Write(1024)] {
         machine.slots[0].transfer = transfer;
         let mut of = |residual| machine.result(CommandId(0), &outcome(0, residual));
-        assert_eq!(of(Residual::None), Ok(Done::Done));
+        assert_eq!(of(Residual::None), Ok(Reply::Done));
         let short = |expected, moved| Err(Failure::ShortTransfer { expected, moved });
         assert_eq!(of(Residual::Underflow(512)), short(1024, 512));
         assert_eq!(of(Residual::Underflow(5000)), short(1024, 0));
@@ -182,7 +182,7 @@ fn a_flush_that_a_target_without_cache_does_not_know_is_done() {
         rejected: Some(RejectReason::COMMAND_NOT_SUPPORTED),
         ..outcome(0, Residual::None)
     };
-    for (dialect, expected) in [(NONE, Ok(Done::Done)), (ALL, Err(Failure::Unsupported))] {
+    for (dialect, expected) in [(NONE, Ok(Reply::Done)), (ALL, Err(Failure::Unsupported))] {
         let mut machine = machine(dialect);
         machine.slots[0].purpose = Purpose::Flush;
         assert_eq!(machine.result(CommandId(0), &rejected), expected);
@@ -219,7 +219,7 @@ fn lba_status(lba: u64, blocks: u32, state: u8) -> Vec<u8> {
 #[test]
 fn the_run_at_the_start_of_a_range_has_a_state() {
     let run = |blocks, state| {
-        Some(Done::Extent {
+        Some(Reply::Extent {
             blocks: BlockCount(blocks),
             state,
         })
@@ -246,7 +246,7 @@ proptest! {
         blocks in 1..u64::MAX,
     ) {
         if let Some(done) = parse_lba_status(extent(lba, blocks), &answer) {
-            let Done::Extent { blocks: run, .. } = done else {
+            let Reply::Extent { blocks: run, .. } = done else {
                 panic!("a state")
             };
             prop_assert!(run.0 >= 1 && run.0 <= blocks);

@@ -1,6 +1,6 @@
 //! A machine against a controller whose every PDU is written down.
 
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Lba};
 use longshore_nvme::command::{CommandId, Fuse, SubmissionEntry};
 use longshore_nvme::completion::CompletionEntry;
 use longshore_nvme::host::ConnectionConfig;

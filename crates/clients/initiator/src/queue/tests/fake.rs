@@ -14,7 +14,7 @@ use std::time::Duration;
 use longshore_wire::transmit::{Chunk, Transmit, WriteData};
 
 use crate::error::{CloseCause, Failure};
-use crate::operation::{Done, Operation};
+use crate::operation::{Operation, Reply};
 use crate::options::TransferPaths;
 use crate::queue::{Machine, MachineEvent, PayloadWanted, Queue, Refusal};
 
@@ -171,7 +171,7 @@ impl Machine for Fake {
                 b'e' => {
                     self.free.push(slot);
                     let result = match message.offset {
-                        0 => Ok(Done::Done),
+                        0 => Ok(Reply::Done),
                         _ => Err(Failure::OutOfRange),
                     };
                     return MachineEvent::Completed { slot, result };

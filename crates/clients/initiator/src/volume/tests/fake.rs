@@ -8,13 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use longshore_block::extent::Extent;
-use longshore_block::media::ExtentState;
+use longshore_block::operation::ExtentState;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::super::link::{Dialer, Link, LinkControl, LinkQueue, Received, Rejected, Unfinished};
 use crate::error::{Error, Failure, Lost};
 use crate::info::{AccessState, Identifier, Notice, Protocol, VolumeInfo};
-use crate::operation::{Completion, Data, Done, Operation};
+use crate::operation::{Completion, Data, Operation, Reply};
 use crate::options::QueueMaps;
 
 pub(super) const BLOCK: u32 = 512;
@@ -107,7 +107,7 @@ struct Command {
 }
 
 enum Answered {
-    Done(Done),
+    Done(Reply),
     Words(Vec<u64>),
 }
 
@@ -302,7 +302,7 @@ impl World {
             Operation::Write { extent, .. } => {
                 self.disk
                     .extend(blocks(extent).zip(command.words.iter().copied()));
-                Ok(Answered::Done(Done::Done))
+                Ok(Answered::Done(Reply::Done))
             }
             Operation::CompareAndWrite { extent, .. } => {
                 let (expected, new) = command.words.split_at(command.words.len() / 2);
@@ -313,16 +313,17 @@ impl World {
                     return Err(Failure::Miscompare { offset: None });
                 }
                 self.disk.extend(blocks(extent).zip(new.iter().copied()));
-                Ok(Answered::Done(Done::Done))
+                Ok(Answered::Done(Reply::Done))
             }
             Operation::WriteZeroes { extent, .. } | Operation::Unmap { extent } => {
                 for block in blocks(extent) {
                     self.disk.remove(&block);
                 }
-                Ok(Answered::Done(Done::Done))
+                Ok(Answered::Done(Reply::Done))
             }
-            Operation::Flush => Ok(Answered::Done(Done::Done)),
-            Operation::ExtentStatus { extent } => Ok(Answered::Done(Done::Extent {
+            Operation::Flush => Ok(Answered::Done(Reply::Done)),
+            Operation::Anchor { .. } | Operation::Prefetch { .. } => Err(Failure::Unsupported),
+            Operation::ExtentStatus { extent } => Ok(Answered::Done(Reply::Extent {
                 blocks: extent.blocks,
                 state: ExtentState::Mapped,
             })),
@@ -570,7 +571,7 @@ impl LinkQueue for FakeQueue {
             Answered::Done(done) => done,
             Answered::Words(words) => {
                 fill(data.bytes_mut(), &words);
-                Done::Done
+                Reply::Done
             }
         });
         completions.push(Completion { tag, result, data });

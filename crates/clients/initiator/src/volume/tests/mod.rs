@@ -15,8 +15,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use longshore_block::extent::Extent;
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_reactor::Buffer;
 
 use super::shared::Settings;

@@ -3,7 +3,7 @@
 use super::fake::Behaviour;
 use super::*;
 use crate::volume::{Cork, Run, block_on};
-use longshore_block::media::ExtentState;
+use longshore_block::operation::ExtentState;
 
 #[test]
 fn an_idle_queue_is_sent_on_by_the_thread_that_submits_and_nobody_wakes_up_for_it() {

@@ -1,6 +1,8 @@
 //! What an initiator receives in full feature phase.
 
-use super::event::{CloseReason, ConnectionEvent, CommandOutcome, PayloadWanted, R2tRequest, Residual, Transfer};
+use super::event::{
+    CloseReason, CommandOutcome, ConnectionEvent, PayloadWanted, R2tRequest, Residual, Transfer,
+};
 use super::state::{Connection, Incoming, Phase, Receiving, Slot, TEXT_ANSWER_MAX, TextExchange};
 use crate::initiator::login::LoginStep;
 use crate::keys::Key;

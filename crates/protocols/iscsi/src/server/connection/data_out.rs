@@ -78,6 +78,11 @@ impl Connection {
             panic!("no payload was wanted");
         };
         let length = u32::try_from(placed.len()).expect("a data segment is short");
+        let task = self.tasks.get_mut(incoming.task);
+        debug_assert!(
+            length <= incoming.wanted(task, self.framing.data.remaining()),
+            "no more is placed than was wanted"
+        );
         self.framing.data.placed(placed);
         incoming.offset += length;
         task.data_out.received += length;

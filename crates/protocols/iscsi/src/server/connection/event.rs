@@ -105,7 +105,9 @@ impl ConnectionEvent<'_> {
                 }
             }
             Self::DataOutComplete { task } => ConnectionEvent::DataOutComplete { task },
-            Self::DataOutFailed { task, failure } => ConnectionEvent::DataOutFailed { task, failure },
+            Self::DataOutFailed { task, failure } => {
+                ConnectionEvent::DataOutFailed { task, failure }
+            }
             Self::TaskManagement(request) => ConnectionEvent::TaskManagement(request),
             Self::Close(reason) => ConnectionEvent::Close(reason),
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use async_events::AsyncCompletion;
-pub(super) use async_events::{AsyncEvents, AsyncEvent, configurable, supported_notices};
+pub(super) use async_events::{AsyncEvent, AsyncEvents, configurable, supported_notices};
 pub(super) use features::{Features, Timestamp};
 pub(super) use keep_alive::{Activity, GRANULARITY_MS, KeepAlive};
 pub(super) use properties::{ATTRIBUTES_AT, CC, Change, OFFSET_AT, Properties, VERSION, refused};

@@ -2,7 +2,9 @@
 
 use longshore_wire::transmit::{Transmit, WriteData};
 
-use super::state::{CloseReason, CommandSlot, Connection, ConnectionEvent, NotSent, Phase, R2tRequest, Slot};
+use super::state::{
+    CloseReason, CommandSlot, Connection, ConnectionEvent, NotSent, Phase, R2tRequest, Slot,
+};
 use crate::command::Fuse;
 use crate::host::{Command, Transfer};
 use crate::pdu::encoder::push_term_req;

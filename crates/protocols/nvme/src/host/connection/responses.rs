@@ -1,8 +1,8 @@
 //! What a host receives.
 
 use super::state::{
-    CloseReason, CommandSlot, Connection, ConnectionEvent, Incoming, CommandOutcome, PayloadWanted, Phase,
-    R2tRequest, Receiving,
+    CloseReason, CommandOutcome, CommandSlot, Connection, ConnectionEvent, Incoming, PayloadWanted,
+    Phase, R2tRequest, Receiving,
 };
 use longshore_wire::pdu_data::TrailerStep;
 
@@ -248,7 +248,11 @@ impl Connection {
     }
 
     /// Passes over the header that a C2HTermReq gives back.
-    pub(super) fn take_echo(&mut self, error: FatalError, input: &mut &[u8]) -> ConnectionEvent<'static> {
+    pub(super) fn take_echo(
+        &mut self,
+        error: FatalError,
+        input: &mut &[u8],
+    ) -> ConnectionEvent<'static> {
         if self.framing.data.skip(input) {
             self.close(CloseReason::Terminated(error))
         } else {

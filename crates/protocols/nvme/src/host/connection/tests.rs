@@ -4,7 +4,7 @@ mod endings;
 mod streams;
 mod transfers;
 
-use longshore_block::media::Lba;
+use longshore_block::extent::Lba;
 use longshore_wire::back_to_back::bytes_of;
 use longshore_wire::pdu_data::TrailerStep;
 use longshore_wire::transmit::{Chunk, PayloadId, Transmit, WriteData};
@@ -15,13 +15,12 @@ use crate::completion::CompletionEntry;
 use crate::host::Command;
 use crate::host::commands::{self, Blocks};
 use crate::pdu::encoder::{Encoder, push_term_req};
-use crate::pdu::framing::{Framing, Receiver, TrailerStep};
+use crate::pdu::framing::{Framing, Receiver};
 use crate::pdu::{
     C2hData, CapsuleCmd, CapsuleResp, Digests, FatalError, FatalErrorStatus, IcReq, IcResp,
     PduType, R2t, TermReq, Terminator, TransferTag,
 };
 use crate::status::Status;
-use longshore_wire::transmit::Chunk;
 
 const BOTH: Digests = Digests {
     header: true,

@@ -65,7 +65,7 @@ fn fua_is_that_of_every_write() {
     );
     let writes = world.log.iter().filter(|(_, operation)| operation.writes());
     for (_, operation) in writes {
-        assert!(matches!(operation, MediaOperation::Write { fua: true, .. }));
+        assert!(matches!(operation, Operation::Write { fua: true, .. }));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dataset Management.
 
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 
 use super::*;
 
@@ -28,7 +28,12 @@ fn all_ranges_are_deallocated_in_their_order() {
     assert!(world.run(&deallocate(5), &list).status().is_success());
     let unmap = |lba, blocks| {
         let (lba, blocks) = (Lba(lba), BlockCount(blocks));
-        (0, MediaOperation::Unmap { lba, blocks })
+        (
+            0,
+            Operation::Unmap {
+                extent: Extent { lba, blocks },
+            },
+        )
     };
     assert_eq!(world.log, [unmap(10, 5), unmap(3, 1), unmap(2040, 8)]);
 }

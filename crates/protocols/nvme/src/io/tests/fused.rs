@@ -1,6 +1,6 @@
 //! Fused Compare and Write.
 
-use longshore_block::media::{BlockCount, Lba};
+use longshore_block::extent::Extent;
 
 use super::*;
 use crate::io::{Arrival, Fusing, Next, Transfer, limits};
@@ -28,14 +28,13 @@ fn the_write_happens_if_the_compare_succeeds() {
     let outcome = world.run_pair((&first(9, 2), &old), (&second(9, 2), &new));
     assert_both(outcome, Status::SUCCESS, Status::SUCCESS);
     assert_eq!(world.read_back(9, 2), new);
-    let (lba, blocks) = (Lba(9), BlockCount(2));
-    let fua = false;
+    let extent = Extent::new(9, 2);
+    assert_eq!(world.locks, [(0, extent)]);
     assert_eq!(
         world.log,
         [
-            (0, MediaOperation::LockRange { lba, blocks }),
-            (0, MediaOperation::Read { lba, blocks }),
-            (0, MediaOperation::Write { lba, blocks, fua }),
+            (0, Operation::Read { extent }),
+            (0, Operation::Write { extent, fua: false }),
         ]
     );
 }
@@ -118,7 +117,7 @@ fn a_refused_compare_takes_the_write_with_it() {
     let outcome = world.run_pair((&first(BLOCKS, 1), &data), (&second(BLOCKS, 1), &data));
     let refused = Status::LBA_OUT_OF_RANGE.do_not_retry();
     assert_both(outcome, refused, Status::ABORTED_FAILED_FUSED);
-    world.fail(1, MediaError::Io);
+    world.fail(0, MediaError::Io);
     let outcome = world.run_pair((&first(0, 1), &data), (&second(0, 1), &data));
     let failed = Status::UNRECOVERED_READ_ERROR;
     assert_both(outcome, failed, Status::ABORTED_FAILED_FUSED);
@@ -128,7 +127,7 @@ fn a_refused_compare_takes_the_write_with_it() {
 fn a_write_that_is_refused_or_fails_leaves_the_compare_its_status() {
     let mut world = World::new();
     let old = world.read_back(0, 1).to_vec();
-    world.fail(2, MediaError::Io);
+    world.fail(1, MediaError::Io);
     let outcome = world.run_pair((&first(0, 1), &old), (&second(0, 1), &old));
     assert_both(outcome, Status::SUCCESS, Status::WRITE_FAULT);
     world.namespaces[0].write_protected = true;
@@ -149,11 +148,8 @@ fn fua_of_both_is_honoured() {
     let fua = |entry| set_bit(entry, 12, FUA);
     let outcome = world.run_pair((&fua(first(0, 1)), &old), (&fua(second(0, 1)), &old));
     assert_both(outcome, Status::SUCCESS, Status::SUCCESS);
-    assert_eq!(world.log[1], (0, MediaOperation::Flush));
-    assert!(matches!(
-        world.log[3].1,
-        MediaOperation::Write { fua: true, .. }
-    ));
+    assert_eq!(world.log[0], (0, Operation::Flush));
+    assert!(matches!(world.log[2].1, Operation::Write { fua: true, .. }));
 }
 
 fn arrival(orphan: Option<u32>, next: Next<u32>) -> Arrival<u32> {

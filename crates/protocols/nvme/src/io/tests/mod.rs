@@ -13,7 +13,9 @@ mod reservation;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use longshore_block::media::{BlockCount, MediaError, MediaOperation, MediaOutcome, Place};
+use longshore_block::command::DataLocation;
+use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::operation::{MediaError, Operation, Reply};
 
 use super::command::State;
 use super::plain::{self as shown, Plain};
@@ -84,20 +86,24 @@ fn join(reservations: &Reservations, id: u32, host: u8) -> Arc<HostRegistrant> {
 fn assert_agree(command: &Command, plain: Option<Plain>) {
     let single = match command.state {
         State::Single {
-            operation: MediaOperation::Read { lba, blocks },
+            operation: Operation::Read { extent },
             ..
-        } => Some((lba, blocks, false, false)),
+        } => Some((extent, false, false)),
         State::Single {
-            operation: MediaOperation::Write { lba, blocks, fua },
+            operation: Operation::Write { extent, fua },
             ..
-        } => Some((lba, blocks, true, fua)),
+        } => Some((extent, true, fua)),
         _ => None,
     };
     let Some(plain) = plain else {
         return;
     };
     let blocks = BlockCount(u64::from(plain.length) / BLOCK as u64);
-    let shown = (plain.lba, blocks, plain.writes, plain.fua);
+    let extent = Extent {
+        lba: plain.lba,
+        blocks,
+    };
+    let shown = (extent, plain.writes, plain.fua);
     assert_eq!(single, Some(shown), "{command:?}");
     assert_eq!(command.transfer().length, plain.length);
     assert_eq!(command.namespace(), Some(plain.namespace));
@@ -141,7 +147,9 @@ impl Attached for TestNamespace {
 pub(super) struct World {
     pub namespaces: Vec<TestNamespace>,
     pub media: Vec<Vec<u8>>,
-    pub log: Vec<(usize, MediaOperation)>,
+    pub log: Vec<(usize, Operation)>,
+    /// Ranges that pairs had for themselves, and how many operations came before.
+    pub locks: Vec<(usize, Extent)>,
     /// The operation, counted from the end of the log, that fails next.
     pub failure: Cell<Option<(usize, MediaError)>>,
     /// Reservations that were stored.
@@ -189,6 +197,7 @@ impl World {
             media: vec![medium; namespaces.len()],
             namespaces,
             log: Vec::new(),
+            locks: Vec::new(),
             failure: Cell::new(None),
             stored: Vec::new(),
             aborted: 0,
@@ -237,12 +246,12 @@ impl World {
                 Step::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 } => {
                     let result = self.media_operation(
                         namespace,
                         operation,
-                        place,
+                        payload,
                         taken,
                         &mut scratch,
                         &mut data_in,
@@ -261,6 +270,7 @@ impl World {
                     self.stored.push(order.to_vec());
                     event = CommandEvent::Persisted(true);
                 }
+                Step::LockRange { .. } => panic!("only pairs ask for it"),
                 Step::Wait(wait) => panic!("nobody ends {wait:?}"),
                 Step::AbortTasks(participants) => {
                     self.aborted += participants.len();
@@ -306,18 +316,24 @@ impl World {
                 FusedStep::Media {
                     namespace,
                     operation,
-                    place,
+                    payload,
                 } => {
                     assert_eq!(Some(namespace), pair.namespace());
                     let result = self.media_operation(
                         namespace,
                         operation,
-                        place,
+                        payload,
                         &data,
                         &mut scratch,
                         &mut data_in,
                     );
                     event = CommandEvent::Media(result);
+                }
+                FusedStep::LockRange { namespace, extent } => {
+                    assert_eq!(Some(namespace), pair.namespace());
+                    assert!(extent.fits(BLOCKS));
+                    self.locks.push((self.log.len(), extent));
+                    event = CommandEvent::Locked;
                 }
                 FusedStep::Complete(outcome) => return outcome,
             }
@@ -328,12 +344,12 @@ impl World {
     fn media_operation(
         &mut self,
         namespace: usize,
-        operation: MediaOperation,
-        place: Place,
+        operation: Operation,
+        payload: DataLocation,
         data_out: &[u8],
         scratch: &mut [u8],
         data_in: &mut Vec<u8>,
-    ) -> Result<MediaOutcome, MediaError> {
+    ) -> Result<Reply, MediaError> {
         let number = self.log.len();
         self.log.push((namespace, operation));
         assert!(number < 100_000, "it comes to an end");
@@ -342,40 +358,47 @@ impl World {
         }
         let medium = &mut self.media[namespace];
         match operation {
-            MediaOperation::Read { lba, blocks } => {
+            Operation::Read {
+                extent: Extent { lba, blocks },
+            } => {
                 let source = &medium[bytes(lba.0, blocks.0)];
-                match place {
-                    Place::DataIn { length } => data_in.extend(&source[..length]),
-                    Place::Scratch { start, length } => {
+                match payload {
+                    DataLocation::DataIn { length } => data_in.extend(&source[..length]),
+                    DataLocation::Scratch { start, length } => {
                         scratch[start..start + length].copy_from_slice(source);
                     }
                     other => panic!("read to {other:?}"),
                 }
             }
-            MediaOperation::Write { lba, blocks, .. } => {
+            Operation::Write {
+                extent: Extent { lba, blocks },
+                ..
+            } => {
                 let target = &mut medium[bytes(lba.0, blocks.0)];
-                match place {
-                    Place::DataOut { start, length } => {
+                match payload {
+                    DataLocation::DataOut { start, length } => {
                         target.copy_from_slice(&data_out[start..start + length]);
                     }
-                    Place::Scratch { start, length } => {
+                    DataLocation::Scratch { start, length } => {
                         target.copy_from_slice(&scratch[start..start + length]);
                     }
                     other => panic!("write from {other:?}"),
                 }
             }
-            MediaOperation::WriteZeroes { lba, blocks, .. }
-            | MediaOperation::Unmap { lba, blocks } => {
+            Operation::WriteZeroes {
+                extent: Extent { lba, blocks },
+                ..
+            }
+            | Operation::Unmap {
+                extent: Extent { lba, blocks },
+            } => {
                 assert!(blocks.0 > 0);
                 medium[bytes(lba.0, blocks.0)].fill(0);
             }
-            MediaOperation::LockRange { lba, blocks } => {
-                assert!(lba.0 + blocks.0 <= BLOCKS);
-            }
-            MediaOperation::Flush => {}
+            Operation::Flush => {}
             other => panic!("no command asks for {other:?}"),
         }
-        Ok(MediaOutcome::Done)
+        Ok(Reply::Done)
     }
 }
 
@@ -442,7 +465,7 @@ fn inactive_and_invalid_namespaces_are_told_apart() {
     let read_all = SubmissionEntry::new(io::READ, CommandId(1), NamespaceId::BROADCAST);
     assert_refused(&world.read(&read_all), Status::INVALID_NAMESPACE_OR_FORMAT);
     assert!(world.run(&flush(9), &[]).status().is_success());
-    assert_eq!(world.log, [(1, MediaOperation::Flush)]);
+    assert_eq!(world.log, [(1, Operation::Flush)]);
 }
 
 #[test]
@@ -451,10 +474,7 @@ fn a_flush_of_all_namespaces_flushes_each_that_can_be_written() {
     world.namespaces[1].read_only = true;
     let flush = SubmissionEntry::new(io::FLUSH, CommandId(1), NamespaceId::BROADCAST);
     assert!(world.run(&flush, &[]).status().is_success());
-    assert_eq!(
-        world.log,
-        [(0, MediaOperation::Flush), (2, MediaOperation::Flush)]
-    );
+    assert_eq!(world.log, [(0, Operation::Flush), (2, Operation::Flush)]);
     world.fail(0, MediaError::Poisoned);
     assert_refused(&world.run(&flush, &[]), Status::WRITE_FAULT);
 }

@@ -1,6 +1,7 @@
 //! Read, Write, Write Zeroes, Verify.
 
-use longshore_block::media::{BlockCount, Lba, MediaError, MediaOperation};
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::{MediaError, Operation};
 
 use super::*;
 
@@ -24,9 +25,11 @@ fn a_read_is_one_operation_on_the_medium() {
     let mut world = World::new();
     world.namespaces[0].volatile_cache = true;
     world.read(&ranged(io::READ, 3, 256));
-    let read = MediaOperation::Read {
-        lba: Lba(3),
-        blocks: BlockCount(256),
+    let read = Operation::Read {
+        extent: Extent {
+            lba: Lba(3),
+            blocks: BlockCount(256),
+        },
     };
     assert_eq!(world.log, [(0, read)]);
 }
@@ -36,9 +39,11 @@ fn fua_of_a_write_reaches_the_medium() {
     let mut world = World::new();
     let entry = set_bit(ranged(io::WRITE, 1, 1), 12, FUA);
     assert!(world.run(&entry, &pattern(0, 1)).status().is_success());
-    let write = MediaOperation::Write {
-        lba: Lba(1),
-        blocks: BlockCount(1),
+    let write = Operation::Write {
+        extent: Extent {
+            lba: Lba(1),
+            blocks: BlockCount(1),
+        },
         fua: true,
     };
     assert_eq!(world.log, [(0, write)]);
@@ -50,16 +55,18 @@ fn fua_of_a_read_flushes_a_volatile_cache_first() {
         let mut world = World::new();
         let entry = set_bit(ranged(opcode, 1, 1), 12, FUA);
         let data = world.read_back(1, 1).to_vec();
-        let read = MediaOperation::Read {
-            lba: Lba(1),
-            blocks: BlockCount(1),
+        let read = Operation::Read {
+            extent: Extent {
+                lba: Lba(1),
+                blocks: BlockCount(1),
+            },
         };
         assert!(world.run(&entry, &data).status().is_success());
         assert_eq!(world.log, [(0, read)], "nothing to flush");
         world.log.clear();
         world.namespaces[0].volatile_cache = true;
         assert!(world.run(&entry, &data).status().is_success());
-        assert_eq!(world.log, [(0, MediaOperation::Flush), (0, read)]);
+        assert_eq!(world.log, [(0, Operation::Flush), (0, read)]);
         world.fail(0, MediaError::Poisoned);
         assert_refused(&world.run(&entry, &data), Status::WRITE_FAULT);
     }
@@ -165,9 +172,11 @@ fn write_zeroes_zeroes_and_deallocates_if_asked() {
         }
         assert!(world.run(&entry, &[]).status().is_success());
         assert_eq!(world.read_back(7, 300), vec![0; 300 * BLOCK]);
-        let zeroes = MediaOperation::WriteZeroes {
-            lba: Lba(7),
-            blocks: BlockCount(300),
+        let zeroes = Operation::WriteZeroes {
+            extent: Extent {
+                lba: Lba(7),
+                blocks: BlockCount(300),
+            },
             may_unmap,
             fua,
         };
@@ -194,7 +203,10 @@ fn verify_reads_every_block_in_pieces() {
     );
     let mut next = 100;
     for (_, operation) in &world.log {
-        let MediaOperation::Read { lba, blocks } = operation else {
+        let Operation::Read {
+            extent: Extent { lba, blocks },
+        } = operation
+        else {
             panic!("{operation:?}");
         };
         assert_eq!(lba.0, next);

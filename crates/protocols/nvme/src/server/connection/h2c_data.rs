@@ -67,8 +67,13 @@ impl Connection {
         let Receiving::Data(incoming) = &mut self.receiving else {
             panic!("no payload was wanted");
         };
+        let length = u32::try_from(placed.len()).expect("a PDU is short");
+        debug_assert!(
+            length <= incoming.wanted(self.commands.get(incoming.slot)),
+            "no more is placed than was wanted"
+        );
         self.framing.data.placed(placed);
-        incoming.offset += u32::try_from(placed.len()).expect("a PDU is short");
+        incoming.offset += length;
     }
 
     /// Whether the host owes data that R2Ts asked for. It may be sending them: the command must not be

@@ -17,7 +17,7 @@ use crate::command::{CommandId, NamespaceId, SubmissionEntry};
 use crate::completion::CompletionEntry;
 use crate::opcode::{self, Opcode, io};
 use crate::pdu::encoder::Encoder;
-use crate::pdu::framing::{Framing, Receiver, TrailerStep};
+use crate::pdu::framing::{Framing, Receiver};
 use crate::pdu::{C2hData, CapsuleCmd, CapsuleResp, FatalErrorStatus, H2cData, R2t, TransferTag};
 use crate::server::command::{ArrivedCommand, Completion, DataTransfer, Payload};
 use crate::sgl::SglDescriptor;

@@ -183,7 +183,9 @@ impl World {
             event = match step {
                 Step::Complete(completion) => return (completion.into(), data_in),
                 // Nothing here looks at the medium.
-                Step::Media { .. } => return (ReservationOutcome::Good, data_in),
+                Step::Media { .. } | Step::LockRange(_) => {
+                    return (ReservationOutcome::Good, data_in);
+                }
                 Step::Persist(bytes) => {
                     if self.stores {
                         self.stored = Some(bytes.to_vec());

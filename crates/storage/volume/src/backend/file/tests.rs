@@ -318,12 +318,12 @@ fn unmap_frees_space_of_the_file() {
     client.unmap(0, SIZE / 2).expect("unmap");
     assert!(allocated() < SIZE * 3 / 4, "half is freed");
     client
-        .write_zeroes(SIZE / 2, SIZE / 2, true, Durability::Durable)
+        .write_zeroes(SIZE / 2, SIZE / 2, true, true)
         .expect("zeroes");
     assert!(allocated() < SIZE / 4, "all is freed");
     client.anchor(0, SIZE / 2).expect("anchor");
     client
-        .write_zeroes(SIZE / 2, SIZE / 2, false, Durability::Durable)
+        .write_zeroes(SIZE / 2, SIZE / 2, false, true)
         .expect("zeroes");
     assert!(allocated() >= SIZE, "reserved");
 }
@@ -374,16 +374,16 @@ fn dev_zero_and_dev_full_need_a_size_and_are_shared() {
     let _again = open(&spec("/dev/zero", Some(1 << 40))).expect("open");
     assert_eq!(zero.characteristics().write_cache, WriteCache::None);
     assert!(
-        !zero.known_zeros(ByteOffset(0), 512),
+        !zero.known_zeros(Extent::new(0, 1)),
         "it is there to be read"
     );
     let mut block = [1; 512];
     assert!(matches!(
-        zero.try_read(ByteOffset(512), &mut block),
+        zero.try_read(Lba(1), &mut block),
         Attempt::Done(Ok(()))
     ));
     assert_eq!(block, [0; 512]);
-    let written = zero.try_write(ByteOffset(0), &[1; 512], Durability::Durable);
+    let written = zero.try_write(Lba(0), &[1; 512], true);
     assert!(matches!(written, Attempt::Done(Ok(()))), "{written:?}");
 
     let full = open(&spec("/dev/full", Some(SIZE))).expect("open");
@@ -441,7 +441,7 @@ fn a_file_that_is_in_the_page_cache_is_read_in_one_call() {
         .write(0, &[5; 4096])
         .expect("write");
     let mut block = [0; 4096];
-    match volume.try_read(ByteOffset(0), &mut block) {
+    match volume.try_read(Lba(0), &mut block) {
         Attempt::Done(result) => {
             result.expect("read");
             assert_eq!(block, [5; 4096]);
@@ -498,10 +498,7 @@ fn a_full_file_system_costs_no_data_and_unmap_makes_room() {
         );
     let full_at = full_at.expect("512 KiB do not hold 1 MiB");
     assert!(full_at > 64, "{full_at}");
-    let attempt =
-        client
-            .volume()
-            .try_write(ByteOffset(full_at * 4096), &fill(1), Durability::Cached);
+    let attempt = client.volume().try_write(Lba(full_at), &fill(1), false);
     assert!(matches!(
         attempt,
         Attempt::WouldSleep | Attempt::Done(Err(VolumeError::NoSpace))

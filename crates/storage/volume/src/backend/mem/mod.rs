@@ -11,8 +11,8 @@ use crate::identity::identify_at;
 use crate::open::{BackendName, OpenError, VolumeSpec};
 use crate::outline::{Outline, length_of};
 use crate::{
-    Attempt, AttemptCost, ByteOffset, Characteristics, Durability, Execution, ExtentState,
-    Geometry, Identity, Io, Operation, Outcome, Request, Volume, VolumeError, WriteCache,
+    Attempt, AttemptCost, ByteRange, Characteristics, Execution, ExtentState, Geometry, Identity,
+    Io, Lba, Operation, Reply, Request, Volume, VolumeError, WriteCache,
 };
 
 /// Unit in which memory is taken and freed.
@@ -45,8 +45,7 @@ impl MemVolume {
         })
     }
 
-    fn check_change(&self, offset: ByteOffset, length: u64) -> Result<(), VolumeError> {
-        self.outline.check(offset, length)?;
+    fn admit_change(&self) -> Result<(), VolumeError> {
         if self.read_only {
             Err(VolumeError::ReadOnly)
         } else {
@@ -54,17 +53,18 @@ impl MemVolume {
         }
     }
 
-    fn read(&self, offset: ByteOffset, into: &mut [u8]) -> Result<(), VolumeError> {
-        self.outline.check_slice(offset, into)?;
-        self.pages.each_page(offset.0, into.len(), |at, range| {
+    fn read(&self, lba: Lba, into: &mut [u8]) -> Result<(), VolumeError> {
+        let offset = self.outline.bytes_of_slice(lba, into)?.offset;
+        self.pages.each_page(offset, into.len(), |at, range| {
             self.region.copy_out(at, &mut into[range]);
         });
         Ok(())
     }
 
-    fn write(&self, offset: ByteOffset, from: &[u8]) -> Result<(), VolumeError> {
-        self.check_change(offset, length_of(from))?;
-        self.copy_in(offset.0, from);
+    fn write(&self, lba: Lba, from: &[u8]) -> Result<(), VolumeError> {
+        let offset = self.outline.bytes_of_slice(lba, from)?.offset;
+        self.admit_change()?;
+        self.copy_in(offset, from);
         Ok(())
     }
 
@@ -98,53 +98,45 @@ impl MemVolume {
         }
     }
 
-    fn perform(&self, request: &mut Request) -> Result<Outcome, VolumeError> {
+    fn perform(&self, request: &mut Request) -> Result<Reply, VolumeError> {
+        let ByteRange { offset, length } = self.outline.bytes_of_request(request)?;
         match request.operation {
-            Operation::Read { offset } => self.read(offset, request.payload_mut())?,
-            Operation::Write { offset, .. } => self.write(offset, request.payload_mut())?,
-            Operation::Flush => {}
-            Operation::Unmap { offset, length }
+            Operation::Read { extent } => self.read(extent.lba, request.payload_mut())?,
+            Operation::Write { extent, .. } => self.write(extent.lba, request.payload_mut())?,
+            Operation::Flush | Operation::Prefetch { .. } => {}
+            Operation::Unmap { .. }
             | Operation::WriteZeroes {
-                offset,
-                length,
-                may_unmap: true,
-                ..
+                may_unmap: true, ..
             } => {
-                self.check_change(offset, length)?;
+                self.admit_change()?;
                 let _pages = self.pages.all();
-                self.region.discard(offset.0, length);
+                self.region.discard(offset, length);
             }
             Operation::WriteZeroes {
-                offset,
-                length,
-                may_unmap: false,
-                ..
+                may_unmap: false, ..
             } => {
-                self.check_change(offset, length)?;
-                self.write_zeros(offset.0, length);
+                self.admit_change()?;
+                self.write_zeros(offset, length);
             }
-            Operation::Anchor { offset, length } => {
-                self.check_change(offset, length)?;
-                self.anchor(offset.0, length);
+            Operation::Anchor { .. } => {
+                self.admit_change()?;
+                self.anchor(offset, length);
             }
-            Operation::ExtentStatus { offset, length } => {
-                self.outline.check(offset, length)?;
-                return Ok(self.extent(offset.0, length));
-            }
-            Operation::Prefetch { offset, length } => self.outline.check(offset, length)?,
+            Operation::ExtentStatus { .. } => return Ok(self.extent(offset, length)),
+            Operation::CompareAndWrite { .. } => return Err(VolumeError::Unsupported),
         }
-        Ok(Outcome::Done)
+        Ok(Reply::Done)
     }
 
-    fn extent(&self, offset: u64, length: u64) -> Outcome {
+    fn extent(&self, offset: u64, length: u64) -> Reply {
         let found = self.region.extent(offset, length);
         let state = if found.mapped {
             ExtentState::Mapped
         } else {
             ExtentState::Deallocated
         };
-        Outcome::Extent {
-            length: found.length_bytes,
+        Reply::Extent {
+            blocks: self.outline.blocks(found.length_bytes),
             state,
         }
     }
@@ -173,12 +165,12 @@ impl Volume for MemVolume {
         AttemptCost::Copy
     }
 
-    fn try_read(&self, offset: ByteOffset, into: &mut [u8]) -> Attempt {
-        Attempt::Done(self.read(offset, into))
+    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
+        Attempt::Done(self.read(lba, into))
     }
 
-    fn try_write(&self, offset: ByteOffset, from: &[u8], _durability: Durability) -> Attempt {
-        Attempt::Done(self.write(offset, from))
+    fn try_write(&self, lba: Lba, from: &[u8], _fua: bool) -> Attempt {
+        Attempt::Done(self.write(lba, from))
     }
 
     fn execute(self: Arc<Self>, mut request: Request, _io: Io) -> Execution {

@@ -9,9 +9,7 @@ use super::{Backing, Finding, Kind};
 use crate::medium::tests::{BLOCK, Bench, SIZE, block};
 use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{Effect, OperationName, TestStorage, VolumeClient};
-use crate::{
-    Attempt, ByteOffset, Condition, Durability, InlineWrites, VolumeError, VolumeSpec, open,
-};
+use crate::{Attempt, Condition, InlineWrites, Lba, VolumeError, VolumeSpec, open};
 
 const LAST: u64 = SIZE - BLOCK;
 
@@ -45,14 +43,14 @@ fn assert_nothing_is_served(bench: &mut Bench) {
         client.write_durable(LAST, &block(9)),
         client.flush(),
         client.unmap(0, BLOCK),
-        client.write_zeroes(0, BLOCK, true, Durability::Cached),
+        client.write_zeroes(0, BLOCK, true, false),
         client.anchor(0, BLOCK),
         client.extent(0, BLOCK).map(drop),
     ] {
         assert!(matches!(failed, Err(VolumeError::Shortened)), "{failed:?}");
     }
     assert!(matches!(
-        client.volume().try_read(ByteOffset(0), &mut [0; 4096]),
+        client.volume().try_read(Lba(0), &mut [0; 4096]),
         Attempt::WouldSleep
     ));
 }
@@ -103,7 +101,7 @@ fn no_change_of_the_last_block_makes_a_cut_file_whole_again() {
         |client: &mut VolumeClient<'_>| client.write(LAST, &block(1)),
         |client: &mut VolumeClient<'_>| client.write_durable(LAST, &block(1)),
         |client: &mut VolumeClient<'_>| client.unmap(LAST, BLOCK),
-        |client: &mut VolumeClient<'_>| client.write_zeroes(0, SIZE, false, Durability::Cached),
+        |client: &mut VolumeClient<'_>| client.write_zeroes(0, SIZE, false, false),
         |client: &mut VolumeClient<'_>| client.anchor(LAST, BLOCK),
     ] {
         for interrupted in [false, true] {
@@ -126,7 +124,7 @@ fn no_change_of_the_last_block_makes_a_cut_file_whole_again() {
     let attempt = |offset| {
         bench
             .volume
-            .try_write(ByteOffset(offset), &block(1), Durability::Cached)
+            .try_write(Lba(offset / BLOCK), &block(1), false)
     };
     assert!(matches!(attempt(LAST), Attempt::WouldSleep));
     assert!(matches!(attempt(0), Attempt::Done(Ok(()))));

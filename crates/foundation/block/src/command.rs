@@ -1,0 +1,64 @@
+//! What a command in progress has to do with the medium, whatever protocol it is of.
+//!
+//! A command never touches the medium: it hands an [`Operation`](crate::operation::Operation) and its
+//! [`DataLocation`] to its driver, and goes on with a [`CommandEvent`].
+
+use std::ops::Range;
+
+use crate::operation::{MediaError, Reply};
+
+/// Where the data of an operation comes from or goes to. Offsets and lengths are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataLocation {
+    /// No data.
+    None,
+    /// From the data that came with the command.
+    DataOut {
+        /// First byte.
+        start: usize,
+        /// Number of bytes.
+        length: usize,
+    },
+    /// To the peer, unseen by the command.
+    DataIn {
+        /// Number of bytes.
+        length: usize,
+    },
+    /// From or to the scratch memory.
+    Scratch {
+        /// First byte.
+        start: usize,
+        /// Number of bytes.
+        length: usize,
+    },
+}
+
+impl DataLocation {
+    /// Its bytes, in the memory that they lie in.
+    #[inline]
+    #[must_use]
+    pub const fn range(self) -> Range<usize> {
+        match self {
+            Self::None => 0..0,
+            Self::DataIn { length } => 0..length,
+            Self::DataOut { start, length } | Self::Scratch { start, length } => {
+                start..start + length
+            }
+        }
+    }
+}
+
+/// Why a command in progress goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandEvent {
+    /// It begins, or begins anew after it waited: all data there will be from the peer have arrived.
+    Start,
+    /// The range that it wanted for itself is its own until it completes.
+    Locked,
+    /// Its operation on the medium ended.
+    Media(Result<Reply, MediaError>),
+    /// Whether the reservations it wanted stored were.
+    Persisted(bool),
+    /// The commands of others that it wanted aborted are no more.
+    TasksAborted,
+}
