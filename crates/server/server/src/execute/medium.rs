@@ -156,9 +156,8 @@ impl<W> Tasks<W> {
                 }
             };
         }
-        let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
-        if !is_gated(wanted.operation) || holds_gate {
-            return self.ungated(core, channel, machine, task, unit, wanted, false);
+        if !is_gated(task, wanted) {
+            return self.ungated(core, channel, machine, task, unit, wanted);
         }
         let passage = unit
             .gate
@@ -167,7 +166,7 @@ impl<W> Tasks<W> {
             task.state = TaskState::Medium(wanted);
             return Executed::Waits;
         }
-        let executed = self.ungated(core, channel, machine, task, unit, wanted, true);
+        let executed = self.ungated(core, channel, machine, task, unit, wanted);
         // A write in flight leaves the gate when its request ends.
         if !matches!(
             (&executed, &task.state),
@@ -178,7 +177,7 @@ impl<W> Tasks<W> {
         executed
     }
 
-    /// Does an operation that nothing keeps from the medium. `counted`: it is counted at the gate.
+    /// Does an operation that nothing keeps from the medium.
     fn ungated(
         &mut self,
         core: &mut Core,
@@ -187,7 +186,6 @@ impl<W> Tasks<W> {
         task: &mut Task<W>,
         unit: &Unit,
         wanted: MediaRequest,
-        counted: bool,
     ) -> Executed {
         if task.followed.is() {
             let now = core.clock();
@@ -285,7 +283,7 @@ impl<W> Tasks<W> {
                     owner: Owner::Task(task.address),
                     unit: wanted.unit,
                     home,
-                    counted,
+                    counted: is_gated(task, wanted),
                 };
                 let platform = &mut *core.platform;
                 match core
@@ -345,7 +343,9 @@ fn attempt<W>(
     }
 }
 
-/// Whether an operation has to pass the write gate. A flush changes nothing that others see.
-fn is_gated(operation: MediaOperation) -> bool {
-    operation.writes() && !matches!(operation, MediaOperation::Flush)
+/// Whether an operation has to pass the write gate, and is counted there. A flush changes nothing that others see.
+fn is_gated<W>(task: &Task<W>, wanted: MediaRequest) -> bool {
+    let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
+    let writes = wanted.operation.writes() && !matches!(wanted.operation, MediaOperation::Flush);
+    writes && !holds_gate
 }

@@ -54,11 +54,11 @@ impl Iscsi {
             return FastPath::NO;
         }
         let slot = arrived.task.0;
-        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Iscsi::KIND));
+        let command = PlainCommand::new(slot, unit, shared.unit(unit), core.follow(Iscsi::KIND));
         if plain.writes {
-            self.write_plain(core, channel, command, unit, plain, arrived.task, input)
+            self.write_plain(core, channel, command, plain, arrived.task, input)
         } else {
-            self.read_plain(core, channel, command, unit, plain, arrived.task)
+            self.read_plain(core, channel, command, plain, arrived.task)
         }
     }
 
@@ -68,12 +68,11 @@ impl Iscsi {
         core: &mut Core,
         channel: &mut Channel,
         mut command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: MediaOperation::Read {
                 lba: plain.lba,
                 blocks: BlockCount(0),
@@ -93,7 +92,9 @@ impl Iscsi {
                     self.complete_plain(channel, task, plain, Payload::Zeros(plain.length));
                 }
             }
-            Executed::Now(Err(error)) => self.fail_plain(core, channel, unit, plain, task, error),
+            Executed::Now(Err(error)) => {
+                self.fail_plain(core, channel, command.index, plain, task, error)
+            }
             Executed::Waits => return command.into_task(),
         }
         core.counters.operations_iscsi += 1;
@@ -107,16 +108,16 @@ impl Iscsi {
         core: &mut Core,
         channel: &mut Channel,
         command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         task: TaskId,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.machine.whole_immediate(task, *input) else {
+        let arrived_bytes = *input;
+        let Some(bytes) = self.machine.whole_immediate(task, arrived_bytes) else {
             return command.into_task();
         };
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: MediaOperation::Write {
                 lba: plain.lba,
                 blocks: BlockCount(0),
@@ -139,7 +140,7 @@ impl Iscsi {
         };
         self.machine.take_immediate(input);
         match failed {
-            Some(error) => self.fail_plain(core, channel, unit, plain, task, error),
+            Some(error) => self.fail_plain(core, channel, command.index, plain, task, error),
             None => self.complete_plain(channel, task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;

@@ -359,7 +359,7 @@ impl Nvme {
                 Payload::Bytes(buffer)
             }
             DataIn::Buffer(buffer) if success => {
-                let number = channel.sending.vacant_key();
+                let number = channel.payloads.next();
                 sent = Some(number);
                 Payload::Buffer {
                     id: PayloadId(number as u64),
@@ -367,7 +367,7 @@ impl Nvme {
                 }
             }
             DataIn::Pages(pages) if success => {
-                let number = channel.sending.vacant_key();
+                let number = channel.payloads.next();
                 sent = Some(number);
                 held_payload(number, pages.held())
             }

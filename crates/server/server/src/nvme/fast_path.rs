@@ -41,11 +41,11 @@ impl Nvme {
             return FastPath::NO;
         }
         let slot = arrived.slot.0;
-        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Nvme::KIND));
+        let command = PlainCommand::new(slot, unit, shared.unit(unit), core.follow(Nvme::KIND));
         if plain.writes {
-            self.write_plain(core, channel, command, unit, plain, arrived, input)
+            self.write_plain(core, channel, command, plain, arrived, input)
         } else {
-            self.read_plain(core, channel, command, unit, plain, arrived)
+            self.read_plain(core, channel, command, plain, arrived)
         }
     }
 
@@ -55,12 +55,11 @@ impl Nvme {
         core: &mut Core,
         channel: &mut Channel,
         mut command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
     ) -> FastPath {
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: MediaOperation::Read {
                 lba: plain.lba,
                 blocks: BlockCount(0),
@@ -80,7 +79,9 @@ impl Nvme {
                     self.complete_plain(channel, arrived.slot, Payload::Zeros(plain.length));
                 }
             }
-            Executed::Now(Err(error)) => self.fail_plain(channel, unit, plain, arrived, error),
+            Executed::Now(Err(error)) => {
+                self.fail_plain(channel, command.index, plain, arrived, error)
+            }
             Executed::Waits => return command.into_task(),
         }
         core.counters.operations_nvme += 1;
@@ -94,16 +95,16 @@ impl Nvme {
         core: &mut Core,
         channel: &mut Channel,
         command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, *input) else {
+        let arrived_bytes = *input;
+        let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, arrived_bytes) else {
             return command.into_task();
         };
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: MediaOperation::Write {
                 lba: plain.lba,
                 blocks: BlockCount(0),
@@ -126,7 +127,7 @@ impl Nvme {
         };
         self.machine.take_in_capsule(arrived.slot, input);
         match failed {
-            Some(error) => self.fail_plain(channel, unit, plain, arrived, error),
+            Some(error) => self.fail_plain(channel, command.index, plain, arrived, error),
             None => self.complete_plain(channel, arrived.slot, Payload::None),
         }
         core.counters.operations_nvme += 1;

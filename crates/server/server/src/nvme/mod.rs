@@ -233,7 +233,7 @@ impl Nvme {
         if !channel.close(true) {
             return;
         }
-        let peer = channel.peer;
+        let peer = channel.socket.peer;
         let controller = self.controller();
         let host = controller.map(|controller| controller.host_nqn().to_string());
         let subsystem = controller.map(|controller| controller.subsystem_nqn().to_string());
@@ -251,7 +251,7 @@ impl Nvme {
                 // It could not know yet that it is connected, and what it sent must not run before
                 // the last writes of the queue it takes the place of.
                 channel.close(false);
-                let peer = channel.peer;
+                let peer = channel.socket.peer;
                 let controller = self.controller();
                 let host = controller.map(|controller| controller.host_nqn().to_string());
                 tracing::warn!(%peer, host, "commands before the answer to Connect");
@@ -298,7 +298,7 @@ impl Nvme {
     /// Closes a queue that has nothing left to do when the server is about to end.
     fn leave_when_drained(&mut self, core: &Core, channel: &mut Channel) {
         if self.draining && self.is_drained(channel) && channel.close(false) {
-            tracing::debug!(peer = %channel.peer, shard = core.shard, "NVMe queue drained");
+            tracing::debug!(peer = %channel.socket.peer, shard = core.shard, "NVMe queue drained");
         }
     }
 

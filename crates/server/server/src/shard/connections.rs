@@ -179,11 +179,11 @@ impl Connections {
             return;
         };
         let channel = connection.channel_mut();
-        if channel.policy.awaits_idle() && !channel.may_go_idle {
+        if channel.pacing.policy.awaits_idle() && !channel.may_go_idle {
             channel.may_go_idle = true;
             self.quiet.push(slot);
         }
-        if channel.waits_until.is_some() && !self.waiting.contains(&slot) {
+        if channel.pacing.waits_until.is_some() && !self.waiting.contains(&slot) {
             self.waiting.push(slot);
         }
     }
