@@ -2,10 +2,12 @@
 //!
 //! The machine of `longshore_nvme` takes PDUs apart; Fabrics and admin commands are carried out by
 //! the queue's controller (`admin`), commands of I/O queues by their own machine and the volumes
-//! (`execute`). Queues of a controller share nothing on the way of a read or write.
+//! (`commands`). Queues of a controller share nothing on the way of a read or write.
 
+mod abort;
 mod admin;
 mod commands;
+mod completion;
 mod environment;
 mod fast_path;
 mod fused;
