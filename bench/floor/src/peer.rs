@@ -1,7 +1,7 @@
 //! A connection of the server.
 //!
 //! What it does to its socket is what a connection of the target does
-//! (`crates/server/server/src/connection.rs`, `channel.rs`): one receive into the buffer that all share, large
+//! (`crates/server/server/src/connection`, `transport`): one receive into the buffer that all share, large
 //! data straight to its place with that buffer behind it, one send of all answers that are due, of which
 //! large ones are a list of headers and data.
 

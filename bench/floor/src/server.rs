@@ -14,7 +14,7 @@ use longshore_reactor::{
 use crate::peer::{Fate, Peer};
 use crate::source::Source;
 
-/// Bytes that one receive brings at most, as in `crates/server/server/src/core.rs`.
+/// Bytes that one receive brings at most, as in `crates/server/server/src/core`.
 const RECEIVE_BYTES: usize = 256 << 10;
 
 /// The listener's token. Generations of connections start at 1.

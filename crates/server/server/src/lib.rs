@@ -2,10 +2,10 @@
 //!
 //! This crate joins the machines to the world: each reactor thread is a `shard` that drives the
 //! machines of its connections with bytes from their sockets, hands commands to the SCSI or NVMe
-//! machine, and carries their operations to volumes. What the protocols have in common is in
-//! `connection` and `medium`, what they add in `iscsi` and `nvme`. What connections on different cores
-//! share is in `exports` (immutable), `iscsi::sessions`, the controllers of `longshore_nvme`, and `gate`;
-//! everything else travels as a `message`.
+//! machine, and carries their operations to volumes. A `connection` consists of `transport`, which moves its
+//! bytes, of `iscsi` or `nvme`, which speak the protocol, and of the tasks of `execute`, which carry out commands.
+//! What connections on different cores share is in `exports` (immutable), `sessions`, the controllers of
+//! `longshore_nvme`, and `gate`; everything else travels as `mail`.
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@ use crate::exports::Portal;
 use crate::mail::mailbox::post_box;
 use crate::mail::message::{Message, Post};
 use crate::platform::{Link, Platform};
-use crate::server::{kept_bytes_max, share};
+use crate::server::share::{kept_bytes_max, share};
 use crate::shard::mail::Mailer;
 use crate::shard::{Shard, Turn};
 

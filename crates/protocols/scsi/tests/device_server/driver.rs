@@ -254,7 +254,7 @@ impl Device {
                     event = CommandEvent::Media(self.operate(&operation, memory));
                 }
                 Step::LockRange(extent) => {
-                    assert!(operations.is_empty(), "a range is locked before it is used");
+                    assert_eq!(locked, None, "a command asks for this at most once");
                     locked = Some(extent);
                     event = CommandEvent::Locked;
                 }

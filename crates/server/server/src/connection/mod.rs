@@ -19,7 +19,8 @@ use crate::core::Core;
 use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
-use crate::transport::channel::{Channel, Received, Sent};
+use crate::transport::channel::{Channel, Sent};
+use crate::transport::socket::Received;
 use driven::{Driven, Handled, Movable, ShardEvent, State};
 use protocol::Protocol;
 
@@ -175,7 +176,7 @@ impl<P: Protocol> Connection<P> {
             return;
         };
         tracing::warn!(
-            peer = %self.channel.peer,
+            peer = %self.channel.socket.peer,
             name = self.protocol.peer_name(),
             stalled_ms,
             held_bytes,
@@ -210,12 +211,12 @@ impl<P: Protocol> Driven for Connection<P> {
         ConnectionStatistics {
             shard: channel.address.shard,
             slot: channel.address.slot,
-            peer: channel.peer,
+            peer: channel.socket.peer,
             protocol: P::KIND,
             established,
             moves: channel.migration.moves,
             counts: channel.counts,
-            transmit: channel.policy.take_statistics(),
+            transmit: channel.pacing.policy.take_statistics(),
             pending_bytes: channel.transmit.pending_bytes(),
             transmit_bytes: channel.transmit.memory() + channel.transmit.list_memory(),
             task_bytes: tasks.memory(),

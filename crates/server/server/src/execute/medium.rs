@@ -153,13 +153,12 @@ impl<W> Tasks<W> {
     ) -> Executed {
         let shared = Arc::clone(&core.shared);
         let unit = shared.unit(wanted.unit);
-        let holds_gate = task.exclusive && task.unit == Some(wanted.unit);
-        if !wanted.operation.writes() || holds_gate {
+        if !is_gated(task, wanted) {
             assert!(
-                !holds_gate || unit.gate.is_held_by(task.address),
+                !holds_gate(task, wanted) || unit.gate.is_held_by(task.address),
                 "an atomic command has the medium to itself until it ends"
             );
-            return self.ungated(core, channel, machine, task, unit, wanted, false);
+            return self.ungated(core, channel, machine, task, unit, wanted);
         }
         let passage = unit
             .gate
@@ -168,7 +167,7 @@ impl<W> Tasks<W> {
             task.state = TaskState::Medium(wanted);
             return Executed::Waits;
         }
-        let executed = self.ungated(core, channel, machine, task, unit, wanted, true);
+        let executed = self.ungated(core, channel, machine, task, unit, wanted);
         // A write in flight leaves the gate when its request ends.
         if !matches!(
             (&executed, &task.state),
@@ -179,7 +178,7 @@ impl<W> Tasks<W> {
         executed
     }
 
-    /// Does an operation that nothing keeps from the medium. `counted`: it is counted at the gate.
+    /// Does an operation that nothing keeps from the medium.
     fn ungated(
         &mut self,
         core: &mut Core,
@@ -188,7 +187,6 @@ impl<W> Tasks<W> {
         task: &mut Task<W>,
         unit: &Unit,
         wanted: MediaRequest,
-        counted: bool,
     ) -> Executed {
         if task.followed.is() {
             let now = core.clock();
@@ -282,7 +280,7 @@ impl<W> Tasks<W> {
                     owner: Owner::Task(task.address),
                     unit: wanted.unit,
                     payload,
-                    counted,
+                    counted: is_gated(task, wanted),
                 };
                 let platform = &mut *core.platform;
                 match core
@@ -354,4 +352,14 @@ fn attempt<W>(
         Operation::Write { extent, fua } => unit.volume.try_write(extent.lba, bytes, fua),
         _ => Attempt::WouldSleep,
     }
+}
+
+/// Whether an operation has to pass the write gate, and is counted there.
+fn is_gated<W>(task: &Task<W>, wanted: MediaRequest) -> bool {
+    wanted.operation.writes() && !holds_gate(task, wanted)
+}
+
+/// Whether the task has the medium to itself.
+fn holds_gate<W>(task: &Task<W>, wanted: MediaRequest) -> bool {
+    task.exclusive && task.unit == Some(wanted.unit)
 }

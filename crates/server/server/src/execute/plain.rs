@@ -53,6 +53,8 @@ pub(crate) struct Plain<'a> {
     /// The number that its machine gave it.
     pub slot: u32,
     pub unit: &'a Unit,
+    /// Index of the unit.
+    pub index: usize,
     /// What it writes, in the receive buffer.
     pub data_out: &'a [u8],
     /// Whether its stages are noted.
@@ -65,10 +67,11 @@ pub(crate) struct Plain<'a> {
 
 impl<'a> Plain<'a> {
     #[inline]
-    pub(crate) const fn new(slot: u32, unit: &'a Unit, followed: Followed) -> Self {
+    pub(crate) const fn new(slot: u32, index: usize, unit: &'a Unit, followed: Followed) -> Self {
         Self {
             slot,
             unit,
+            index,
             data_out: &[],
             followed,
             zeros: false,

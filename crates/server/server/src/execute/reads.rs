@@ -47,7 +47,7 @@ pub(super) fn take_pages(
     extent: Extent,
     length: usize,
 ) -> Option<PagePipe> {
-    if !unit.splices || !channel.link.takes_pages() || machine.has_data_digest() {
+    if !unit.splices || !channel.socket.link.takes_pages() || machine.has_data_digest() {
         return None;
     }
     pages::take(core, unit, extent, length)

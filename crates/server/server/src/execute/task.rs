@@ -22,7 +22,8 @@ use longshore_volume::RequestId;
 use crate::address::TaskAddress;
 use crate::core::Core;
 use crate::counters::stages::Followed;
-use crate::transport::channel::{Channel, Held};
+use crate::transport::channel::Channel;
+use crate::transport::payload::Held;
 
 /// What a parked task waits for.
 #[derive(Debug)]
@@ -100,8 +101,10 @@ impl DataIn {
     #[inline]
     pub(crate) fn send(self, core: &mut Core, channel: &mut Channel, sent: Option<usize>) {
         match (self, sent) {
-            (Self::Buffer(buffer), Some(number)) => channel.keep(Held::Buffer(buffer), number),
-            (Self::Pages(pages), Some(number)) => channel.keep(Held::Pages(pages), number),
+            (Self::Buffer(buffer), Some(number)) => {
+                channel.payloads.keep(Held::Buffer(buffer), number)
+            }
+            (Self::Pages(pages), Some(number)) => channel.payloads.keep(Held::Pages(pages), number),
             (Self::Buffer(buffer), None) => core.memory.pool.put(buffer),
             (Self::Pages(pages), None) => core.pipes.put(pages),
             (Self::None | Self::Inline | Self::Zeros(_), _) => {}

@@ -265,13 +265,13 @@ impl<W> Tasks<W> {
     /// Payload memory that the connection holds, promises of it included.
     #[inline]
     pub(crate) fn held_bytes(&self, channel: &Channel) -> usize {
-        self.holdings.held_bytes(channel.held_bytes)
+        self.holdings.held_bytes(channel.payloads.bytes())
     }
 
     /// Has the holder's share count what the connection holds.
     #[inline]
     pub(crate) fn note_held(&mut self, channel: &Channel) {
-        self.holdings.note(channel.held_bytes);
+        self.holdings.note(channel.payloads.bytes());
     }
 
     /// See [`MemoryLine::wait`](crate::memory::line::MemoryLine::wait).

@@ -295,7 +295,7 @@ impl Iscsi {
                 (Payload::Bytes(buffer), transfer.length)
             }
             DataIn::Buffer(buffer) if good => {
-                let number = channel.sending.vacant_key();
+                let number = channel.payloads.next();
                 sent = Some(number);
                 let length = buffer
                     .len()
@@ -310,7 +310,7 @@ impl Iscsi {
                 )
             }
             DataIn::Pages(pages) if good => {
-                let number = channel.sending.vacant_key();
+                let number = channel.payloads.next();
                 sent = Some(number);
                 (
                     held_payload(number, pages.held().min(expected)),

@@ -56,11 +56,11 @@ impl Iscsi {
             return FastPath::NO;
         }
         let slot = arrived.task.0;
-        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Iscsi::KIND));
+        let command = PlainCommand::new(slot, unit, shared.unit(unit), core.follow(Iscsi::KIND));
         if plain.writes {
-            self.write_plain(core, channel, command, unit, plain, arrived.task, input)
+            self.write_plain(core, channel, command, plain, arrived.task, input)
         } else {
-            self.read_plain(core, channel, command, unit, plain, arrived.task)
+            self.read_plain(core, channel, command, plain, arrived.task)
         }
     }
 
@@ -70,7 +70,6 @@ impl Iscsi {
         core: &mut Core,
         channel: &mut Channel,
         mut command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
@@ -79,7 +78,7 @@ impl Iscsi {
             blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
         };
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: Operation::Read { extent },
             payload: DataLocation::DataIn {
                 length: plain.length as usize,
@@ -96,7 +95,9 @@ impl Iscsi {
                     self.complete_plain(channel, task, plain, Payload::Zeros(plain.length));
                 }
             }
-            Executed::Now(Err(error)) => self.fail_plain(core, channel, unit, plain, task, error),
+            Executed::Now(Err(error)) => {
+                self.fail_plain(core, channel, command.index, plain, task, error)
+            }
             Executed::Waits => return command.into_task(),
         }
         core.counters.operations_iscsi += 1;
@@ -110,12 +111,12 @@ impl Iscsi {
         core: &mut Core,
         channel: &mut Channel,
         command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         task: TaskId,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.machine.whole_immediate(task, *input) else {
+        let arrived_bytes = *input;
+        let Some(bytes) = self.machine.whole_immediate(task, arrived_bytes) else {
             return command.into_task();
         };
         let extent = Extent {
@@ -123,7 +124,7 @@ impl Iscsi {
             blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
         };
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: Operation::Write {
                 extent,
                 fua: plain.fua,
@@ -145,7 +146,7 @@ impl Iscsi {
         };
         self.machine.take_immediate(input);
         match failed {
-            Some(error) => self.fail_plain(core, channel, unit, plain, task, error),
+            Some(error) => self.fail_plain(core, channel, command.index, plain, task, error),
             None => self.complete_plain(channel, task, plain, Payload::None),
         }
         core.counters.operations_iscsi += 1;

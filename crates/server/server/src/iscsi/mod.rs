@@ -223,7 +223,7 @@ impl Iscsi {
         if !channel.close(!matches!(reason, CloseReason::Logout)) {
             return;
         }
-        let peer = channel.peer;
+        let peer = channel.socket.peer;
         let machine = &self.machine;
         if let Some(session) = machine.session() {
             let initiator = session.initiator_name.as_str();
@@ -260,8 +260,8 @@ impl Iscsi {
     /// Feeds bytes to the machine and does what it says.
     fn process_input(&mut self, core: &mut Core, channel: &mut Channel, mut input: &[u8]) {
         let shared = Arc::clone(&core.shared);
-        let reached: SocketAddr = channel.reached;
-        let portal = channel.portal;
+        let reached: SocketAddr = channel.socket.reached;
+        let portal = channel.socket.portal;
         let mut established = None;
         let mut directory = ConnectionDirectory {
             shared: &shared,
@@ -337,7 +337,7 @@ impl Iscsi {
         established: Option<EstablishedSession>,
     ) {
         let established = established.expect("a login that succeeds has established its session");
-        let peer = channel.peer;
+        let peer = channel.socket.peer;
         let parameters = self.machine.session().expect("the login is over");
         tracing::info!(
             %peer,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`transmit`] | parts of the memory for transmit queues |
 //! | [`share`] | what one host may hold, over all of its connections |
-//! | [`line`] | tasks of a shard that wait for memory |
+//! | [`mod@line`] | tasks of a shard that wait for memory |
 //! | [`refusals`] | commands that cannot wait and were refused |
 //! | [`shard`] | the memory of a shard |
 //! | [`holdings`] | the memory of a connection |

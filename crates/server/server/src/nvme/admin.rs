@@ -117,7 +117,7 @@ impl Nvme {
             }
             AdminOutcome::Disconnect => {
                 self.finish(core, channel, task, success);
-                tracing::debug!(peer = %channel.peer, "host disconnected a queue");
+                tracing::debug!(peer = %channel.socket.peer, "host disconnected a queue");
                 self.disconnect(core, channel);
                 channel.close(true);
             }
@@ -163,8 +163,8 @@ impl Nvme {
     fn environment<'a>(channel: &Channel, shared: &'a Shared) -> PortEnvironment<'a> {
         PortEnvironment {
             exports: &shared.exports,
-            reached: channel.reached,
-            port: channel.portal - shared.exports.portals.len(),
+            reached: channel.socket.reached,
+            port: channel.socket.portal - shared.exports.portals.len(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Nvme {
             return self.finish_status(core, channel, task, Status::CONNECT_CONTROLLER_BUSY);
         }
         let subsystems = &shared.exports.nvme.subsystems;
-        let peer = channel.peer;
+        let peer = channel.socket.peer;
         match subsystems.connect(entry, data, handle, &environment, core.now_ms) {
             Ok(association) => {
                 let slot = CommandSlot(task.address.slot);
@@ -223,7 +223,7 @@ impl Nvme {
         association: &Association,
     ) {
         let controller = &association.controller;
-        let (peer, host) = (channel.peer, controller.host_nqn());
+        let (peer, host) = (channel.socket.peer, controller.host_nqn());
         let (number, queue) = (controller.id(), association.queue_id);
         if queue == 0 {
             let subsystem = controller.subsystem_nqn();
@@ -330,7 +330,7 @@ impl Nvme {
         {
             close_queues(&core.shared, &queues);
             tracing::warn!(
-                peer = %channel.peer,
+                peer = %channel.socket.peer,
                 host = %controller.host_nqn(),
                 subsystem = %controller.subsystem_nqn(),
                 controller = controller.id(),
@@ -351,7 +351,7 @@ impl Nvme {
     }
 
     fn log_closed(&self, channel: &mut Channel, controller: &Controller, id: u16) {
-        let (peer, host) = (channel.peer, controller.host_nqn());
+        let (peer, host) = (channel.socket.peer, controller.host_nqn());
         let number = controller.id();
         if id == 0 {
             tracing::info!(%peer, %host, controller = number, "NVMe host disconnected");

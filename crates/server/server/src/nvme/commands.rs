@@ -1,31 +1,20 @@
 //! Commands of I/O queues: their steps on one side, volumes on the other.
 
-use std::sync::Arc;
-
 use longshore_block::operation::MediaError;
-use longshore_nvme::command::CommandId;
-use longshore_nvme::controller::ErrorRecord;
-use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, IoOutcome, Next, Step};
+use longshore_nvme::io::{Buffers, Command, CommandEvent, FusedStep, Next, Step};
 use longshore_nvme::opcode::Direction;
-use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, DataTransfer, Payload};
+use longshore_nvme::server::{ArrivedCommand, CommandSlot, DataTransfer};
 use longshore_nvme::status::Status;
-use longshore_wire::transmit::PayloadId;
 
 use super::state::{Kind, Nvme, NvmeWork, Queue, Task};
 use crate::connection::protocol::Protocol;
 use crate::core::Core;
 use crate::execute::medium;
-use crate::execute::pages::held_payload;
 use crate::execute::plain::TaskStart;
-use crate::execute::reads::COPY_BYTES_MAX;
-use crate::execute::task::{DataIn, Executed, MediaRequest, TaskState};
+use crate::execute::task::{Executed, MediaRequest, TaskState};
 use crate::gate::Passage;
-use crate::mail::abort::AbortOrder;
 use crate::mail::message::{Message, Note};
 use crate::transport::channel::Channel;
-
-/// Parameter Error Location when no field is to blame.
-const NO_LOCATION: u16 = 0xffff;
 
 impl Nvme {
     /// A command arrived.
@@ -334,230 +323,6 @@ impl Nvme {
     ) -> Executed {
         let (command, machine) = (medium::Command::Task(task), &mut self.machine);
         self.tasks.execute(core, channel, machine, command, wanted)
-    }
-
-    /// Answers a task and lets go of all it holds.
-    pub(super) fn finish(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        mut task: Task,
-        mut outcome: IoOutcome,
-    ) {
-        let slot = CommandSlot(task.address.slot);
-        let success = outcome.status.is_success();
-        if !success {
-            let work = &task.work;
-            outcome.status = self.log_error(task.unit, work.id, work.first_block, outcome.status);
-        }
-        let transmit = &mut channel.transmit;
-        let machine = &mut self.machine;
-        let data_in = std::mem::replace(&mut task.data_in, DataIn::None);
-        if let DataIn::Inline = data_in {
-            if success {
-                machine.commit_inline_read(slot, transmit);
-                return self.tasks.let_go(core, channel, task);
-            }
-            machine.rollback_inline_read(slot, transmit);
-        }
-        let mut sent = None;
-        let data = match &data_in {
-            DataIn::Zeros(length) if success => Payload::Zeros(*length),
-            DataIn::Buffer(buffer) if success && buffer.len() <= COPY_BYTES_MAX => {
-                core.counters.copied_transmit_bytes += buffer.len() as u64;
-                Payload::Bytes(buffer)
-            }
-            DataIn::Buffer(buffer) if success => {
-                let number = channel.sending.vacant_key();
-                sent = Some(number);
-                Payload::Buffer {
-                    id: PayloadId(number as u64),
-                    bytes: buffer,
-                }
-            }
-            DataIn::Pages(pages) if success => {
-                let number = channel.sending.vacant_key();
-                sent = Some(number);
-                held_payload(number, pages.held())
-            }
-            _ if success && !task.parameter_data.is_empty() => Payload::Bytes(&task.parameter_data),
-            _ => Payload::None,
-        };
-        let completion = Completion {
-            status: outcome.status,
-            result: outcome.result,
-            data,
-        };
-        machine.complete(slot, completion, transmit);
-        data_in.send(core, channel, sent);
-        self.tasks.let_go(core, channel, task);
-    }
-
-    pub(super) fn finish_status(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        task: Task,
-        status: Status,
-    ) {
-        if let Kind::Pair { first, .. } = task.work.kind {
-            self.complete(channel, CommandSlot(first), status.into());
-        }
-        self.finish(core, channel, task, status.into());
-    }
-
-    /// Notes a failure of the medium in the error information log. The status to answer with.
-    #[cold]
-    pub(super) fn log_error(
-        &self,
-        unit: Option<usize>,
-        command: CommandId,
-        lba: u64,
-        status: Status,
-    ) -> Status {
-        let Queue::Io(queue) = &self.queue else {
-            return status;
-        };
-        let code = status.code();
-        let logged = [
-            Status::WRITE_FAULT,
-            Status::UNRECOVERED_READ_ERROR,
-            Status::CAPACITY_EXCEEDED,
-        ];
-        let mut namespaces = queue.namespaces.iter();
-        let namespace = namespaces.find(|namespace| Some(namespace.index) == unit);
-        match namespace {
-            Some(namespace) if logged.contains(&code) => {
-                queue.controller.record_error(&ErrorRecord {
-                    queue_id: queue.id,
-                    command,
-                    status,
-                    location: NO_LOCATION,
-                    lba,
-                    namespace: namespace.id,
-                })
-            }
-            _ => status,
-        }
-    }
-
-    /// Answers a command that has no task.
-    pub(super) fn complete(
-        &mut self,
-        channel: &mut Channel,
-        slot: CommandSlot,
-        outcome: IoOutcome,
-    ) {
-        let completion = Completion {
-            status: outcome.status,
-            result: outcome.result,
-            data: Payload::None,
-        };
-        let transmit = &mut channel.transmit;
-        self.machine.complete(slot, completion, transmit);
-    }
-
-    /// Answers a command that has no task, and none of whose data is wanted.
-    pub(super) fn refuse(&mut self, channel: &mut Channel, slot: CommandSlot, status: Status) {
-        self.complete(channel, slot, status.into());
-    }
-
-    /// Carries out what an abort order says about this queue's commands. Those that wait end; those
-    /// on the medium end when it has answered, and the order waits for them.
-    pub(super) fn obey_order(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        order: &Arc<AbortOrder>,
-    ) -> bool {
-        let Queue::Io(queue) = &self.queue else {
-            return false;
-        };
-        let named = |task: &&Task| {
-            let namespace = task.unit.and_then(|unit| {
-                let mut namespaces = queue.namespaces.iter();
-                namespaces.find(|namespace| namespace.index == unit)
-            });
-            namespace.is_some_and(|namespace| {
-                order.preempts(task.address, namespace.index, &*namespace.host)
-            })
-        };
-        let tasks = self.tasks.iter().filter(named);
-        let slots: Vec<u32> = tasks.map(|task| task.address.slot).collect();
-        let status = Status::ABORTED_PREEMPT_AND_ABORT;
-        for slot in &slots {
-            self.abort_task(core, channel, *slot, status, Some(order));
-        }
-        !slots.is_empty()
-    }
-
-    /// The host wants a command aborted. Whether it was.
-    pub(super) fn abort_command(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        command: CommandId,
-    ) -> bool {
-        let task = self.tasks.iter().find(|task| task.work.id == command);
-        let Some(slot) = task.map(|task| task.address.slot) else {
-            return false;
-        };
-        self.abort_task(core, channel, slot, Status::ABORT_REQUESTED, None)
-    }
-
-    /// Aborts a task that is parked. `false`: it goes on, because storage works for it, or part of what it
-    /// does is done elsewhere.
-    fn abort_task(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        slot: u32,
-        status: Status,
-        order: Option<&Arc<AbortOrder>>,
-    ) -> bool {
-        let Some(task) = self.tasks.get_mut(slot) else {
-            return false;
-        };
-        let lone = match &task.work.kind {
-            Kind::Half(half) => half.is_lone(),
-            _ => false,
-        };
-        let whole = !matches!(task.work.kind, Kind::Half(_));
-        match task.state {
-            TaskState::Storage { .. } => {
-                if order.is_some() {
-                    task.work.abort(status, order);
-                }
-                false
-            }
-            TaskState::Elsewhere => false,
-            // The host may be sending already: it ends when all it was asked for is here.
-            TaskState::Receiving => {
-                task.work.abort(status, None);
-                let transmit = &mut channel.transmit;
-                let machine = &mut self.machine;
-                machine.want_data_out(CommandSlot(slot), 0, transmit);
-                true
-            }
-            // Its other half is still to come here.
-            _ if !whole && !lone => {
-                task.work.abort(status, None);
-                true
-            }
-            TaskState::Half
-            | TaskState::Deferred
-            | TaskState::Ordering
-            | TaskState::Memory { .. }
-            | TaskState::Medium(_)
-            | TaskState::Lock { .. } => {
-                let task = self.tasks.take(slot).expect("looked at above");
-                if lone {
-                    self.forget_first(slot);
-                }
-                self.finish_status(core, channel, task, status);
-                true
-            }
-        }
     }
 
     /// There is no memory now: the host is to try again, after a moment if it understands that.

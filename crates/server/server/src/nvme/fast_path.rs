@@ -43,11 +43,11 @@ impl Nvme {
             return FastPath::NO;
         }
         let slot = arrived.slot.0;
-        let command = PlainCommand::new(slot, shared.unit(unit), core.follow(Nvme::KIND));
+        let command = PlainCommand::new(slot, unit, shared.unit(unit), core.follow(Nvme::KIND));
         if plain.writes {
-            self.write_plain(core, channel, command, unit, plain, arrived, input)
+            self.write_plain(core, channel, command, plain, arrived, input)
         } else {
-            self.read_plain(core, channel, command, unit, plain, arrived)
+            self.read_plain(core, channel, command, plain, arrived)
         }
     }
 
@@ -57,7 +57,6 @@ impl Nvme {
         core: &mut Core,
         channel: &mut Channel,
         mut command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
     ) -> FastPath {
@@ -66,7 +65,7 @@ impl Nvme {
             blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
         };
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: Operation::Read { extent },
             payload: DataLocation::DataIn {
                 length: plain.length as usize,
@@ -83,7 +82,9 @@ impl Nvme {
                     self.complete_plain(channel, arrived.slot, Payload::Zeros(plain.length));
                 }
             }
-            Executed::Now(Err(error)) => self.fail_plain(channel, unit, plain, arrived, error),
+            Executed::Now(Err(error)) => {
+                self.fail_plain(channel, command.index, plain, arrived, error)
+            }
             Executed::Waits => return command.into_task(),
         }
         core.counters.operations_nvme += 1;
@@ -97,12 +98,12 @@ impl Nvme {
         core: &mut Core,
         channel: &mut Channel,
         command: PlainCommand<'_>,
-        unit: usize,
         plain: Plain,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
     ) -> FastPath {
-        let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, *input) else {
+        let arrived_bytes = *input;
+        let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, arrived_bytes) else {
             return command.into_task();
         };
         let extent = Extent {
@@ -110,7 +111,7 @@ impl Nvme {
             blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
         };
         let wanted = MediaRequest {
-            unit,
+            unit: command.index,
             operation: Operation::Write {
                 extent,
                 fua: plain.fua,
@@ -132,7 +133,7 @@ impl Nvme {
         };
         self.machine.take_in_capsule(arrived.slot, input);
         match failed {
-            Some(error) => self.fail_plain(channel, unit, plain, arrived, error),
+            Some(error) => self.fail_plain(channel, command.index, plain, arrived, error),
             None => self.complete_plain(channel, arrived.slot, Payload::None),
         }
         core.counters.operations_nvme += 1;

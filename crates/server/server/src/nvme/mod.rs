@@ -2,10 +2,12 @@
 //!
 //! The machine of `longshore_nvme` takes PDUs apart; Fabrics and admin commands are carried out by
 //! the queue's controller (`admin`), commands of I/O queues by their own machine and the volumes
-//! (`execute`). Queues of a controller share nothing on the way of a read or write.
+//! (`commands`). Queues of a controller share nothing on the way of a read or write.
 
+mod abort;
 mod admin;
 mod commands;
+mod completion;
 mod environment;
 mod fast_path;
 mod fused;
@@ -228,7 +230,7 @@ impl Nvme {
         if !channel.close(true) {
             return;
         }
-        let peer = channel.peer;
+        let peer = channel.socket.peer;
         let controller = self.controller();
         let host = controller.map(|controller| controller.host_nqn().to_string());
         let subsystem = controller.map(|controller| controller.subsystem_nqn().to_string());
@@ -246,7 +248,7 @@ impl Nvme {
                 // It could not know yet that it is connected, and what it sent must not run before
                 // the last writes of the queue it takes the place of.
                 channel.close(false);
-                let peer = channel.peer;
+                let peer = channel.socket.peer;
                 let controller = self.controller();
                 let host = controller.map(|controller| controller.host_nqn().to_string());
                 tracing::warn!(%peer, host, "the host sent commands before the response to Connect; closing connection");
@@ -295,7 +297,7 @@ impl Nvme {
     /// Closes a queue that has nothing left to do when the server is about to end.
     fn leave_when_drained(&mut self, core: &Core, channel: &mut Channel) {
         if self.draining && self.is_drained(channel) && channel.close(false) {
-            tracing::debug!(peer = %channel.peer, shard = core.shard, "NVMe queue drained");
+            tracing::debug!(peer = %channel.socket.peer, shard = core.shard, "NVMe queue drained");
         }
     }
 

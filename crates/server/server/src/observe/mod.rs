@@ -1,6 +1,6 @@
 //! Where the time goes: the report of what was counted.
 //!
-//! Whoever wants to know asks the shards by message ([`shard_report`]). What a shard published last is there for those
+//! Whoever wants to know asks the shards by message. What a shard published last is there for those
 //! who ask in vain.
 
 mod report;

@@ -47,8 +47,8 @@ impl Shard {
         }
         while let Some(address) = self.pending.pop_front() {
             if let Some(connection) = self.pending_login(address) {
-                let peer = connection.channel().peer;
-                tracing::debug!(%peer, "too many pending logins; oldest connection closed");
+                let peer = connection.channel().socket.peer;
+                tracing::debug!(%peer, "too many logins at a time; oldest connection closed");
                 return self.close(address.slot);
             }
         }
@@ -84,7 +84,7 @@ impl Shard {
         let opened = self.open(link, portal, address);
         match opened {
             Ok(connection) if self.phase == Phase::Serving => {
-                tracing::debug!(peer = %connection.channel().peer, "connection accepted");
+                tracing::debug!(peer = %connection.channel().socket.peer, "connection accepted");
                 self.connections.put(slot, connection);
                 self.share_memory();
                 self.note_pending(address);
@@ -96,6 +96,7 @@ impl Shard {
                     Ok(mut late) => {
                         let token = SocketToken::new(slot, generation);
                         late.channel_mut()
+                            .socket
                             .link
                             .forget(&mut *self.core.platform, token);
                     }
@@ -125,7 +126,7 @@ impl Shard {
             shared.limits.stall_timeout,
             &mut self.core.counters,
         )?;
-        channel.link.watch(&mut *self.core.platform, token)?;
+        channel.socket.link.watch(&mut *self.core.platform, token)?;
         let now_ms = self.core.now_ms;
         if shared.exports.is_nvme(portal) {
             Ok(Box::new(nvme::connection(&shared, channel, now_ms)))

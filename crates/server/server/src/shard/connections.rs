@@ -27,9 +27,9 @@ pub(super) struct Connections {
     pub(super) dirty: VecDeque<u32>,
     /// Connections that are idle unless something has come for them by the next turn.
     pub(super) quiet: Vec<u32>,
-    /// Connections that have sent what may wait for the peer ([`Channel::waits_until`]).
+    /// Connections that have sent what may wait for the peer ([`Pacing::waits_until`]).
     ///
-    /// [`Channel::waits_until`]: crate::transport::channel::Channel::waits_until
+    /// [`Pacing::waits_until`]: crate::transport::pacing::Pacing::waits_until
     pub(super) waiting: Vec<u32>,
     /// Connections whose part of this turn was not enough for what they have to send.
     pub(super) unfinished: VecDeque<u32>,
@@ -179,11 +179,11 @@ impl Connections {
             return;
         };
         let channel = connection.channel_mut();
-        if channel.policy.awaits_idle() && !channel.may_go_idle {
+        if channel.pacing.policy.awaits_idle() && !channel.may_go_idle {
             channel.may_go_idle = true;
             self.quiet.push(slot);
         }
-        if channel.waits_until.is_some() && !self.waiting.contains(&slot) {
+        if channel.pacing.waits_until.is_some() && !self.waiting.contains(&slot) {
             self.waiting.push(slot);
         }
     }

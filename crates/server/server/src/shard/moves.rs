@@ -210,7 +210,8 @@ impl Shard {
 
     /// Has the connection of that peer leave, if it is here.
     pub(super) fn relocate(&mut self, peer: std::net::SocketAddr, to: usize) {
-        let has_peer = |connection: &&(dyn Driven + 'static)| connection.channel().peer == peer;
+        let has_peer =
+            |connection: &&(dyn Driven + 'static)| connection.channel().socket.peer == peer;
         let found = self.connections.iter().find(has_peer);
         let address = found.map(|connection| connection.channel().address);
         if let Some(address) = address {
@@ -268,7 +269,7 @@ impl Shard {
         };
         let token = SocketToken::new(slot, generation);
         let channel = connection.channel_mut();
-        channel.link.forget(&mut *self.core.platform, token);
+        channel.socket.link.forget(&mut *self.core.platform, token);
         let timer = channel.timer.take();
         let name = channel.migration.name;
         connection.depart(&mut self.core);
@@ -299,8 +300,8 @@ impl Shard {
         connection.arrive(&mut self.core, address);
         let channel = connection.channel_mut();
         let token = SocketToken::new(slot, address.generation);
-        let watched = channel.link.watch(&mut *self.core.platform, token);
-        let (peer, name) = (channel.peer, channel.migration.name);
+        let watched = channel.socket.link.watch(&mut *self.core.platform, token);
+        let (peer, name) = (channel.socket.peer, channel.migration.name);
         if name != address {
             self.arrived.enter(name, address);
         }

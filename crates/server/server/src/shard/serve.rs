@@ -115,7 +115,7 @@ impl Shard {
             .connections
             .waiting
             .iter()
-            .filter_map(|slot| self.connections.peek(*slot)?.channel().waits_until);
+            .filter_map(|slot| self.connections.peek(*slot)?.channel().pacing.waits_until);
         waits.chain(timers).min()
     }
 
@@ -186,7 +186,7 @@ impl Shard {
             return;
         };
         let token = SocketToken::new(slot, generation);
-        let link = &mut connection.channel_mut().link;
+        let link = &mut connection.channel_mut().socket.link;
         link.forget(&mut *self.core.platform, token);
         let is_load = connection.state().is_load;
         connection.tear_down(&mut self.core);

@@ -1,4 +1,17 @@
-//! What moves the bytes of a connection, whatever it speaks: its socket, its transmit queue, and when that is sent.
+//! What moves the bytes of a connection, whatever it speaks.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`channel`] | all of it: receiving, sending |
+//! | [`socket`] | the socket |
+//! | [`payload`] | what the transmit queue refers to |
+//! | [`pacing`] | when responses leave |
+//! | [`closing`] | how a connection ends |
+//! | [`stall`] | peers that do not move |
 
 pub(crate) mod channel;
+mod closing;
+pub(crate) mod pacing;
+pub(crate) mod payload;
+pub(crate) mod socket;
 pub(crate) mod stall;

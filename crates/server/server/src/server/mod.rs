@@ -1,45 +1,34 @@
 //! Starting and stopping a server.
 
+pub(crate) mod share;
+mod stopper;
+
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use longshore_reactor::timer;
 use longshore_reactor::{
-    BlockingPool, BufferPool, Engine, EngineConfig, EngineKind, MemoryBudget, Waker, affinity,
-    lockable_bytes,
+    BufferPool, Engine, EngineConfig, EngineKind, Waker, affinity, lockable_bytes,
 };
-use longshore_volume::{Geometry, VolumeError};
 
+use self::share::{kept_bytes_max, share};
+pub use self::stopper::{Resized, Stopper};
 use crate::config::check::check;
-use crate::config::{ServerConfig, StartError, TransmitConfig};
+use crate::config::{ServerConfig, StartError};
 use crate::core::{Core, Shared};
-use crate::exports::nvme::{NvmeExports, NvmePort};
-use crate::exports::{Exports, Portal, Unit};
+use crate::exports::Portal;
 use crate::listeners::Listeners;
-use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::mailbox::post_box;
 use crate::mail::message::{Message, Post};
-use crate::memory::share::Shares;
-use crate::observe::Statistics;
-use crate::observe::shard_report::Board;
-use crate::placement::load::Load;
 use crate::placement::{interrupts, options};
-use crate::reservation_store::ReservationStore;
-use crate::sessions::hosts::Hosts;
-use crate::sessions::iscsi::Sessions;
 use crate::shard::Shard;
 use crate::shard::mail::Mailer;
-use crate::statistics;
 
-/// Freed payload memory that all shards together keep at hand, at most.
-const KEPT_BYTES_MAX: usize = 64 << 20;
 /// So large a part of payload memory may be registered with io_uring.
 const REGISTERED_PART: usize = 4;
-/// Helper threads for control work such as storing reservations.
-const BLOCKING_THREADS_MAX: usize = 2;
 
 /// A running server.
 #[derive(Debug)]
@@ -50,17 +39,6 @@ pub struct Server {
     nvme_addresses: Vec<SocketAddr>,
     engine: EngineKind,
     refusal: Option<String>,
-}
-
-/// The size of a volume that changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resized {
-    /// Its name.
-    pub volume: String,
-    /// Size until now, in blocks.
-    pub before: Geometry,
-    /// Size from now on.
-    pub after: Geometry,
 }
 
 impl Server {
@@ -258,115 +236,6 @@ impl Drop for EndOthers {
     }
 }
 
-/// Stops a server, and has it look at its volumes again. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    shared: Arc<Shared>,
-}
-
-impl Stopper {
-    /// Looks for volumes whose backing object changed its size, and tells initiators (CAPACITY DATA
-    /// HAS CHANGED) and hosts (Namespace Attribute Changed). Blocks.
-    pub fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
-        let refresh = |(index, unit): (usize, &Unit)| {
-            let volume = unit.volume.identity().name.clone();
-            let before = unit.volume.geometry();
-            let outcome = unit.volume.refresh_geometry().map(|after| {
-                unit.logical_unit.resize(after.block_count);
-                if unit.namespace.resize(after.block_count) {
-                    let subsystems = &self.shared.exports.nvme.subsystems;
-                    subsystems.namespace_resized(index);
-                }
-                (before != after).then(|| Resized {
-                    volume: volume.clone(),
-                    before,
-                    after,
-                })
-            });
-            (volume, outcome)
-        };
-        let units = self.shared.exports.units.iter().enumerate();
-        units.map(refresh).collect()
-    }
-
-    /// The names of the volumes; the place of each is its number.
-    #[must_use]
-    pub fn volume_names(&self) -> Vec<String> {
-        let units = self.shared.exports.units.iter();
-        units
-            .map(|unit| unit.volume.identity().name.clone())
-            .collect()
-    }
-
-    /// Looks at what a volume is stored in, and tells hosts if it has failed. Blocks, for as long as a
-    /// network file system does not answer.
-    pub fn inspect_volume(&self, number: usize) {
-        let unit = self.shared.exports.units.get(number);
-        if unit.is_some_and(|unit| !unit.volume.inspect().is_sound()) {
-            self.shared.tell_of_failure(number);
-        }
-    }
-
-    /// Volumes that may have lost what was written to them, by name, and why: those that have failed,
-    /// and after the end of the server those whose last flush has.
-    #[must_use]
-    pub fn failed_volumes(&self) -> Vec<(String, String)> {
-        let failure = |unit: &Unit| {
-            let condition = unit.volume.condition();
-            let reason = if condition.is_sound() {
-                let last = unit.statistics.last_flush_failure()?;
-                format!("the last flush failed: {last}")
-            } else {
-                condition.to_string()
-            };
-            Some((unit.volume.identity().name.clone(), reason))
-        };
-        self.shared
-            .exports
-            .units
-            .iter()
-            .filter_map(failure)
-            .collect()
-    }
-
-    /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        statistics::statistics(&self.shared)
-    }
-
-    /// Has responses leave like this from now on, on all connections.
-    pub fn set_transmit(&self, config: TransmitConfig) {
-        self.shared.broadcast(|| Message::Transmit(config));
-    }
-
-    /// Has the connection of that peer served by another reactor, by its number, as soon as what it has in
-    /// progress allows. Nothing happens if there is no such connection or reactor, if it is not one that
-    /// moves (those of iSCSI sessions with a target and of NVMe I/O queues do), or is not at rest soon.
-    pub fn move_connection(&self, peer: SocketAddr, reactor: usize) {
-        let to = reactor;
-        self.shared.broadcast(|| Message::Relocate { peer, to });
-    }
-
-    /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
-    pub fn shut_down(&self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.broadcast(|| Message::Shutdown);
-    }
-
-    /// Drops all connections, flushes, ends.
-    pub fn shut_down_now(&self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.broadcast(|| Message::ShutdownNow);
-    }
-}
-
-/// Freed payload memory that a shard keeps at hand, at most. It is lost to the others, so that together
-/// they keep a small part of what there is.
-pub(crate) fn kept_bytes_max(budget: &MemoryBudget, shards: usize) -> usize {
-    KEPT_BYTES_MAX.min(budget.limit_bytes() / 4) / shards
-}
-
 /// Memory that a shard may have registered with io_uring: of payload, and of what may be locked, it shares a quarter with
 /// the others. Rings need some of the latter, too.
 fn registered_bytes_max(shared: &Shared, shards: usize) -> usize {
@@ -407,83 +276,4 @@ fn cores_of_choice() -> Vec<usize> {
         cores.retain(|core| *core != busiest);
     }
     cores
-}
-
-pub(crate) fn share(
-    config: ServerConfig,
-    portals: Vec<Portal>,
-    ports: Vec<NvmePort>,
-    posts: Vec<Post>,
-) -> Result<Shared, StartError> {
-    let shards = posts.len();
-    let store = config
-        .state_directory
-        .map(|path| {
-            ReservationStore::open(&path)
-                .map_err(|source| StartError::StateDirectory { path, source })
-        })
-        .transpose()?;
-    let units: Vec<Unit> = config
-        .volumes
-        .into_iter()
-        .map(|volume| {
-            let memory = config.limits.memory;
-            Unit::new(volume, shards, store.is_some(), memory, config.copies)
-        })
-        .collect();
-    if let Some(store) = &store {
-        restore_reservations(store, &units)?;
-    }
-    let nvme = NvmeExports::new(&config.subsystems, ports, &units, &config.limits, &posts);
-    let exports = Exports {
-        units,
-        nvme,
-        targets: config.targets,
-        portals,
-        discovery: config.discovery,
-    };
-    exports.announce_target_ports();
-    let memory = usize::try_from(config.limits.memory).unwrap_or(usize::MAX);
-    Ok(Shared {
-        exports,
-        budget: MemoryBudget::new(memory),
-        board: Board::new(shards),
-        sample: config.sample,
-        sessions: Sessions::new(config.limits.sessions),
-        hosts: Hosts::default(),
-        shares: Shares::default(),
-        limits: config.limits,
-        transmit: config.transmit,
-        copies: config.copies,
-        reactor: config.reactor,
-        posts,
-        addresses: ConnectionAddresses::default(),
-        loads: (0..shards).map(|_| Load::default()).collect(),
-        connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-        pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-        reservation_store: store,
-        blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
-        closing: AtomicBool::new(false),
-        shards_busy: AtomicUsize::new(shards),
-    })
-}
-
-fn restore_reservations(store: &ReservationStore, units: &[Unit]) -> Result<(), StartError> {
-    for unit in units {
-        let uuid = unit.volume.identity().uuid;
-        let failed = |reason| StartError::Reservations {
-            path: store.path(uuid),
-            reason,
-        };
-        let stored = store
-            .load(uuid)
-            .map_err(|error| failed(error.to_string()))?;
-        if let Some(bytes) = stored {
-            unit.logical_unit
-                .reservations()
-                .restore(&bytes)
-                .map_err(|error| failed(error.to_string()))?;
-        }
-    }
-    Ok(())
 }
