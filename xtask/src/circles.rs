@@ -23,16 +23,11 @@ const TOLERATED: &[(&str, usize)] = &[
     ("crates/clients/client", 10),
     ("crates/clients/initiator", 27),
     ("crates/clients/remote", 2),
-    ("crates/foundation/block", 4),
     ("crates/foundation/reactor", 11),
     ("crates/product/cli", 8),
     ("crates/product/daemon", 12),
-    ("crates/protocols/iscsi", 16),
-    ("crates/protocols/nvme", 28),
-    ("crates/protocols/scsi", 22),
     ("crates/server/server", 41),
     ("crates/server/sim", 6),
-    ("crates/storage/volume", 14),
     ("xtask", 37),
 ];
 

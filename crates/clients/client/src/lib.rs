@@ -10,3 +10,4 @@ pub mod discover;
 pub mod endpoint;
 pub mod info;
 mod remote;
+mod side;

@@ -9,8 +9,8 @@ use longshore_initiator::volume::{Outage, RemoteVolume};
 use longshore_remote::{RemoteBackend, backend_of_url};
 use longshore_volume::{Volume, VolumeSpec};
 
-use crate::copy::Link;
-use crate::endpoint::EndpointError;
+use crate::endpoint::error::EndpointError;
+use crate::side::Link;
 
 /// A volume that is attached.
 pub(crate) struct Remote {

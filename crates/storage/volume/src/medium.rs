@@ -12,184 +12,41 @@
 
 pub(crate) mod backing;
 mod bounce;
+mod errno;
+mod flush;
+mod inspection;
 mod lanes;
+mod state;
 #[cfg(test)]
 mod tests;
+mod write_zeroes;
 mod zeroing;
 
-use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use longshore_reactor::PagePipe;
-use longshore_reactor::storage::{FileHandle, FileOperationKind};
+use longshore_reactor::storage::FileOperationKind;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::condition::{Condition, ConditionCell};
 use crate::{
-    Attempt, ByteRange, Characteristics, Ended, Extent, ExtentState, Geometry, Io, Lba, Operation,
-    Outline, Reply, Request, VolumeError, WriteCache,
+    Attempt, ByteRange, Ended, Extent, ExtentState, Geometry, Io, Lba, Operation, Reply, Request,
+    VolumeError,
 };
-use backing::{Backing, Kind};
-use lanes::{Lane, Lanes};
+use backing::Kind;
+use errno::{is_errno, is_interruption, is_no_space, is_unsupported};
+use lanes::Lane;
+use state::{in_memory, inline};
+
+pub use state::InlineWrites;
+pub(crate) use state::{Abilities, Medium};
 pub(crate) use zeroing::Zeroing;
 
-/// When a buffered write is made on the reactor itself instead of by a helper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum InlineWrites {
-    /// Where it cannot sleep: on tmpfs and ramfs, and on file systems that honour RWF_NOWAIT for
-    /// buffered writes (xfs and btrfs do, ext4 does not).
-    #[default]
-    Auto,
-    /// Always. A write into the page cache takes microseconds, but when the kernel throttles writers
-    /// because too much of the cache is dirty, the whole reactor is held up for up to 200 ms.
-    Always,
-    /// Never.
-    Never,
-}
-
-/// What the object behind the file descriptor can do, found out when it was opened.
-#[derive(Debug)]
-pub(crate) struct Abilities {
-    pub(crate) read_only: bool,
-    /// fdatasync means something there. False for /dev/zero.
-    pub(crate) syncs: bool,
-    /// O_DIRECT, with the alignment that it asks of memory addresses.
-    pub(crate) direct_memory_alignment: Option<usize>,
-    /// How ranges are unmapped and zeroed.
-    pub(crate) zeroing: Zeroing,
-    /// Granularity of unmap; `None` when it is not supported.
-    pub(crate) unmap_granularity: Option<u32>,
-    /// SEEK_DATA and SEEK_HOLE tell where data is.
-    pub(crate) extents: bool,
-    /// fallocate reserves space.
-    pub(crate) reserves: bool,
-    pub(crate) rotational: bool,
-    /// Reads and writes that cannot sleep by the nature of the file system (tmpfs).
-    pub(crate) in_memory: bool,
-    pub(crate) inline_writes: InlineWrites,
-}
-
-/// How `try_read` and `try_write` call the kernel.
-mod inline {
-    /// Not at all.
-    pub(super) const OFF: u8 = 0;
-    /// With RWF_NOWAIT.
-    pub(super) const NOWAIT: u8 = 1;
-    /// Plainly.
-    pub(super) const PLAIN: u8 = 2;
-}
-
-/// See the module documentation.
-#[derive(Debug)]
-pub(crate) struct Medium {
-    pub(crate) outline: Outline,
-    file: FileHandle,
-    lanes: Lanes,
-    abilities: Abilities,
-    backing: Backing,
-    condition: ConditionCell,
-    inline_reads: AtomicU8,
-    /// Its pages are in the page cache, and can be taken as long as that has not failed.
-    has_pages: AtomicBool,
-    inline_writes: AtomicU8,
-    /// Held while the size of the object is looked at or changed; control threads only.
-    pub(crate) resizing: Mutex<()>,
-}
-
 impl Medium {
-    pub(crate) fn new(
-        outline: Outline,
-        file: File,
-        backing: Backing,
-        abilities: Abilities,
-    ) -> Medium {
-        let lanes = if abilities.syncs && !abilities.read_only {
-            Lanes::open(&file, outline.name())
-        } else {
-            Lanes::none()
-        };
-        let buffered = abilities.direct_memory_alignment.is_none();
-        let inline_reads = match buffered {
-            true if abilities.in_memory => inline::PLAIN,
-            true => inline::NOWAIT,
-            // A direct read always waits for the device.
-            false => inline::OFF,
-        };
-        let inline_writes = match abilities.inline_writes {
-            InlineWrites::Never => inline::OFF,
-            _ if !buffered => inline::OFF,
-            InlineWrites::Always => inline::PLAIN,
-            InlineWrites::Auto if abilities.in_memory => inline::PLAIN,
-            InlineWrites::Auto => inline::NOWAIT,
-        };
-        Medium {
-            outline,
-            file: FileHandle(Arc::new(file)),
-            lanes,
-            abilities,
-            backing,
-            condition: ConditionCell::default(),
-            inline_reads: AtomicU8::new(inline_reads),
-            has_pages: AtomicBool::new(buffered),
-            inline_writes: AtomicU8::new(inline_writes),
-            resizing: Mutex::new(()),
-        }
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.file.0
-    }
-
-    pub(crate) fn abilities(&self) -> &Abilities {
-        &self.abilities
-    }
-
-    pub(crate) fn characteristics(&self) -> Characteristics {
-        Characteristics {
-            read_only: self.abilities.read_only,
-            write_cache: if self.abilities.syncs {
-                WriteCache::Volatile
-            } else {
-                WriteCache::None
-            },
-            unmap_granularity: self.abilities.unmap_granularity,
-            unmapped_reads_zeros: self.abilities.zeroing.unmapped_reads_zeros(),
-            rotational: self.abilities.rotational,
-        }
-    }
-
-    /// What is known to be wrong with it.
-    pub(crate) fn condition(&self) -> Condition {
-        self.condition.get()
-    }
-
-    fn poison(&self, operation: &'static str, error: &io::Error) {
-        if self.condition.worsen(Condition::Poisoned) {
-            tracing::error!(
-                volume = self.outline.name(),
-                operation,
-                %error,
-                "data may be lost: the volume refuses writes until it is reopened and checked"
-            );
-        }
-    }
-
     /// Whether a change of the bytes could make a file longer that was shortened.
     #[inline]
     fn touches_end(&self, bytes: ByteRange) -> bool {
         bytes.end() == self.outline.size_bytes() && self.backing.kind() == Kind::File
-    }
-
-    /// What was brought to the medium counts only if there is nothing wrong with the volume: another
-    /// sync may have failed meanwhile, or the file be gone.
-    fn brought_to_medium(&self) -> Result<(), VolumeError> {
-        if self.backing.is_local() {
-            self.inspect();
-        }
-        self.condition().admit_change()
     }
 
     /// Whether anything may be changed.
@@ -367,10 +224,6 @@ impl Medium {
             Operation::CompareAndWrite { .. } => unreachable!("it is not admitted"),
         }
         Ok(Reply::Done)
-    }
-
-    fn is_direct(&self) -> bool {
-        self.abilities.direct_memory_alignment.is_some()
     }
 
     /// O_DIRECT wants aligned memory. Buffers are; parts of them need not be, and then the transfer
@@ -553,35 +406,6 @@ impl Medium {
         Err(self.error("write", Errno::NOSPC.into()))
     }
 
-    /// Bytes of a short transfer that count. O_DIRECT goes on at whole blocks only.
-    fn whole_units(&self, moved: u64, wanted: u64) -> u64 {
-        if moved == wanted || !self.is_direct() {
-            return moved;
-        }
-        moved - moved % u64::from(self.outline.block_size())
-    }
-
-    // ---- flushes
-
-    async fn sync(&self, io: &Io) -> Result<(), VolumeError> {
-        let lane = self.lanes.take();
-        loop {
-            let file = lane.handle(&self.file);
-            match io.call(file, FileOperationKind::DataSync).await {
-                Ok(_) => break,
-                Err(error) if is_interruption(&error) => {}
-                Err(error) => {
-                    self.poison("fdatasync", &error);
-                    // After poisoning: the next sync on this description succeeds.
-                    lane.give_back();
-                    return Err(self.error("fdatasync", error));
-                }
-            }
-        }
-        lane.give_back();
-        self.brought_to_medium()
-    }
-
     // ---- space
 
     /// `false`: it was interrupted.
@@ -591,7 +415,7 @@ impl Medium {
         match io.call(self.file.clone(), kind).await {
             Ok(_) => Ok(true),
             Err(error) if is_interruption(&error) => Ok(false),
-            Err(error) if zeroing::is_unsupported(&error) => Err(VolumeError::Unsupported),
+            Err(error) if is_unsupported(&error) => Err(VolumeError::Unsupported),
             Err(error) => Err(self.error("fallocate", error)),
         }
     }
@@ -645,22 +469,6 @@ impl Medium {
         }
         Ok(self.outline.grow_to(found_bytes))
     }
-
-    /// What an operating system error means to the users of the volume.
-    pub(crate) fn error(&self, operation: &'static str, source: io::Error) -> VolumeError {
-        // Beyond its end a device has no space, and one that is gone answers with all kinds of errors.
-        if self.backing.kind() == Kind::Device && self.inspect() == Condition::Shortened {
-            return VolumeError::Shortened;
-        }
-        if is_no_space(&source) {
-            return VolumeError::NoSpace;
-        }
-        if is_errno(&source, Errno::ROFS) {
-            return VolumeError::ReadOnly;
-        }
-        let operation = format!("{operation} volume {}", self.outline.name());
-        VolumeError::Io { operation, source }
-    }
 }
 
 /// Why a write ended early.
@@ -669,21 +477,4 @@ enum WriteFailure {
     /// The system took no byte, and named no reason.
     NothingWritten,
     System(io::Error),
-}
-
-/// A count of bytes that a buffer holds.
-fn in_memory(count: u64) -> usize {
-    usize::try_from(count).expect("part of a buffer, which is in memory")
-}
-
-fn is_errno(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
-}
-
-fn is_no_space(error: &io::Error) -> bool {
-    is_errno(error, Errno::NOSPC) || is_errno(error, Errno::DQUOT)
-}
-
-fn is_interruption(error: &io::Error) -> bool {
-    is_errno(error, Errno::INTR)
 }

@@ -6,6 +6,9 @@
 //! journal ([`journal`]), so that it can go on after an interruption or a crash.
 
 mod driver;
+mod ends;
+mod error;
+mod job;
 pub mod journal;
 mod monitor;
 mod pace;
@@ -13,344 +16,31 @@ mod plan;
 mod resume;
 mod space;
 mod transfer;
+mod trouble;
 mod verify;
 mod zeros;
 
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_initiator::options::Options;
-use longshore_initiator::volume::Outage;
-use longshore_reactor::EngineChoice;
-use longshore_volume::{Volume, VolumeError, WriteCache};
 use serde::Serialize;
 
-use crate::endpoint::{Endpoint, EndpointError, Opened};
-use journal::JournalIoError;
+use ends::Ends;
 use monitor::Monitor;
 use resume::{Kept, Prepared};
 use transfer::{Assignment, Transfer, Transferred};
 use verify::{Comparison, Verification};
 
 pub use driver::DriverError;
+pub use error::CopyError;
+pub use job::{
+    CHECKPOINT_DEFAULT, CHUNK_DEFAULT, CHUNK_MAX, CHUNK_MIN, Job, PARALLEL_DEFAULT, PARALLEL_MAX,
+    Settings,
+};
 pub use monitor::{End, Interrupt, Observer, Phase, Progress, Silent, Trouble};
-
-/// Bytes of a chunk unless asked otherwise: large enough that each request is cheap, small enough that
-/// [`PARALLEL_DEFAULT`] of them fit into 16 MiB.
-pub const CHUNK_DEFAULT: u64 = 1 << 20;
-
-/// Smallest chunk.
-pub const CHUNK_MIN: u64 = 4096;
-
-/// Largest chunk.
-pub const CHUNK_MAX: u64 = 64 << 20;
-
-/// Chunks under way at a time unless asked otherwise.
-pub const PARALLEL_DEFAULT: usize = 16;
-
-/// Most chunks under way at a time.
-pub const PARALLEL_MAX: usize = 256;
-
-/// Silence of a server after which the user is told.
-const NO_ANSWER: Duration = Duration::from_secs(3);
-
-/// How much of a copy may have to be made again after a crash, in time.
-pub const CHECKPOINT_DEFAULT: Duration = Duration::from_secs(5);
-
-/// How a copy is made.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Bytes of a chunk, a power of two from [`CHUNK_MIN`] to [`CHUNK_MAX`].
-    pub chunk: u64,
-    /// Chunks under way at a time, 1 to [`PARALLEL_MAX`].
-    pub parallel: usize,
-    /// Zeros are written like everything else, so that the destination is allocated.
-    pub thick: bool,
-    /// Files and block devices are used without the page cache (O_DIRECT).
-    pub direct: bool,
-    /// Most bytes per second.
-    pub rate: Option<u64>,
-    /// Time between two checkpoints.
-    pub checkpoint: Duration,
-    /// Read both sides again afterwards, and compare.
-    pub verify: bool,
-    /// Go on where an earlier run was interrupted.
-    pub resume: bool,
-    /// Remote volumes with the same worldwide names are two volumes all the same: some servers number their volumes
-    /// from 1 on and make names of that. And the copy begins although space seems too short.
-    pub force: bool,
-    /// How to wait for files.
-    pub engine: EngineChoice,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            chunk: CHUNK_DEFAULT,
-            parallel: PARALLEL_DEFAULT,
-            thick: false,
-            direct: false,
-            rate: None,
-            checkpoint: CHECKPOINT_DEFAULT,
-            verify: false,
-            resume: false,
-            force: false,
-            engine: EngineChoice::Auto,
-        }
-    }
-}
-
-/// What is to be copied where.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// From here.
-    pub source: Endpoint,
-    /// To there.
-    pub destination: Endpoint,
-    /// How to reach the source if it is remote.
-    pub source_options: Options,
-    /// How to reach the destination if it is remote.
-    pub destination_options: Options,
-    /// How to copy.
-    pub settings: Settings,
-    /// Where to keep how far it got, when the user says so.
-    pub journal: Option<PathBuf>,
-    /// Where journals of destinations are that are not files.
-    pub state_directory: Option<PathBuf>,
-}
-
-/// Why a copy was not made, or not finished.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    /// One of the sides cannot be used.
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
-    /// The copy would overwrite what it reads.
-    #[error("{source_name} and {destination} are the same file or device; nothing was copied")]
-    SameFile {
-        /// The source.
-        source_name: String,
-        /// The destination.
-        destination: String,
-    },
-    /// The copy would overwrite what it reads, as far as names tell.
-    #[error(
-        "{source_name} and {destination} are the same volume, by their names; nothing was copied. \
-         If they are two volumes with the same names, use --force"
-    )]
-    SameVolume {
-        /// The source.
-        source_name: String,
-        /// The destination.
-        destination: String,
-    },
-    /// No event loop.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The event loop failed.
-    #[error("waiting for storage failed: {0}")]
-    Wait(io::Error),
-    /// A read failed.
-    #[error("cannot read bytes {start} to {end} of {name}: {}", Cause(.source))]
-    Read {
-        /// The side.
-        name: String,
-        /// First byte.
-        start: u64,
-        /// Behind the last byte.
-        end: u64,
-        /// What the volume said.
-        source: VolumeError,
-    },
-    /// A write failed.
-    #[error("cannot write bytes {start} to {end} of {name}: {}", Cause(.source))]
-    Write {
-        /// The side.
-        name: String,
-        /// First byte.
-        start: u64,
-        /// Behind the last byte.
-        end: u64,
-        /// What the volume said.
-        source: VolumeError,
-    },
-    /// What was written cannot be made durable.
-    #[error(
-        "cannot flush {name}: {}; writes since the last flush may be lost",
-        Cause(.source)
-    )]
-    Flush {
-        /// The side.
-        name: String,
-        /// What the volume said.
-        source: VolumeError,
-    },
-    /// The connection is lost again and again.
-    #[error(
-        "{name}: the connection is lost again and again before the writes can be flushed; check \
-         the network and the server"
-    )]
-    Unsteady {
-        /// The side.
-        name: String,
-    },
-    /// The journal the user named cannot be used.
-    #[error("{0}; name another file with --journal")]
-    Journal(#[from] JournalIoError),
-    /// The file named for the journal holds something else.
-    #[error(
-        "{}: exists and is not a journal of a copy; name another file with --journal, or remove \
-         this one",
-        path.display()
-    )]
-    NoJournal {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file system of the destination has too little space.
-    #[error(
-        "{destination}: the copy needs up to {needed} bytes, and its file system has {free} free; nothing \
-         was written. Make room, choose another destination, or {}", way_out(*.thick)
-    )]
-    NoRoom {
-        /// The destination.
-        destination: String,
-        /// Bytes that the copy may have to allocate.
-        needed: u64,
-        /// Bytes that can be allocated.
-        free: u64,
-        /// All of it is to be allocated.
-        thick: bool,
-    },
-    /// The destination of a copy to go on with is shorter than that copy had made it.
-    #[error(
-        "cannot resume: {} has {available} bytes, and the source {needed}; nothing was written. \
-         To copy everything again: truncate --size={needed} {}, and remove --resume", path.display(), path.display()
-    )]
-    CutShort {
-        /// The destination.
-        path: PathBuf,
-        /// Bytes that it has.
-        available: u64,
-        /// Bytes of the source.
-        needed: u64,
-    },
-    /// The journal tells of something else.
-    #[error(
-        "cannot resume: {} belongs to another copy ({difference}). To copy everything again, \
-         remove --resume", path.display()
-    )]
-    OtherCopy {
-        /// The journal.
-        path: PathBuf,
-        /// What is different.
-        difference: String,
-    },
-    /// The comparison found a difference.
-    #[error(
-        "the copy differs from its source at byte {offset}; copy again, and look for the \
-         cause if it differs again"
-    )]
-    Differs {
-        /// First byte that differs.
-        offset: u64,
-    },
-    /// Asked to stop.
-    #[error("interrupted")]
-    Interrupted {
-        /// The signal that asked.
-        signal: i32,
-    },
-}
-
-/// Why an operation on a volume failed, without the volume's name: the sentence around it has it.
-struct Cause<'a>(&'a VolumeError);
-
-impl fmt::Display for Cause<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            VolumeError::Io { source, .. } => source.fmt(f),
-            other => other.fmt(f),
-        }
-    }
-}
-
-fn way_out(thick: bool) -> &'static str {
-    if thick {
-        "remove --thick, so that zeros are not written"
-    } else {
-        "copy nevertheless with --force: zeros among the data take no space"
-    }
-}
-
-impl CopyError {
-    /// Whether the destination has no space left.
-    #[must_use]
-    pub fn is_out_of_space(&self) -> bool {
-        let source = match self {
-            Self::Write { source, .. } | Self::Flush { source, .. } => source,
-            _ => return false,
-        };
-        matches!(source, VolumeError::NoSpace)
-    }
-
-    /// Not an interruption.
-    fn is_failure(&self) -> bool {
-        !matches!(self, Self::Interrupted { .. })
-    }
-}
-
-/// One end of a copy.
-pub(crate) struct Side {
-    pub(crate) volume: Arc<dyn Volume>,
-    /// For messages.
-    pub(crate) name: String,
-    /// How it is reached, where that is over a network.
-    pub(crate) link: Option<Box<dyn Link>>,
-}
-
-/// The connections to a server.
-pub(crate) trait Link {
-    /// How many were lost so far.
-    fn losses(&self) -> u64;
-
-    /// Set while there is none.
-    fn outage(&self) -> Option<Outage>;
-}
-
-impl Side {
-    fn losses(&self) -> u64 {
-        self.link.as_ref().map_or(0, |link| link.losses())
-    }
-
-    fn outage(&self) -> Option<Outage> {
-        self.link.as_ref()?.outage()
-    }
-
-    /// It has a write cache that may be lost without an operation failing: another machine's.
-    fn may_forget(&self) -> bool {
-        let cache = self.volume.characteristics().write_cache;
-        self.link.is_some() && cache == WriteCache::Volatile
-    }
-}
-
-/// Why a copy makes no progress: one end is away, or a server has not answered for `waiting`.
-fn trouble(source: &Side, destination: &Side, waiting: Duration) -> Option<Trouble> {
-    let lost = [(End::Source, source), (End::Destination, destination)]
-        .into_iter()
-        .find_map(|(end, side)| Some((end, side.outage()?)));
-    if let Some((end, Outage { gives_up_in, .. })) = lost {
-        return Some(Trouble::ConnectionLost { end, gives_up_in });
-    }
-    let is_remote = source.link.is_some() || destination.link.is_some();
-    (is_remote && waiting >= NO_ANSWER).then_some(Trouble::NoAnswer { lasted: waiting })
-}
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -410,40 +100,7 @@ pub fn copy(job: &Job, interrupt: &Interrupt, observer: &mut dyn Observer) -> Re
     report
 }
 
-/// Both ends, open and found to fit.
-struct Ends {
-    source: Opened,
-    destination: Opened,
-    size: u64,
-}
-
 impl Ends {
-    fn open(job: &Job) -> Result<Self, CopyError> {
-        let direct = job.settings.direct;
-        if job.source.is_same_file(&job.destination) {
-            return Err(CopyError::SameFile {
-                source_name: job.source.to_string(),
-                destination: job.destination.to_string(),
-            });
-        }
-        let source = Opened::source(&job.source, &job.source_options, direct)?;
-        let size = source.size_bytes();
-        let options = &job.destination_options;
-        let destination = Opened::destination(&job.destination, options, size, direct)
-            .map_err(|error| refused(error, job.settings.resume))?;
-        if !job.settings.force && source.is_same_volume(&destination) {
-            return Err(CopyError::SameVolume {
-                source_name: job.source.to_string(),
-                destination: job.destination.to_string(),
-            });
-        }
-        Ok(Self {
-            source,
-            destination,
-            size,
-        })
-    }
-
     fn copy(
         self,
         job: &Job,
@@ -563,24 +220,6 @@ fn chunk_for(asked: u64, alignment: u64, optimal: Option<u64>) -> u64 {
         .and_then(|optimal| asked.checked_next_multiple_of(optimal))
         .filter(|chunk| *chunk <= CHUNK_MAX)
         .unwrap_or(asked)
-}
-
-/// Why a destination was refused. A file that is too short need only be extended, but not before
-/// `--resume`: the end of the earlier copy is lost.
-fn refused(error: EndpointError, resume: bool) -> CopyError {
-    match error {
-        EndpointError::TooSmall {
-            path: Some(path),
-            available,
-            needed,
-            ..
-        } if resume => CopyError::CutShort {
-            path,
-            available,
-            needed,
-        },
-        other => other.into(),
-    }
 }
 
 /// For rates only.

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::ends::Ends;
+use super::error::CopyError;
+use super::job::Job;
 use super::journal::{Found, Journal, JournalDamage, Record, Reserved};
 use super::monitor::Monitor;
-use super::{CopyError, Ends, Job, space};
+use super::space;
 
 /// A copy that can begin.
 pub(super) struct Prepared {

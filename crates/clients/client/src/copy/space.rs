@@ -11,8 +11,10 @@ use std::time::Duration;
 use longshore_volume::{ExtentState, Operation, Reply, Volume};
 
 use super::driver::Driver;
+use super::ends::Ends;
+use super::error::CopyError;
+use super::job::Job;
 use super::monitor::Monitor;
-use super::{CopyError, Ends, Job};
 use crate::endpoint::Opened;
 
 /// Extents that are asked for. Each costs a round trip where the volume is remote.

@@ -6,10 +6,19 @@ mod last_flush;
 mod volumes;
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_initiator::options::Options;
+use longshore_initiator::volume::Outage;
+use longshore_reactor::EngineChoice;
+use longshore_volume::{Volume, VolumeError, WriteCache};
 
 use super::*;
+use crate::endpoint::{Endpoint, Opened};
+use crate::side::{Link, Side};
 
 const K: u64 = 1024;
 

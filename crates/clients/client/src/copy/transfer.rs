@@ -28,12 +28,15 @@ use longshore_reactor::buffer::Buffer;
 use longshore_volume::{Operation, Reply, VolumeError};
 
 use super::driver::{Driver, Finished};
+use super::error::CopyError;
+use super::job::Settings;
 use super::journal::{JournalIoError, Record, Reserved};
 use super::monitor::{Monitor, Phase};
 use super::pace::Pace;
 use super::plan::{Plan, Step};
+use super::trouble::trouble;
 use super::zeros::{self, Run};
-use super::{CopyError, Settings, Side, trouble};
+use crate::side::Side;
 
 /// Longest sleep: signals and clocks are looked at so often.
 const TURN_MAX: Duration = Duration::from_millis(100);

@@ -12,10 +12,14 @@ use longshore_reactor::buffer::Buffer;
 use longshore_volume::{ExtentState, Operation, Reply, Volume};
 
 use super::driver::{Driver, Finished};
+use super::error::CopyError;
+use super::job::Settings;
 use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Step};
 use super::transfer::PATIENCE;
-use super::{CopyError, Settings, Side, trouble, zeros};
+use super::trouble::trouble;
+use super::zeros;
+use crate::side::Side;
 
 /// Longest sleep.
 const TURN_MAX: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use longshore_initiator::url::{DigestWishes, HostPort, IscsiUrl, Url};
 use longshore_iscsi::pdu::Lun as IscsiLun;
 use longshore_scsi::lun::Lun;
 
-use super::{FoundTarget, FoundVolume, Portal, VOLUMES_MAX, reachable};
+use super::found::{FoundTarget, FoundVolume, Portal, VOLUMES_MAX, reachable};
 
 /// How often a command is repeated because something had happened (a unit attention).
 const ATTEMPTS: usize = 5;

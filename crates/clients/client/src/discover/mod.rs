@@ -4,10 +4,10 @@
 //! told of is visited, a few at a time, and asked for its volumes. What cannot be visited (no
 //! permission, or an address that is not reachable from here) is listed with the reason.
 
+mod found;
 mod iscsi;
 mod nvme;
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -19,14 +19,13 @@ use longshore_initiator::options::Options;
 use longshore_initiator::url::{HostPort, ISCSI_PORT, NVME_DISCOVERY_PORT, NVME_PORT};
 use serde::Serialize;
 
+pub use found::{FoundTarget, FoundVolume, Portal};
+
 /// Targets and subsystems that are visited.
 const VISITS_MAX: usize = 1024;
 
 /// Visits under way at a time.
 const VISITORS: usize = 8;
-
-/// Volumes of one target or subsystem that are listed.
-const VOLUMES_MAX: usize = 1024;
 
 /// How long a portal that has answered in one protocol gets to answer in the other too, which hardly
 /// any does: one that is spoken to in the wrong way mostly says nothing.
@@ -57,49 +56,6 @@ impl Server {
             ],
         }
     }
-}
-
-/// A way to a target or subsystem.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Portal {
-    /// Host and port.
-    pub address: String,
-    /// `tcp`, or what else NVMe knows.
-    pub transport: String,
-    /// iSCSI: portals with the same tag share sessions.
-    pub portal_group_tag: Option<u16>,
-}
-
-/// A volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FoundVolume {
-    /// LUN or NSID.
-    pub number: u64,
-    /// Bytes it holds, when it tells.
-    pub size_bytes: Option<u64>,
-    /// Bytes of a block.
-    pub block_size: Option<u32>,
-    /// Who made it, and what it is.
-    pub product: String,
-    /// What other verbs take, if they can use it.
-    pub url: Option<String>,
-    /// Why it cannot be used as it is.
-    pub problem: Option<String>,
-}
-
-/// A target or subsystem.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FoundTarget {
-    /// How it is reached.
-    pub protocol: Protocol,
-    /// TargetName or SUBNQN.
-    pub name: String,
-    /// Where it is.
-    pub portals: Vec<Portal>,
-    /// Its volumes.
-    pub volumes: Vec<FoundVolume>,
-    /// Why its volumes are not known.
-    pub problem: Option<String>,
 }
 
 /// A portal that did not answer.
@@ -279,20 +235,9 @@ fn visit_all(leads: &[Lead], options: &Options) -> Vec<FoundTarget> {
     visited.chain(rest.iter().map(Lead::not_visited)).collect()
 }
 
-/// Servers behind network address translation, and some that do not know better, tell of `0.0.0.0`.
-fn reachable(told: &HostPort, asked: &HostPort) -> HostPort {
-    let nowhere = told
-        .host
-        .parse::<IpAddr>()
-        .is_ok_and(|address| address.is_unspecified());
-    HostPort {
-        host: if nowhere { &asked.host } else { &told.host }.clone(),
-        port: told.port,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::found::reachable;
     use super::*;
 
     fn host_port(text: &str) -> HostPort {

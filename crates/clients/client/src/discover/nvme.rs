@@ -10,7 +10,7 @@ use longshore_initiator::url::{DigestWishes, HostPort, NvmeUrl, Url};
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::nqn::Nqn;
 
-use super::{FoundTarget, FoundVolume, Portal, VOLUMES_MAX, reachable};
+use super::found::{FoundTarget, FoundVolume, Portal, VOLUMES_MAX, reachable};
 
 /// A subsystem that was told of.
 pub(super) struct Lead {

@@ -5,9 +5,9 @@ use std::time::Instant;
 use longshore_volume::{Operation, Reply, VolumeError};
 
 use super::{Checkpoint, TURN_MAX, Transfer, Transferred, plan};
+use crate::copy::error::{Cause, CopyError};
 use crate::copy::journal::{JournalIoError, Record};
 use crate::copy::monitor::Monitor;
-use crate::copy::{Cause, CopyError};
 
 /// Flushes in a row that may prove nothing before the copy is given up.
 const REPEATS_MAX: u32 = 20;

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
-use super::{Backing, Finding, Kind};
+use crate::medium::backing::{Backing, Finding, Kind};
 use crate::medium::tests::{BLOCK, Bench, SIZE, block};
 use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{Effect, OperationName, TestStorage, VolumeClient};

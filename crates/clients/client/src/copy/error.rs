@@ -1,0 +1,192 @@
+//! Why a copy was not made, or not finished.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use longshore_volume::VolumeError;
+
+use super::driver::DriverError;
+use super::journal::JournalIoError;
+use crate::endpoint::EndpointError;
+
+/// Why a copy was not made, or not finished.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// One of the sides cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The copy would overwrite what it reads.
+    #[error("{source_name} and {destination} are the same file or device; nothing was copied")]
+    SameFile {
+        /// The source.
+        source_name: String,
+        /// The destination.
+        destination: String,
+    },
+    /// The copy would overwrite what it reads, as far as names tell.
+    #[error(
+        "{source_name} and {destination} are the same volume, by their names; nothing was copied. \
+         If they are two volumes with the same names, use --force"
+    )]
+    SameVolume {
+        /// The source.
+        source_name: String,
+        /// The destination.
+        destination: String,
+    },
+    /// No event loop.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The event loop failed.
+    #[error("waiting for storage failed: {0}")]
+    Wait(io::Error),
+    /// A read failed.
+    #[error("cannot read bytes {start} to {end} of {name}: {}", Cause(.source))]
+    Read {
+        /// The side.
+        name: String,
+        /// First byte.
+        start: u64,
+        /// Behind the last byte.
+        end: u64,
+        /// What the volume said.
+        source: VolumeError,
+    },
+    /// A write failed.
+    #[error("cannot write bytes {start} to {end} of {name}: {}", Cause(.source))]
+    Write {
+        /// The side.
+        name: String,
+        /// First byte.
+        start: u64,
+        /// Behind the last byte.
+        end: u64,
+        /// What the volume said.
+        source: VolumeError,
+    },
+    /// What was written cannot be made durable.
+    #[error(
+        "cannot flush {name}: {}; writes since the last flush may be lost",
+        Cause(.source)
+    )]
+    Flush {
+        /// The side.
+        name: String,
+        /// What the volume said.
+        source: VolumeError,
+    },
+    /// The connection is lost again and again.
+    #[error(
+        "{name}: the connection is lost again and again before the writes can be flushed; check \
+         the network and the server"
+    )]
+    Unsteady {
+        /// The side.
+        name: String,
+    },
+    /// The journal the user named cannot be used.
+    #[error("{0}; name another file with --journal")]
+    Journal(#[from] JournalIoError),
+    /// The file named for the journal holds something else.
+    #[error(
+        "{}: exists and is not a journal of a copy; name another file with --journal, or remove \
+         this one",
+        path.display()
+    )]
+    NoJournal {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system of the destination has too little space.
+    #[error(
+        "{destination}: the copy needs up to {needed} bytes, and its file system has {free} free; nothing \
+         was written. Make room, choose another destination, or {}", way_out(*.thick)
+    )]
+    NoRoom {
+        /// The destination.
+        destination: String,
+        /// Bytes that the copy may have to allocate.
+        needed: u64,
+        /// Bytes that can be allocated.
+        free: u64,
+        /// All of it is to be allocated.
+        thick: bool,
+    },
+    /// The destination of a copy to go on with is shorter than that copy had made it.
+    #[error(
+        "cannot resume: {} has {available} bytes, and the source {needed}; nothing was written. \
+         To copy everything again: truncate --size={needed} {}, and remove --resume", path.display(), path.display()
+    )]
+    CutShort {
+        /// The destination.
+        path: PathBuf,
+        /// Bytes that it has.
+        available: u64,
+        /// Bytes of the source.
+        needed: u64,
+    },
+    /// The journal tells of something else.
+    #[error(
+        "cannot resume: {} belongs to another copy ({difference}). To copy everything again, \
+         remove --resume", path.display()
+    )]
+    OtherCopy {
+        /// The journal.
+        path: PathBuf,
+        /// What is different.
+        difference: String,
+    },
+    /// The comparison found a difference.
+    #[error(
+        "the copy differs from its source at byte {offset}; copy again, and look for the \
+         cause if it differs again"
+    )]
+    Differs {
+        /// First byte that differs.
+        offset: u64,
+    },
+    /// Asked to stop.
+    #[error("interrupted")]
+    Interrupted {
+        /// The signal that asked.
+        signal: i32,
+    },
+}
+
+/// Why an operation on a volume failed, without the volume's name: the sentence around it has it.
+pub(super) struct Cause<'a>(pub(super) &'a VolumeError);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            VolumeError::Io { source, .. } => source.fmt(f),
+            other => other.fmt(f),
+        }
+    }
+}
+
+fn way_out(thick: bool) -> &'static str {
+    if thick {
+        "remove --thick, so that zeros are not written"
+    } else {
+        "copy nevertheless with --force: zeros among the data take no space"
+    }
+}
+
+impl CopyError {
+    /// Whether the destination has no space left.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        let source = match self {
+            Self::Write { source, .. } | Self::Flush { source, .. } => source,
+            _ => return false,
+        };
+        matches!(source, VolumeError::NoSpace)
+    }
+
+    /// Not an interruption.
+    pub(super) fn is_failure(&self) -> bool {
+        !matches!(self, Self::Interrupted { .. })
+    }
+}
