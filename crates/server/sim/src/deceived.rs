@@ -18,9 +18,10 @@ use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, ANY_CONTROLLER, Connect, Property};
 use longshore_nvme::host::{self, Command, ConnectionConfig};
 use longshore_nvme::nqn::Nqn;
-use longshore_wire::transmit::{Segment, Transmit, WriteData};
+use longshore_wire::transmit::{Transmit, WriteData};
 
-use crate::environment::{MICROSECOND, MILLISECOND, SimulatedEvent};
+use crate::alarm::Alarm;
+use crate::environment::{MICROSECOND, MILLISECOND};
 use crate::host::SUBSYSTEM;
 use crate::initiator::TARGET;
 use crate::random::Random;
@@ -45,7 +46,7 @@ pub struct Deceived {
     line: Option<Line>,
     /// No connection before then.
     down_until: u64,
-    wake_at: Option<u64>,
+    alarm: Alarm,
     is_leaving: bool,
     /// Connections that have ended, for whatever reason.
     ends: u64,
@@ -81,7 +82,7 @@ impl Deceived {
             is_host,
             line: None,
             down_until: 0,
-            wake_at: None,
+            alarm: Alarm::new(index),
             is_leaving: false,
             ends: 0,
         }
@@ -141,9 +142,7 @@ impl Deceived {
     /// Hears lies, asks, gives up, as is due.
     pub fn step(&mut self, scene: &mut Scene<'_>) {
         let now = scene.now();
-        if self.wake_at.is_some_and(|at| at <= now) {
-            self.wake_at = None;
-        }
+        self.alarm.answered(now);
         if let Some(line) = &mut self.line {
             let mut environment = scene.environment.lock();
             let bytes = environment.take_at_initiator(line.wire);
@@ -153,7 +152,7 @@ impl Deceived {
             if !is_over && line.is_up && !scene.quiet {
                 line.ask(&mut self.random);
             }
-            line.pump(scene);
+            scene.environment.send(line.wire, &mut line.transmit);
             if is_over || now > line.heard_at + PATIENCE {
                 self.hang_up(scene);
             }
@@ -175,12 +174,7 @@ impl Deceived {
         } else {
             self.down_until.max(now + pause)
         };
-        if self.wake_at.is_none_or(|planned| at < planned) {
-            self.wake_at = Some(at);
-            let index = self.index;
-            let mut environment = scene.environment.lock();
-            environment.plan(at, SimulatedEvent::Initiator { index });
-        }
+        self.alarm.set(at, scene.environment);
     }
 
     /// Goes away for good.
@@ -304,23 +298,6 @@ impl Line {
                     let before = self.rooms.insert(slot.0, room);
                     assert_eq!(before, None, "a slot is used twice");
                 }
-            }
-        }
-    }
-
-    /// Hands bytes over to the network, as many as it takes.
-    fn pump(&mut self, scene: &Scene<'_>) {
-        let mut environment = scene.environment.lock();
-        loop {
-            let next = self.transmit.segments().next();
-            let Some(Segment::Arena { start, length }) = next else {
-                return;
-            };
-            let bytes = &self.transmit.arena()[start..start + length];
-            let sent = environment.send_to_target(self.wire, bytes);
-            self.transmit.advance(sent, &mut Vec::new());
-            if sent < length {
-                return;
             }
         }
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use longshore_reactor::storage::FileCompletion;
+use longshore_wire::transmit::{Segment, Transmit};
 
 use crate::disk::Disk;
 use crate::network::Wire;
@@ -296,5 +297,25 @@ impl Shared {
     /// Takes it for a moment.
     pub fn lock(&self) -> MutexGuard<'_, Environment> {
         self.0.lock().expect("a run ends at its first panic")
+    }
+
+    /// Hands over to the network what it takes of a client's queue.
+    pub(crate) fn send(&self, wire: usize, transmit: &mut Transmit) {
+        let mut environment = self.lock();
+        loop {
+            let next = transmit.segments().next();
+            let Some(segment) = next else {
+                break;
+            };
+            let Segment::Arena { start, length } = segment else {
+                unreachable!("a client's data is copied into the queue");
+            };
+            let bytes = &transmit.arena()[start..start + length];
+            let sent = environment.send_to_target(wire, bytes);
+            transmit.advance(sent, &mut Vec::new());
+            if sent < length {
+                break;
+            }
+        }
     }
 }

@@ -22,10 +22,11 @@ use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
 use longshore_iscsi::pdu::{
     CmdSn, Function, InitiatorTaskTag, Isid, LogoutReason, Lun, TaskManagementResponseCode,
 };
-use longshore_wire::transmit::{Segment, Transmit, WriteData};
+use longshore_wire::transmit::{Transmit, WriteData};
 
-use crate::checker::Violation;
-use crate::environment::{MICROSECOND, MILLISECOND, SECOND, SimulatedEvent};
+use crate::alarm::Alarm;
+use crate::checker::{ANSWER_LIMIT, Violation};
+use crate::environment::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::workload::Purpose;
@@ -34,8 +35,6 @@ use crate::workload::scsi::{Task, look, make_up};
 /// The one target there is.
 pub const TARGET: &str = "iqn.2026-11.local.longshore:simulated";
 
-/// A command that has no answer after this time, and no excuse, never gets one.
-const ANSWER_LIMIT: u64 = 120 * SECOND;
 /// A command that a reset may have swallowed is aborted after this time.
 const SWALLOWED_LIMIT: u64 = SECOND;
 /// A login that takes longer is given up.
@@ -104,7 +103,7 @@ pub struct Initiator {
     depth: usize,
     random: Random,
     stopped_until: u64,
-    wake_at: Option<u64>,
+    alarm: Alarm,
     next_command: u64,
 }
 
@@ -127,7 +126,7 @@ impl Initiator {
             depth: random.pick(&[1, 4, 16, 32]),
             random,
             stopped_until: 0,
-            wake_at: None,
+            alarm: Alarm::new(index),
             next_command: 0,
         }
     }
@@ -205,9 +204,7 @@ impl Initiator {
     /// What the server did wrong.
     pub fn step(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
         let now = scene.now();
-        if self.wake_at.is_some_and(|at| at <= now) {
-            self.wake_at = None;
-        }
+        self.alarm.answered(now);
         if let Some(wire) = self.wire {
             if now >= self.stopped_until {
                 let bytes = scene.environment.lock().take_at_initiator(wire);
@@ -234,7 +231,9 @@ impl Initiator {
             State::Up => self.work(scene)?,
             _ => {}
         }
-        self.pump(scene);
+        if let Some(wire) = self.wire {
+            scene.environment.send(wire, &mut self.transmit);
+        }
         self.plan_next(scene);
         Ok(())
     }
@@ -251,14 +250,7 @@ impl Initiator {
                 .min(now + 20 * MILLISECOND),
             _ => now + 20 * MILLISECOND,
         };
-        if self.wake_at.is_none_or(|planned| at < planned) {
-            self.wake_at = Some(at);
-            let index = self.index;
-            scene
-                .environment
-                .lock()
-                .plan(at, SimulatedEvent::Initiator { index });
-        }
+        self.alarm.set(at, scene.environment);
     }
 
     fn receive(&mut self, mut bytes: &[u8], scene: &mut Scene<'_>) -> Result<(), Violation> {
@@ -734,29 +726,6 @@ impl Initiator {
                 until: scene.now() + pause,
             }
         };
-    }
-
-    /// Hands over to the network what it takes.
-    fn pump(&mut self, scene: &mut Scene<'_>) {
-        let Some(wire) = self.wire else {
-            return;
-        };
-        let mut environment = scene.environment.lock();
-        loop {
-            let next = self.transmit.segments().next();
-            let Some(segment) = next else {
-                break;
-            };
-            let Segment::Arena { start, length } = segment else {
-                unreachable!("an initiator's data is copied into the queue");
-            };
-            let bytes = &self.transmit.arena()[start..start + length];
-            let sent = environment.send_to_target(wire, bytes);
-            self.transmit.advance(sent, &mut Vec::new());
-            if sent < length {
-                break;
-            }
-        }
     }
 }
 

@@ -46,6 +46,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 pub mod checker;
 pub mod deceived;
 pub mod disk;

@@ -4,7 +4,11 @@ pub mod history;
 
 use std::fmt;
 
+use crate::environment::SECOND;
 use crate::stamp::{Stamp, WriteId};
+
+/// A command that has no answer after this time, and no excuse, never gets one.
+pub(crate) const ANSWER_LIMIT: u64 = 120 * SECOND;
 
 /// The server broke a promise.
 #[derive(Clone, Debug, PartialEq, Eq)]

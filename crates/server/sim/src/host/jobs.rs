@@ -8,14 +8,12 @@ use longshore_nvme::status::Status;
 use super::queue::CommandRole;
 use super::reservation::Plan;
 use super::{Host, Job};
-use crate::checker::Violation;
-use crate::environment::{MICROSECOND, MILLISECOND, SECOND};
+use crate::checker::{ANSWER_LIMIT, Violation};
+use crate::environment::{MICROSECOND, MILLISECOND};
 use crate::scene::Scene;
 use crate::workload::Purpose;
 use crate::workload::nvme::{Task, make_up, write_again};
 
-/// A command that has no answer after this time never gets one.
-const ANSWER_LIMIT: u64 = 120 * SECOND;
 impl Host {
     /// Sends commands, and looks after those that take long.
     pub(super) fn work(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {

@@ -32,9 +32,10 @@ use longshore_nvme::status::Status;
 
 use self::queue::{CommandRole, Happening, Queue};
 use self::reservation::Plan;
+use crate::alarm::Alarm;
 use crate::checker::Violation;
 use crate::checker::history::Started;
-use crate::environment::{MICROSECOND, MILLISECOND, SECOND, SimulatedEvent};
+use crate::environment::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::workload::Purpose;
@@ -130,7 +131,7 @@ pub struct Host {
     /// What was acknowledged before the shutdown began, by unit.
     shutdown: Vec<Started>,
     random: Random,
-    wake_at: Option<u64>,
+    alarm: Alarm,
     next_command: u64,
 }
 
@@ -162,7 +163,7 @@ impl Host {
             unclean: Vec::new(),
             shutdown: Vec::new(),
             random,
-            wake_at: None,
+            alarm: Alarm::new(index),
             next_command: 0,
         }
     }
@@ -240,9 +241,7 @@ impl Host {
     /// What the server did wrong.
     pub fn step(&mut self, scene: &mut Scene<'_>) -> Result<(), Violation> {
         let now = scene.now();
-        if self.wake_at.is_some_and(|at| at <= now) {
-            self.wake_at = None;
-        }
+        self.alarm.answered(now);
         self.receive(scene)?;
         self.look_for_ends(scene)?;
         self.check_time(now)?;
@@ -300,14 +299,7 @@ impl Host {
             State::Resetting { .. } | State::Leaving { .. } => self.look_at.max(now + MICROSECOND),
             _ => now + 20 * MILLISECOND,
         };
-        if self.wake_at.is_none_or(|planned| at < planned) {
-            self.wake_at = Some(at);
-            let index = self.index;
-            scene
-                .environment
-                .lock()
-                .plan(at, SimulatedEvent::Initiator { index });
-        }
+        self.alarm.set(at, scene.environment);
     }
 
     /// Number of the queue with that place: 0 is the admin queue.

@@ -6,7 +6,7 @@ use longshore_nvme::command::CommandId;
 use longshore_nvme::host::{
     Command, CommandOutcome, CommandSlot, Connection, ConnectionConfig, ConnectionEvent, Transfer,
 };
-use longshore_wire::transmit::{Segment, Transmit, WriteData};
+use longshore_wire::transmit::{Transmit, WriteData};
 
 use crate::environment::Shared;
 
@@ -199,21 +199,6 @@ impl Queue {
 
     /// Hands over to the network what it takes.
     pub(super) fn pump(&mut self, environment: &Shared) {
-        let mut environment = environment.lock();
-        loop {
-            let next = self.transmit.segments().next();
-            let Some(segment) = next else {
-                break;
-            };
-            let Segment::Arena { start, length } = segment else {
-                unreachable!("a host's data is copied into the queue");
-            };
-            let bytes = &self.transmit.arena()[start..start + length];
-            let sent = environment.send_to_target(self.wire, bytes);
-            self.transmit.advance(sent, &mut Vec::new());
-            if sent < length {
-                break;
-            }
-        }
+        environment.send(self.wire, &mut self.transmit);
     }
 }
