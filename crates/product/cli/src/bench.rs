@@ -213,10 +213,6 @@ fn medium() -> ValueParser {
     OsStringValueParser::new().try_map(Medium::parse).into()
 }
 
-/// What a receive call has to be able to bring, and what is more than it ever does.
-const RECEIVE_BUFFER_MIN: u64 = 4 << 10;
-const RECEIVE_BUFFER_MAX: u64 = 64 << 20;
-
 /// How bytes move.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Transfer")]
@@ -253,12 +249,6 @@ struct Transfer {
         hide_possible_values = true
     )]
     receive: Receive,
-
-    /// Bytes that one receive call may return [default: 64 operations, at least 32k, at most 256k]
-    ///
-    /// Fewer bytes mean smaller batches: the server gets its next operations sooner, and system calls increase.
-    #[arg(long, value_name = "SIZE", value_parser = units::size)]
-    receive_buffer: Option<u64>,
 
     /// Flow control of NVMe submission queues; without it a read needs no response of its own
     #[arg(
@@ -502,7 +492,8 @@ impl BenchArguments {
                 (time / 5).min(Duration::from_secs(2))
             });
         let mut options = options.clone();
-        options.paths.receive_buffer = self.transfer.receive_buffer(&jobs);
+        options.paths.receive_buffer =
+            usize::try_from(spec::receive_bytes(&jobs)).expect("at most 256 KiB");
         Run {
             jobs,
             maps: self.maps(),
@@ -666,14 +657,6 @@ fn is_list(text: &str) -> bool {
 }
 
 impl Transfer {
-    fn receive_buffer(&self, jobs: &[Job]) -> usize {
-        let bytes = match self.receive_buffer {
-            Some(bytes) => bytes.clamp(RECEIVE_BUFFER_MIN, RECEIVE_BUFFER_MAX),
-            None => spec::receive_bytes(jobs),
-        };
-        usize::try_from(bytes).expect("at most 64 MiB")
-    }
-
     fn apply(&self, mut options: Options) -> Options {
         let paths = &mut options.paths;
         paths.send = match self.send {
@@ -769,7 +752,6 @@ mod tests {
         assert_eq!(bytes(&["--bs", "512"]), 32 << 10);
         assert_eq!(bytes(&["--bs", "4k"]), 256 << 10);
         assert_eq!(bytes(&["--bs", "1m"]), 256 << 10);
-        assert_eq!(bytes(&["--bs", "4k", "--receive-buffer", "1m"]), 1 << 20);
     }
 
     #[test]
