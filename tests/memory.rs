@@ -63,7 +63,7 @@ impl Watched {
         let server = listen(ServerBuilder::new().volume(VOLUME))
             .config(&format!(
                 "[limits]\nmemory = {MEMORY}\nsessions = 2000\ncontrollers = 2000\n\
-                 pending-logins = 2000\n"
+                 pending-logins = 2000\nstall-timeout = \"1h\"\n"
             ))
             .reports_to(&scratch)
             .argument("--log-level")

@@ -9,7 +9,7 @@
 //! # processors: 2                 of the guest (1)
 //! # kernel: WORDS                 for the command line of the guest's kernel
 //! # config: FILE                  a configuration file instead of the command line
-//! # limit: 120                    seconds
+//! # limit: 600                    seconds
 //! ```
 //!
 //! and its checks are counted one by one. A job may ask the host for things ([`Host::perform`]).
@@ -222,7 +222,7 @@ pub fn last_lines(text: &str, count: usize) -> String {
 }
 
 /// The default limit of a job.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Reads a size with a unit: `512M`, `2G`.
 fn parse_size(text: &str) -> Result<u64> {

@@ -32,7 +32,7 @@ const BLOCKS: u64 = 1024;
 /// Reports of so many generations may be on their way through the serial line at the cut.
 const AHEAD: u64 = 16;
 const MEMORY: u32 = 768;
-const WATCHDOG: Duration = Duration::from_secs(90);
+const WATCHDOG: Duration = Duration::from_secs(450);
 
 /// One cut.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 # secrets; initiators that a target does not let in.
 # volume: disk0 64M
 # config: authentication.toml
-# limit: 150
+# limit: 750
 
 start_iscsid
 names=iqn.2026-11.local.longshore

@@ -1,7 +1,7 @@
 # Header and data digests in all four combinations, each seen in the session's parameters and each
 # carrying data both ways.
 # volume: disk0 64M
-# limit: 150
+# limit: 750
 
 start_iscsid
 

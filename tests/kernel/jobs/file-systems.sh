@@ -2,7 +2,7 @@
 # after a new login.
 # volume: disk0 512M
 # volume: disk1 512M block-size=4096
-# limit: 150
+# limit: 750
 
 start_iscsid
 

@@ -2,7 +2,7 @@
 # it is back.
 # volume: disk0 64M
 # portals: 2
-# limit: 120
+# limit: 600
 
 modprobe dm_multipath
 modprobe dm_round_robin

@@ -4,7 +4,7 @@
 # volume: disk1 64M block-size=4096
 # nvme: 1
 # processors: 2
-# limit: 120
+# limit: 600
 
 modprobe nvme_tcp
 

@@ -4,7 +4,7 @@
 # volume: disk1 512M block-size=4096
 # nvme: 1
 # processors: 2
-# limit: 150
+# limit: 750
 
 modprobe nvme_tcp
 modprobe xfs

@@ -5,7 +5,7 @@
 # nvme: 1
 # config: nvme-hosts.toml
 # kernel: nvme_core.multipath=N
-# limit: 120
+# limit: 600
 
 modprobe nvme_tcp
 names=nqn.2026-11.local.longshore

@@ -3,7 +3,7 @@
 # volume: disk0 64M
 # nvme: 2
 # processors: 2
-# limit: 240
+# limit: 1200
 
 modprobe nvme_tcp
 seed=1

@@ -1,7 +1,7 @@
 # Connections and servers that die under load: the initiator recovers by itself, and nothing that
 # was acknowledged as flushed is lost.
 # volume: disk0 64M
-# limit: 200
+# limit: 1000
 
 start_iscsid
 new_node "$PORTAL0" node.conn[0].timeo.noop_out_interval=2 node.conn[0].timeo.noop_out_timeout=2

@@ -1,6 +1,6 @@
 # What the file system frees, the host gets back; what the host adds, the guest sees.
 # volume: disk0 512M
-# limit: 120
+# limit: 600
 
 start_iscsid
 new_node "$PORTAL0"

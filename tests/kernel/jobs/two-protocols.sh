@@ -3,7 +3,7 @@
 # volume: disk0 128M
 # nvme: 1
 # processors: 2
-# limit: 180
+# limit: 900
 
 modprobe nvme_tcp
 start_iscsid
