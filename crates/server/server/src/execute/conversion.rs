@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::exports::Unit;
 
 /// Blocks to bytes.
+#[inline]
 pub(super) fn volume_operation(operation: MediaOperation, shift: u32) -> Operation {
     let offset = |lba: Lba| ByteOffset(lba.0 << shift);
     let length = |blocks: BlockCount| blocks.0 << shift;
@@ -96,7 +97,6 @@ fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
 }
 
 /// The outcome of an operation on a unit. Hosts learn of a volume that has failed.
-#[inline]
 pub(super) fn outcome(
     core: &Core,
     index: usize,

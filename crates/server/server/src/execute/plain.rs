@@ -8,8 +8,8 @@
 
 use std::time::Instant;
 
-use longshore_block::media::Place;
-use longshore_volume::{Attempt, AttemptCost, Operation, Outcome, VolumeError};
+use longshore_block::media::{MediaOutcome, Place};
+use longshore_volume::{Attempt, AttemptCost, Operation, VolumeError};
 
 use super::conversion::{outcome, volume_operation};
 use super::inline_reads::InlineReads;
@@ -112,7 +112,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Carries it out, if that needs no sleep and nothing keeps it from the medium.
-    #[inline]
+    #[inline(always)]
     pub(super) fn execute(
         &mut self,
         core: &mut Core,
@@ -141,12 +141,14 @@ impl<'a> Plain<'a> {
         if let Some(began) = began {
             self.note(core, wanted.unit, direction, length, began);
         }
-        let result = result.map(|()| Outcome::Done);
-        Executed::Now(outcome(core, wanted.unit, self.unit, result))
+        Executed::Now(match result {
+            Ok(()) => Ok(MediaOutcome::Done),
+            Err(error) => outcome(core, wanted.unit, self.unit, Err(error)),
+        })
     }
 
     /// Reads to behind the header of the answer, and sends that. `None`: it has to be a task.
-    #[inline]
+    #[inline(always)]
     fn read(
         &mut self,
         core: &mut Core,
@@ -179,7 +181,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Writes what lies in the receive buffer. `None`: it has to be a task.
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, core: &mut Core, operation: Operation) -> Option<Result<(), VolumeError>> {
         let Operation::Write { offset, durability } = operation else {
             return None;
