@@ -25,7 +25,6 @@ fn media_error(unit: &Unit, error: &VolumeError) -> MediaError {
 }
 
 /// The outcome of an operation on a unit. Hosts learn of a volume that has failed.
-#[inline]
 pub(super) fn outcome(
     core: &Core,
     index: usize,

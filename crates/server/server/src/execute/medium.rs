@@ -83,7 +83,7 @@ impl<W> Tasks<W> {
     }
 
     /// Does an operation on the medium, now if that needs no sleep.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn execute(
         &mut self,
         core: &mut Core,

@@ -113,7 +113,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Carries it out, if that needs no sleep and nothing keeps it from the medium.
-    #[inline]
+    #[inline(always)]
     pub(super) fn execute(
         &mut self,
         core: &mut Core,
@@ -142,12 +142,14 @@ impl<'a> Plain<'a> {
         if let Some(began) = began {
             self.note(core, wanted.unit, direction, length, began);
         }
-        let result = result.map(|()| Reply::Done);
-        Executed::Now(outcome(core, wanted.unit, self.unit, result))
+        Executed::Now(match result {
+            Ok(()) => Ok(Reply::Done),
+            Err(error) => outcome(core, wanted.unit, self.unit, Err(error)),
+        })
     }
 
     /// Reads to behind the header of the answer, and sends that. `None`: it has to be a task.
-    #[inline]
+    #[inline(always)]
     fn read(
         &mut self,
         core: &mut Core,
@@ -180,7 +182,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Writes what lies in the receive buffer. `None`: it has to be a task.
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, core: &mut Core, operation: Operation) -> Option<Result<(), VolumeError>> {
         let Operation::Write { extent, fua } = operation else {
             return None;

@@ -180,11 +180,19 @@ impl<W> Tasks<W> {
     }
 
     /// The next of the tasks that waited for room, if there is some.
+    #[inline]
     pub(crate) fn next_deferred(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
     ) -> Option<Task<W>> {
+        if self.deferred.is_empty() {
+            return None;
+        }
+        self.take_deferred(core, channel)
+    }
+
+    fn take_deferred(&mut self, core: &mut Core, channel: &mut Channel) -> Option<Task<W>> {
         while self.has_room(core, channel) {
             let address = self.deferred.pop_front()?;
             if let Some(task) = self.take_exact(address) {

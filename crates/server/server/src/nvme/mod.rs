@@ -94,6 +94,7 @@ impl Protocol for Nvme {
         self.machine.sent(now_ms);
     }
 
+    #[inline]
     fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool {
         let mut ran = false;
         while let Some(task) = self.tasks.next_deferred(core, channel) {

@@ -151,6 +151,7 @@ impl Connections {
     }
 
     /// Has a connection received from, if it wants a turn.
+    #[inline]
     pub(super) fn list(&mut self, slot: u32) {
         let Some(connection) = self.at(slot) else {
             return;
@@ -162,6 +163,7 @@ impl Connections {
     }
 
     /// A connection may have something to send.
+    #[inline]
     pub(super) fn mark_dirty(&mut self, slot: u32) {
         let Some(connection) = self.at(slot) else {
             return;
@@ -174,6 +176,7 @@ impl Connections {
     }
 
     /// Has a connection looked at in the next turn, whose policy goes by whether it is idle.
+    #[inline]
     pub(super) fn expect_idle(&mut self, slot: u32) {
         let Some(connection) = self.slots[slot as usize].connection.as_deref_mut() else {
             return;
@@ -189,6 +192,7 @@ impl Connections {
     }
 
     /// Nothing of them is left to do without waiting.
+    #[inline]
     pub(super) fn are_served(&self) -> bool {
         self.listed.is_empty() && self.quiet.is_empty() && self.unfinished.is_empty()
     }
