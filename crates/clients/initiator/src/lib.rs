@@ -6,6 +6,7 @@
 
 pub mod attach;
 mod connect;
+mod digest;
 pub mod error;
 pub mod info;
 pub mod iscsi;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_iscsi::name::IscsiName;
-use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
+use longshore_iscsi::negotiation::Preferences;
 use longshore_iscsi::pdu::Isid;
 use longshore_nvme::nqn::Nqn;
 use zeroize::Zeroizing;
 
+pub use crate::digest::DigestWish;
 use crate::operation::OperationKind;
 use crate::url::Url;
 use crate::volume::VolumeOptions;
@@ -121,36 +122,6 @@ impl Options {
             ],
         );
         options
-    }
-}
-
-/// Whether there is to be a digest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum DigestWish {
-    /// None. A peer that insists is followed where the protocol can do that.
-    #[default]
-    Off,
-    /// If the peer has it.
-    Ask,
-    /// Attaching fails without.
-    Require,
-}
-
-impl DigestWish {
-    /// Whether it is asked for.
-    #[must_use]
-    pub const fn is_asked_for(self) -> bool {
-        !matches!(self, Self::Off)
-    }
-
-    /// As iSCSI negotiates it.
-    #[must_use]
-    pub const fn policy(self) -> DigestPolicy {
-        match self {
-            Self::Off => DigestPolicy::PreferNone,
-            Self::Ask => DigestPolicy::PreferCrc32c,
-            Self::Require => DigestPolicy::Crc32c,
-        }
     }
 }
 

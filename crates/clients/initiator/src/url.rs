@@ -17,7 +17,6 @@
 //! Nothing here prints a password: [`Display`](fmt::Display) leaves passwords out, and `Debug` shows `***`.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use longshore_iscsi::chap::{ChapAccount, Secret};
@@ -26,7 +25,7 @@ use longshore_nvme::nqn::{Nqn, NqnError};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::options::DigestWish;
+use crate::digest::DigestWish;
 
 mod escape;
 mod host_port;
@@ -571,12 +570,4 @@ impl<'a, 'b> Query<'a, 'b> {
             DigestWish::Ask | DigestWish::Require => "crc32c",
         })
     }
-}
-
-/// Whether a host is an address of IPv6, with or without a zone.
-fn is_v6(host: &str) -> bool {
-    let address = host
-        .split_once('%')
-        .map_or(host, |(address, _zone)| address);
-    matches!(address.parse(), Ok(IpAddr::V6(_)))
 }

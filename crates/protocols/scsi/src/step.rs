@@ -119,7 +119,7 @@ pub(crate) struct StepContext<'a, 'b> {
 /// A command of several steps after its CDB has been accepted.
 ///
 /// The command's owner handles what is common to all: it completes the command with
-/// [`Sense::media_failure`] when a media operation fails (unless [`Procedure::handles_failure`]),
+/// [`Sense::media_failure`](crate::sense::Sense::media_failure) when a media operation fails (unless [`Procedure::handles_failure`]),
 /// sets the sense format, and cuts data-in at the allocation length.
 pub(crate) trait Procedure: fmt::Debug + Send {
     /// Runs until something is needed. The first event is [`CommandEvent::Start`].

@@ -8,7 +8,7 @@
 //! **Poison.** When the kernel fails to write cached data back it reports that once, drops the data
 //! and counts it as clean; a second fdatasync then succeeds without the data being anywhere. After
 //! the first failed sync the volume therefore refuses writes and flushes until it is reopened.
-//! Reads go on. What else can be wrong with a volume as a whole is in [`Condition`].
+//! Reads go on. What else can be wrong with a volume as a whole is in [`Condition`](crate::Condition).
 
 pub(crate) mod backing;
 mod bounce;

@@ -9,7 +9,7 @@ use longshore_scsi::sense::AdditionalSense;
 use longshore_scsi::status::Status as ScsiStatus;
 use thiserror::Error;
 
-use super::Lost;
+use super::lost::Lost;
 
 /// Sense data, as far as anybody acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,6 +62,7 @@ pub use counters::QueueCounters;
 pub use machine::{Machine, MachineEvent, PayloadWanted, Refusal};
 pub use receiving::Received;
 pub use sending::Sent;
+pub use table::Unfinished;
 
 use table::Table;
 use zero_copy::ZeroCopy;
@@ -79,21 +80,6 @@ pub struct Rejected {
     pub data: Data,
     /// Why.
     pub refusal: Refusal,
-}
-
-/// An operation without an end, of a connection that was given up.
-#[derive(Debug)]
-pub struct Unfinished {
-    /// As it was submitted with.
-    pub tag: u64,
-    /// What was asked for.
-    pub operation: Operation,
-    /// Its memory. What a read has brought so far is undefined.
-    pub data: Data,
-    /// The peer may have seen the command, and have done what it asks for.
-    pub was_sent: bool,
-    /// The peer's answer, if it had come, and only the kernel had not let go of the memory.
-    pub answer: Option<Result<Reply, Failure>>,
 }
 
 /// One connection. See the module documentation.

@@ -3,9 +3,23 @@
 use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_reactor::Buffer;
 
-use super::Unfinished;
 use crate::error::Failure;
 use crate::operation::{Completion, Data, Operation, Reply};
+
+/// An operation without an end, of a connection that was given up.
+#[derive(Debug)]
+pub struct Unfinished {
+    /// As it was submitted with.
+    pub tag: u64,
+    /// What was asked for.
+    pub operation: Operation,
+    /// Its memory. What a read has brought so far is undefined.
+    pub data: Data,
+    /// The peer may have seen the command, and have done what it asks for.
+    pub was_sent: bool,
+    /// The peer's answer, if it had come, and only the kernel had not let go of the memory.
+    pub answer: Option<Result<crate::operation::Reply, Failure>>,
+}
 
 /// Where an operation is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,9 @@
 //! `HOST[:PORT]`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
-
-use super::is_v6;
 
 /// A host, by name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -108,4 +106,12 @@ impl fmt::Display for HostPort {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+/// Whether a host is an address of IPv6, with or without a zone.
+fn is_v6(host: &str) -> bool {
+    let address = host
+        .split_once('%')
+        .map_or(host, |(address, _zone)| address);
+    matches!(address.parse(), Ok(IpAddr::V6(_)))
 }

@@ -82,7 +82,7 @@ pub struct StoreWait {
 }
 
 impl Reservations {
-    /// A way to wait, for whom [`Unchangeable::Storing`] is no answer.
+    /// A way to wait, for whom [`Unchangeable::Storing`](super::Unchangeable::Storing) is no answer.
     #[must_use]
     pub fn wait_for_store(self: &Arc<Self>) -> StoreWait {
         StoreWait {

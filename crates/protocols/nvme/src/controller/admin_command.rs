@@ -9,7 +9,7 @@ use crate::status::Status;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueHandle(pub u128);
 
-/// What the driver does after an admin command. Whatever it is, [`Controller::poll_events`] may have
+/// What the driver does after an admin command. Whatever it is, [`Controller::poll_events`](super::Controller::poll_events) may have
 /// something afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminOutcome {
@@ -20,7 +20,7 @@ pub enum AdminOutcome {
         /// Dwords 0 and 1 of the completion.
         result: u64,
     },
-    /// An Asynchronous AsyncEvent Request is outstanding until [`Controller::poll_events`] names it.
+    /// An Asynchronous Event Request is outstanding until [`Controller::poll_events`](super::Controller::poll_events) names it.
     AsyncEvent,
     /// Looks for a command and aborts it if it has not begun; completes with result 0 if it was
     /// aborted, and 1 if not.
@@ -39,8 +39,8 @@ pub enum AdminOutcome {
         queues: Vec<QueueHandle>,
     },
     /// A shutdown while volatile caches may hold data: completes the command with success, closes the
-    /// connections, flushes the volumes of [`Controller::namespaces`] (nothing that was not completed
-    /// by now needs to be in it) and then calls [`Controller::shutdown_finished`], for which the host
+    /// connections, flushes the volumes of [`Controller::namespaces`](super::Controller::namespaces) (nothing that was not completed
+    /// by now needs to be in it) and then calls [`Controller::shutdown_finished`](super::Controller::shutdown_finished), for which the host
     /// waits.
     ShutDown {
         /// I/O queues.

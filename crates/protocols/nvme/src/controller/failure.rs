@@ -1,6 +1,6 @@
 //! How an admin command fails.
 
-use super::log_page::ErrorRecord;
+use super::log_page::error::ErrorRecord;
 use crate::command::SubmissionEntry;
 use crate::status::Status;
 

@@ -88,7 +88,7 @@ impl Subsystems {
             .collect()
     }
 
-    /// A volume has a new size, which its [`Namespace`] knows already.
+    /// A volume has a new size, which its [`Namespace`](super::Namespace) knows already.
     pub fn namespace_resized(&self, index: usize) {
         self.notify_where(&self.controllers(), |controller| {
             controller.namespace_changed(index)

@@ -36,7 +36,7 @@ pub enum Transfer {
     Write(u32),
 }
 
-/// The target wants write data; answer by [`Connection::send_data_out`].
+/// The target wants write data; answer by [`Connection::send_data_out`](super::Connection::send_data_out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2tRequest {
     /// Whose data.
@@ -93,7 +93,7 @@ pub enum Residual {
 pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
-    /// The login has succeeded; [`Connection::session`] says with what.
+    /// The login has succeeded; [`Connection::session`](super::Connection::session) says with what.
     Established,
     /// Read data: put `bytes` at `buffer_offset` of the command's buffer.
     DataIn {
@@ -115,14 +115,14 @@ pub enum ConnectionEvent<'a> {
     },
     /// A task management request has its answer.
     TaskManagementDone {
-        /// What [`Connection::task_management`] returned.
+        /// What [`Connection::task_management`](super::Connection::task_management) returned.
         request: InitiatorTaskTag,
         /// How it went.
         response: TaskManagementResponseCode,
     },
     /// A ping has its answer.
     Pong {
-        /// What [`Connection::ping`] returned.
+        /// What [`Connection::ping`](super::Connection::ping) returned.
         request: InitiatorTaskTag,
         /// The data of the ping, as far as the target gave it back.
         data: Vec<u8>,
@@ -137,7 +137,7 @@ pub enum ConnectionEvent<'a> {
         header: Vec<u8>,
     },
     /// News of the target: it asks for a logout, or is about to drop the connection.
-    /// [`Connection::data_segment`] has what came with it.
+    /// [`Connection::data_segment`](super::Connection::data_segment) has what came with it.
     Async(AsyncMessage),
     /// The logout has its answer. After `CLOSED` the connection is to be closed.
     LoggedOut(LogoutResult),
@@ -158,7 +158,7 @@ pub enum CloseReason {
     HeaderDigestError,
     /// A data digest does not match. At level 0 the session has to be recovered (§7.8).
     DataDigestError,
-    /// The driver placed bytes that were not wanted ([`Connection::payload_received`]).
+    /// The driver placed bytes that were not wanted ([`Connection::payload_received`](super::Connection::payload_received)).
     Initiator,
 }
 
@@ -169,7 +169,7 @@ pub enum NotSent {
     #[error("the session takes no further request now")]
     Busy,
     /// The connection takes no requests: it is closed, logging out, or not logged in yet. Where it is closed,
-    /// [`Connection::next`] says why.
+    /// [`Connection::next`](super::Connection::next) says why.
     #[error("the session takes no requests")]
     Closed,
 }

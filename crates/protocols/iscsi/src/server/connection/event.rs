@@ -22,7 +22,7 @@ pub struct ConnectionConfig {
     pub queue_depth: u32,
     /// Immediate commands beyond the window.
     pub immediate_commands: u32,
-    /// The longest read answered by [`Connection::begin_inline_read`], in bytes.
+    /// The longest read answered by [`Connection::begin_inline_read`](super::Connection::begin_inline_read), in bytes.
     pub inline_read_max: u32,
     /// Makes target transfer tags hard to guess; any number.
     pub tag_seed: u64,
@@ -51,7 +51,7 @@ impl Default for ConnectionConfig {
 pub enum ConnectionEvent<'a> {
     /// The input is used up.
     NeedMore,
-    /// The login has succeeded; [`Connection::session`] says with what.
+    /// The login has succeeded; [`Connection::session`](super::Connection::session) says with what.
     Established,
     /// A SCSI command whose turn it is. The driver calls `complete`, `begin_inline_read` or
     /// `want_data_out`, now or later.

@@ -20,12 +20,12 @@
 
 mod changes;
 mod discovery;
-mod error;
+pub(super) mod error;
 mod health;
 mod supported;
 
+pub(super) use error::ENTRIES as ERROR_ENTRIES;
 pub use error::ErrorRecord;
-pub(super) use error::{ENTRIES as ERROR_ENTRIES, ErrorLog};
 
 use super::admin_command::{AdminOutcome, DONE, Request};
 use super::failure::Failure;

@@ -18,7 +18,7 @@ pub(super) use properties::{ATTRIBUTES_AT, CC, Change, OFFSET_AT, Properties, VE
 
 use super::admin_command::QueueHandle;
 use super::failure::Failure;
-use super::log_page::ErrorLog;
+use super::log_page::error::ErrorLog;
 use super::namespace::AttachedNamespace;
 use super::registry::Registry;
 use super::subsystem::Subsystem;
