@@ -58,8 +58,8 @@ fn common_header(header: &[u8; 128]) {
         }
         let alignment = (u32::from(header[127]) % 32 + 1) * 4;
         if let Ok(layout) = common.layout(data_digest, alignment) {
-            let digest = if layout.has_data_digest { 4 } else { 0 };
-            let data = u64::from(layout.padding) + u64::from(layout.data_length) + digest;
+            let digest = if layout.has_digest { 4 } else { 0 };
+            let data = u64::from(layout.lead) + u64::from(layout.length) + digest;
             assert_eq!(
                 u64::from(common.header_end()) + data,
                 u64::from(common.plen)

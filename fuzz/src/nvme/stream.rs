@@ -79,8 +79,8 @@ impl Format {
         if header_end > hlen {
             assert_eq!(pdu[hlen..header_end], crc32c(&pdu[..hlen]).to_bytes());
         }
-        let trailer = if layout.has_data_digest { 4 } else { 0 };
-        let length = usize::try_from(layout.data_length).expect("64 bits");
+        let trailer = if layout.has_digest { 4 } else { 0 };
+        let length = usize::try_from(layout.length).expect("64 bits");
         let (padded, trailer) = pdu[header_end..].split_at(pdu.len() - header_end - trailer);
         let (padding, data) = padded.split_at(padded.len() - length);
         assert!(padding.iter().all(|byte| *byte == 0), "stale padding");
