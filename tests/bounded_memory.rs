@@ -148,7 +148,7 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
     assert!(answer.unwrap().is_good());
     assert_eq!(server.ended().unwrap(), None);
-    server.wait_for_log("less memory than `limits.memory` says");
+    server.wait_for_log("less memory than `limits.memory` allows");
 }
 
 fn limit_address_space(pid: u32, bytes: &str) {

@@ -364,7 +364,7 @@ fn the_log_says_what_becomes_of_busy_polling() {
         assert_eq!(run.end().code(), Some(0));
         run.stderr()
     };
-    let said = "event loops do not before they sleep";
+    let said = "only receives poll the network card";
     for engine in ["auto", "epoll"] {
         let log = log_with(&["--engine", engine, "--busy-poll", "20"]);
         // One line for all event loops of a kernel that is too old, or newer and without CONFIG_NET_RX_BUSY_POLL.
