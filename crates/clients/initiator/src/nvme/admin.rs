@@ -537,11 +537,7 @@ impl Admin {
     /// The connection's.
     pub(super) fn ask_for_notices(&mut self, bits: u32) -> Result<bool, Error> {
         let set = commands::set_features(feature::ASYNC_EVENTS, bits);
-        let answer = self.ask(
-            "Set Features (Asynchronous ConnectionEvent Configuration)",
-            &set,
-            &[],
-        )?;
+        let answer = self.ask("Set Features (Asynchronous Event Configuration)", &set, &[])?;
         Ok(answer.status.is_success())
     }
 

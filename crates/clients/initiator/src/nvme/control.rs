@@ -136,7 +136,7 @@ impl Control {
     fn request_event(&mut self) -> Result<(), Error> {
         let request = commands::async_event_request();
         self.begin(Purpose::ConnectionEvent, &request, None)
-            .map_err(|lost| self.lost("Asynchronous ConnectionEvent Request", lost))
+            .map_err(|lost| self.lost("Asynchronous Event Request", lost))
     }
 
     fn lost(&self, step: &'static str, lost: Lost) -> Error {

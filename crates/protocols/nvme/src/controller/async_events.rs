@@ -1,7 +1,7 @@
 //! Asynchronous events (NVMe base 2.0 §5.2): requests that wait until there is something to tell.
 //!
 //! An event is told once; it is masked from then on until the host has read the log page that goes
-//! with it without Retain Asynchronous AsyncEvent. What happens meanwhile is in that page, so nothing is
+//! with it without Retain Asynchronous Event. What happens meanwhile is in that page, so nothing is
 //! lost.
 
 use super::admin_command::AdminOutcome;
@@ -21,13 +21,13 @@ impl Controller {
 }
 
 impl Controller {
-    /// The host has used the identifier of an Asynchronous AsyncEvent Request for another command: it is outstanding no
+    /// The host has used the identifier of an Asynchronous Event Request for another command: it is outstanding no
     /// more.
     pub fn forget_event_request(&self, command: CommandId) {
         self.lock().events.forget(command);
     }
 
-    /// Asynchronous AsyncEvent Requests that ended without a completion since the last call: a reset or shutdown did.
+    /// Asynchronous Event Requests that ended without a completion since the last call: a reset or shutdown did.
     #[must_use]
     pub fn take_dropped_event_requests(&self) -> Vec<CommandId> {
         std::mem::take(&mut self.lock().events.dropped)

@@ -9,7 +9,7 @@
 //! | 06h Volatile Write Cache | read | on, if a namespace has one |
 //! | 07h Number of Queues | read, write | before there are I/O queues |
 //! | 0Ah Write Atomicity Normal | read, write | without effect: AWUN and AWUPF are the same |
-//! | 0Bh Asynchronous AsyncEvent Configuration | read, write | |
+//! | 0Bh Asynchronous Event Configuration | read, write | |
 //! | 0Eh Timestamp | read, write | data |
 //! | 0Fh Keep Alive Timer | read, write | |
 //! | 16h Host Behavior Support | read, write | data; ACRE |

@@ -9,7 +9,7 @@ pub struct ControllerLimits {
     pub io_queues_max: u16,
     /// Controllers, discovery included.
     pub controllers_max: usize,
-    /// Asynchronous AsyncEvent Requests outstanding on a controller (AERL + 1), at least 1.
+    /// Asynchronous Event Requests outstanding on a controller (AERL + 1), at least 1.
     pub async_events_max: u8,
     /// Aborts outstanding on a controller (ACL + 1), at least 1.
     pub aborts_max: u8,

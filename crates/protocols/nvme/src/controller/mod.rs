@@ -192,7 +192,7 @@ impl Controller {
         }
     }
 
-    /// Asynchronous AsyncEvent Requests that complete now. To be called after every admin command and
+    /// Asynchronous Event Requests that complete now. To be called after every admin command and
     /// when [`Notify`] asked for it.
     pub fn poll_events(&self, completions: &mut Vec<AsyncCompletion>) {
         let mut state = self.lock();

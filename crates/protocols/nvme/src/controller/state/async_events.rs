@@ -7,7 +7,7 @@ use crate::controller::log_page_id::{
 };
 use crate::status::Status;
 
-/// An Asynchronous AsyncEvent Request that completes.
+/// An Asynchronous Event Request that completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncCompletion {
     /// CID on the admin queue.
@@ -62,7 +62,7 @@ impl AsyncEvent {
         u64::from(kind) | u64::from(information) << 8 | u64::from(log_page) << 16
     }
 
-    /// Its bit of Asynchronous AsyncEvent Configuration. Reservations have a mask of their own.
+    /// Its bit of Asynchronous Event Configuration. Reservations have a mask of their own.
     const fn configuration(self) -> Option<u32> {
         match self {
             // Critical warning bit 2.
@@ -93,7 +93,7 @@ pub(in crate::controller) const fn supported_notices(is_discovery: bool) -> u32 
     }
 }
 
-/// Bits of Asynchronous AsyncEvent Configuration that may be set.
+/// Bits of Asynchronous Event Configuration that may be set.
 pub(in crate::controller) const fn configurable(is_discovery: bool) -> u32 {
     if is_discovery {
         CONFIGURE_DISCOVERY
@@ -116,7 +116,7 @@ pub(in crate::controller) struct AsyncEvents {
     pending: u8,
     /// Told, and the log page not read since.
     masked: u8,
-    /// Asynchronous AsyncEvent Configuration.
+    /// Asynchronous Event Configuration.
     configuration: u32,
 }
 

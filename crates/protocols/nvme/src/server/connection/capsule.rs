@@ -146,14 +146,14 @@ impl Connection {
         None
     }
 
-    /// Whether a command is an Asynchronous ConnectionEvent Request. On I/O queues the opcode is another command's.
+    /// Whether a command is an Asynchronous Event Request. On I/O queues the opcode is another command's.
     #[inline]
     fn is_event_request(&self, entry: &SubmissionEntry) -> bool {
         entry.opcode() == opcode::admin::ASYNC_EVENT_REQUEST
             && matches!(self.phase, Phase::Connected(queue) if queue.id == 0)
     }
 
-    /// A command came with the identifier of an outstanding Asynchronous ConnectionEvent Request, whose place it takes. SPDK's
+    /// A command came with the identifier of an outstanding Asynchronous Event Request, whose place it takes. SPDK's
     /// host (v26.09-pre) does so when it detaches: it ends its requests by itself, and sends the shutdown with one of
     /// their identifiers.
     #[cold]
@@ -163,7 +163,7 @@ impl Connection {
         self.replaced.push(id);
     }
 
-    /// Identifiers of the Asynchronous ConnectionEvent Requests whose places other commands have taken since the last call. The
+    /// Identifiers of the Asynchronous Event Requests whose places other commands have taken since the last call. The
     /// driver must not complete them any more, nor abort them by these identifiers.
     pub fn take_replaced_event_requests(&mut self) -> Vec<CommandId> {
         std::mem::take(&mut self.replaced)
