@@ -44,7 +44,7 @@ use longshore_wire::transmit::{PayloadId, Transmit, WriteData};
 
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
-use crate::operation::{Data, Operation, OperationKind, Reply};
+use crate::operation::{Data, Operation, OperationKind};
 use crate::options::{ReceivePath, SendPath, TransferPaths};
 
 mod any;

@@ -1,4 +1,4 @@
-//! NegotiatedLimits in force, where the data path finds them.
+//! Limits in force, where the data path finds them.
 
 use crate::session_parameters::{OperationalParameters, SessionType};
 

@@ -200,7 +200,7 @@ pub struct Connection {
     pub(super) sq_head: u16,
     pub(super) inline_read: Option<InlineRead>,
     pub(super) ready: VecDeque<Ready>,
-    /// ConnectionEvent requests whose identifiers were used again.
+    /// Event requests whose identifiers were used again.
     pub(super) replaced: Vec<CommandId>,
     pub(super) timers: Timers,
 }
