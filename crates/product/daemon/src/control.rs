@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::serve::THREAD_STACK_BYTES;
+use crate::threads::THREAD_STACK_BYTES;
 
 /// What the waiting thread hears about.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::config::reactor::{BusyPoll, Priority, ReactorSettings};
 use crate::memory::Memory;
 use crate::portals::{Portal, PortalError, Service};
 
-/// What the server is given. From here on the portals let peers in.
+/// Puts it together. From here on the portals let peers in.
 pub fn server_config(
     config: &Config,
     volumes: Vec<Arc<dyn Volume>>,

@@ -12,7 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel, sync_channe
 use std::thread;
 use std::time::Duration;
 
-use crate::serve::THREAD_STACK_BYTES;
+use crate::threads::THREAD_STACK_BYTES;
 
 /// Threads of the last look.
 const LAST_LOOKS: usize = 32;

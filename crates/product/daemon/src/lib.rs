@@ -27,5 +27,6 @@ pub mod serve;
 pub mod service_manager;
 pub mod state;
 mod statistics;
+mod threads;
 
 pub use serve::{Output, ServerEnd, StartError, serve};

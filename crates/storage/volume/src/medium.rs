@@ -19,6 +19,7 @@ mod lanes;
 mod state;
 #[cfg(test)]
 mod tests;
+mod volume;
 mod write_zeroes;
 mod zeroing;
 

@@ -30,7 +30,7 @@ use self::limiter::Limiter;
 use self::line::Style;
 use self::record::Record;
 use crate::config::log::{LogConfig, LogFormat};
-use crate::serve::THREAD_STACK_BYTES;
+use crate::threads::THREAD_STACK_BYTES;
 
 /// Lines that may wait to be written.
 const QUEUE_LINES: usize = 1024;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use std::sync::Arc;
 
-use longshore_reactor::{PagePipe, block_device};
+use longshore_reactor::block_device;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -21,13 +21,9 @@ use crate::identity::identify_at;
 use crate::lock;
 use crate::medium::backing::{Backing, Kind};
 use crate::medium::{Abilities, Medium, Zeroing};
-use crate::open::{OpenError, VolumeSpec, check_size};
+use crate::open::{OpenError, Opened, VolumeSpec, check_size};
 use crate::outline::Outline;
 use crate::sysfs::Queue;
-use crate::{
-    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
-    Lba, Request, Volume, VolumeError,
-};
 
 /// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
 /// its process has ended, and the files of its last operations stay claimed until then: a server
@@ -39,36 +35,27 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 /// Device number of loop devices (Documentation/admin-guide/devices.txt of Linux).
 const LOOP_MAJOR: u32 = 7;
 
-/// See the module documentation.
-#[derive(Debug)]
-pub struct BlockVolume {
-    medium: Medium,
-}
-
-impl BlockVolume {
-    /// Opens the device. Its size is its own; a size in the specification has to agree with it.
-    pub fn open(spec: &VolumeSpec) -> Result<BlockVolume, OpenError> {
-        let path = spec.required_path()?;
-        let metadata = find(spec, path)?;
-        let queue = Queue::of_device(metadata.rdev());
-        let file = claim(spec, path, queue.as_ref())?;
-        if spec.locks() {
-            lock::lock(&file, path, spec.read_only)?;
-        }
-        let size = settle_size(spec, path, &file)?;
-        check_logical_block(spec, path, &file)?;
-        let direct_memory_alignment = if spec.direct {
-            Some(direct_alignment(spec, path, &file)?)
-        } else {
-            None
-        };
-        let outline = Outline::new(identify_at(spec, Some(path))?, spec.block_size, size);
-        let abilities = abilities(spec, queue.as_ref(), direct_memory_alignment);
-        let backing = Backing::new(path, &file, Kind::Device);
-        Ok(BlockVolume {
-            medium: Medium::new(outline, file, backing, abilities),
-        })
+/// Opens the device. Its size is its own; a size in the specification has to agree with it.
+pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
+    let path = spec.required_path()?;
+    let metadata = find(spec, path)?;
+    let queue = Queue::of_device(metadata.rdev());
+    let file = claim(spec, path, queue.as_ref())?;
+    if spec.locks() {
+        lock::lock(&file, path, spec.read_only)?;
     }
+    let size = settle_size(spec, path, &file)?;
+    check_logical_block(spec, path, &file)?;
+    let direct_memory_alignment = if spec.direct {
+        Some(direct_alignment(spec, path, &file)?)
+    } else {
+        None
+    };
+    let outline = Outline::new(identify_at(spec, Some(path))?, spec.block_size, size);
+    let abilities = abilities(spec, queue.as_ref(), direct_memory_alignment);
+    let backing = Backing::new(path, &file, Kind::Device);
+    let medium = Medium::new(outline, file, backing, abilities);
+    Ok(Opened::existing(Arc::new(medium)))
 }
 
 /// Looks for the device without opening it.
@@ -138,8 +125,8 @@ fn busy(path: &Path) -> OpenError {
 }
 
 fn settle_size(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u64, OpenError> {
-    let existing =
-        device_size(file).map_err(|error| OpenError::io("ioctl BLKGETSIZE64", path, error))?;
+    let existing = block_device::size_bytes(file)
+        .map_err(|error| OpenError::io("ioctl BLKGETSIZE64", path, error))?;
     if existing == 0 {
         let metadata = file
             .metadata()
@@ -158,10 +145,6 @@ fn settle_size(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u64, OpenE
         }),
         _ => Ok(existing),
     }
-}
-
-fn device_size(file: &File) -> io::Result<u64> {
-    block_device::size_bytes(file)
 }
 
 /// Blocks smaller than the device's own would make every write a read, change and write of a
@@ -204,55 +187,6 @@ fn abilities(
         rotational: queue.is_some_and(Queue::is_rotational),
         in_memory: false,
         inline_writes: spec.inline_writes,
-    }
-}
-
-impl Volume for BlockVolume {
-    fn identity(&self) -> &Identity {
-        self.medium.outline.identity()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.medium.outline.geometry()
-    }
-
-    fn characteristics(&self) -> Characteristics {
-        self.medium.characteristics()
-    }
-
-    fn attempt_cost(&self) -> AttemptCost {
-        AttemptCost::SystemCall
-    }
-
-    fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
-        self.medium.take_pages(extent, into)
-    }
-
-    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
-        self.medium.try_read(lba, into)
-    }
-
-    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
-        self.medium.try_write(lba, from, fua)
-    }
-
-    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
-        Execution::running(async move { self.medium.execute(request, &io).await })
-    }
-
-    fn condition(&self) -> Condition {
-        self.medium.condition()
-    }
-
-    fn inspect(&self) -> Condition {
-        self.medium.inspect_all()
-    }
-
-    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
-        let _one_at_a_time = self.medium.resizing.lock();
-        let size = device_size(self.medium.file())
-            .map_err(|error| self.medium.error("ioctl BLKGETSIZE64", error))?;
-        self.medium.take_up_size(size)
     }
 }
 

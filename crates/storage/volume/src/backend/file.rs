@@ -15,25 +15,17 @@ use std::path::Path;
 
 use std::sync::Arc;
 
-use longshore_reactor::PagePipe;
 use longshore_reactor::buffer::Buffer;
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use crate::identity::identify_at;
 use crate::lock;
-use crate::medium::backing::{Backing, Kind};
+use crate::medium::backing::{Backing, Kind, SIZE_MAX};
 use crate::medium::{Abilities, Medium, Zeroing};
-use crate::open::{OpenError, VolumeSpec, check_size};
+use crate::open::{OpenError, Opened, VolumeSpec, check_size};
 use crate::outline::Outline;
 use crate::sysfs;
-use crate::{
-    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
-    Lba, Request, Volume, VolumeError,
-};
-
-/// Largest file offset that Linux knows.
-const SIZE_MAX: u64 = i64::MAX.cast_unsigned();
 
 /// What the addresses of all buffers are multiples of. Kept for O_DIRECT where the file system does
 /// not say what it wants.
@@ -42,59 +34,33 @@ const BUFFER_ALIGNMENT: usize = 4096;
 /// `f_type` of file systems that live in memory: tmpfs and ramfs (linux/magic.h).
 const MEMORY_FILE_SYSTEMS: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// See the module documentation.
-#[derive(Debug)]
-pub struct FileVolume {
-    medium: Medium,
-    /// A regular file: it has a size of its own.
-    regular: bool,
-    /// It was not there before it was opened.
-    created: bool,
-}
-
-impl FileVolume {
-    /// Opens the file, or creates it when it is missing and a size is given.
-    pub fn open(spec: &VolumeSpec) -> Result<FileVolume, OpenError> {
-        let path = spec.required_path()?;
-        if let Some(size) = spec.size.filter(|size| *size > SIZE_MAX) {
-            return Err(OpenError::TooLarge {
-                name: spec.name.clone(),
-                backend: spec.backend,
-                size,
-            });
-        }
-        match std::fs::metadata(path) {
-            Ok(metadata) => open_existing(spec, path, &metadata),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => create(spec, path),
-            Err(error) => Err(open_error(spec, path, error)),
-        }
+/// Opens the file, or creates it when it is missing and a size is given.
+pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
+    let path = spec.required_path()?;
+    if let Some(size) = spec.size.filter(|size| *size > SIZE_MAX) {
+        return Err(OpenError::TooLarge {
+            name: spec.name.clone(),
+            backend: spec.backend,
+            size,
+        });
     }
-
-    /// Whether opening it has created the file.
-    pub fn created(&self) -> bool {
-        self.created
-    }
-
-    fn size_of_file(&self) -> Result<u64, VolumeError> {
-        let metadata = self.medium.file().metadata();
-        Ok(metadata
-            .map_err(|error| self.medium.error("fstat", error))?
-            .len())
+    match std::fs::metadata(path) {
+        Ok(metadata) => open_existing(spec, path, &metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(spec, path),
+        Err(error) => Err(open_error(spec, path, error)),
     }
 }
 
-fn open_existing(
-    spec: &VolumeSpec,
-    path: &Path,
-    metadata: &Metadata,
-) -> Result<FileVolume, OpenError> {
-    if kind_of(path, metadata)? == Kind::Endless {
-        return open_endless(spec, path);
-    }
-    let file = open_options(spec)
-        .open(path)
-        .map_err(|error| open_error(spec, path, error))?;
-    serve(spec, path, file)
+fn open_existing(spec: &VolumeSpec, path: &Path, metadata: &Metadata) -> Result<Opened, OpenError> {
+    let medium = if kind_of(path, metadata)? == Kind::Endless {
+        open_endless(spec, path)?
+    } else {
+        let file = open_options(spec)
+            .open(path)
+            .map_err(|error| open_error(spec, path, error))?;
+        serve(spec, path, file)?
+    };
+    Ok(Opened::existing(Arc::new(medium)))
 }
 
 /// What is there, if it can be served as a file.
@@ -138,7 +104,7 @@ pub(crate) fn plan_new<'path>(
     Ok((size, directory))
 }
 
-fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
+fn create(spec: &VolumeSpec, path: &Path) -> Result<Opened, OpenError> {
     let (size, directory) = plan_new(spec, path)?;
     let created = open_options(spec).create_new(true).mode(0o600).open(path);
     // Another server made it in between; whether it may be shared, the lock says.
@@ -169,9 +135,9 @@ fn create(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
     {
         let _ = std::fs::remove_file(path);
     }
-    filled.map(|volume| FileVolume {
+    filled.map(|medium| Opened {
+        volume: Arc::new(medium),
         created: true,
-        ..volume
     })
 }
 
@@ -211,7 +177,7 @@ pub(crate) fn open_error(spec: &VolumeSpec, path: &Path, error: io::Error) -> Op
 }
 
 /// Makes a volume of an open regular file.
-fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenError> {
+fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<Medium, OpenError> {
     if spec.locks() {
         lock::lock(&file, path, spec.read_only)?;
     }
@@ -240,11 +206,7 @@ fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<FileVolume, OpenE
         inline_writes: spec.inline_writes,
     };
     let backing = Backing::new(path, &file, Kind::File);
-    Ok(FileVolume {
-        medium: Medium::new(outline, file, backing, abilities),
-        regular: true,
-        created: false,
-    })
+    Ok(Medium::new(outline, file, backing, abilities))
 }
 
 /// The size to serve, to which the file is grown.
@@ -367,7 +329,7 @@ fn is_endless(metadata: &Metadata) -> bool {
     rustix::fs::major(device) == 1 && matches!(rustix::fs::minor(device), 5 | 7)
 }
 
-fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError> {
+fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<Medium, OpenError> {
     if spec.direct {
         return Err(OpenError::DirectUnsupported {
             path: path.to_owned(),
@@ -391,85 +353,7 @@ fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<FileVolume, OpenError>
         inline_writes: spec.inline_writes,
     };
     let backing = Backing::new(path, &file, Kind::Endless);
-    Ok(FileVolume {
-        medium: Medium::new(outline, file, backing, abilities),
-        regular: false,
-        created: false,
-    })
-}
-
-impl Volume for FileVolume {
-    fn identity(&self) -> &Identity {
-        self.medium.outline.identity()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.medium.outline.geometry()
-    }
-
-    fn characteristics(&self) -> Characteristics {
-        self.medium.characteristics()
-    }
-
-    fn attempt_cost(&self) -> AttemptCost {
-        AttemptCost::SystemCall
-    }
-
-    fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
-        self.medium.take_pages(extent, into)
-    }
-
-    fn try_read(&self, lba: Lba, into: &mut [u8]) -> Attempt {
-        self.medium.try_read(lba, into)
-    }
-
-    fn try_write(&self, lba: Lba, from: &[u8], fua: bool) -> Attempt {
-        self.medium.try_write(lba, from, fua)
-    }
-
-    fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
-        Execution::running(async move { self.medium.execute(request, &io).await })
-    }
-
-    fn condition(&self) -> Condition {
-        self.medium.condition()
-    }
-
-    fn inspect(&self) -> Condition {
-        self.medium.inspect_all()
-    }
-
-    fn refresh_geometry(&self) -> Result<Geometry, VolumeError> {
-        if !self.regular {
-            return Ok(self.geometry());
-        }
-        let _one_at_a_time = self.medium.resizing.lock();
-        self.medium.take_up_size(self.size_of_file()?)
-    }
-
-    fn grow(&self, size_bytes: u64) -> Result<Geometry, VolumeError> {
-        let _one_at_a_time = self.medium.resizing.lock();
-        self.medium.outline.check_growth(size_bytes)?;
-        if size_bytes > SIZE_MAX {
-            return Err(VolumeError::OutOfRange);
-        }
-        if !self.regular {
-            return Ok(self.medium.outline.grow_to(size_bytes));
-        }
-        if self.medium.abilities().read_only {
-            return Err(VolumeError::ReadOnly);
-        }
-        // A file that is short already must not be made long again.
-        self.medium.inspect().admit_change()?;
-        let file = self.medium.file();
-        if self.size_of_file()? < size_bytes {
-            file.set_len(size_bytes)
-                .map_err(|error| self.medium.error("ftruncate", error))?;
-            file.sync_all()
-                .map_err(|error| self.medium.error("fsync", error))?;
-        }
-        Ok(self.medium.outline.grow_to(size_bytes))
-    }
+    Ok(Medium::new(outline, file, backing, abilities))
 }
 
 #[cfg(test)]

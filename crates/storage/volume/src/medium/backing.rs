@@ -31,6 +31,9 @@ const ELSEWHERE: [i128; 11] = [
     0x7461_636f,
 ];
 
+/// Largest file offset that Linux knows.
+pub(crate) const SIZE_MAX: u64 = i64::MAX.cast_unsigned();
+
 /// What sort of object it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -61,11 +61,7 @@ impl Backend for File {
     }
 
     fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
-        let volume = file::FileVolume::open(spec)?;
-        Ok(Opened {
-            created: volume.created(),
-            volume: Arc::new(volume),
-        })
+        file::open(spec)
     }
 }
 
@@ -83,6 +79,6 @@ impl Backend for Block {
     }
 
     fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
-        Ok(Opened::existing(Arc::new(block::BlockVolume::open(spec)?)))
+        block::open(spec)
     }
 }

@@ -7,7 +7,7 @@ use crate::open::{BackendName, LockHolder};
 use crate::testing::harness::{Scratch, check_on_all_storage};
 use crate::testing::suite::{Keeps, SIZE_MIN};
 use crate::testing::{TestStorage, VolumeClient};
-use crate::{WriteCache, open};
+use crate::{Condition, VolumeError, WriteCache, open};
 
 /// A loop device over a file, as long as it lives.
 struct LoopDevice {

@@ -7,7 +7,7 @@ use super::*;
 use crate::open::{BackendName, LockHolder};
 use crate::testing::harness::{Scratch, file_spec};
 use crate::testing::{TestStorage, VolumeClient};
-use crate::{WriteCache, open};
+use crate::{Attempt, Extent, Lba, VolumeError, WriteCache, open};
 
 const SIZE: u64 = 1 << 20;
 
