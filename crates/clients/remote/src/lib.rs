@@ -159,7 +159,14 @@ impl RemoteBackend {
                     blocks: extent.blocks,
                     state: ExtentState::Mapped,
                 },
-                _ => Reply::Done,
+                Operation::Read { .. }
+                | Operation::Write { .. }
+                | Operation::CompareAndWrite { .. }
+                | Operation::Flush
+                | Operation::Unmap { .. }
+                | Operation::WriteZeroes { .. }
+                | Operation::Anchor { .. }
+                | Operation::Prefetch { .. } => Reply::Done,
             });
         }
         match operation {

@@ -21,6 +21,7 @@ use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
+use crate::threads::THREAD_STACK_BYTES;
 use crate::{connect, descriptors, exports, logging, memory, service_manager, statistics};
 
 /// How often is looked at what volumes are stored in.
@@ -31,9 +32,6 @@ const DRAIN_GRACE: Duration = Duration::from_secs(5);
 
 /// What is left at least of it for the last look at volumes.
 const LAST_LOOK: Duration = Duration::from_secs(1);
-
-/// Stack of the threads that only wait.
-pub(crate) const THREAD_STACK_BYTES: usize = 64 * 1024;
 
 /// How a server came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

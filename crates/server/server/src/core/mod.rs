@@ -6,7 +6,6 @@ mod shared;
 use std::sync::Arc;
 use std::time::Instant;
 
-use longshore_block::command::DataLocation;
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::{BufferPool, PagePipes};
 use longshore_volume::{AttemptCost, Ended, Operation, Request, WriteCache};
@@ -244,7 +243,6 @@ impl Core {
         let in_flight = InFlight {
             owner,
             unit,
-            payload: DataLocation::None,
             counted: false,
         };
         let request = Request::new(Operation::Flush);
@@ -266,7 +264,6 @@ impl Core {
         let in_flight = InFlight {
             owner: Owner::Quiesce,
             unit,
-            payload: DataLocation::None,
             counted: false,
         };
         let volume = &shared.unit(unit).volume;

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use longshore_block::command::DataLocation;
 use longshore_nvme::controller::Controller;
 use longshore_volume::Executor;
 
@@ -22,8 +21,6 @@ pub(crate) struct InFlight {
     pub owner: Owner,
     /// Index of the unit whose volume works on it.
     pub unit: usize,
-    /// Which of its task's buffers it has borrowed.
-    pub payload: DataLocation,
     /// It counts as a write at its unit's gate.
     pub counted: bool,
 }

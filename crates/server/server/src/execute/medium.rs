@@ -279,7 +279,6 @@ impl<W> Tasks<W> {
                 let in_flight = InFlight {
                     owner: Owner::Task(task.address),
                     unit: wanted.unit,
-                    payload,
                     counted: is_gated(task, wanted),
                 };
                 let platform = &mut *core.platform;
@@ -289,7 +288,7 @@ impl<W> Tasks<W> {
                 {
                     Started::Waits(request) => {
                         core.counters.storage_submitted += 1;
-                        task.state = TaskState::Storage { request };
+                        task.state = TaskState::Storage { request, payload };
                         return Executed::Waits;
                     }
                     Started::Ended(_, ended) => {
@@ -314,7 +313,10 @@ impl<W> Tasks<W> {
             unreachable!("a task that ends makes orphans of its requests");
         };
         core.note_stage(task.followed, Stage::Done);
-        task.take_back(in_flight.payload, ended.buffer);
+        let TaskState::Storage { payload, .. } = task.state else {
+            unreachable!("a task in storage waits for its request");
+        };
+        task.take_back(payload, ended.buffer);
         let unit = core.shared.unit(in_flight.unit);
         let result = outcome(core, in_flight.unit, unit, ended.result);
         (task, CommandEvent::Media(result))

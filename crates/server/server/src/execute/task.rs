@@ -38,8 +38,11 @@ pub(crate) enum TaskState {
     Deferred,
     /// Its turn among ordered tasks; ended when an older task ends.
     Ordering,
-    /// A request to a volume; ended with it.
-    Storage { request: RequestId },
+    /// A request to a volume, which has borrowed the memory where `payload` lies; ended with it.
+    Storage {
+        request: RequestId,
+        payload: DataLocation,
+    },
     /// Another try at the medium; ended by [`crate::mail::message::Message::Retry`].
     Medium(MediaRequest),
     /// The medium of a unit to itself; ended by the same.

@@ -253,7 +253,7 @@ impl<W> Tasks<W> {
         orders: Vec<Arc<AbortOrder>>,
         activity: Option<&Arc<Activity>>,
     ) {
-        let TaskState::Storage { request } = task.state else {
+        let TaskState::Storage { request, .. } = task.state else {
             return;
         };
         let exclusive = std::mem::take(&mut task.exclusive);
