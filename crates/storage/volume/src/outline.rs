@@ -72,13 +72,20 @@ impl Outline {
         }
     }
 
+    /// Whether a range of blocks lies within the volume.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, extent: Extent) -> bool {
+        extent.fits(self.size_bytes() >> self.block_shift)
+    }
+
     /// The bytes of a range of blocks.
     ///
     /// # Errors
     /// The range does not lie within the volume.
     #[inline]
     pub fn bytes(&self, extent: Extent) -> Result<ByteRange, VolumeError> {
-        if !extent.fits(self.size_bytes() >> self.block_shift) {
+        if !self.contains(extent) {
             return Err(VolumeError::OutOfRange);
         }
         Ok(ByteRange {
