@@ -32,6 +32,14 @@ pub(crate) trait Driven: Movable {
     fn flush(&mut self, core: &mut Core) -> ControlFlow<()>;
     /// Acts on something that has happened on its shard.
     fn handle(&mut self, core: &mut Core, event: ShardEvent<'_>) -> Handled;
+    /// A storage request of a task ended.
+    fn storage_done(
+        &mut self,
+        core: &mut Core,
+        task: TaskAddress,
+        in_flight: &InFlight,
+        ended: Ended,
+    );
     /// When there is to be an [`ShardEvent::Deadline`].
     fn next_deadline_ms(&self) -> Option<u64>;
     /// Whether its peer may keep memory and not have moved for a while.
@@ -71,12 +79,6 @@ pub(crate) struct State {
 pub(crate) enum ShardEvent<'a> {
     /// A task that waited for the gate or for memory is to try again.
     Retry(TaskAddress),
-    /// A storage request of a task ended.
-    StorageDone {
-        task: TaskAddress,
-        in_flight: InFlight,
-        ended: Ended,
-    },
     /// A deadline is over.
     Deadline,
     /// The peer may have stalled for too long, and what its socket held has been received. `for_room`: somebody finds

@@ -14,8 +14,11 @@ pub(crate) mod protocol;
 use std::io::IoSliceMut;
 use std::ops::ControlFlow;
 
+use longshore_volume::Ended;
+
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::Core;
+use crate::core::request::InFlight;
 use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
@@ -279,12 +282,23 @@ impl<P: Protocol> Driven for Connection<P> {
                 handled
             }
             ShardEvent::Retry(_)
-            | ShardEvent::StorageDone { .. }
             | ShardEvent::Abort(_)
             | ShardEvent::Note(_)
             | ShardEvent::Drain
             | ShardEvent::Drop => self.protocol.handle(core, &mut self.channel, event),
         }
+    }
+
+    fn storage_done(
+        &mut self,
+        core: &mut Core,
+        task: TaskAddress,
+        in_flight: &InFlight,
+        ended: Ended,
+    ) {
+        let channel = &mut self.channel;
+        self.protocol
+            .storage_done(core, channel, task, in_flight, ended);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

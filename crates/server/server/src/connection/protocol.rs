@@ -2,8 +2,12 @@
 
 use std::fmt::Debug;
 
+use longshore_volume::Ended;
+
 use super::driven::{Handled, ShardEvent, State};
+use crate::address::TaskAddress;
 use crate::core::Core;
+use crate::core::request::InFlight;
 use crate::counters::ProtocolKind;
 use crate::execute::tasks::Tasks;
 use crate::transport::channel::Channel;
@@ -49,6 +53,15 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool;
     /// Acts on an event.
     fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled;
+    /// A storage request of a task ended.
+    fn storage_done(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskAddress,
+        in_flight: &InFlight,
+        ended: Ended,
+    );
     /// When there is to be an [`ShardEvent::Deadline`].
     fn next_deadline_ms(&self) -> Option<u64>;
     /// The connection is over. Requests in flight live on as orphans.

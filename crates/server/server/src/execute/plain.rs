@@ -9,6 +9,7 @@
 use std::time::Instant;
 
 use longshore_block::command::DataLocation;
+use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::{Operation, Reply};
 use longshore_volume::{Attempt, AttemptCost, VolumeError};
 
@@ -122,113 +123,124 @@ impl<'a> Plain<'a> {
         wanted: MediaRequest,
     ) -> Executed {
         let began = self.followed.is().then(|| core.clock());
-        let operation = wanted.operation;
-        let (result, direction, length) = match wanted.payload {
-            DataLocation::DataIn { length } => {
-                let result = self.read(core, channel, machine, operation, length);
-                (result, Direction::Read, length)
+        let done = match (wanted.operation, wanted.payload) {
+            (Operation::Read { extent }, DataLocation::DataIn { length }) => {
+                self.read(core, channel, machine, extent, length)
             }
-            _ => {
-                let result = self.write(core, operation);
-                (result, Direction::Write, self.data_out.len())
+            (Operation::Write { extent, fua }, _) => self.write(core, extent.lba, fua),
+            _ => Done::No,
+        };
+        match done {
+            Done::Yes => {
+                self.note(core, wanted, began);
+                Executed::Now(Ok(Reply::Done))
             }
-        };
-        let Some(result) = result else {
-            return Executed::Waits;
-        };
-        // What becomes a task counts then.
-        let statistics = &self.unit.statistics;
-        statistics.count(core.shard, operation, wanted.payload);
-        if let Some(began) = began {
-            self.note(core, wanted.unit, direction, length, began);
+            Done::Failed(error) => self.fail(core, wanted, began, error),
+            Done::No => Executed::Waits,
         }
-        Executed::Now(match result {
-            Ok(()) => Ok(Reply::Done),
-            Err(error) => outcome(core, wanted.unit, self.unit, Err(error)),
-        })
     }
 
-    /// Reads to behind the header of the answer, and sends that. `None`: it has to be a task.
+    /// Reads to behind the header of the answer, and sends that.
     #[inline(always)]
     fn read(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
         machine: &mut impl InlineReads,
-        operation: Operation,
+        extent: Extent,
         length: usize,
-    ) -> Option<Result<(), VolumeError>> {
-        let Operation::Read { extent } = operation else {
-            return None;
-        };
+    ) -> Done {
         let unit = self.unit;
         if unit.splices && length >= pages::LENGTH_MIN {
-            return None;
+            return Done::No;
         }
         let answer = (self.slot, Answer::Now);
         match inline_read(core, channel, machine, answer, unit, (extent, length)) {
-            InlineRead::Inline => Some(Ok(())),
+            InlineRead::Inline => Done::Yes,
             InlineRead::Zeros(_) => {
                 self.zeros = true;
-                Some(Ok(()))
+                Done::Yes
             }
-            InlineRead::Failed(error) => Some(Err(error)),
+            InlineRead::Failed(error) => Done::Failed(error),
             InlineRead::WouldSleep => {
                 self.sleeps = true;
-                None
+                Done::No
             }
-            InlineRead::NeedsBuffer => None,
+            InlineRead::NeedsBuffer => Done::No,
         }
     }
 
-    /// Writes what lies in the receive buffer. `None`: it has to be a task.
+    /// Writes what lies in the receive buffer.
     #[inline(always)]
-    fn write(&mut self, core: &mut Core, operation: Operation) -> Option<Result<(), VolumeError>> {
-        let Operation::Write { extent, fua } = operation else {
-            return None;
-        };
+    fn write(&mut self, core: &mut Core, lba: Lba, fua: bool) -> Done {
         let unit = self.unit;
         if unit.attempt_cost == AttemptCost::SystemCall {
             // It may write a part and decline. What is then written again must not have left the gate.
-            return None;
+            return Done::No;
         }
         if !unit.gate.try_enter(core.shard) {
             unit.gate
                 .visited_in_vain(|holder| core.shared.retry(holder));
-            return None;
+            return Done::No;
         }
-        let attempt = unit.volume.try_write(extent.lba, self.data_out, fua);
+        let attempt = unit.volume.try_write(lba, self.data_out, fua);
         unit.gate.leave(core.shard, |task| core.shared.retry(task));
         match attempt {
-            Attempt::Done(result) => {
-                if result.is_ok() {
-                    let length = self.data_out.len();
-                    core.counters.attempt_done(unit.attempt_cost, length);
-                }
-                Some(result)
+            Attempt::Done(Ok(())) => {
+                let length = self.data_out.len();
+                core.counters.attempt_done(unit.attempt_cost, length);
+                Done::Yes
             }
+            Attempt::Done(Err(error)) => Done::Failed(error),
             Attempt::WouldSleep => {
                 core.counters.attempt_declined(unit.attempt_cost);
                 self.sleeps = true;
-                None
+                Done::No
             }
+        }
+    }
+
+    /// The volume has failed it.
+    #[cold]
+    fn fail(
+        &self,
+        core: &mut Core,
+        wanted: MediaRequest,
+        began: Option<Instant>,
+        error: VolumeError,
+    ) -> Executed {
+        self.note(core, wanted, began);
+        Executed::Now(outcome(core, wanted.unit, self.unit, Err(error)))
+    }
+
+    /// Counts it. What becomes a task counts then.
+    #[inline(always)]
+    fn note(&self, core: &mut Core, wanted: MediaRequest, began: Option<Instant>) {
+        let statistics = &self.unit.statistics;
+        statistics.count(core.shard, wanted.operation, wanted.payload);
+        if let Some(began) = began {
+            self.note_stages(core, wanted, began);
         }
     }
 
     /// Notes its stages: it is followed, and will not become a task.
     #[cold]
-    fn note(
-        &self,
-        core: &mut Core,
-        unit: usize,
-        direction: Direction,
-        length: usize,
-        began: Instant,
-    ) {
-        let bytes = length as u64;
+    fn note_stages(&self, core: &mut Core, wanted: MediaRequest, began: Instant) {
+        let (direction, bytes) = match wanted.payload {
+            DataLocation::DataIn { length } => (Direction::Read, length),
+            _ => (Direction::Write, self.data_out.len()),
+        };
         let stages = &mut core.stages;
-        stages.queue(self.followed, unit, direction, bytes, began);
+        stages.queue(self.followed, wanted.unit, direction, bytes as u64, began);
         stages.submit(self.followed, began);
         core.note_stage(self.followed, Stage::Done);
     }
+}
+
+/// Whether a plain command is over.
+enum Done {
+    Yes,
+    Failed(VolumeError),
+    /// It has to be a task.
+    No,
 }

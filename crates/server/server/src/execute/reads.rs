@@ -54,7 +54,7 @@ pub(super) fn take_pages(
 }
 
 /// Reads to behind the header of the answer of command `slot`, if the volume can at once.
-#[inline]
+#[inline(always)]
 pub(super) fn inline_read(
     core: &mut Core,
     channel: &mut Channel,

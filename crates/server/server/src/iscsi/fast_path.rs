@@ -64,7 +64,7 @@ impl Iscsi {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_plain(
         &mut self,
         core: &mut Core,

@@ -20,6 +20,7 @@ use longshore_iscsi::server::{
 use longshore_iscsi::session_parameters::SessionType;
 use longshore_scsi::command::{CommandEvent, Completion as ScsiCompletion};
 use longshore_scsi::sense::{AdditionalSense, Sense, SenseKey};
+use longshore_volume::Ended;
 
 use self::directory::{ConnectionDirectory, EstablishedSession};
 use self::session::Session;
@@ -28,6 +29,7 @@ use crate::address::TaskAddress;
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
+use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
 use crate::execute::medium::Retried;
@@ -118,15 +120,6 @@ impl Protocol for Iscsi {
                 }
                 self.respond(core, channel);
             }
-            ShardEvent::StorageDone {
-                task,
-                in_flight,
-                ended,
-            } => {
-                let (task, event) = self.tasks.storage_done(core, task, &in_flight, ended);
-                self.run_command(core, channel, task, event);
-                self.respond(core, channel);
-            }
             ShardEvent::Deadline => {
                 let transmit = &mut channel.transmit;
                 if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
@@ -157,6 +150,19 @@ impl Protocol for Iscsi {
             ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
+    }
+
+    fn storage_done(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskAddress,
+        in_flight: &InFlight,
+        ended: Ended,
+    ) {
+        let (task, event) = self.tasks.storage_done(core, task, in_flight, ended);
+        self.run_command(core, channel, task, event);
+        self.respond(core, channel);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -51,7 +51,7 @@ impl Nvme {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_plain(
         &mut self,
         core: &mut Core,

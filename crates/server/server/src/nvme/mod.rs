@@ -18,12 +18,14 @@ use std::sync::atomic::Ordering;
 
 use longshore_nvme::io::CommandEvent;
 use longshore_nvme::server::{CloseReason, ConnectionEvent};
+use longshore_volume::Ended;
 
 use self::state::{Nvme, NvmeWork, Queue};
 use crate::address::TaskAddress;
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
+use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
 use crate::execute::medium::Retried;
@@ -119,15 +121,6 @@ impl Protocol for Nvme {
                 }
                 self.respond(core, channel);
             }
-            ShardEvent::StorageDone {
-                task,
-                in_flight,
-                ended,
-            } => {
-                let (task, event) = self.tasks.storage_done(core, task, &in_flight, ended);
-                self.run_command(core, channel, task, event);
-                self.respond(core, channel);
-            }
             ShardEvent::Deadline => {
                 let transmit = &mut channel.transmit;
                 if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
@@ -155,6 +148,19 @@ impl Protocol for Nvme {
             ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
+    }
+
+    fn storage_done(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskAddress,
+        in_flight: &InFlight,
+        ended: Ended,
+    ) {
+        let (task, event) = self.tasks.storage_done(core, task, in_flight, ended);
+        self.run_command(core, channel, task, event);
+        self.respond(core, channel);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

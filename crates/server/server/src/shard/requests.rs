@@ -4,7 +4,6 @@ use longshore_reactor::storage::FileCompletion;
 use longshore_volume::Ended;
 
 use super::state::Shard;
-use crate::connection::driven::ShardEvent;
 use crate::core::log_flush;
 use crate::core::request::{InFlight, Owner};
 
@@ -31,12 +30,11 @@ impl Shard {
         }
         match std::mem::replace(&mut in_flight.owner, Owner::Shutdown) {
             Owner::Task(task) => {
-                let event = ShardEvent::StorageDone {
-                    task,
-                    in_flight,
-                    ended,
-                };
-                self.tell(task.connection, event);
+                let address = task.connection;
+                if let Some(connection) = self.connections.find(address) {
+                    connection.storage_done(&mut self.core, task, &in_flight, ended);
+                    self.connections.mark_dirty(address.slot);
+                }
             }
             Owner::Orphan(orphan) => {
                 self.core.memory.recycle(ended.buffer);
