@@ -170,7 +170,7 @@ pub enum MediaError {
     #[error("volume is read-only")]
     ReadOnly,
     /// No space is left behind the volume.
-    #[error("no space left behind the volume")]
+    #[error("no space left for the volume")]
     NoSpace,
     /// The volume cannot do this.
     #[error("operation not supported by the volume")]
@@ -179,7 +179,7 @@ pub enum MediaError {
     #[error("an earlier flush failed")]
     Poisoned,
     /// The backing object is shorter than the volume.
-    #[error("backing object is shorter than the volume")]
+    #[error("the file or device is shorter than the volume")]
     ShortFile,
     /// Data of the volume is lost; it refuses reads and writes until it is reopened.
     #[error("the volume has lost data and is out of service")]

@@ -12,7 +12,7 @@ pub(super) const NSID_MAX: u32 = 1 << 16;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A logical unit number is used twice in one map, or is too large.
-    #[error("target {target}: LUN {lun} is used twice or is beyond 16383")]
+    #[error("target {target}: LUN {lun} is used twice or is above 16383")]
     Lun {
         /// The target's name.
         target: String,
@@ -45,7 +45,7 @@ pub enum StartError {
         nsid: u32,
     },
     /// What discovery is to tell is no address.
-    #[error("{0:?} is not an IP address and port, which is all that NVMe discovery can tell")]
+    #[error("{0:?} is not an IP address and port; NVMe discovery can report nothing else")]
     Advertise(String),
     /// The directory for reservations cannot be used.
     #[error(

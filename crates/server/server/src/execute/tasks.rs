@@ -98,7 +98,10 @@ impl<W> Tasks<W> {
     #[inline]
     pub(crate) fn park(&mut self, task: Task<W>) {
         let entry = &mut self.slots[task.address.slot as usize];
-        debug_assert!(entry.generation == task.address.generation && entry.task.is_none());
+        assert!(
+            entry.generation == task.address.generation && entry.task.is_none(),
+            "a task is parked in the slot that it was given"
+        );
         entry.task = Some(task);
         self.parked += 1;
     }

@@ -48,7 +48,7 @@ impl Shard {
         while let Some(address) = self.pending.pop_front() {
             if let Some(connection) = self.pending_login(address) {
                 let peer = connection.channel().socket.peer;
-                tracing::debug!(%peer, "too many logins at a time; oldest connection closed");
+                tracing::debug!(%peer, "too many pending logins; oldest connection closed");
                 return self.close(address.slot);
             }
         }

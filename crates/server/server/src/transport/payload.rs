@@ -43,7 +43,10 @@ impl Payloads {
             self.bytes += buffer.capacity();
         }
         let kept = self.held.insert(held);
-        debug_assert_eq!(kept, number);
+        assert_eq!(
+            kept, number,
+            "payload is kept under the number that is queued"
+        );
     }
 
     /// There is none.
