@@ -141,7 +141,6 @@ fn slow_writer(server: &Server, number: u16) -> Initiator {
     Initiator::ready(server.portal(0), &login).unwrap()
 }
 
-/// TEST UNIT READY.
 fn test_unit_ready(host: &mut Initiator) -> Answer {
     host.command(0, &[0; 6], Data::None).unwrap()
 }

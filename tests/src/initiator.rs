@@ -26,7 +26,6 @@ pub struct Login {
     pub data_digest: bool,
     /// InitialR2T.
     pub initial_r2t: bool,
-    /// ImmediateData.
     pub immediate_data: bool,
     /// MaxRecvDataSegmentLength that we declare.
     pub max_recv_data_segment_length: u32,
@@ -586,7 +585,6 @@ fn place(buffer: &mut Vec<u8>, offset: u32, bytes: &[u8]) {
 
 /// CDBs by name.
 pub mod cdb {
-    /// TEST UNIT READY.
     pub const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
     /// READ (16).

@@ -177,7 +177,6 @@ pub fn aligned(length: usize) -> Aligned {
 }
 
 impl Aligned {
-    /// The bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }

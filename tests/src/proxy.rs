@@ -31,7 +31,6 @@ const TICK: Duration = Duration::from_millis(50);
 pub enum Protocol {
     /// RFC 7143.
     Iscsi,
-    /// NVMe/TCP.
     NvmeTcp,
 }
 

@@ -65,7 +65,6 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     Ok(counts)
 }
 
-/// One circle.
 #[derive(Debug, PartialEq, Eq)]
 struct Circle {
     files: Vec<PathBuf>,

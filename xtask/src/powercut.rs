@@ -34,7 +34,6 @@ const AHEAD: u64 = 16;
 const MEMORY: u32 = 768;
 const WATCHDOG: Duration = Duration::from_secs(450);
 
-/// One cut.
 #[derive(Debug, Clone, Copy)]
 struct Cut {
     /// `block` or `file`.

@@ -90,12 +90,10 @@ pub struct Setup<'a> {
 pub enum Running {
     /// Ours.
     Longshore(Server),
-    /// `tgt`.
     Tgt(Tgt),
 }
 
 impl Setup<'_> {
-    /// Starts it.
     pub fn start(&self) -> Result<Running> {
         match self.kind {
             Kind::Longshore => self.start_longshore(),

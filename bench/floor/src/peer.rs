@@ -17,7 +17,6 @@ use crate::source::{Loaded, Source, ZEROS};
 const DIRECT_RECEIVE_BYTES: usize = 4096;
 /// Answers with less data are one run of bytes.
 const GATHER_BYTES: usize = 1024;
-/// Receives in one turn.
 const RECEIVES_PER_TURN: usize = 4;
 /// Slices in one send, and shorter lists for fewer answers.
 const MANY_SLICES: usize = 256;

@@ -69,7 +69,6 @@ impl HostOptions {
         self
     }
 
-    /// With digests.
     #[must_use]
     pub fn digests(mut self, header: bool, data: bool) -> Self {
         self.connection.digests = Digests { header, data };

@@ -36,7 +36,6 @@ pub struct Pdu {
     /// Common header and what is specific to the type. PLEN and PDO are filled in by [`Pdu::new`] and
     /// [`Pdu::with_data`] and may be made to lie afterwards.
     pub header: Vec<u8>,
-    /// The data.
     pub data: Vec<u8>,
 }
 

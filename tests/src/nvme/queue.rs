@@ -18,7 +18,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// What a controller answered to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
     pub status: Status,
     /// Dwords 0 and 1 of the completion.
     pub result: u64,

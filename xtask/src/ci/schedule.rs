@@ -22,7 +22,6 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
 /// Percent of a core that steps may want beyond the cores that there are: they wait now and then.
 const OVERLAP: u32 = 60;
 
-/// One step.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// Shown before its lines.

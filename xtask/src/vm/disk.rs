@@ -66,9 +66,7 @@ struct Medium {
 pub struct Statistics {
     /// Writes without FUA.
     pub writes: u64,
-    /// Writes with FUA.
     pub fua_writes: u64,
-    /// Flushes.
     pub flushes: u64,
 }
 

@@ -69,7 +69,6 @@ pub struct Guest {
 }
 
 impl Machine<'_> {
-    /// Starts it.
     pub fn start(&self) -> Result<Guest> {
         let initrd = self.folder.join("initrd");
         std::fs::write(&initrd, self.image.concat())?;

@@ -71,7 +71,6 @@ pub enum PlotError {
         /// What the system says.
         source: io::Error,
     },
-    /// The drawing.
     #[error("--plot: {0}")]
     Draw(String),
 }
@@ -120,7 +119,6 @@ pub enum Scale {
     Decades,
 }
 
-/// One axis.
 #[derive(Debug, Clone)]
 pub struct Axis {
     /// What it counts.

@@ -47,9 +47,7 @@ impl Spread {
 pub struct Figures {
     /// Operations per second.
     pub iops: Option<Spread>,
-    /// Bytes per second.
     pub bytes_per_second: Option<Spread>,
-    /// Mean latency.
     pub latency_mean_ns: Option<Spread>,
     /// Median latency.
     pub latency_p50_ns: Option<Spread>,

@@ -25,12 +25,10 @@ pub struct Placed {
     pub write_queue: usize,
 }
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// How many threads.
     pub threads: usize,
-    /// The streams.
     pub streams: Vec<Placed>,
     /// Operations that the busiest queue may have to hold.
     pub depth: u32,

@@ -58,7 +58,6 @@ pub struct Place {
     pub protocol: Way,
     /// The address that was connected; none of local storage.
     pub portal: Option<String>,
-    /// Bytes of the volume.
     pub volume_bytes: u64,
     /// Bytes of its blocks.
     pub block_size: u32,
@@ -110,7 +109,6 @@ pub enum BenchError {
     Region {
         /// What is wrong.
         what: &'static str,
-        /// Bytes of the volume.
         volume_bytes: u64,
         /// Bytes of a block.
         block_size: u32,

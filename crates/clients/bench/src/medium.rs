@@ -145,7 +145,6 @@ pub enum LocalError {
     /// The system does not let us look at it.
     #[error("stat {}: {source}", path.display())]
     Stat {
-        /// The path.
         path: PathBuf,
         /// What it said.
         source: io::Error,

@@ -23,7 +23,6 @@ pub struct Report {
     pub points: Vec<Measured>,
     /// A list was asked for: the points are an array, even if there is only one.
     pub is_sweep: bool,
-    /// `--seed`.
     pub seed: u64,
 }
 

@@ -29,7 +29,6 @@ pub struct PointResult {
     pub operations: u64,
     /// Operations per second.
     pub iops: f64,
-    /// Bytes per second.
     pub bytes_per_second: f64,
     /// Latency: from submission, or, with a rate limit, from when an operation was due.
     pub latency_ns: Option<Latency>,
@@ -68,14 +67,12 @@ pub struct PointResult {
     pub transport: Transport,
 }
 
-/// One direction.
 #[derive(Debug, Clone, Serialize)]
 pub struct DirectionResult {
     /// Operations that ended well.
     pub operations: u64,
     /// Operations per second.
     pub iops: f64,
-    /// Bytes per second.
     pub bytes_per_second: f64,
     /// As for both.
     pub latency_ns: Option<Latency>,
@@ -83,10 +80,8 @@ pub struct DirectionResult {
     pub service_latency_ns: Option<Latency>,
 }
 
-/// One job.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobResult {
-    /// Its name.
     pub name: String,
     /// Direction and order.
     pub rw: String,
@@ -132,9 +127,7 @@ pub struct VerifyResult {
 /// How bytes moved between memory and socket, over all sessions.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Transport {
-    /// Calls that send.
     pub send_calls: u64,
-    /// Calls that receive.
     pub receive_calls: u64,
     /// Bytes that went to the sockets.
     pub bytes_sent: u64,

@@ -128,16 +128,10 @@ pub enum SpecError {
          NAME,rw=randread,bs=4k,iodepth=1,numjobs=16, and add rwmixread=, rate=, rate-bytes= or \
          poll"
     )]
-    Job {
-        /// The job.
-        job: String,
-        /// What in it.
-        part: String,
-    },
+    Job { job: String, part: String },
     /// A job lacks something.
     #[error("job `{job}` has no {missing}=; add it")]
     JobLacks {
-        /// The job.
         job: String,
         /// What it lacks.
         missing: &'static str,

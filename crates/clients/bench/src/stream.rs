@@ -114,10 +114,8 @@ impl Quota {
     }
 }
 
-/// One stream.
 #[derive(Debug)]
 pub struct Stream {
-    /// Whose it is.
     pub job: usize,
     /// Operations that it keeps under way.
     pub depth: u16,

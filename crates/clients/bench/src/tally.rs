@@ -114,9 +114,7 @@ impl DirectionSum {
 /// What was counted of a job.
 #[derive(Debug, Clone)]
 pub struct JobSum {
-    /// Reads.
     pub read: DirectionSum,
-    /// Writes.
     pub write: DirectionSum,
 }
 

@@ -50,9 +50,7 @@ pub struct Shared {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Progress {
-    /// Operations.
     pub operations: AtomicU64,
-    /// Bytes.
     pub bytes: AtomicU64,
 }
 

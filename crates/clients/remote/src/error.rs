@@ -16,7 +16,6 @@ pub enum RemoteError {
     UrlMissing {
         /// Volume.
         name: String,
-        /// Its backend.
         backend: BackendName,
     },
     /// The URL is one of another protocol.
@@ -24,9 +23,7 @@ pub enum RemoteError {
     UrlOfOther {
         /// Volume.
         name: String,
-        /// Its backend.
         backend: BackendName,
-        /// The URL.
         url: Box<Url>,
     },
     /// A remote volume has a size already.
@@ -84,7 +81,6 @@ pub enum RemoteError {
     SecretMissing {
         /// Volume.
         name: String,
-        /// The URL.
         url: Box<Url>,
     },
     /// The remote volume cannot be reached or used.
@@ -107,9 +103,7 @@ pub enum RemoteError {
         name: String,
         /// Where it is.
         url: Box<Url>,
-        /// What it has.
         found: u32,
-        /// What was asked for.
         asked: Option<u32>,
     },
     /// The remote volume has no blocks.

@@ -80,7 +80,6 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Reads it.
     #[must_use]
     pub fn read(&self) -> Operation {
         Operation::Read {

@@ -9,12 +9,10 @@ use crate::extent::{BlockCount, Extent};
 /// An operation on a volume (SBC-3; NVM Command Set Specification).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads.
     Read {
         /// At least one block.
         extent: Extent,
     },
-    /// Writes.
     Write {
         /// At least one block.
         extent: Extent,
@@ -137,7 +135,6 @@ impl Operation {
 /// How an operation ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is done.
     Done,
     /// Answer to [`Operation::ExtentStatus`]: the first `blocks` of the range share `state`.
     Extent {

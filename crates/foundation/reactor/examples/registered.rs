@@ -22,7 +22,6 @@ const FILE_BYTES: u64 = 256 << 20;
 const ROUNDS: usize = 7;
 const SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 
-/// What is registered.
 #[derive(Clone, Copy)]
 struct Registered {
     file: bool,

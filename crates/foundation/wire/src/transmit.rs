@@ -541,7 +541,6 @@ impl Chunk<'_> {
 /// Room for a PDU whose payload is filled in before its header is known.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenPdu {
-    /// All of it.
     pub range: ArenaRange,
     /// Where the payload starts in it.
     pub data_start: usize,

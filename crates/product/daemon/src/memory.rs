@@ -75,7 +75,6 @@ impl Limit {
 pub struct Memory {
     /// Payload memory: `limits.memory`, or less.
     pub payload_bytes: u64,
-    /// Connections.
     pub connections: usize,
 }
 

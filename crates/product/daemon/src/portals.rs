@@ -157,7 +157,6 @@ pub enum PortalError {
     Bind {
         /// What was asked for.
         address: SocketAddr,
-        /// What for.
         kind: Kind,
         /// What the system said.
         source: io::Error,
@@ -345,7 +344,6 @@ impl Portal {
         })
     }
 
-    /// What it is for.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.service {

@@ -56,11 +56,8 @@ pub enum Phase {
 /// Who may send a key, as proposal or declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Both.
     Both,
-    /// The initiator.
     Initiator,
-    /// The target.
     Target,
 }
 
@@ -346,7 +343,6 @@ impl Key {
     }
 }
 
-/// A set of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeySet(u64);
 

@@ -79,9 +79,7 @@ pub struct Preferences {
     pub initial_r2t: bool,
     /// Whether write data may come with the command.
     pub immediate_data: bool,
-    /// Header digests.
     pub header_digest: DigestPolicy,
-    /// Data digests.
     pub data_digest: DigestPolicy,
     /// Seconds to wait before reconnecting.
     pub default_time2wait: u16,
@@ -117,7 +115,6 @@ impl fmt::Display for Value {
 /// What one side wants a key to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preference {
-    /// This number.
     Number(u32),
     /// This truth.
     Boolean(bool),

@@ -48,7 +48,6 @@ pub enum DataPointerKind {
     Prp,
     /// SGLs; metadata by address.
     Sgl,
-    /// SGLs; metadata by SGL.
     SglMetadata,
     /// 11b.
     Reserved,
@@ -92,7 +91,6 @@ impl SubmissionEntry {
         }
     }
 
-    /// Sets FUSE.
     pub fn set_fuse(&mut self, fuse: Fuse) {
         let code = match fuse {
             Fuse::Normal => 0,

@@ -18,7 +18,6 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Why something is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
-    /// Too long.
     #[error("an NQN has at most {NQN_LENGTH_MAX} bytes, this one has {0}")]
     TooLong(usize),
     /// It does not start as all names do.

@@ -8,19 +8,13 @@ pub struct Opcode(pub u8);
 pub mod admin {
     use super::Opcode;
 
-    /// Get Log Page.
     pub const GET_LOG_PAGE: Opcode = Opcode(0x02);
-    /// Identify.
     pub const IDENTIFY: Opcode = Opcode(0x06);
-    /// Abort.
     pub const ABORT: Opcode = Opcode(0x08);
-    /// Set Features.
     pub const SET_FEATURES: Opcode = Opcode(0x09);
-    /// Get Features.
     pub const GET_FEATURES: Opcode = Opcode(0x0a);
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: Opcode = Opcode(0x0c);
-    /// Keep Alive.
     pub const KEEP_ALIVE: Opcode = Opcode(0x18);
 }
 
@@ -28,31 +22,18 @@ pub mod admin {
 pub mod io {
     use super::Opcode;
 
-    /// Flush.
     pub const FLUSH: Opcode = Opcode(0x00);
-    /// Write.
     pub const WRITE: Opcode = Opcode(0x01);
-    /// Read.
     pub const READ: Opcode = Opcode(0x02);
-    /// Write Uncorrectable.
     pub const WRITE_UNCORRECTABLE: Opcode = Opcode(0x04);
-    /// Compare.
     pub const COMPARE: Opcode = Opcode(0x05);
-    /// Write Zeroes.
     pub const WRITE_ZEROES: Opcode = Opcode(0x08);
-    /// Dataset Management.
     pub const DATASET_MANAGEMENT: Opcode = Opcode(0x09);
-    /// Verify.
     pub const VERIFY: Opcode = Opcode(0x0c);
-    /// Reservation Register.
     pub const RESERVATION_REGISTER: Opcode = Opcode(0x0d);
-    /// Reservation Report.
     pub const RESERVATION_REPORT: Opcode = Opcode(0x0e);
-    /// Reservation Acquire.
     pub const RESERVATION_ACQUIRE: Opcode = Opcode(0x11);
-    /// Reservation Release.
     pub const RESERVATION_RELEASE: Opcode = Opcode(0x15);
-    /// Copy.
     pub const COPY: Opcode = Opcode(0x19);
 }
 
@@ -61,17 +42,11 @@ pub const FABRICS: Opcode = Opcode(0x7f);
 
 /// Types of Fabrics commands, FCTYPE.
 pub mod fabrics {
-    /// Property Set.
     pub const PROPERTY_SET: u8 = 0x00;
-    /// Connect.
     pub const CONNECT: u8 = 0x01;
-    /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
-    /// Authentication Send.
     pub const AUTHENTICATION_SEND: u8 = 0x05;
-    /// Authentication Receive.
     pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
-    /// Disconnect.
     pub const DISCONNECT: u8 = 0x08;
 }
 
@@ -80,9 +55,7 @@ pub mod fabrics {
 pub enum Direction {
     /// There is none.
     None,
-    /// To the controller.
     ToController,
-    /// To the host.
     ToHost,
     /// Both; no command we know.
     Both,

@@ -81,7 +81,6 @@ impl Duration {
     }
 }
 
-/// One command.
 #[derive(Debug)]
 pub(crate) struct CommandDescription {
     pub(crate) operation: CommandKind,

@@ -6,7 +6,6 @@ use crate::status::Status;
 /// How a command ended. Data-in is in [`Buffers::data_in`](crate::command::Buffers::data_in), or was read to [`DataLocation::DataIn`](longshore_block::command::DataLocation::DataIn).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Status.
     pub status: Status,
     /// Present with CHECK CONDITION.
     pub sense: Option<Sense>,
@@ -15,7 +14,6 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// GOOD.
     pub const GOOD: Self = Self::status(Status::GOOD);
 
     /// A status without sense data.

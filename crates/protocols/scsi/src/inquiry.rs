@@ -128,7 +128,6 @@ enum Association {
     TargetDevice = 0b10,
 }
 
-/// DESIGNATOR TYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum DesignatorType {

@@ -25,7 +25,6 @@ pub struct Plain {
     pub lba: Lba,
     /// Bytes.
     pub length: u32,
-    /// It is a WRITE.
     pub writes: bool,
     /// A WRITE that is on the medium when it completes (Force Unit Access).
     pub fua: bool,

@@ -144,7 +144,6 @@ pub struct FieldPointer {
 /// Sense data before it is put into one of the formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
-    /// Sense key.
     pub key: SenseKey,
     /// What exactly.
     pub additional: AdditionalSense,

@@ -33,7 +33,6 @@ const PATIENCE: u64 = 100 * MILLISECOND;
 /// Commands under way, at most.
 const DEPTH: u16 = 6;
 
-/// Bytes of a read.
 const READ_BYTES: u32 = 4096;
 
 /// See the module documentation.

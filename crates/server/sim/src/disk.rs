@@ -31,7 +31,6 @@ enum Ending {
     /// After so many bytes.
     Short(usize),
     Error(Errno),
-    /// A failing sync.
     SyncFails,
 }
 

@@ -111,7 +111,6 @@ pub struct Report {
 /// A run in which a promise was broken.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its seed.
     pub seed: u64,
     /// Its length.
     pub steps: u64,

@@ -31,7 +31,6 @@ pub struct Profile {
     pub stall: u64,
     /// How long.
     pub stall_time: u64,
-    /// A transfer is short.
     pub short_transfer: u64,
     /// EINTR.
     pub interrupted: u64,

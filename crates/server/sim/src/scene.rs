@@ -90,7 +90,6 @@ pub struct Scene<'a> {
     pub environment: &'a Shared,
     /// What the units may hold.
     pub histories: &'a mut [History],
-    /// What the units are.
     pub shapes: &'a [UnitShape],
     /// Resets of the units.
     pub resets: &'a mut [Resets],

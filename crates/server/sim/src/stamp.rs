@@ -19,7 +19,6 @@ pub const CELL: usize = 16;
 pub struct WriteId(pub u64);
 
 impl WriteId {
-    /// Zeros.
     pub const ZEROS: Self = Self(0);
 }
 
@@ -30,10 +29,8 @@ pub enum Pattern {
     Placed,
     /// Each block is the same (WRITE SAME); a sector carries its number within the block.
     Repeated {
-        /// Sectors of a block.
         block_sectors: u64,
     },
-    /// Zeros.
     Zeros,
 }
 
@@ -58,7 +55,6 @@ impl Pattern {
 /// The content of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Whose.
     pub id: WriteId,
     /// Where it belongs.
     pub place: u64,

@@ -23,7 +23,6 @@ pub struct MachineId(String);
 /// The text is no machine id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotMachineId {
-    /// It is empty.
     #[error("is empty")]
     Empty,
     /// The word that images hold until their first boot.

@@ -29,7 +29,6 @@ pub enum AttemptCost {
     Nothing,
     /// The server copies the bytes.
     Copy,
-    /// A system call.
     SystemCall,
 }
 

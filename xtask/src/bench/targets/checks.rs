@@ -115,7 +115,6 @@ pub fn run(plan: &Plan, lab: &Lab<'_>) -> Result<String> {
     Ok(table)
 }
 
-/// The medians.
 fn median(answers: &[Answer]) -> Answer {
     let of = |value: fn(&Answer) -> f64| Figure::of(answers.iter().map(value).collect()).median;
     (of(|answer| answer.0), of(|answer| answer.1))

@@ -19,9 +19,7 @@ pub enum CopyError {
     /// The copy would overwrite what it reads.
     #[error("{source_name} and {destination} are the same file or device; nothing was copied")]
     SameFile {
-        /// The source.
         source_name: String,
-        /// The destination.
         destination: String,
     },
     /// The copy would overwrite what it reads, as far as names tell.
@@ -30,9 +28,7 @@ pub enum CopyError {
          If they are two volumes with the same names, use --force"
     )]
     SameVolume {
-        /// The source.
         source_name: String,
-        /// The destination.
         destination: String,
     },
     /// No event loop.
@@ -104,7 +100,6 @@ pub enum CopyError {
          was written. Make room, choose another destination, or {}", way_out(*.thick)
     )]
     NoRoom {
-        /// The destination.
         destination: String,
         /// Bytes that the copy may have to allocate.
         needed: u64,

@@ -65,7 +65,6 @@ pub struct Summary {
     pub left_alone_bytes: u64,
     /// How long the copy took, with its flushes and without verification.
     pub seconds: f64,
-    /// `bytes` by `seconds`.
     pub bytes_per_second: f64,
     /// Whether both sides were compared and are the same; `null` when they were not compared.
     pub verified: Option<bool>,

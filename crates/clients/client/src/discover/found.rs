@@ -20,7 +20,6 @@ pub struct Portal {
     pub portal_group_tag: Option<u16>,
 }
 
-/// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundVolume {
     /// LUN or NSID.
@@ -46,7 +45,6 @@ pub struct FoundTarget {
     pub name: String,
     /// Where it is.
     pub portals: Vec<Portal>,
-    /// Its volumes.
     pub volumes: Vec<FoundVolume>,
     /// Why its volumes are not known.
     pub problem: Option<String>,

@@ -25,23 +25,16 @@ pub enum EndpointError {
     DirectoryMissing {
         /// The file.
         path: PathBuf,
-        /// Its directory.
         directory: PathBuf,
     },
     /// Neither file nor block device.
     #[error("{}: is {what}; only regular files, block devices and URLs can be copied", path.display())]
-    Kind {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-    },
+    Kind { path: PathBuf, what: &'static str },
     /// The operating system does not let us look at it.
     #[error("{operation} {}: {source}", path.display())]
     Io {
         /// The system call.
         operation: &'static str,
-        /// The path.
         path: PathBuf,
         /// What it said.
         source: io::Error,
@@ -57,7 +50,6 @@ pub enum EndpointError {
     Uneven {
         /// The file.
         path: PathBuf,
-        /// Its size.
         size: u64,
         /// The next size that will do.
         next: u64,
@@ -65,11 +57,9 @@ pub enum EndpointError {
     /// The destination cannot take all of the source.
     #[error("{destination}: has {available} bytes, and the source {needed}; nothing was written{}", advice(.path.as_deref(), *.needed))]
     TooSmall {
-        /// The destination.
         destination: String,
         /// If it is a file.
         path: Option<PathBuf>,
-        /// What it has.
         available: u64,
         /// What the source has.
         needed: u64,

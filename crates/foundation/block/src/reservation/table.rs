@@ -129,7 +129,6 @@ pub struct Registration {
 /// The persistent reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its type.
     pub kind: ReservationType,
     /// A registrant; `None` for the All Registrants types, which all registrants hold.
     pub holder: Option<NexusIdentity>,
@@ -140,7 +139,6 @@ pub struct Reservation {
 pub struct Notice {
     /// Whom.
     pub to: NexusIdentity,
-    /// What.
     pub event: NoticeEvent,
 }
 

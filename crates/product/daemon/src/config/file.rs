@@ -52,34 +52,24 @@ impl fmt::Debug for ConfigFile {
 pub struct Document {
     /// Where to keep what must survive a restart.
     pub state_dir: Option<PathBuf>,
-    /// `[[volume]]`
     #[serde(default)]
     pub volume: Vec<VolumeTable>,
-    /// `[[target]]`
     #[serde(default)]
     pub target: Vec<TargetTable>,
-    /// `[[subsystem]]`
     #[serde(default)]
     pub subsystem: Vec<SubsystemTable>,
-    /// `[discovery]`
     pub discovery: Option<AuthenticationTable>,
-    /// `[listen]`
     #[serde(default)]
     pub listen: ListenTable,
-    /// `[engine]`
     #[serde(default)]
     pub engine: EngineTable,
-    /// `[limits]`
     #[serde(default)]
     pub limits: LimitsTable,
-    /// `[iscsi]`
     pub iscsi: Option<Spanned<NegotiationTable>>,
-    /// `[log]`
     #[serde(default)]
     pub log: LogTable,
 }
 
-/// `[[volume]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct VolumeTable {
@@ -130,7 +120,6 @@ impl VolumeTable {
     }
 }
 
-/// `[[target]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TargetTable {
@@ -223,7 +212,6 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// `[[subsystem]]`
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SubsystemTable {
@@ -277,11 +265,9 @@ pub struct AuthenticationTable {
     pub chap_algorithms: Option<Spanned<Vec<String>>>,
 }
 
-/// `[listen]`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ListenTable {
-    /// Portals.
     #[serde(default)]
     pub iscsi: Vec<Spanned<PortalEntry>>,
     /// Listeners for NVMe/TCP.
@@ -301,7 +287,6 @@ pub struct ListenTable {
 #[derive(Clone, Debug)]
 pub struct PortalEntry(pub ListenerConfig);
 
-/// `[engine]`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EngineTable {
@@ -374,7 +359,6 @@ impl EngineTable {
     }
 }
 
-/// `[log]`
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LogTable {

@@ -80,37 +80,24 @@ use warning::Warning;
 /// What the command line says; `None` and empty are "not given".
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
-    /// `--volume`
     pub volumes: Vec<VolumeArgument>,
-    /// `--iscsi`
     pub iscsi: Vec<ListenerConfig>,
-    /// `--nvme`
     pub nvme: Vec<NvmeListenerConfig>,
-    /// `--nvme-discovery`
     pub nvme_discovery: Vec<DiscoveryArgument>,
-    /// `--engine`
     pub engine: Option<EngineChoice>,
-    /// `--cores`
     pub cores: Option<CoreList>,
     /// `--transmit`, `--send` and `--nagle-…`
     pub transmit: TransmitKeys,
-    /// `--splice`
     pub splice: Option<ByReference>,
-    /// `--registered`
     pub registered: Option<RegisteredBuffers>,
     /// `--spin` and others
     pub reactor: ReactorSettings,
-    /// `--log-format`
     pub log_format: Option<LogFormat>,
     /// `--log-level`
     pub log_filter: Option<LogFilter>,
-    /// `--allow-open`
     pub allow_open: bool,
-    /// `--sample`
     pub sample: Option<u32>,
-    /// `--statistics`
     pub statistics: Option<PathBuf>,
-    /// `--state-dir`
     pub state_dir: Option<PathBuf>,
 }
 
@@ -361,7 +348,6 @@ impl Config {
         Ok(())
     }
 
-    /// Takes `[[subsystem]]`.
     fn take_subsystems(&mut self, file: &ConfigFile, volumes: &[String]) -> Result<(), Problem> {
         let reader = SubsystemReader { file, volumes };
         for table in &file.document.subsystem {

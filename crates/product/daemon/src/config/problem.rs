@@ -73,7 +73,6 @@ fn floor_boundary(text: &str, at: usize) -> usize {
 pub struct Problem {
     /// Where, when it stands in a file.
     pub location: Option<Box<Location>>,
-    /// What.
     pub kind: ProblemKind,
 }
 
@@ -212,7 +211,6 @@ pub enum ProblemKind {
          initiators would take for a second path to it"
     )]
     VolumeMappedTwice {
-        /// The volume.
         volume: String,
         /// Its first number.
         first: u16,
@@ -237,14 +235,12 @@ pub enum ProblemKind {
          listener has: {used}"
     )]
     UnknownPortalGroup {
-        /// The target.
         target: String,
         /// As written.
         tag: u16,
         /// The tags of the listeners.
         used: String,
     },
-    /// A rule for nobody.
     #[error("a rule needs at least one initiator; write its name, or \"*\" for all others")]
     RuleForNobody,
     /// An initiator in two rules.
@@ -289,7 +285,6 @@ pub enum ProblemKind {
     NsidOfTwoVolumes {
         /// The number.
         nsid: u32,
-        /// The volume.
         volume: String,
         /// The volume that has it.
         other: String,
@@ -300,7 +295,6 @@ pub enum ProblemKind {
          as well; use one number: a namespace has the same number for all hosts"
     )]
     VolumeOfTwoNsids {
-        /// The volume.
         volume: String,
         /// Its number.
         first: u32,
@@ -385,7 +379,6 @@ pub enum ProblemKind {
     Open {
         /// The listener's address.
         listener: String,
-        /// The target.
         target: String,
     },
     /// The same over NVMe.
@@ -400,7 +393,6 @@ pub enum ProblemKind {
     OpenSubsystem {
         /// The listener's address.
         listener: String,
-        /// The subsystem.
         subsystem: String,
     },
     /// Discovery nowhere and somewhere.

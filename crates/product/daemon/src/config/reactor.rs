@@ -33,19 +33,12 @@ pub struct Priority(pub u32);
 /// What one place, the file or the command line, says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReactorSettings {
-    /// `spin`
     pub spin: Option<Spin>,
-    /// `cpu-budget`
     pub cpu_budget: Option<CpuBudget>,
-    /// `rebalance`
     pub rebalance: Option<bool>,
-    /// `spread`
     pub spread: Option<Spread>,
-    /// `busy-poll`
     pub busy_poll: Option<BusyPoll>,
-    /// `prefer-busy-poll`
     pub prefer_busy_poll: Option<bool>,
-    /// `priority`
     pub priority: Option<Priority>,
 }
 

@@ -81,7 +81,6 @@ pub enum RemoteSettingError {
     Count {
         /// As written.
         text: String,
-        /// Of what.
         what: &'static str,
         /// The most there can be.
         most: u16,

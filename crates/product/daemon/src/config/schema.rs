@@ -22,7 +22,6 @@ pub struct Table {
     pub keys: &'static [&'static str],
 }
 
-/// All tables.
 #[must_use]
 pub fn tables() -> Vec<Table> {
     let table = |header, keys| Table { header, keys };

@@ -18,15 +18,10 @@ use super::problem::{Problem, ProblemKind};
 /// What one place says; `None` is "nothing".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransmitKeys {
-    /// `transmit`
     pub policy: Option<TransmitPolicy>,
-    /// `nagle-threshold`
     pub nagle_threshold: Option<NagleThreshold>,
-    /// `nagle-margin`
     pub nagle_margin: Option<u32>,
-    /// `nagle-cycles`
     pub nagle_cycles: Option<NagleCycles>,
-    /// `send`
     pub send: Option<SendUnit>,
 }
 

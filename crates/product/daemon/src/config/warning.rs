@@ -29,27 +29,18 @@ pub enum Warning {
          process list; put it in a file of mode 0600 and name the file with secret-file, or put \
          the volume in the file given with --config"
     )]
-    PasswordInArgument {
-        /// The volume.
-        volume: String,
-    },
+    PasswordInArgument { volume: String },
     /// A map that initiators may not find.
     #[error(
         "target {target} has a map without LUN 0, which many initiators query first; add LUN 0"
     )]
-    NoLunZero {
-        /// The target.
-        target: String,
-    },
+    NoLunZero { target: String },
     /// A volume nobody can reach.
     #[error(
         "no map contains volume `{volume}`, so no client can reach it; add it to a map, or \
          remove it"
     )]
-    UnmappedVolume {
-        /// The volume.
-        volume: String,
-    },
+    UnmappedVolume { volume: String },
     /// Polling that is to take the place of interrupts, and is not asked for.
     #[error(
         "prefer-busy-poll has no effect without busy-poll, the time for which the network card is \
@@ -62,34 +53,22 @@ pub enum Warning {
         "other machines can reach {listener}, and target {target} has no access control \
          (allow-open is set)"
     )]
-    Open {
-        /// The listener.
-        listener: String,
-        /// The target.
-        target: String,
-    },
+    Open { listener: String, target: String },
     /// The same of a subsystem.
     #[error(
         "other machines can reach {listener}, and subsystem {subsystem} has no access control \
          (allow-open is set)"
     )]
-    OpenSubsystem {
-        /// The listener.
-        listener: String,
-        /// The subsystem.
-        subsystem: String,
-    },
+    OpenSubsystem { listener: String, subsystem: String },
     /// Two namespaces that a host takes for one.
     #[error(
         "subsystems {first} and {second} show volume `{volume}` to the same hosts; Linux hosts \
          refuse the second one, because it has the identifiers of the first"
     )]
     VolumeInTwoSubsystems {
-        /// The volume.
         volume: String,
         /// The first subsystem.
         first: String,
-        /// The second.
         second: String,
     },
     /// Access control of one protocol that the other goes round.

@@ -18,7 +18,6 @@ use std::fmt;
 
 use longshore_wire::field;
 
-/// Length of a [`Bhs`].
 pub const BHS_LENGTH: usize = 48;
 
 /// Largest value of DataSegmentLength, a 24-bit field.

@@ -30,7 +30,6 @@ pdu! {
         is_final: bool, bit 1 0x80;
         /// That of the R2T; reserved without one.
         lun: Lun, at 8;
-        /// The task.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// That of the R2T, or the reserved value for unsolicited data.
         target_transfer_tag: TargetTransferTag, at 20;
@@ -60,7 +59,6 @@ pdu! {
         status: u8, at 3;
         /// Valid with `acknowledge`.
         lun: Lun, at 8;
-        /// The task.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// Valid with `acknowledge`, else the reserved value.
         target_transfer_tag: TargetTransferTag, at 20;
@@ -82,7 +80,6 @@ pdu! {
     R2t, R2T, 0x80 {
         /// The logical unit of the command.
         lun: Lun, at 8;
-        /// The task.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// Echoed in each Data-Out of this burst. Never the reserved value.
         target_transfer_tag: TargetTransferTag, at 20;

@@ -93,7 +93,6 @@ pdu! {
         response: ServiceResponse, at 2;
         /// SAM status; valid when it did.
         status: u8, at 3;
-        /// The task.
         initiator_task_tag: InitiatorTaskTag, at 16;
         /// Copied from an R-Data SNACK; 0 without one.
         snack_tag: u32, at 20;

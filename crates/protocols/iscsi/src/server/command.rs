@@ -115,7 +115,6 @@ pub struct Completion<'a> {
 pub struct PayloadWanted {
     /// Into the write data of this task,
     pub task: TaskId,
-    /// at this offset,
     pub buffer_offset: u32,
     /// and at most so many bytes.
     pub length: u32,
@@ -181,7 +180,6 @@ pub enum TaskManagementFunction {
     ClearAca,
     /// Aborts all tasks of the task set.
     ClearTaskSet,
-    /// Resets the logical unit.
     LogicalUnitReset,
     /// Resets all logical units the initiator can see.
     TargetWarmReset,

@@ -36,7 +36,6 @@ const CONTROLLER_DYNAMIC: u16 = 0xffff;
 /// A queue that has been connected.
 #[derive(Clone, Debug)]
 pub struct Association {
-    /// Its controller.
     pub controller: Arc<Controller>,
     /// QID; 0 is the admin queue.
     pub queue_id: u16,

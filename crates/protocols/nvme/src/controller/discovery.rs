@@ -24,9 +24,7 @@ pub enum SubsystemType {
 /// One way to a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryEntry {
-    /// The subsystem.
     pub subsystem: Nqn,
-    /// What it is.
     pub kind: SubsystemType,
     /// Where it listens: TRADDR, TRSVCID and ADRFAM.
     pub address: SocketAddr,

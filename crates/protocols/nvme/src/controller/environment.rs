@@ -10,9 +10,7 @@ pub struct Statistics {
     pub read_bytes: u64,
     /// Bytes that hosts have written.
     pub written_bytes: u64,
-    /// Read commands.
     pub read_commands: u64,
-    /// Write commands.
     pub write_commands: u64,
     /// Time with commands under way.
     pub busy_ms: u64,

@@ -103,7 +103,6 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// The command.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::fabrics(opcode::fabrics::CONNECT);
@@ -116,7 +115,6 @@ impl Connect {
         command
     }
 
-    /// Its data.
     #[must_use]
     pub fn data(&self) -> [u8; CONNECT_DATA_LENGTH] {
         let mut data = [0; CONNECT_DATA_LENGTH];
@@ -165,7 +163,6 @@ pub fn property_get(property: Property) -> Command {
     command
 }
 
-/// Property Set.
 #[must_use]
 pub fn property_set(property: Property, value: u64) -> Command {
     let mut command = Command::fabrics(opcode::fabrics::PROPERTY_SET);
@@ -251,7 +248,6 @@ pub fn async_event_request() -> Command {
     Command::new(admin::ASYNC_EVENT_REQUEST, NamespaceId::NONE)
 }
 
-/// Keep Alive.
 #[must_use]
 pub fn keep_alive() -> Command {
     Command::new(admin::KEEP_ALIVE, NamespaceId::NONE)
@@ -273,7 +269,6 @@ pub struct Blocks {
     pub lba: Lba,
     /// 1 to 65,536 blocks.
     pub count: u32,
-    /// Bytes of one.
     pub block_bytes: u32,
 }
 
@@ -321,7 +316,6 @@ pub fn write(blocks: Blocks, flags: u32) -> Command {
         .with(Transfer::ToController(blocks.bytes()))
 }
 
-/// Compare.
 #[must_use]
 pub fn compare(blocks: Blocks) -> Command {
     blocks
@@ -329,7 +323,6 @@ pub fn compare(blocks: Blocks) -> Command {
         .with(Transfer::ToController(blocks.bytes()))
 }
 
-/// Verify.
 #[must_use]
 pub fn verify(blocks: Blocks) -> Command {
     blocks.command(io::VERIFY)
@@ -343,7 +336,6 @@ pub fn write_zeroes(blocks: Blocks, flags: u32) -> Command {
         .dword(12, (blocks.count - 1) | flags)
 }
 
-/// Flush.
 #[must_use]
 pub fn flush(namespace: NamespaceId) -> Command {
     Command::new(io::FLUSH, namespace)

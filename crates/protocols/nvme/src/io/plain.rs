@@ -26,7 +26,6 @@ pub struct Plain {
     pub lba: Lba,
     /// Bytes; as many as the SGL describes.
     pub length: u32,
-    /// It is a Write.
     pub writes: bool,
     /// A Write that is on the medium when it completes (Force Unit Access).
     pub fua: bool,

@@ -98,14 +98,12 @@ pub enum Step {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoOutcome {
-    /// Status.
     pub status: Status,
     /// Dwords 0 and 1 of the completion queue entry.
     pub result: u64,
 }
 
 impl IoOutcome {
-    /// Success.
     pub const SUCCESS: Self = Self {
         status: Status::SUCCESS,
         result: 0,

@@ -18,7 +18,6 @@ pub(crate) const DIGEST_LENGTH: usize = 4;
 /// Bytes of the longest H2CTermReq or C2HTermReq: a header, and the one in error.
 pub(super) const TERM_REQ_LENGTH_MAX: u32 = 152;
 
-/// PDU-type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PduType(pub u8);
 
@@ -99,7 +98,6 @@ impl fmt::Debug for PduType {
     }
 }
 
-/// FLAGS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u8);
 
@@ -128,12 +126,9 @@ impl Flags {
     }
 }
 
-/// The common header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommonHeader {
-    /// PDU-type.
     pub pdu_type: PduType,
-    /// FLAGS.
     pub flags: Flags,
     /// Bytes of the header, without its digest.
     pub hlen: u8,

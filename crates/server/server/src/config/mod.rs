@@ -75,9 +75,7 @@ impl ListenerConfig {
 /// One iSCSI target.
 #[derive(Clone, Debug)]
 pub struct TargetConfig {
-    /// Its name.
     pub name: IscsiName,
-    /// Its alias.
     pub alias: Option<String>,
     /// Portal group tags it is reachable through. Empty: all.
     pub portal_groups: Vec<u16>,
@@ -119,7 +117,6 @@ pub struct Moved {
 /// What one group of initiators may do with a target.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
-    /// Names it is for.
     pub initiators: Vec<IscsiName>,
     /// What they must prove; `None`: as the target says.
     pub authentication: Option<Authentication>,

@@ -97,7 +97,6 @@ pub(crate) enum ShardEvent<'a> {
 /// What came of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handled {
-    /// Nothing.
     Nothing,
     /// There may be something to send, or tasks that can run.
     Changed,

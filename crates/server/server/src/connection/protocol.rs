@@ -30,9 +30,7 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     /// Its name for statistics.
     const KIND: ProtocolKind;
 
-    /// Its tasks.
     fn tasks(&self) -> &Tasks<Self::Work>;
-    /// Its tasks.
     fn tasks_mut(&mut self) -> &mut Tasks<Self::Work>;
     /// How far it is. Of what is in progress, tasks and what is to be sent do not count.
     fn state(&self) -> State;

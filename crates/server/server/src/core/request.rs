@@ -28,7 +28,6 @@ pub(crate) struct InFlight {
 /// Who waits for a request.
 #[derive(Debug)]
 pub(crate) enum Owner {
-    /// A task.
     Task(TaskAddress),
     /// Nobody: its task is gone.
     Orphan(Orphan),

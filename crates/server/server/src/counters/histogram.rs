@@ -41,7 +41,6 @@ impl Default for Histogram {
 /// What a histogram says, in nanoseconds. Quantiles are at most a sixteenth off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Durations {
-    /// The mean.
     pub mean_ns: u64,
     /// Half of them were no longer.
     pub p50_ns: u64,

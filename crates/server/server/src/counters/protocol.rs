@@ -6,7 +6,6 @@ pub enum ProtocolKind {
     /// iSCSI.
     #[serde(rename = "iscsi")]
     Iscsi,
-    /// NVMe/TCP.
     #[serde(rename = "nvme-tcp")]
     NvmeTcp,
 }

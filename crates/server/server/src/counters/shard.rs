@@ -40,13 +40,11 @@ counters! {
     receives,
     /// Receives that found nothing, or the end of the stream.
     receives_empty,
-    /// Bytes received.
     received_bytes,
     /// Sends that took bytes.
     sends,
     /// Sends that found no room.
     sends_blocked,
-    /// Bytes sent.
     sent_bytes,
     /// Reads and writes that the volume did in the turn that asked for them.
     storage_inline,

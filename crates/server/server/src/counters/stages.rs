@@ -88,7 +88,6 @@ pub(crate) struct Kind {
 pub(crate) struct Followed(u16);
 
 impl Followed {
-    /// It is not.
     pub(crate) const NOT: Self = Self(0);
 
     #[inline]
@@ -385,7 +384,6 @@ impl Stages {
         self.beyond
     }
 
-    /// All histograms.
     pub(crate) fn histograms(&self) -> Vec<(Kind, Box<Histograms>)> {
         self.histograms.clone()
     }

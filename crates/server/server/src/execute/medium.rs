@@ -28,7 +28,6 @@ use crate::transport::channel::Channel;
 pub(crate) enum Command<'a, 'u, W> {
     /// One that needs no task, unless it has to wait.
     Plain(&'a mut Plain<'u>),
-    /// A task.
     Task(&'a mut Task<W>),
 }
 

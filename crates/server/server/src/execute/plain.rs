@@ -104,7 +104,6 @@ impl<'a> Plain<'a> {
         })
     }
 
-    /// It has its answer.
     #[inline]
     pub(crate) fn answered(&self, core: &mut Core, channel: &mut Channel) {
         channel.counts.operations += 1;

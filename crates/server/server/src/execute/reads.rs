@@ -31,7 +31,6 @@ pub(super) enum InlineRead {
 /// When the answer follows what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// With it.
     Now,
     /// When the command is over.
     Later,

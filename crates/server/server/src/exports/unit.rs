@@ -33,7 +33,6 @@ pub(crate) struct Unit {
     pub gate: WriteGate,
     /// log2 of the block size.
     pub block_shift: u32,
-    /// What its attempts cost.
     pub attempt_cost: AttemptCost,
     /// Its pages may be sent by reference.
     pub splices: bool,

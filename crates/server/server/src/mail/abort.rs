@@ -16,19 +16,24 @@ use crate::address::{ConnectionAddress, TaskAddress};
 /// Which tasks an order is about. Units are indices into the exports.
 #[derive(Debug)]
 pub(crate) enum AbortScope {
-    /// One task.
     Task(TaskAddress),
     /// No task; but tasks of that connection that were aborted before must be quiet.
-    Ended { connection: ConnectionAddress },
+    Ended {
+        connection: ConnectionAddress,
+    },
     /// All tasks of one connection on one unit.
     ConnectionUnit {
         connection: ConnectionAddress,
         unit: usize,
     },
     /// All tasks of all nexuses on one unit.
-    Unit { unit: usize },
+    Unit {
+        unit: usize,
+    },
     /// All tasks of all nexuses on several units.
-    Units { units: Vec<usize> },
+    Units {
+        units: Vec<usize>,
+    },
     /// All tasks of these nexuses and hosts on one unit.
     Participants {
         unit: usize,

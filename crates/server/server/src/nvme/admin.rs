@@ -168,7 +168,6 @@ impl Nvme {
         }
     }
 
-    /// Connect.
     fn connect(
         &mut self,
         core: &mut Core,

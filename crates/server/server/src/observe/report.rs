@@ -24,17 +24,14 @@ pub struct Statistics {
     pub total: Counters,
     /// Means of all shards together.
     pub derived: Derived,
-    /// By shard.
     pub shards: Vec<ShardStatistics>,
     /// Connections that are open.
     pub connections: Vec<ConnectionStatistics>,
-    /// By volume.
     pub volumes: Vec<VolumeCounts>,
     /// Where the time of operations went, by volume, protocol, direction and size.
     pub stages: Vec<StageStatistics>,
     /// How these were chosen.
     pub sampling: Sampling,
-    /// Memory.
     pub memory: MemoryStatistics,
 }
 
@@ -197,26 +194,19 @@ pub struct ConnectionCounts {
     pub operations: u64,
     /// Receives that brought bytes.
     pub receives: u64,
-    /// Bytes received.
     pub received_bytes: u64,
     /// Sends that took bytes.
     pub sends: u64,
-    /// Bytes sent.
     pub sent_bytes: u64,
 }
 
 /// What was done to a volume by commands of peers.
 #[derive(Clone, Debug, Serialize)]
 pub struct VolumeCounts {
-    /// Its name.
     pub name: String,
-    /// Reads.
     pub reads: u64,
-    /// Bytes read.
     pub read_bytes: u64,
-    /// Writes.
     pub writes: u64,
-    /// Bytes written.
     pub written_bytes: u64,
     /// Operations that the medium failed.
     pub errors: u64,
@@ -279,7 +269,6 @@ pub struct MemoryStatistics {
     pub receive_buffer_bytes: usize,
     /// What may be registered with io_uring, part of the payload.
     pub registered_budget_bytes: usize,
-    /// What is.
     pub registered_bytes: usize,
     /// Connections that are open.
     pub connections: usize,

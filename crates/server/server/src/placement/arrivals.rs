@@ -29,7 +29,6 @@ const QUEUES_MAX: usize = 4096;
 /// Where the kernel receives a connection's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Incoming {
-    /// On this core.
     core: Option<usize>,
     /// From this queue of a network card.
     queue: Option<u32>,

@@ -25,7 +25,6 @@ enum Departure {
     NotYet,
     /// It stays.
     GivenUp,
-    /// It has ended.
     Ended,
     /// The other shard takes nothing any more.
     Refused,

@@ -159,7 +159,6 @@ struct Trial {
     phase: Stretch,
     settled: bool,
     retries: u32,
-    /// By round and way.
     measured: [[Measured; WAYS]; ROUNDS_MAX],
     /// Ways that have not dropped out.
     alive: [bool; WAYS],

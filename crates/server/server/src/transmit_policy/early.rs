@@ -87,7 +87,6 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(4)
 struct Trial {
     window: usize,
     began: Instant,
-    /// Turns in it.
     turns: u32,
     /// Bytes that had been sent when the window began.
     sent: u64,

@@ -39,7 +39,6 @@ const WAIT: Duration = Duration::from_micros(100);
 /// What one connection has done under its policy since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct TransmitStatistics {
-    /// The policy.
     pub policy: TransmitPolicy,
     /// Whether the kernel holds partial segments back now (Nagle's algorithm).
     pub nagle: bool,

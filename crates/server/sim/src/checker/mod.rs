@@ -52,9 +52,7 @@ pub enum Violation {
         unit: usize,
         /// Where.
         sector: u64,
-        /// The first.
         first: WriteId,
-        /// The second.
         second: WriteId,
     },
     /// COMPARE AND WRITE succeeded although the data it expected was not there.
@@ -63,7 +61,6 @@ pub enum Violation {
         unit: usize,
         /// Where.
         sector: u64,
-        /// What it expected.
         expected: Stamp,
     },
     /// COMPARE AND WRITE found a difference where there was none.
@@ -84,7 +81,6 @@ pub enum Violation {
     Unanswered {
         /// Which initiator or host.
         party: usize,
-        /// What it was.
         command: String,
     },
     /// The target broke the protocol.
@@ -109,10 +105,7 @@ pub enum Violation {
         memory_bytes: usize,
     },
     /// Payload memory was still counted after the server was gone.
-    MemoryLeak {
-        /// Bytes.
-        bytes: usize,
-    },
+    MemoryLeak { bytes: usize },
     /// The server did not come to an end in time.
     NeverEnds,
     /// An orderly end left data in the volatile cache.

@@ -19,7 +19,6 @@ const DISABLED: u64 = 0x0046_0000;
 /// CC: a normal shutdown.
 const SHUTDOWN: u64 = ENABLED | 1 << 14;
 
-/// Number of Queues.
 const NUMBER_OF_QUEUES: u8 = 0x07;
 impl Host {
     /// A connection is initialized: connects the queue.

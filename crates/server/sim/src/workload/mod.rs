@@ -36,7 +36,6 @@ pub enum Purpose {
     Look,
     /// SYNCHRONIZE CACHE, with write data that it does not take. Any answer will do.
     Stray,
-    /// Read.
     Read {
         /// When.
         started: Started,
@@ -66,7 +65,6 @@ pub enum Purpose {
         /// FUA.
         durable: bool,
     },
-    /// Compare.
     Compare {
         /// When.
         started: Started,
@@ -127,7 +125,6 @@ pub const OWNERS: u64 = 2;
 pub struct Maker<'a> {
     /// Which unit.
     pub unit: usize,
-    /// What it is.
     pub shape: UnitShape,
     /// Chance.
     pub random: &'a mut Random,

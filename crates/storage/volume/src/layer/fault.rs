@@ -27,7 +27,6 @@ use crate::{
 /// Operations, as rules name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultTarget {
-    /// Reads.
     Read,
     /// Writes, durable or not.
     Write,

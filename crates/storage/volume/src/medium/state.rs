@@ -24,7 +24,6 @@ pub enum InlineWrites {
     /// Always. A write into the page cache takes microseconds, but when the kernel throttles writers
     /// because too much of the cache is dirty, the whole reactor is held up for up to 200 ms.
     Always,
-    /// Never.
     Never,
 }
 

@@ -24,7 +24,6 @@ pub(crate) enum ZeroingWay {
 /// How an object frees and zeroes.
 #[derive(Debug)]
 pub(crate) struct Zeroing {
-    /// For `Unmap`.
     pub(crate) unmap: &'static [ZeroingWay],
     /// For `WriteZeroes` that may free.
     pub(crate) zero_may_unmap: &'static [ZeroingWay],

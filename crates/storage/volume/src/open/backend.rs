@@ -9,7 +9,6 @@ use crate::Volume;
 
 /// What makes volumes: the factory of one kind of them.
 pub trait Backend: Send + Sync {
-    /// Its name.
     fn name(&self) -> BackendName;
 
     /// Whether its volumes have a path, and O_DIRECT there.
@@ -33,7 +32,6 @@ pub trait Backend: Send + Sync {
 
 /// A volume that was opened.
 pub struct Opened {
-    /// The volume.
     pub volume: Arc<dyn Volume>,
     /// Whether its file was not there before. As long as the volume is open, nobody else writes to it.
     pub created: bool,

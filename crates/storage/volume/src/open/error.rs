@@ -49,7 +49,6 @@ pub enum OpenError {
     PathMissing {
         /// Volume.
         name: String,
-        /// Its backend.
         backend: BackendName,
     },
     /// No size was given.
@@ -57,7 +56,6 @@ pub enum OpenError {
     SizeMissing {
         /// Volume.
         name: String,
-        /// Its backend.
         backend: BackendName,
     },
     /// An option was given that means nothing to this backend.
@@ -65,7 +63,6 @@ pub enum OpenError {
     OptionMisplaced {
         /// Volume.
         name: String,
-        /// Its backend.
         backend: BackendName,
         /// The option.
         option: &'static str,
@@ -78,7 +75,6 @@ pub enum OpenError {
         /// The block size asked for.
         found: u32,
     },
-    /// The size is zero.
     #[error("{subject} is empty; give a size=… of at least one block")]
     SizeZero {
         /// Volume or path.
@@ -106,7 +102,6 @@ pub enum OpenError {
     TooLarge {
         /// Volume.
         name: String,
-        /// Its backend.
         backend: BackendName,
         /// Bytes asked for.
         size: u64,
@@ -170,7 +165,6 @@ pub enum OpenError {
     DirectoryMissing {
         /// The file.
         path: PathBuf,
-        /// Its directory.
         directory: PathBuf,
     },
     /// The path is a directory.
@@ -187,19 +181,13 @@ pub enum OpenError {
     },
     /// The path is not a block device.
     #[error("{}: is not a block device; use backend=file for files", path.display())]
-    NotBlockDevice {
-        /// The path.
-        path: PathBuf,
-    },
+    NotBlockDevice { path: PathBuf },
     /// The path is neither a regular file nor a device that can be served.
     #[error(
         "{}: is neither a regular file nor /dev/zero or /dev/full; a volume cannot live there",
         path.display()
     )]
-    NotServable {
-        /// The path.
-        path: PathBuf,
-    },
+    NotServable { path: PathBuf },
     /// The process may not open it this way.
     #[error(
         "{}: permission denied for {wanted}; run as a user that may, change its mode, \

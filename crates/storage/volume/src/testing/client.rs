@@ -43,7 +43,6 @@ impl<'a> VolumeClient<'a> {
         self.finish(started).result.map(|_| ())
     }
 
-    /// The volume.
     #[must_use]
     pub fn volume(&self) -> &dyn Volume {
         &*self.volume

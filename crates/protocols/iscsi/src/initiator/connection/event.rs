@@ -80,7 +80,6 @@ pub struct CommandOutcome {
 /// Difference between EDTL and what a command moved (§11.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residual {
-    /// None.
     None,
     /// So much more could have been moved.
     Overflow(u32),
@@ -110,7 +109,6 @@ pub enum ConnectionEvent<'a> {
     Completed {
         /// Which.
         command: CommandId,
-        /// How.
         outcome: CommandOutcome,
     },
     /// A task management request has its answer.

@@ -43,7 +43,6 @@ pub(super) struct LoggingIn {
 /// What the next bytes of input are.
 #[derive(Debug)]
 pub(super) enum Receiving {
-    /// A header.
     Header,
     /// The data segment of [`Connection::current`], thrown away.
     Discarded,

@@ -21,7 +21,6 @@ const NOWHERE: u16 = 0xffff;
 /// TRTYPE of TCP.
 const TRANSPORT_TCP: u8 = 3;
 
-/// One error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRecord {
     /// SQID.

@@ -109,7 +109,6 @@ pub enum ConnectionEvent<'a> {
     Completed {
         /// Which.
         slot: CommandSlot,
-        /// How.
         outcome: CommandOutcome,
     },
     /// Nothing more will be accepted: send what is in the transmit queue, then close.

@@ -424,7 +424,6 @@ pub(super) fn plain(opcode: Opcode) -> SubmissionEntry {
     SubmissionEntry::new(opcode, CommandId(7), NamespaceId(1))
 }
 
-/// FUA.
 pub(super) const FUA: u32 = 30;
 
 #[track_caller]

@@ -113,7 +113,6 @@ pub(super) enum Phase {
 /// What the next bytes of input are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Receiving {
-    /// A header.
     Header,
     /// The data of a PDU that nobody wants.
     Skipped,
