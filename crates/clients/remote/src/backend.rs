@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use longshore_initiator::url::Url;
-use longshore_volume::open::{Backend, Backends, Opened};
-use longshore_volume::{BackendName, InlineWrites, OpenError, VolumeSpec};
+use longshore_volume::open::{Backend, Opened};
+use longshore_volume::{BackendName, Backends, InlineWrites, OpenError, VolumeSpec};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::error::RemoteError;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::VolumeError;
+use crate::error::VolumeError;
 
 /// The state of a volume. It only gets worse while the volume is open: only whoever opens it again
 /// has had the chance to look at what is left.

@@ -23,9 +23,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use longshore_reactor::storage::{FileCompletion, Storage};
 use slab::Slab;
 
-use crate::Volume;
 use crate::io::{Background, Io};
 use crate::request::{Ended, Execution, Request};
+use crate::volume::Volume;
 
 /// A request of an executor. No other one ever has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

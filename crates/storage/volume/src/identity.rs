@@ -14,7 +14,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::Identity;
+use crate::description::Identity;
 use crate::machine_id::MachineId;
 use crate::open::error::{OpenError, SERIAL_LENGTH_MAX};
 use crate::open::{BackendName, VolumeSpec};

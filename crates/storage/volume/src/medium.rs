@@ -30,13 +30,17 @@ use longshore_reactor::PagePipe;
 use longshore_reactor::storage::FileOperationKind;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::{
-    Attempt, ByteRange, Ended, Extent, ExtentState, Geometry, Io, Lba, Operation, Reply, Request,
-    VolumeError,
-};
+use crate::description::Geometry;
+use crate::error::VolumeError;
+use crate::io::Io;
+use crate::outline::ByteRange;
+use crate::request::{Ended, Request};
+use crate::volume::Attempt;
 use backing::Kind;
 use errno::{is_errno, is_interruption, is_no_space, is_unsupported};
 use lanes::Lane;
+use longshore_block::extent::{Extent, Lba};
+use longshore_block::operation::{ExtentState, Operation, Reply};
 use state::{in_memory, inline};
 
 pub use state::InlineWrites;

@@ -1,115 +1,15 @@
-//! From what the operator wrote to an open volume.
+//! What opening a volume takes: its specification, the factory of its backend, and what can be wrong.
 //!
 //! Everything that can be wrong with a volume is found here, at start, and said with the path and
 //! what to do next; an open volume then only meets what can go wrong later.
 
-use std::sync::Arc;
-
-use crate::{Volume, identity};
-
 mod backend;
 pub(crate) mod error;
-mod local;
 mod name;
 mod spec;
-mod survey;
 
 pub use backend::{Backend, Opened};
 pub use error::{LockHolder, OpenError};
 pub use name::BackendName;
 pub(crate) use spec::check_size;
 pub use spec::{BackendOptions, VolumeSpec};
-
-/// The backends that a program has.
-pub struct Backends(Vec<Box<dyn Backend>>);
-
-impl Backends {
-    /// Those for storage of this machine: `null`, `mem`, `file` and `block`.
-    #[must_use]
-    pub fn local() -> Self {
-        Self(local::all())
-    }
-
-    /// Adds one.
-    ///
-    /// # Panics
-    /// When one of that name is there.
-    pub fn register(&mut self, backend: Box<dyn Backend>) {
-        let name = backend.name();
-        assert!(self.find(name.as_str()).is_none(), "two backends {name}");
-        self.0.push(backend);
-    }
-
-    /// The name of the backend that is called so.
-    #[must_use]
-    pub fn find(&self, name: &str) -> Option<BackendName> {
-        self.names().find(|known| known.as_str() == name)
-    }
-
-    /// All names, in the order in which they were registered.
-    pub fn names(&self) -> impl Iterator<Item = BackendName> {
-        self.0.iter().map(|backend| backend.name())
-    }
-
-    /// Opens a volume, creating a file that is missing when a size is given. May block.
-    ///
-    /// # Errors
-    /// What is wrong, and what to do about it.
-    pub fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
-        self.checked(spec)?.open(spec)
-    }
-
-    /// Finds what would keep the volume from being opened: a missing file, device or directory, missing
-    /// permissions, a size that does not fit. Opens nothing and creates nothing.
-    ///
-    /// # Errors
-    /// The first obstacle, in the words of [`Self::open`].
-    pub fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
-        self.checked(spec)?.survey(spec)
-    }
-
-    fn checked(&self, spec: &VolumeSpec) -> Result<&dyn Backend, OpenError> {
-        let backend = self.0.iter().find(|known| known.name() == spec.backend);
-        let backend = backend.ok_or_else(|| OpenError::UnknownBackend {
-            name: spec.name.clone(),
-            backend: spec.backend,
-        })?;
-        check(spec, &**backend)?;
-        Ok(&**backend)
-    }
-}
-
-/// What can be told without looking at the backing object.
-fn check(spec: &VolumeSpec, backend: &dyn Backend) -> Result<(), OpenError> {
-    if !matches!(spec.block_size, 512 | 4096) {
-        return Err(OpenError::BlockSize {
-            name: spec.name.clone(),
-            found: spec.block_size,
-        });
-    }
-    if spec.path.is_some() && !backend.has_path() {
-        return Err(spec.misplaced("path"));
-    }
-    if spec.direct && !backend.has_path() {
-        return Err(spec.misplaced("direct"));
-    }
-    backend.check(spec)?;
-    if let Some(serial) = &spec.serial {
-        identity::checked_serial(&spec.name, serial)?;
-    }
-    match spec.size {
-        Some(size) => check_size(&spec.name, size, spec.block_size),
-        None => Ok(()),
-    }
-}
-
-/// Opens a volume of a [local](Backends::local) backend.
-///
-/// # Errors
-/// What is wrong, and what to do about it.
-pub fn open(spec: &VolumeSpec) -> Result<Arc<dyn Volume>, OpenError> {
-    Backends::local().open(spec).map(|opened| opened.volume)
-}
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{BlockCount, Extent, Geometry, Identity, Lba, Operation, Request, VolumeError};
+use crate::description::{Geometry, Identity};
+use crate::error::VolumeError;
+use crate::request::Request;
+use longshore_block::extent::{BlockCount, Extent, Lba};
+use longshore_block::operation::Operation;
 
 /// Bytes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 
 use longshore_reactor::buffer::Buffer;
 
-use crate::{Operation, Reply, VolumeError};
+use crate::error::VolumeError;
+use longshore_block::operation::{Operation, Reply};
 
 /// An operation and its payload. A volume owns it from [`Volume::execute`](crate::Volume::execute)
 /// until it has ended.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use longshore_reactor::PagePipe;
 
 use crate::condition::Condition;
+use crate::description::{Characteristics, Geometry, Identity};
 use crate::error::VolumeError;
 use crate::io::Io;
 use crate::request::{Execution, Request};
-use crate::{Characteristics, Geometry, Identity};
 use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::Reply;
 

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
+use crate::description::{Characteristics, Geometry, Identity, WriteCache};
+use crate::error::VolumeError;
 use crate::identity::identify_at;
+use crate::io::Io;
 use crate::open::{OpenError, VolumeSpec};
 use crate::outline::Outline;
-use crate::{
-    Attempt, Characteristics, Execution, Extent, ExtentState, Geometry, Identity, Io, Lba,
-    Operation, Reply, Request, Volume, VolumeError, WriteCache,
-};
+use crate::request::{Execution, Request};
+use crate::volume::{Attempt, Volume};
+use longshore_block::extent::{Extent, Lba};
+use longshore_block::operation::{ExtentState, Operation, Reply};
 
 /// See the module documentation.
 #[derive(Debug)]

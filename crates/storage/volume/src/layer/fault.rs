@@ -18,11 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use longshore_reactor::PagePipe;
 use rustix::io::Errno;
 
+use crate::condition::Condition;
+use crate::description::{Characteristics, Geometry, Identity};
+use crate::error::VolumeError;
+use crate::io::Io;
 use crate::outline::length_of;
-use crate::{
-    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
-    Lba, Operation, Request, Volume, VolumeError,
-};
+use crate::request::{Execution, Request};
+use crate::volume::{Attempt, AttemptCost, Volume};
+use longshore_block::extent::{Extent, Lba};
+use longshore_block::operation::Operation;
 
 /// Operations, as rules name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

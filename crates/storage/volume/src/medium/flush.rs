@@ -4,7 +4,8 @@ use longshore_reactor::storage::FileOperationKind;
 
 use super::errno::is_interruption;
 use super::state::Medium;
-use crate::{Io, VolumeError};
+use crate::error::VolumeError;
+use crate::io::Io;
 
 impl Medium {
     pub(super) async fn sync(&self, io: &Io) -> Result<(), VolumeError> {

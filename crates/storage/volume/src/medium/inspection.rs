@@ -12,7 +12,8 @@ use super::backing::{Finding, Kind};
 use super::errno::{is_errno, is_interruption, is_no_space};
 use super::state::{Medium, inline};
 use crate::condition::Condition;
-use crate::{Io, VolumeError};
+use crate::error::VolumeError;
+use crate::io::Io;
 
 /// What is wrong with the volume as a whole.
 impl Medium {

@@ -11,8 +11,8 @@ use super::backing::Backing;
 use super::lanes::Lanes;
 use super::zeroing::Zeroing;
 use crate::condition::{Condition, ConditionCell};
+use crate::description::{Characteristics, WriteCache};
 use crate::outline::Outline;
-use crate::{Characteristics, WriteCache};
 
 /// When a buffered write is made on the reactor itself instead of by a helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -6,10 +6,13 @@ use longshore_reactor::{PagePipe, block_device};
 
 use super::Medium;
 use super::backing::{Kind, SIZE_MAX};
-use crate::{
-    Attempt, AttemptCost, Characteristics, Condition, Execution, Extent, Geometry, Identity, Io,
-    Lba, Request, Volume, VolumeError,
-};
+use crate::condition::Condition;
+use crate::description::{Characteristics, Geometry, Identity};
+use crate::error::VolumeError;
+use crate::io::Io;
+use crate::request::{Execution, Request};
+use crate::volume::{Attempt, AttemptCost, Volume};
+use longshore_block::extent::{Extent, Lba};
 
 impl Volume for Medium {
     fn identity(&self) -> &Identity {

@@ -8,7 +8,9 @@ use super::bounce;
 use super::errno::{is_interruption, is_unsupported};
 use super::state::{Medium, in_memory};
 use super::zeroing::ZeroingWay;
-use crate::{ByteRange, Io, VolumeError};
+use crate::error::VolumeError;
+use crate::io::Io;
+use crate::outline::ByteRange;
 
 /// Zeros that one write puts down. Bounded, because each such request holds that much memory.
 const ZEROS_PER_WRITE: u64 = 256 * 1024;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::OpenError;
 use super::name::BackendName;
 use super::spec::VolumeSpec;
-use crate::Volume;
+use crate::volume::Volume;
 
 /// What makes volumes: the factory of one kind of them.
 pub trait Backend: Send + Sync {

@@ -7,13 +7,17 @@ use std::sync::Arc;
 
 use longshore_reactor::SharedRegion;
 
+use crate::description::{Characteristics, Geometry, Identity, WriteCache};
+use crate::error::VolumeError;
 use crate::identity::identify_at;
+use crate::io::Io;
 use crate::open::{BackendName, OpenError, VolumeSpec};
+use crate::outline::ByteRange;
 use crate::outline::{Outline, length_of};
-use crate::{
-    Attempt, AttemptCost, ByteRange, Characteristics, Execution, ExtentState, Geometry, Identity,
-    Io, Lba, Operation, Reply, Request, Volume, VolumeError, WriteCache,
-};
+use crate::request::{Execution, Request};
+use crate::volume::{Attempt, AttemptCost, Volume};
+use longshore_block::extent::Lba;
+use longshore_block::operation::{ExtentState, Operation, Reply};
 
 /// Unit in which memory is taken and freed.
 const PAGE: u32 = 4096;

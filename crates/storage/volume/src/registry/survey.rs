@@ -6,10 +6,10 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::{OpenError, VolumeSpec};
 use crate::backend::block;
 use crate::backend::file::{self, open_error};
 use crate::medium::backing::Kind;
+use crate::open::{OpenError, VolumeSpec};
 
 pub(super) fn file(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
     let metadata = match path.metadata() {
@@ -59,7 +59,8 @@ fn access(path: &Path, wanted: Access) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::{BackendName, Backends};
+    use crate::open::BackendName;
+    use crate::registry::Backends;
 
     fn survey(spec: &VolumeSpec) -> Result<(), OpenError> {
         Backends::local().survey(spec)

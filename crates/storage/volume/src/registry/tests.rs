@@ -151,7 +151,7 @@ fn errors_name_the_path_and_what_to_do() {
     );
     let locked = OpenError::Locked {
         path: "/d".into(),
-        holder: LockHolder::Process(7),
+        holder: crate::open::LockHolder::Process(7),
     };
     assert_eq!(
         locked.to_string(),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Backend, BackendName, OpenError, Opened, VolumeSpec, survey};
+use super::survey;
 use crate::backend::{block, file, mem, null};
+use crate::open::{Backend, BackendName, OpenError, Opened, VolumeSpec};
 
 pub(super) fn all() -> Vec<Box<dyn Backend>> {
     vec![
