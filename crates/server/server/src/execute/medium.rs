@@ -13,7 +13,7 @@ use longshore_volume::{Attempt, Ended, Request, Started};
 use super::conversion::outcome;
 use super::inline_reads::InlineReads;
 use super::plain::Plain;
-use super::reads::{Answer, InlineRead, inline_read, take_pages};
+use super::reads::{InlineRead, inline_read, take_pages};
 use super::task::{DataIn, Executed, MediaRequest, Task, TaskState};
 use super::tasks::Tasks;
 use crate::address::TaskAddress;
@@ -202,11 +202,11 @@ impl<W> Tasks<W> {
                 return Executed::Now(Ok(Reply::Done));
             }
             if !asleep {
-                match inline_read(
+                match inline_read::<false>(
                     core,
                     channel,
                     machine,
-                    (task.address.slot, Answer::Later),
+                    task.address.slot,
                     unit,
                     (extent, range.len()),
                 ) {

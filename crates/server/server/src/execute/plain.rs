@@ -16,7 +16,7 @@ use longshore_volume::{Attempt, AttemptCost, VolumeError};
 use super::conversion::outcome;
 use super::inline_reads::InlineReads;
 use super::pages;
-use super::reads::{Answer, InlineRead, inline_read};
+use super::reads::{InlineRead, inline_read};
 use super::task::{Executed, MediaRequest};
 use crate::core::Core;
 use crate::counters::stages::{Direction, Followed, Stage};
@@ -153,8 +153,7 @@ impl<'a> Plain<'a> {
         if unit.splices && length >= pages::LENGTH_MIN {
             return Done::No;
         }
-        let answer = (self.slot, Answer::Now);
-        match inline_read(core, channel, machine, answer, unit, (extent, length)) {
+        match inline_read::<true>(core, channel, machine, self.slot, unit, (extent, length)) {
             InlineRead::Inline => Done::Yes,
             InlineRead::Zeros(_) => {
                 self.zeros = true;

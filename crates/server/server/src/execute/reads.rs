@@ -28,14 +28,6 @@ pub(super) enum InlineRead {
     NeedsBuffer,
 }
 
-/// When the answer follows what is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Now,
-    /// When the command is over.
-    Later,
-}
-
 /// The pages of a read that may be sent by reference.
 #[inline]
 pub(super) fn take_pages(
@@ -52,13 +44,14 @@ pub(super) fn take_pages(
     pages::take(core, unit, extent, length)
 }
 
-/// Reads to behind the header of the answer of command `slot`, if the volume can at once.
-#[inline(always)]
-pub(super) fn inline_read(
+/// Reads to behind the header of the answer of command `slot`, if the volume can at once. `ANSWERS`: that sends the
+/// answer as well. Otherwise it is to follow.
+#[inline]
+pub(super) fn inline_read<const ANSWERS: bool>(
     core: &mut Core,
     channel: &mut Channel,
     machine: &mut impl InlineReads,
-    (slot, answer): (u32, Answer),
+    slot: u32,
     unit: &Unit,
     (extent, length): (Extent, usize),
 ) -> InlineRead {
@@ -89,9 +82,10 @@ pub(super) fn inline_read(
         }
     };
     let transmit = &mut channel.transmit;
-    let filled = match answer {
-        Answer::Now => machine.read_inline(slot, wire_length, transmit, fill),
-        Answer::Later => fill_inline(machine, slot, wire_length, transmit, fill),
+    let filled = if ANSWERS {
+        machine.read_inline(slot, wire_length, transmit, fill)
+    } else {
+        fill_inline(machine, slot, wire_length, transmit, fill)
     };
     if filled == Some(true) {
         core.counters.attempt_done(unit.attempt_cost, length);

@@ -64,7 +64,7 @@ impl Iscsi {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn read_plain(
         &mut self,
         core: &mut Core,

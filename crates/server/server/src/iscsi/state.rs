@@ -120,7 +120,7 @@ impl InlineReads for Machine {
         Self::begin_inline_read(self, TaskId(slot), length, transmit)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_inline(
         &mut self,
         slot: u32,

@@ -51,7 +51,7 @@ impl Nvme {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn read_plain(
         &mut self,
         core: &mut Core,

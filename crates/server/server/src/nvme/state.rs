@@ -182,7 +182,7 @@ impl InlineReads for Machine {
         Self::begin_inline_read(self, CommandSlot(slot), length, transmit)
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_inline(
         &mut self,
         slot: u32,

@@ -315,7 +315,9 @@ impl Channel {
                 self.stall.taken(core.now_ms);
                 let mut released = std::mem::take(&mut core.released);
                 self.transmit.advance(sent, &mut released);
-                self.payloads.release(core, &mut released);
+                if !released.is_empty() {
+                    self.payloads.release(core, &mut released);
+                }
                 core.released = released;
                 if !self.unsent.is_empty() {
                     let now = core.clock();

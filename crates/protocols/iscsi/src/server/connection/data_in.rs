@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// Opens the Data-In PDU of a read that fits it, with as many bytes as the initiator expects.
-    #[inline]
+    #[inline(always)]
     fn open_inline(
         &mut self,
         task: TaskId,

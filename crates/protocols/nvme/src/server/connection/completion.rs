@@ -70,7 +70,7 @@ impl Connection {
     }
 
     /// Opens the C2HData of a read that fits it, with as many bytes as the host wants.
-    #[inline]
+    #[inline(always)]
     fn open_inline(
         &mut self,
         slot: CommandSlot,
