@@ -13,6 +13,7 @@ mod cdb;
 pub mod command;
 mod command_table;
 mod completion;
+mod copies;
 mod decode;
 pub mod extended_copy;
 pub mod inquiry;

@@ -24,7 +24,7 @@ use longshore_block::reservation::{self, Participant, Reservations, gate_bit};
 
 use crate::access::Access;
 use crate::completion::Completion;
-use crate::extended_copy::copies::CopyResults;
+use crate::copies::CopyResults;
 use crate::mode_state::ModeState;
 use crate::nexus::{GATE_RESERVATION_SHIFT, Nexus, NexusPort};
 use crate::sense::Sense;

@@ -27,11 +27,10 @@ use longshore_block::command::DataLocation;
 use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_block::operation::{MediaError, Operation};
 
-pub(crate) mod copies;
 mod parameters;
 mod results;
 
-use copies::{CopyKey, CopyManagerStatus, TooManyCopies};
+use crate::copies::{CopyKey, CopyManagerStatus, TooManyCopies};
 use parameters::MAX_PARAMETER_LIST_LENGTH;
 pub(crate) use parameters::third_party_copy_page;
 use parameters::{Cscd, Parameters, SegmentDescriptor};

@@ -24,6 +24,7 @@
 
 use longshore_wire::{OutOfBytes, Reader};
 
+use crate::copies::MAX_CONCURRENT_COPIES;
 use crate::sense::{AdditionalSense, Sense};
 
 const CSCD_IDENTIFICATION: u8 = 0xe4;
@@ -43,8 +44,6 @@ const _: () = assert!(
         >= (MAX_CSCD_DESCRIPTORS as usize + 1) * CSCD_LENGTH
             + (MAX_SEGMENT_DESCRIPTORS as usize + 1) * 28
 );
-/// Copies a unit takes at a time.
-pub(super) const MAX_CONCURRENT_COPIES: u8 = 64;
 /// The longest parameter list.
 pub(crate) const MAX_PARAMETER_LIST_LENGTH: u32 = 16 + MAX_DESCRIPTOR_LIST_LENGTH;
 

@@ -7,8 +7,8 @@ use crate::nexus::Nexus;
 use crate::sense::{Sense, SenseFormat};
 use crate::unit::LogicalUnit;
 
-use super::copies::{Copy, CopyKey, CopyManagerStatus};
 use super::parameters::operating_parameters;
+use crate::copies::{Copy, CopyKey, CopyManagerStatus};
 
 /// Appends the whole parameter data of a RECEIVE COPY RESULTS; the caller cuts it at the allocation
 /// length.

@@ -7,9 +7,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::parameters::MAX_CONCURRENT_COPIES;
 use crate::nexus::Nexus;
 use crate::sense::Sense;
+
+/// Copies a unit takes at a time.
+pub(crate) const MAX_CONCURRENT_COPIES: u8 = 64;
 
 /// Which copy.
 #[derive(Clone, Debug)]
