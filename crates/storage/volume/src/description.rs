@@ -71,7 +71,7 @@ pub enum WriteCache {
 /// What a volume can do. Fixed while it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct Characteristics {
-    /// Writes are refused with [`VolumeError::ReadOnly`].
+    /// Writes are refused with [`VolumeError::ReadOnly`](crate::VolumeError::ReadOnly).
     pub read_only: bool,
     /// See [`WriteCache`].
     pub write_cache: WriteCache,
