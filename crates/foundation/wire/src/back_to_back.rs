@@ -161,7 +161,7 @@ pub trait Pair {
     /// Both ends are up and know of no command.
     fn assert_idle(&self);
 
-    /// Hands over what is queued, both ways, until nothing is.
+    /// Delivers queued bytes in both directions until both queues are empty.
     fn run(&mut self) {
         loop {
             let to_server = self.rig().to_server.take();

@@ -305,7 +305,7 @@ impl Pair {
         let due = line.transmit.releases_due();
         let data = WriteData::Buffer { id, start, bytes };
         let result = call(&mut self.initiator, data, &mut line.transmit);
-        // What was not referred to is not released.
+        // A payload that the queue does not refer to is never released.
         if line.transmit.releases_due() == due {
             line.forget(id);
         }

@@ -120,7 +120,7 @@ impl Pair {
         counted(&mut self.allocations, submit).unwrap();
     }
 
-    /// Hands over what is queued, both ways, until nothing is.
+    /// Delivers queued bytes in both directions until both queues are empty.
     fn run(&mut self) {
         while !self.to_target.is_empty() || !self.to_initiator.is_empty() {
             let stream = drain(&mut self.to_target);

@@ -60,7 +60,7 @@ impl Pair {
             .expect("there are free slots");
     }
 
-    /// Hands over what is queued, both ways, until nothing is.
+    /// Delivers queued bytes in both directions until both queues are empty.
     fn run(&mut self) {
         while !self.to_target.is_empty() || !self.to_host.is_empty() {
             let mut stream = std::mem::take(&mut self.stream);

@@ -197,8 +197,7 @@ impl CopyOnWrite {
 }
 
 fn blocks(volume: &Arc<dyn Volume>, offset: u64, length: usize) -> Extent {
-    let block_size = u64::from(volume.geometry().block_size);
-    Extent::new(offset / block_size, length as u64 / block_size)
+    volume.geometry().extent(&(offset..offset + length as u64))
 }
 
 async fn transfer_in(

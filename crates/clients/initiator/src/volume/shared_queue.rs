@@ -1,7 +1,7 @@
 //! A queue (one connection) that all submitters share, and the operations that wait for it.
 //!
 //! ```text
-//!   submit ──► lock free and nobody waits? ── yes ──► hand over, send, let go ──┐
+//!   submit ──► lock free, inbox empty?     ── yes ──► hand over, send, let go ──┐
 //!                       │ no                                                    │
 //!                       ▼                                                       ▼
 //!                    inbox, attention := true ──► lock free? ── yes ──► hand over what fits, send, let go

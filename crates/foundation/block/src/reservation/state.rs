@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) waiters: Waiters,
 }
 
-/// Who waits for the end of storing.
+/// Callbacks for the end of storing.
 #[derive(Default)]
 pub(super) struct Waiters(pub(super) Vec<Box<dyn FnOnce() + Send>>);
 

@@ -90,7 +90,7 @@ impl TargetReader<'_> {
                 .map(|tag| *tag.get_ref())
                 .collect(),
             login,
-            // Rules carry their own, so this is for others. Without a map for them it lets nobody in.
+            // For initiators that no rule names; rules have their own. Without a map it admits nobody.
             authentication: Authentication::default(),
             default_luns: None,
             access: Vec::new(),

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use longshore_block::command::DataLocation;
-use longshore_block::extent::{Extent, Lba};
+use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_block::operation::{Operation, Reply};
 use longshore_volume::{Attempt, AttemptCost, VolumeError};
 
@@ -87,6 +87,39 @@ impl<'a> Plain<'a> {
         'a: 'd,
     {
         Plain { data_out, ..self }
+    }
+
+    /// Reads `length` bytes from `lba` on.
+    #[inline(always)]
+    pub(crate) const fn read_request(&self, lba: Lba, length: u32) -> MediaRequest {
+        let length = length as usize;
+        MediaRequest {
+            unit: self.index,
+            operation: Operation::Read {
+                extent: self.extent(lba, length),
+            },
+            payload: DataLocation::DataIn { length },
+        }
+    }
+
+    /// Writes its data from `lba` on.
+    #[inline(always)]
+    pub(crate) const fn write_request(&self, lba: Lba, fua: bool) -> MediaRequest {
+        let length = self.data_out.len();
+        MediaRequest {
+            unit: self.index,
+            operation: Operation::Write {
+                extent: self.extent(lba, length),
+                fua,
+            },
+            payload: DataLocation::DataOut { start: 0, length },
+        }
+    }
+
+    #[inline(always)]
+    const fn extent(&self, lba: Lba, length: usize) -> Extent {
+        let blocks = BlockCount(length as u64 >> self.unit.block_shift);
+        Extent { lba, blocks }
     }
 
     /// Whether what it has read is all zeros. If not, it has been answered, with the data.

@@ -1,8 +1,6 @@
 //! SCSI commands on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::command::DataLocation;
-use longshore_block::extent::{BlockCount, Extent};
-use longshore_block::operation::{MediaError, Operation};
+use longshore_block::operation::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::lun::Lun;
 use longshore_scsi::plain::{self, Plain};
@@ -13,7 +11,7 @@ use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
 use crate::execute::medium::Command;
 use crate::execute::plain::{FastPath, Plain as PlainCommand};
-use crate::execute::task::{Executed, MediaRequest};
+use crate::execute::task::Executed;
 use crate::transport::channel::Channel;
 
 impl Iscsi {
@@ -73,17 +71,7 @@ impl Iscsi {
         plain: Plain,
         task: TaskId,
     ) -> FastPath {
-        let extent = Extent {
-            lba: plain.lba,
-            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
-        };
-        let wanted = MediaRequest {
-            unit: command.index,
-            operation: Operation::Read { extent },
-            payload: DataLocation::DataIn {
-                length: plain.length as usize,
-            },
-        };
+        let wanted = command.read_request(plain.lba, plain.length);
         let execution = Command::Plain(&mut command);
         let machine = &mut self.machine;
         match self
@@ -119,22 +107,8 @@ impl Iscsi {
         let Some(bytes) = self.machine.whole_immediate(task, arrived_bytes) else {
             return command.into_task();
         };
-        let extent = Extent {
-            lba: plain.lba,
-            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
-        };
-        let wanted = MediaRequest {
-            unit: command.index,
-            operation: Operation::Write {
-                extent,
-                fua: plain.fua,
-            },
-            payload: DataLocation::DataOut {
-                start: 0,
-                length: bytes.len(),
-            },
-        };
         let mut command = command.with_data(bytes);
+        let wanted = command.write_request(plain.lba, plain.fua);
         let execution = Command::Plain(&mut command);
         let machine = &mut self.machine;
         let failed = match self

@@ -1,8 +1,6 @@
 //! Commands of I/O queues on the fast path (see [`crate::execute::plain`]).
 
-use longshore_block::command::DataLocation;
-use longshore_block::extent::{BlockCount, Extent};
-use longshore_block::operation::{MediaError, Operation};
+use longshore_block::operation::MediaError;
 use longshore_nvme::io::plain::{self, Plain};
 use longshore_nvme::server::{ArrivedCommand, CommandSlot, Completion, Payload};
 use longshore_nvme::status::Status;
@@ -12,7 +10,7 @@ use crate::connection::protocol::Protocol;
 use crate::core::{Core, Shared};
 use crate::execute::medium::Command;
 use crate::execute::plain::{FastPath, Plain as PlainCommand};
-use crate::execute::task::{Executed, MediaRequest};
+use crate::execute::task::Executed;
 use crate::transport::channel::Channel;
 
 impl Nvme {
@@ -60,17 +58,7 @@ impl Nvme {
         plain: Plain,
         arrived: &ArrivedCommand,
     ) -> FastPath {
-        let extent = Extent {
-            lba: plain.lba,
-            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
-        };
-        let wanted = MediaRequest {
-            unit: command.index,
-            operation: Operation::Read { extent },
-            payload: DataLocation::DataIn {
-                length: plain.length as usize,
-            },
-        };
+        let wanted = command.read_request(plain.lba, plain.length);
         let execution = Command::Plain(&mut command);
         let machine = &mut self.machine;
         match self
@@ -106,22 +94,8 @@ impl Nvme {
         let Some(bytes) = self.machine.whole_in_capsule(arrived.slot, arrived_bytes) else {
             return command.into_task();
         };
-        let extent = Extent {
-            lba: plain.lba,
-            blocks: BlockCount(u64::from(plain.length) >> command.unit.block_shift),
-        };
-        let wanted = MediaRequest {
-            unit: command.index,
-            operation: Operation::Write {
-                extent,
-                fua: plain.fua,
-            },
-            payload: DataLocation::DataOut {
-                start: 0,
-                length: bytes.len(),
-            },
-        };
         let mut command = command.with_data(bytes);
+        let wanted = command.write_request(plain.lba, plain.fua);
         let execution = Command::Plain(&mut command);
         let machine = &mut self.machine;
         let failed = match self

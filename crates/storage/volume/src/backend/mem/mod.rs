@@ -59,9 +59,7 @@ impl MemVolume {
 
     fn read(&self, lba: Lba, into: &mut [u8]) -> Result<(), VolumeError> {
         let offset = self.outline.bytes_of_slice(lba, into)?.offset;
-        self.pages.each_page(offset, into.len(), |at, range| {
-            self.region.copy_out(at, &mut into[range]);
-        });
+        self.copy_out(offset, into);
         Ok(())
     }
 
@@ -70,6 +68,12 @@ impl MemVolume {
         self.admit_change()?;
         self.copy_in(offset, from);
         Ok(())
+    }
+
+    fn copy_out(&self, offset: u64, into: &mut [u8]) {
+        self.pages.each_page(offset, into.len(), |at, range| {
+            self.region.copy_out(at, &mut into[range]);
+        });
     }
 
     fn copy_in(&self, offset: u64, from: &[u8]) {
@@ -105,8 +109,11 @@ impl MemVolume {
     fn perform(&self, request: &mut Request) -> Result<Reply, VolumeError> {
         let ByteRange { offset, length } = self.outline.bytes_of_request(request)?;
         match request.operation {
-            Operation::Read { extent } => self.read(extent.lba, request.payload_mut())?,
-            Operation::Write { extent, .. } => self.write(extent.lba, request.payload_mut())?,
+            Operation::Read { .. } => self.copy_out(offset, request.payload_mut()),
+            Operation::Write { .. } => {
+                self.admit_change()?;
+                self.copy_in(offset, request.payload_mut());
+            }
             Operation::Flush | Operation::Prefetch { .. } => {}
             Operation::Unmap { .. }
             | Operation::WriteZeroes {
