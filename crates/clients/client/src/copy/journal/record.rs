@@ -95,7 +95,10 @@ impl Record {
             block_size: number(field("block-size")?)?,
             done: number(field("done")?)?,
         };
-        if lines.next().is_some() || record.done > record.size {
+        // A copy goes on at a block.
+        let is_place = record.done == record.size
+            || (record.done < record.size && record.done.is_multiple_of(record.block_size));
+        if lines.next().is_some() || !is_place {
             return Err(JournalDamage::Fields);
         }
         Ok((sequence, record))

@@ -69,6 +69,9 @@ fn fua_of_a_read_flushes_a_volatile_cache_first() {
         assert_eq!(world.log, [(0, Operation::Flush), (0, read)]);
         world.fail(0, MediaError::Poisoned);
         assert_refused(&world.run(&entry, &data), Status::WRITE_FAULT);
+        // The flush failed, and that is a write error, before the read.
+        world.fail(0, MediaError::Io);
+        assert_eq!(world.run(&entry, &data).status(), Status::WRITE_FAULT);
     }
 }
 
