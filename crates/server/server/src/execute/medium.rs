@@ -57,7 +57,7 @@ impl<W> Tasks<W> {
         let wanted = match task.state {
             TaskState::Medium(wanted) => wanted,
             TaskState::Lock { unit } => {
-                if task.lock_range(core, unit) == Passage::Open {
+                if task.try_lock(core, unit) == Passage::Open {
                     return Retried::Runs(task, CommandEvent::Locked);
                 }
                 self.park(task);
@@ -327,11 +327,21 @@ impl<W> Task<W> {
     /// is to wait for those under way.
     ///
     /// A unit has one gate, so all of the medium is kept, whatever the range.
-    pub(crate) fn lock_range(&mut self, core: &Core, unit: usize) -> Passage {
+    pub(crate) fn lock_range(&mut self, core: &mut Core, unit: usize) -> Passage {
+        if self.followed.is() {
+            let now = core.clock();
+            let stages = &mut core.stages;
+            stages.queue(self.followed, unit, Direction::Other, 0, now);
+        }
+        self.try_lock(core, unit)
+    }
+
+    fn try_lock(&mut self, core: &mut Core, unit: usize) -> Passage {
         self.exclusive = true;
         let passage = core.shared.unit(unit).gate.enter_exclusive(self.address);
-        if passage == Passage::Wait {
-            self.state = TaskState::Lock { unit };
+        match passage {
+            Passage::Open => core.note_stage(self.followed, Stage::Done),
+            Passage::Wait => self.state = TaskState::Lock { unit },
         }
         passage
     }
