@@ -1,0 +1,14 @@
+//! What the control API says: types shared by the server that answers and the clients that ask.
+//!
+//! They are JSON on the wire, in `kebab-case`. Times are milliseconds since 1970 (UTC), sizes are bytes. Objects (volumes,
+//! targets, subsystems) have the keys of the configuration file: one form, whether a file or the API describes them.
+
+pub mod change;
+pub mod object;
+pub mod plane;
+pub mod problem;
+pub mod state;
+
+/// Version of every document that the API answers with. A field that goes or changes its meaning raises it; a new one
+/// does not.
+pub const VERSION: u32 = 1;

@@ -1,0 +1,49 @@
+//! What the API asks of the server process. All of it blocks, and none of it waits for a disk.
+
+use crate::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
+use crate::object::{Document, Object, ObjectKind, Owner};
+use crate::problem::Problem;
+use crate::state::{Session, Status};
+
+/// The server process, as the API sees it.
+pub trait ControlPlane: Send + Sync {
+    fn status(&self) -> Status;
+
+    /// The objects of a kind with their state, by name; removed volumes too, until they are closed.
+    fn objects(&self, kind: ObjectKind) -> Vec<Object>;
+
+    /// What is asked for, by one owner or by all; secrets read as `"set"`.
+    fn document(&self, owner: Option<Owner>) -> (Revision, Document);
+
+    /// What a change would do.
+    ///
+    /// # Errors
+    /// Why it cannot be done, with all problems and not just the first.
+    fn plan(&self, wish: &Wish, options: ChangeOptions) -> Result<Plan, Box<Problem>>;
+
+    /// Carries a change out, whole or not at all. Without anything to do there is no new revision.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    fn apply(
+        &self,
+        wish: Wish,
+        options: ChangeOptions,
+        caller: &Caller,
+    ) -> Result<Applied, Box<Problem>>;
+
+    /// The revisions that are kept, the newest first.
+    fn revisions(&self) -> Vec<RevisionInfo>;
+
+    /// What the API's objects were at a revision; secrets read as `"set"`.
+    fn at_revision(&self, revision: Revision) -> Option<Document>;
+
+    /// Initiators' sessions and hosts' controllers.
+    fn sessions(&self) -> Vec<Session>;
+
+    /// Ends a session: asks its peer to log out, then drops it.
+    ///
+    /// # Errors
+    /// There is no such session.
+    fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Box<Problem>>;
+}

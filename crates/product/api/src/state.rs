@@ -1,0 +1,85 @@
+//! What a running server is like: status, health, sessions, events.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::change::Revision;
+
+/// The server in a few lines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// Of the program.
+    pub version: String,
+    pub pid: u32,
+    pub started_ms: u64,
+    pub revision: Revision,
+    /// `io_uring` or `epoll`.
+    pub engine: String,
+    /// Addresses in use, by service: `iscsi`, `nvme`, `nvme-discovery`, `api`.
+    pub listeners: Vec<Listener>,
+    pub volumes: usize,
+    pub targets: usize,
+    pub subsystems: usize,
+    pub sessions: usize,
+    /// Settings of the file that take effect at the next start only.
+    pub needs_restart: Vec<String>,
+    pub health: Health,
+}
+
+/// Where a service is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listener {
+    pub service: String,
+    pub address: String,
+}
+
+/// Whether it works.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Health {
+    /// Every event loop has answered within a second (`/healthz`).
+    pub alive: bool,
+    /// It accepts and serves what it should (`/readyz`).
+    pub ready: bool,
+    /// Why not, in sentences.
+    pub reasons: Vec<String>,
+}
+
+/// A session of an initiator, or a controller of a host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Session {
+    /// Never reused while the server runs.
+    pub id: String,
+    /// `iscsi` or `nvme`.
+    pub protocol: String,
+    /// iSCSI name or host NQN.
+    pub peer_name: String,
+    pub addresses: Vec<String>,
+    /// iSCSI name or NQN of what it uses.
+    pub target: String,
+    /// Connections, or queues.
+    pub connections: usize,
+    pub since_ms: u64,
+    /// Volumes that it can reach.
+    pub volumes: Vec<String>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Event {
+    /// Rises by one from event to event.
+    pub sequence: u64,
+    pub time_ms: u64,
+    /// Nanoseconds of the monotonic clock.
+    pub monotonic_ns: u64,
+    /// `change`, `session`, `volume`, `sample`, `gap`, …
+    pub topic: String,
+    /// What happened, in one sentence.
+    pub message: String,
+    /// The facts.
+    #[serde(default)]
+    pub data: Value,
+}
