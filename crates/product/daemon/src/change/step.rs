@@ -1,14 +1,28 @@
 //! Places at which a test can end the process, to see what a crash there leaves behind.
 //!
 //! With the feature `fail-points`, the environment variable `FAILPOINTS` names them (crate `fail`):
-//! `FAILPOINTS=change::committed=1*off->panic`. Without it there is nothing of them in the program.
+//! `FAILPOINTS="change::committed=panic"`. Without it there is nothing of them in the program.
+
+/// All steps, in the order in which a change comes to them. Those of writing a file are met several times.
+#[cfg(test)]
+pub(super) const ALL: [&str; 11] = [
+    "change::begun",
+    "change::written",
+    "change::renamed",
+    "change::intended",
+    "change::opened",
+    "change::prepared",
+    "change::recorded",
+    "change::pruned",
+    "change::committed",
+    "change::grown",
+    "change::switched",
+];
 
 /// Marks a step of a change.
-#[macro_export]
-#[doc(hidden)]
 macro_rules! step {
     ($name:literal) => {
-        #[cfg(feature = "fail-points")]
+        #[cfg(any(test, feature = "fail-points"))]
         fail::fail_point!(concat!("change::", $name));
     };
 }

@@ -1,6 +1,8 @@
 //! Changes on a server that only remembers what it was told.
 
-use std::path::Path;
+mod crashes;
+
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -123,7 +125,10 @@ impl Switch for Handle {
 
 /// A server in a directory of its own, with its state and a file there.
 struct Scene {
-    directory: tempfile::TempDir,
+    directory: PathBuf,
+    /// Removes the directory in the end.
+    #[allow(dead_code)]
+    scratch: Option<tempfile::TempDir>,
     arguments: Vec<String>,
     fake: Arc<Fake>,
     plane: Option<Arc<Plane>>,
@@ -141,20 +146,28 @@ impl Scene {
     }
 
     fn prepared(file: &str, arguments: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("state")).unwrap();
-        let scene = Self {
-            directory,
-            arguments: arguments.iter().map(|it| (*it).to_owned()).collect(),
-            fake: Arc::default(),
-            plane: None,
-        };
+        let scratch = tempfile::tempdir().unwrap();
+        let mut scene = Self::at(scratch.path());
+        scene.arguments = arguments.iter().map(|it| (*it).to_owned()).collect();
+        scene.scratch = Some(scratch);
         scene.write(file);
         scene
     }
 
+    /// In a directory that may have been used before.
+    fn at(directory: &Path) -> Self {
+        std::fs::create_dir_all(directory.join("state")).unwrap();
+        Self {
+            directory: directory.to_owned(),
+            scratch: None,
+            arguments: Vec::new(),
+            fake: Arc::default(),
+            plane: None,
+        }
+    }
+
     fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).display().to_string()
+        self.directory.join(name).display().to_string()
     }
 
     fn write(&self, file: &str) {
@@ -165,7 +178,7 @@ impl Scene {
     fn start(&mut self) -> Result<(), Box<Problem>> {
         self.plane = None;
         self.fake = Arc::default();
-        let state = self.directory.path().join("state");
+        let state = self.directory.join("state");
         let arguments = Arguments {
             volumes: self
                 .arguments
