@@ -1,5 +1,7 @@
 //! Changes: what is asked for, what would be done, what was done.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -61,6 +63,9 @@ pub struct Plan {
     pub revision: Option<Revision>,
     /// In the order in which they are carried out. Empty: nothing to do.
     pub steps: Vec<Step>,
+    /// Settings of the file outside of objects that take effect at once: `discovery.accounts.a.secret`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<KeyChange>,
     /// Settings that take effect at the next start only, by key: `engine.cores`.
     pub needs_restart: Vec<String>,
     /// What is worth knowing before it is done.
@@ -127,6 +132,44 @@ pub struct RevisionInfo {
     pub caller: Caller,
     /// One line for each step: `add volume a`.
     pub steps: Vec<String>,
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.settings.is_empty()
+    }
+
+    /// One line for each step: `add volume a`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let steps = self.steps.iter().map(ToString::to_string);
+        let settings = self.settings.iter().map(|it| format!("set {}", it.key));
+        steps.chain(settings).collect()
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.action, self.id)?;
+        if matches!(self.action, Action::Change) {
+            let keys: Vec<&str> = self.changes.iter().map(|it| &*it.key).collect();
+            write!(f, ": {}", keys.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "add",
+            Self::Change => "change",
+            Self::Adopt => "adopt",
+            Self::Remove => "remove",
+        })
+    }
 }
 
 impl ObjectKind {

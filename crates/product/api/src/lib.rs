@@ -7,6 +7,7 @@ pub mod change;
 pub mod object;
 pub mod plane;
 pub mod problem;
+pub mod record;
 pub mod state;
 
 /// Version of every document that the API answers with. A field that goes or changes its meaning raises it; a new one

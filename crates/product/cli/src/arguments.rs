@@ -375,6 +375,7 @@ impl Serve {
             allow_open: self.allow_open,
             sample: self.sample,
             state_dir: self.state_dir,
+            is_managed: false,
         }
     }
 }

@@ -25,8 +25,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use longshore_daemon::config::check::check;
 use longshore_daemon::config::file::ConfigFile;
-use longshore_daemon::config::{Arguments, Config};
-use longshore_daemon::{Output, ServerEnd, logging};
+use longshore_daemon::config::target::UnknownVolumes;
+use longshore_daemon::config::{Arguments, Config, Parts};
+use longshore_daemon::{Output, ServerEnd, Sources, logging};
 
 use arguments::{Command, Longshore, ManualArguments, Serve};
 use connection::ConnectionError;
@@ -85,14 +86,26 @@ fn run_serve(serve: Serve) -> ExitCode {
     if check {
         return run_check(file.as_ref(), serve.into_arguments());
     }
-    let config = match Config::assemble(file.as_ref(), serve.into_arguments()) {
-        Ok(config) => config,
-        Err(problem) if problem.is_usage() => usage(&problem),
-        Err(problem) => return fail(&problem),
+    let arguments = serve.into_arguments();
+    let parts = Parts {
+        file: file.as_ref(),
+        arguments: &arguments,
+        objects: &[],
+        unknown: UnknownVolumes::Refused,
     };
-    // The text of the file may hold secrets; nobody needs it any more.
-    drop(file);
-    match longshore_daemon::serve(&config, output) {
+    let config = match Config::assemble_all(parts) {
+        Ok(config) => config,
+        Err(problems) => {
+            if let Some(problem) = problems.iter().find(|problem| problem.is_usage()) {
+                usage(problem);
+            }
+            for problem in &problems {
+                eprintln!("error: {problem}");
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    match longshore_daemon::serve(&config, Sources { file, arguments }, output) {
         Ok(ServerEnd::Stopped) => ExitCode::SUCCESS,
         Ok(ServerEnd::Failed) => ExitCode::FAILURE,
         // Shells and service managers expect 128 and the number of the signal.

@@ -3,7 +3,7 @@
 //! | signal | first | again |
 //! |---|---|---|
 //! | SIGTERM, SIGINT | stop: finish what was accepted, flush, end | end at once |
-//! | SIGHUP | read again when responses are sent, look for volumes whose size has changed | the same |
+//! | SIGHUP | read the file again and take over what can change, look for volumes whose size has changed | the same |
 //! | SIGUSR1 | report what the server has done | the same |
 //!
 //! A signal becomes a message to the thread that waits for the server; nothing runs in a handler.
@@ -25,7 +25,7 @@ use crate::threads::THREAD_STACK_BYTES;
 pub enum ControlEvent {
     /// Stop, or stop at once when it is not the first; the signal's number.
     Stop(i32),
-    /// Read the settings again that can change, and look for volumes whose size has changed.
+    /// Read the file again, and look for volumes whose size has changed.
     Refresh,
     /// Report what the server has done.
     Report,

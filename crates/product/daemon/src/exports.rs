@@ -1,12 +1,11 @@
 //! What the server is given: the configuration, with volumes open, portals bound and memory counted.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use longshore_server::config as server;
 use longshore_server::observe::SAMPLE;
-use longshore_volume::Volume;
 
+use crate::change::switch::Exports;
 use crate::config::Config;
 use crate::config::copies::RegisteredBuffers;
 use crate::config::reactor::{BusyPoll, Priority, ReactorSettings};
@@ -16,18 +15,18 @@ use crate::portals::{Portal, PortalError, Service};
 /// Puts it together. From here on the portals let peers in.
 pub fn server_config(
     config: &Config,
-    volumes: Vec<Arc<dyn Volume>>,
+    exports: Exports,
     portals: Vec<Portal>,
     state_directory: Option<PathBuf>,
     memory: Memory,
 ) -> Result<server::ServerConfig, PortalError> {
     let (listeners, nvme_listeners) = listeners(portals)?;
     Ok(server::ServerConfig {
-        volumes,
-        targets: config.targets.clone(),
-        discovery: config.discovery.clone(),
+        volumes: exports.volumes,
+        targets: exports.targets,
+        discovery: exports.discovery,
         listeners,
-        subsystems: config.subsystems.clone(),
+        subsystems: exports.subsystems,
         nvme_listeners,
         engine: config.engine.kind,
         cores: config

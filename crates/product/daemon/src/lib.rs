@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod backends;
+pub mod change;
 pub mod config;
 pub mod connect;
 pub mod control;
@@ -29,4 +30,4 @@ pub mod state;
 mod statistics;
 mod threads;
 
-pub use serve::{Output, ServerEnd, StartError, serve};
+pub use serve::{Output, ServerEnd, Sources, StartError, serve};

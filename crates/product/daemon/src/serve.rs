@@ -7,28 +7,37 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longshore_api::object::Owner;
+use longshore_api::state::Listener;
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
 use longshore_server::{Server, StartError as ServerStartError, Stopper};
-use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
+use longshore_volume::{MachineId, Volume, VolumeSpec};
 
 use crate::backends::backends;
+use crate::change::exports::OpenVolumes;
+use crate::change::plane::{Plane, Process};
+use crate::change::server::ServerSwitch;
+use crate::change::start::Start;
+use crate::config::file::ConfigFile;
 use crate::config::problem::{Problem, ProblemKind};
-use crate::config::transmit::{TransmitConfig, TransmitSources};
-use crate::config::{Config, VolumeSource};
+use crate::config::{Arguments, Config, VolumeSource};
 use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
-use crate::{connect, descriptors, exports, logging, memory, service_manager, statistics};
+use crate::{change, connect, descriptors, exports, logging, memory, service_manager, statistics};
 
 /// How often is looked at what volumes are stored in.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What the server gets on top of its own drain time before it is given up at shutdown.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a change in progress may take until the server stops nevertheless.
+const CHANGE_IN_PROGRESS: Duration = Duration::from_secs(2);
 
 /// What is left at least of it for the last look at volumes.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -50,6 +59,9 @@ pub enum StartError {
     /// The configuration cannot be served.
     #[error(transparent)]
     Config(#[from] Problem),
+    /// The objects of the API cannot be served, or not beside those of the file.
+    #[error(transparent)]
+    Objects(#[from] Box<longshore_api::problem::Problem>),
     /// A portal cannot be had.
     #[error(transparent)]
     Portal(#[from] PortalError),
@@ -95,14 +107,19 @@ pub struct Output {
     pub connect: bool,
 }
 
-/// Serves until a signal ends it.
-pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
+/// Where the configuration comes from, to be read again.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    pub file: Option<ConfigFile>,
+    pub arguments: Arguments,
+}
+
+/// Serves until a signal ends it. `config` is what the sources say.
+pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<ServerEnd, StartError> {
     abort_on_panic();
     memory::prepare();
     logging::start(&config.log);
-    for warning in &config.warnings {
-        tracing::warn!("{warning}");
-    }
+    change::prepare_steps();
 
     if let Some(path) = &config.log.statistics {
         statistics::probe(path).map_err(|source| StartError::Statistics {
@@ -115,30 +132,53 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     config.check_cores()?;
     let bound = portals::bind(config)?;
     let addresses = portals::addresses(&bound);
+    let state_directory = state::directory(config.state_dir.as_deref())?;
+    let is_chosen = config.state_dir.is_some();
+    let is_managed = sources.arguments.is_managed;
+    let (directory, Sources { file, arguments }) = (state_directory.as_deref(), sources);
+    let start = Start::read(arguments, file, directory, is_chosen)?;
+    // With the objects of the API.
+    let config = &start.config.clone();
+    if !is_managed {
+        config.check_volumes()?;
+    }
     // Keeps what has no access control from other machines, unless asked for.
-    for warning in config.check_reach(&addresses)? {
+    let reach = config.check_reach(&addresses)?;
+    for warning in config.warnings.iter().chain(&reach) {
         tracing::warn!("{warning}");
     }
     let ready = ready_line(&bound);
-    let state_directory = state::directory(config.state_dir.as_deref())?;
-    let specs = config.volumes.iter().map(|source| &source.spec);
-    let machine = machine::settle(specs, state_directory.as_deref())?;
+    let listeners = listeners(&bound);
+    let specs = config.enabled_volumes().map(|source| &source.spec);
+    let machine = machine::settle(specs, directory)?;
     let (volumes, new_files) = open_volumes(config, machine.as_ref())?;
-    let sizes: Vec<u64> = volumes
+    let sizes: Vec<u64> = config
+        .volumes
         .iter()
-        .map(|volume| size_bytes(volume.as_ref()))
+        .map(|source| volumes.get(&source.spec.name))
+        .map(|volume| volume.map_or(0, |volume| size_bytes(volume.as_ref())))
         .collect();
 
     let (events, inbox) = channel();
     let own_events = events.clone();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
     let memory = memory::decide(config, &sizes);
+    let exports = change::exports::exports(config, &volumes);
     let server_config =
-        exports::server_config(config, volumes.clone(), bound, state_directory, memory)?;
+        exports::server_config(config, exports, bound, state_directory.clone(), memory)?;
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);
     let stopper = server.stopper();
+    let process = Process {
+        engine: server.engine().to_string(),
+        listeners,
+        addresses: addresses.clone(),
+        state_directory,
+        drain_timeout: config.limits.drain_timeout,
+    };
+    let switch = Box::new(ServerSwitch::new(server.stopper()));
+    let plane = Plane::new(start, volumes, switch, process);
     thread::Builder::new()
         .name("wait".to_owned())
         .stack_size(THREAD_STACK_BYTES)
@@ -161,14 +201,13 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     service_manager::ready(&ready);
     let mut running = Running {
         stopper,
-        volumes,
+        plane,
         ready,
         statistics: config.log.statistics.clone(),
         events: own_events,
         inbox,
         looks,
         last_look: None,
-        transmit: (config.transmit.clone(), config.engine.transmit),
     };
     let outcome = running.until_end(config.limits.drain_timeout);
     if !matches!(outcome, ServerEnd::Forced(_)) {
@@ -181,7 +220,8 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
 /// A server that has started.
 struct Running {
     stopper: Stopper,
-    volumes: Vec<Arc<dyn Volume>>,
+    /// What is served, and what changes it.
+    plane: Arc<Plane>,
     /// The `ready` line.
     ready: String,
     /// Where reports go.
@@ -191,8 +231,6 @@ struct Running {
     looks: Arc<Looks>,
     /// Under way since the server has ended.
     last_look: Option<Arc<LastLook>>,
-    /// Where it is said when responses leave, and what was said last.
-    transmit: (TransmitSources, TransmitConfig),
 }
 
 impl Running {
@@ -216,8 +254,9 @@ impl Running {
                         control::signal_name(signal)
                     );
                     service_manager::stopping();
+                    self.plane.stop(CHANGE_IN_PROGRESS);
                     self.stopper.shut_down();
-                    for volume in &self.volumes {
+                    for volume in self.plane.volumes() {
                         // A third of the time to notice that another server is away, a third to wait for it, and
                         // the rest for what comes after.
                         volume.hurry(drain_timeout / 3);
@@ -307,43 +346,13 @@ impl Running {
         }
     }
 
-    /// Takes up settings that can change, and new sizes of volumes.
+    /// Takes up what the file says now, and new sizes of volumes.
     fn refresh(&mut self) {
         service_manager::reloading();
-        self.refresh_transmit();
-        let mut changed = 0_u32;
-        for (volume, outcome) in self.stopper.refresh_volumes() {
-            match outcome {
-                Ok(Some(resized)) => {
-                    changed += 1;
-                    let (before, after) = (
-                        geometry_bytes(resized.before),
-                        geometry_bytes(resized.after),
-                    );
-                    tracing::info!(volume, before, after, "volume has a new size");
-                }
-                Ok(None) => {}
-                Err(error) => tracing::warn!(volume, "cannot read its size: {error}"),
-            }
-        }
+        self.plane.reload();
+        let changed = self.plane.refresh_sizes();
         tracing::info!(changed, "SIGHUP: read the sizes of all volumes");
         service_manager::ready(&self.ready);
-    }
-
-    /// Has responses leave as the configuration says now.
-    fn refresh_transmit(&mut self) {
-        let (sources, before) = &mut self.transmit;
-        match sources.read() {
-            Ok(now) if now == *before => {}
-            Ok(now) => {
-                tracing::info!(%before, %now, "SIGHUP: transmit policy changed");
-                self.stopper.set_transmit(now);
-                *before = now;
-            }
-            Err(problem) => {
-                tracing::error!("SIGHUP: all settings are unchanged: {problem}");
-            }
-        }
     }
 }
 
@@ -366,6 +375,16 @@ fn log_engine(server: &Server) {
         ),
         None => tracing::info!("engine {}", server.engine()),
     }
+}
+
+/// The addresses that are listened on, for those who ask.
+fn listeners(portals: &[Portal]) -> Vec<Listener> {
+    let portals = portals.iter();
+    let listener = |portal: &Portal| Listener {
+        service: portal.kind().name().to_owned(),
+        address: portal.address.to_string(),
+    };
+    portals.map(listener).collect()
 }
 
 /// The line that says that all listeners accept: for each kind of them, their addresses.
@@ -422,10 +441,10 @@ impl Drop for NewFiles {
 fn open_volumes(
     config: &Config,
     machine: Option<&MachineId>,
-) -> Result<(Vec<Arc<dyn Volume>>, NewFiles), StartError> {
-    let mut volumes = Vec::with_capacity(config.volumes.len());
+) -> Result<(OpenVolumes, NewFiles), StartError> {
+    let mut volumes = OpenVolumes::new();
     let mut new_files = NewFiles::default();
-    for source in &config.volumes {
+    for source in config.enabled_volumes() {
         let spec = VolumeSpec {
             machine_id: machine.cloned(),
             ..source.spec.clone()
@@ -433,7 +452,7 @@ fn open_volumes(
         let opened = backends().open(&spec).map_err(|error| {
             let location = source.location.clone().map(Box::new);
             Problem {
-                location,
+                location: location.filter(|_| source.owner == Owner::File),
                 kind: ProblemKind::Volume(error),
             }
         })?;
@@ -443,32 +462,32 @@ fn open_volumes(
             new_files.0.push(path.clone());
         }
         let volume = opened.volume;
-        tracing::info!(
-            volume = source.spec.name,
-            backend = source.spec.backend.as_str(),
-            bytes = size_bytes(volume.as_ref()),
-            uuid = %volume.identity().uuid,
-            // Prints no password.
-            url = source
-                .spec
-                .options::<RemoteSpec>()
-                .and_then(|remote| remote.url.as_ref())
-                .map(tracing::field::display),
-            "volume opened"
-        );
-        volumes.push(volume);
+        log_opened(source, volume.as_ref());
+        volumes.insert(source.spec.name.clone(), volume);
     }
     Ok((volumes, new_files))
 }
 
-/// Its size now.
-fn size_bytes(volume: &dyn Volume) -> u64 {
-    geometry_bytes(volume.geometry())
+/// Says that a volume is open.
+pub(crate) fn log_opened(source: &VolumeSource, volume: &dyn Volume) {
+    tracing::info!(
+        volume = source.spec.name,
+        backend = source.spec.backend.as_str(),
+        bytes = size_bytes(volume),
+        uuid = %volume.identity().uuid,
+        // Prints no password.
+        url = source
+            .spec
+            .options::<RemoteSpec>()
+            .and_then(|remote| remote.url.as_ref())
+            .map(tracing::field::display),
+        "volume opened"
+    );
 }
 
-/// The size in bytes.
-fn geometry_bytes(geometry: Geometry) -> u64 {
-    u64::from(geometry.block_size) * geometry.block_count
+/// Its size now.
+fn size_bytes(volume: &dyn Volume) -> u64 {
+    volume.geometry().size_bytes()
 }
 
 /// A panic is a fault of ours; a server that has lost one of its threads must not go on as if it had

@@ -117,8 +117,8 @@ const SERVE: Page = Page {
         ),
         (
             "SIGHUP",
-            "Read the transmit policy again ([engine] transmit, send and nagle-* of the file), and the sizes of \
-             all volumes.",
+            "Read the file again and take over volumes, targets, subsystems, accounts and the transmit policy; the log \
+             names what needs a restart. Read the sizes of all volumes.",
         ),
         ("SIGUSR1", "Write the statistics, or log a summary."),
     ],

@@ -1,5 +1,7 @@
 //! Maps of volumes and access rules, as far as targets and subsystems read them alike.
 
+use std::collections::HashMap;
+
 use toml::Spanned;
 
 use super::file::ConfigFile;
@@ -57,24 +59,55 @@ impl<N: PartialEq> Peers<N> {
     }
 }
 
-/// The index of a volume that a map names.
-pub(super) fn find_volume(volumes: &[String], name: &str) -> Result<usize, ProblemKind> {
-    let index = volumes.iter().position(|volume| volume == name);
-    index.ok_or_else(|| {
-        let known: Vec<&str> = volumes.iter().map(String::as_str).collect();
-        ProblemKind::UnknownVolume {
-            volume: name.to_owned(),
-            suggestion: suggest::sentence(name, &known),
-        }
-    })
+/// The volumes that maps can name.
+#[derive(Debug, Default)]
+pub(super) struct VolumeNames {
+    names: Vec<String>,
+    places: HashMap<String, usize>,
+    /// The first so many belong to the file and the command line: maps that name no volume have these.
+    numbered: usize,
 }
 
-/// Numbers all volumes in order, from 0.
-pub(super) fn all_volumes(
-    volumes: usize,
-) -> Result<impl Iterator<Item = (u16, usize)>, ProblemKind> {
-    if volumes > usize::from(VOLUMES_MAX) {
-        return Err(ProblemKind::TooManyVolumes(volumes));
+impl VolumeNames {
+    /// Adds one; the first of a name keeps it.
+    pub(super) fn add(&mut self, name: &str) {
+        self.places
+            .entry(name.to_owned())
+            .or_insert(self.names.len());
+        self.names.push(name.to_owned());
     }
-    Ok((0..VOLUMES_MAX).zip(0..volumes))
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
+    /// Volumes that are added from here on are in no map that does not name them.
+    pub(super) fn number_these(&mut self) {
+        self.numbered = self.names.len();
+    }
+
+    /// The name of a volume by its index.
+    pub(super) fn name(&self, index: usize) -> &str {
+        &self.names[index]
+    }
+
+    /// The index of a volume that a map names.
+    pub(super) fn find(&self, name: &str) -> Result<usize, ProblemKind> {
+        self.places.get(name).copied().ok_or_else(|| {
+            let known: Vec<&str> = self.names.iter().map(String::as_str).collect();
+            ProblemKind::UnknownVolume {
+                volume: name.to_owned(),
+                suggestion: suggest::sentence(name, &known),
+            }
+        })
+    }
+
+    /// Volumes of the file and the command line in order, numbered from 0.
+    pub(super) fn in_order(&self) -> Result<impl Iterator<Item = (u16, usize)>, ProblemKind> {
+        let volumes = self.numbered;
+        if volumes > usize::from(VOLUMES_MAX) {
+            return Err(ProblemKind::TooManyVolumes(volumes));
+        }
+        Ok((0..VOLUMES_MAX).zip(0..volumes))
+    }
 }

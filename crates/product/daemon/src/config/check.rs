@@ -10,8 +10,9 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use super::engine::CoreList;
 use super::file::{AccountTable, ConfigFile};
 use super::problem::{Problem, ProblemKind};
+use super::target::UnknownVolumes;
 use super::warning::Warning;
-use super::{Arguments, Config, volumes};
+use super::{Arguments, Config, Parts, Problems, volumes};
 use crate::backends::backends;
 use crate::state;
 
@@ -30,7 +31,15 @@ pub struct Findings {
 #[must_use]
 pub fn check(file: Option<&ConfigFile>, arguments: Arguments) -> Findings {
     let mut found = Findings::default();
-    if let Ok(volumes) = volumes(file, arguments.volumes.clone()) {
+    let parts = Parts {
+        file,
+        arguments: &arguments,
+        objects: &[],
+        unknown: UnknownVolumes::Refused,
+    };
+    let mut unsound = Problems::default();
+    let (volumes, _) = volumes(parts, &mut unsound);
+    if unsound.0.is_empty() {
         for volume in volumes {
             if let Err(error) = backends().survey(&volume.spec) {
                 found.problems.push(Problem {
@@ -43,11 +52,18 @@ pub fn check(file: Option<&ConfigFile>, arguments: Arguments) -> Findings {
     if let Some(file) = file {
         found.problems.extend(missing_secrets(file));
     }
-    match Config::assemble(file, arguments) {
-        Ok(config) => found.examine(config),
-        // Each of these is among the problems already.
-        Err(problem) if matches!(problem.kind, ProblemKind::SecretUnreadable { .. }) => {}
-        Err(problem) => found.problems.push(problem),
+    match Config::assemble_all(parts) {
+        Ok(config) => {
+            found.problems.extend(config.check_volumes().err());
+            found.examine(config);
+        }
+        Err(problems) => {
+            // Secrets that cannot be read are among the problems already.
+            let others = problems
+                .into_iter()
+                .filter(|problem| !matches!(problem.kind, ProblemKind::SecretUnreadable { .. }));
+            found.problems.extend(others);
+        }
     }
     let place = |problem: &Problem| problem.location.as_ref().map(|at| (at.line, at.column));
     found

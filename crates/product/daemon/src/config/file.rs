@@ -75,6 +75,8 @@ pub struct Document {
 pub struct VolumeTable {
     /// What it is called.
     pub name: Spanned<String>,
+    /// Whether it is served.
+    pub enabled: Option<bool>,
     backend: Option<Backend>,
     path: Option<PathBuf>,
     size: Option<Size>,
@@ -125,6 +127,8 @@ impl VolumeTable {
 pub struct TargetTable {
     /// iSCSI name.
     pub name: Spanned<String>,
+    /// Whether it is served.
+    pub enabled: Option<bool>,
     /// Told in discovery and login.
     pub alias: Option<Spanned<String>>,
     /// Tags of the portal groups it is reachable through.
@@ -217,6 +221,8 @@ impl fmt::Debug for SecretText {
 pub struct SubsystemTable {
     /// NVMe qualified name.
     pub nqn: Spanned<String>,
+    /// Whether it is served.
+    pub enabled: Option<bool>,
     /// Serial number.
     pub serial: Option<Serial>,
     /// Namespaces; all volumes in order when not given.
@@ -454,8 +460,14 @@ impl ConfigFile {
     #[must_use]
     pub fn problem(&self, span: std::ops::Range<usize>, kind: ProblemKind) -> Problem {
         Problem {
-            location: Some(Box::new(Location::new(&self.path, &self.text, span))),
+            location: Some(Box::new(self.location(span))),
             kind,
         }
+    }
+
+    /// A place in this file.
+    #[must_use]
+    pub fn location(&self, span: std::ops::Range<usize>) -> Location {
+        Location::new(&self.path, &self.text, span)
     }
 }

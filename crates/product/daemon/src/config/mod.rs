@@ -51,7 +51,9 @@ mod syntax;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use longshore_api::object::Owner;
 use longshore_initiator::url::Url;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::engine::EngineChoice;
@@ -59,6 +61,7 @@ use longshore_remote::RemoteSpec;
 use longshore_server::config::{PeerLimits, SubsystemConfig, TargetConfig};
 use longshore_volume::VolumeSpec;
 
+use access::VolumeNames;
 use authentication::Demand;
 use copies::{ByReference, RegisteredBuffers};
 use engine::{CoreList, EngineConfig};
@@ -71,8 +74,8 @@ use nvme_listener::{
 };
 use problem::{Location, Problem, ProblemKind};
 use reactor::ReactorSettings;
-use subsystem::SubsystemReader;
-use target::TargetReader;
+use subsystem::{DEFAULT_SUBSYSTEM, SubsystemReader};
+use target::{DEFAULT_TARGET, TargetReader, UnknownVolumes};
 use transmit::{TransmitKeys, TransmitSources};
 use volume::VolumeArgument;
 use warning::Warning;
@@ -99,18 +102,25 @@ pub struct Arguments {
     pub sample: Option<u32>,
     pub statistics: Option<PathBuf>,
     pub state_dir: Option<PathBuf>,
+    /// Volumes can come later, so that there may be none at start.
+    pub is_managed: bool,
 }
 
 /// Everything the server needs to know, checked as far as that goes without touching the world.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Volumes by index; their names are distinct, and there is at least one.
+    /// Volumes by index, those of the file first, then those of the command line, then those of the API; their names are
+    /// distinct.
     pub volumes: Vec<VolumeSource>,
-    /// Targets; their names are distinct, and there is at least one.
+    /// Targets that are enabled; their names are distinct.
     pub targets: Vec<TargetConfig>,
-    /// NVMe subsystems; their names are distinct, and there is at least one.
+    /// Names of all targets.
+    target_names: HashSet<String>,
+    /// NVMe subsystems that are enabled; their names are distinct.
     pub subsystems: Vec<SubsystemConfig>,
-    /// Which of both the configuration names itself.
+    /// Names of all subsystems.
+    subsystem_names: HashSet<String>,
+    /// Which of both the file names itself.
     pub named: Named,
     /// What discovery sessions must prove.
     pub discovery: Authentication,
@@ -158,34 +168,73 @@ pub struct VolumeSource {
     pub spec: VolumeSpec,
     /// Its place in the file, when it stands there.
     pub location: Option<Location>,
+    /// Who describes it.
+    pub owner: Owner,
+    /// Whether it is served.
+    pub enabled: bool,
+}
+
+/// What a configuration is put together from.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    pub file: Option<&'a ConfigFile>,
+    pub arguments: &'a Arguments,
+    /// Objects of the API, each written as a file of its own.
+    pub objects: &'a [Arc<ConfigFile>],
+    /// What becomes of their maps of volumes that are not there.
+    pub unknown: UnknownVolumes,
 }
 
 impl Config {
     /// Puts the file and the command line together.
+    ///
+    /// # Errors
+    /// The first problem.
     pub fn assemble(file: Option<&ConfigFile>, arguments: Arguments) -> Result<Self, Problem> {
+        let parts = Parts {
+            file,
+            arguments: &arguments,
+            objects: &[],
+            unknown: UnknownVolumes::Refused,
+        };
+        let config = Self::assemble_all(parts).map_err(|problems| {
+            let first = problems.into_iter().next();
+            first.expect("a configuration is refused for a reason")
+        })?;
+        config.check_volumes()?;
+        Ok(config)
+    }
+
+    /// Puts the file, the command line and the objects of the API together. There may be no volume.
+    ///
+    /// # Errors
+    /// All problems: one for each object that has any.
+    pub fn assemble_all(parts: Parts<'_>) -> Result<Self, Vec<Problem>> {
+        let Parts {
+            file, arguments, ..
+        } = parts;
+        let mut problems = Problems::default();
         let mut warnings = Vec::new();
-        let volumes = volumes(file, arguments.volumes)?;
-        let names: Vec<String> = volumes
-            .iter()
-            .map(|volume| volume.spec.name.clone())
-            .collect();
+        let (volumes, names) = volumes(parts, &mut problems);
 
         let mut config = Self {
             volumes,
             targets: Vec::new(),
+            target_names: HashSet::new(),
             subsystems: Vec::new(),
+            subsystem_names: HashSet::new(),
             named: Named::default(),
             discovery: Authentication::none(),
             negotiation: LoginConfig::default(),
-            listeners: arguments.iscsi,
-            nvme_listeners: arguments.nvme,
+            listeners: arguments.iscsi.clone(),
+            nvme_listeners: arguments.nvme.clone(),
             nvme_discovery: DiscoveryListeners::default(),
             listeners_by_default: false,
             allow_open: false,
             engine: EngineConfig::default(),
             transmit: TransmitSources {
                 file: file.map(|file| file.path.clone()),
-                arguments: arguments.transmit,
+                arguments: arguments.transmit.clone(),
             },
             limits: PeerLimits::default(),
             memory_bytes: None,
@@ -194,32 +243,52 @@ impl Config {
             warnings: Vec::new(),
         };
         if let Some(file) = file {
-            config.take_settings(file)?;
-            config.take_targets(file, &names, &mut warnings)?;
-            config.take_subsystems(file, &names)?;
+            problems.note(config.take_settings(file));
+            problems.note(config.take_discovery(file, &mut warnings));
         }
-        let discovery = DiscoveryListeners::from_arguments(arguments.nvme_discovery)
-            .map_err(|_| Problem::general(ProblemKind::DiscoveryContradiction))?;
-        replace(&mut config.nvme_discovery, discovery);
-        config.fill_in()?;
+        config.named = Named {
+            targets: file.is_some_and(|file| !file.document.target.is_empty()),
+            subsystems: file.is_some_and(|file| !file.document.subsystem.is_empty()),
+        };
+        let objects = parts.objects.iter().map(|object| &**object);
+        for (unknown, file) in file
+            .map(|file| (UnknownVolumes::Refused, file))
+            .into_iter()
+            .chain(objects.map(|object| (parts.unknown, object)))
+        {
+            config.take_targets(file, &names, unknown, &mut warnings, &mut problems);
+            config.take_subsystems(file, &names, unknown, &mut warnings, &mut problems);
+        }
+        let discovery = DiscoveryListeners::from_arguments(arguments.nvme_discovery.clone())
+            .map_err(|_| Problem::general(ProblemKind::DiscoveryContradiction));
+        if let Some(discovery) = problems.note(discovery) {
+            replace(&mut config.nvme_discovery, discovery);
+        }
+        problems.note(config.fill_in(parts, &names));
 
         replace(&mut config.engine.kind, arguments.engine);
-        config.engine.transmit = config.transmit.settle(file)?;
+        if let Some(transmit) = problems.note(config.transmit.settle(file)) {
+            config.engine.transmit = transmit;
+        }
         replace(&mut config.engine.splice, arguments.splice);
         replace(&mut config.engine.registered, arguments.registered);
         config.engine.reactor.replace(&arguments.reactor);
         replace(&mut config.log.format, arguments.log_format);
-        replace(&mut config.log.filter, arguments.log_filter);
-        config.engine.cores = arguments.cores.or(config.engine.cores);
+        replace(&mut config.log.filter, arguments.log_filter.clone());
+        config.engine.cores = arguments.cores.clone().or(config.engine.cores);
         config.engine.sample = arguments.sample.or(config.engine.sample);
-        config.log.statistics = arguments.statistics.or(config.log.statistics);
-        config.state_dir = arguments.state_dir.or(config.state_dir);
+        config.log.statistics = arguments.statistics.clone().or(config.log.statistics);
+        config.state_dir = arguments.state_dir.clone().or(config.state_dir);
         config.allow_open |= arguments.allow_open;
+        problems.note(config.check_listeners());
+        if !problems.0.is_empty() {
+            return Err(problems.0);
+        }
 
         let mapped = config.mapped();
-        for (index, name) in names.iter().enumerate() {
-            if !mapped.contains(&index) {
-                let volume = name.clone();
+        for (index, source) in config.volumes.iter().enumerate() {
+            if !mapped.contains(&index) && source.enabled {
+                let volume = source.spec.name.clone();
                 warnings.push(Warning::UnmappedVolume { volume });
             }
         }
@@ -230,17 +299,27 @@ impl Config {
         let arguments = config.volumes.iter().filter(|it| it.location.is_none());
         warnings.extend(arguments.filter_map(|source| password_in_argument(&source.spec)));
         config.warnings = warnings;
-        config.check_listeners()?;
         Ok(config)
     }
 
+    /// The volumes that are served.
+    pub fn enabled_volumes(&self) -> impl Iterator<Item = &VolumeSource> {
+        self.volumes.iter().filter(|source| source.enabled)
+    }
+
+    /// Checks that there is something to serve.
+    ///
+    /// # Errors
+    /// There is no volume.
+    pub fn check_volumes(&self) -> Result<(), Problem> {
+        match self.volumes.is_empty() {
+            true => Err(Problem::general(ProblemKind::NoVolume)),
+            false => Ok(()),
+        }
+    }
+
     /// Adds what nobody has said.
-    fn fill_in(&mut self) -> Result<(), Problem> {
-        let volumes = self.volumes.len();
-        self.named = Named {
-            targets: !self.targets.is_empty(),
-            subsystems: !self.subsystems.is_empty(),
-        };
+    fn fill_in(&mut self, parts: Parts<'_>, names: &VolumeNames) -> Result<(), Problem> {
         if self.listeners.is_empty() && self.nvme_listeners.is_empty() {
             self.listeners_by_default = true;
             // A file that has thought of one protocol alone has not thought of who may use the other.
@@ -251,14 +330,20 @@ impl Config {
                 self.nvme_listeners.push(DEFAULT_NVME_LISTENER);
             }
         }
-        if !self.named.targets {
+        // An object of the API of that name takes the place of the default one, also when it is disabled.
+        let mut tables = parts.objects.iter().flat_map(|file| &file.document.target);
+        if !self.named.targets && !tables.any(|table| table.name.get_ref() == DEFAULT_TARGET) {
             let negotiation = self.negotiation.clone();
-            let target = target::default_target(volumes, negotiation)?;
-            self.targets.push(target);
+            let target = target::default_target(names, negotiation)?;
+            self.targets.insert(0, target);
         }
-        if !self.named.subsystems {
-            let subsystem = subsystem::default_subsystem(volumes)?;
-            self.subsystems.push(subsystem);
+        let mut tables = parts
+            .objects
+            .iter()
+            .flat_map(|file| &file.document.subsystem);
+        if !self.named.subsystems && !tables.any(|table| table.nqn.get_ref() == DEFAULT_SUBSYSTEM) {
+            let subsystem = subsystem::default_subsystem(names)?;
+            self.subsystems.insert(0, subsystem);
         }
         Ok(())
     }
@@ -316,11 +401,10 @@ impl Config {
         Ok(())
     }
 
-    /// Takes `[[target]]` and `[discovery]`.
-    fn take_targets(
+    /// Takes `[discovery]`.
+    fn take_discovery(
         &mut self,
         file: &ConfigFile,
-        volumes: &[String],
         warnings: &mut Vec<Warning>,
     ) -> Result<(), Problem> {
         if let Some(table) = &file.document.discovery {
@@ -331,35 +415,64 @@ impl Config {
             };
             self.discovery = authentication::authentication(file, &demand, warnings)?;
         }
+        Ok(())
+    }
+
+    /// Takes `[[target]]`. Those that are disabled are checked, and not served.
+    fn take_targets(
+        &mut self,
+        file: &ConfigFile,
+        volumes: &VolumeNames,
+        unknown: UnknownVolumes,
+        warnings: &mut Vec<Warning>,
+        problems: &mut Problems,
+    ) {
         let mut reader = TargetReader {
             file,
             volumes,
+            unknown,
             negotiation: &self.negotiation,
             warnings,
         };
         for table in &file.document.target {
-            let target = reader.read(table)?;
-            if self.targets.iter().any(|other| other.name == target.name) {
+            let Some(target) = problems.note(reader.read(table)) else {
+                continue;
+            };
+            if !self.target_names.insert(target.name.as_str().to_owned()) {
                 let kind = ProblemKind::DuplicateTarget(target.name.as_str().to_owned());
-                return Err(file.problem(table.name.span(), kind));
+                problems.add(file.problem(table.name.span(), kind));
+            } else if table.enabled.unwrap_or(true) {
+                self.targets.push(target);
             }
-            self.targets.push(target);
         }
-        Ok(())
     }
 
-    fn take_subsystems(&mut self, file: &ConfigFile, volumes: &[String]) -> Result<(), Problem> {
-        let reader = SubsystemReader { file, volumes };
+    /// Takes `[[subsystem]]`. Those that are disabled are checked, and not served.
+    fn take_subsystems(
+        &mut self,
+        file: &ConfigFile,
+        volumes: &VolumeNames,
+        unknown: UnknownVolumes,
+        warnings: &mut Vec<Warning>,
+        problems: &mut Problems,
+    ) {
+        let mut reader = SubsystemReader {
+            file,
+            volumes,
+            unknown,
+            warnings,
+        };
         for table in &file.document.subsystem {
-            let subsystem = reader.read(table)?;
-            let nqn = &subsystem.nqn;
-            if self.subsystems.iter().any(|other| other.nqn == *nqn) {
-                let kind = ProblemKind::DuplicateSubsystem(nqn.to_string());
-                return Err(file.problem(table.nqn.span(), kind));
+            let Some(subsystem) = problems.note(reader.read(table)) else {
+                continue;
+            };
+            if !self.subsystem_names.insert(subsystem.nqn.to_string()) {
+                let kind = ProblemKind::DuplicateSubsystem(subsystem.nqn.to_string());
+                problems.add(file.problem(table.nqn.span(), kind));
+            } else if table.enabled.unwrap_or(true) {
+                self.subsystems.push(subsystem);
             }
-            self.subsystems.push(subsystem);
         }
-        Ok(())
     }
 
     /// No two listeners on one address; port 0 is always another one.
@@ -378,52 +491,84 @@ impl Config {
     }
 }
 
-/// The volumes of the file, then those of the command line.
-fn volumes(
-    file: Option<&ConfigFile>,
-    arguments: Vec<VolumeArgument>,
-) -> Result<Vec<VolumeSource>, Problem> {
+/// Problems that were found so far.
+#[derive(Debug, Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    /// What there is if there is no problem with it.
+    fn note<T>(&mut self, outcome: Result<T, Problem>) -> Option<T> {
+        outcome.map_err(|problem| self.add(problem)).ok()
+    }
+}
+
+/// The volumes of the file, then those of the command line, then those of the API.
+fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, VolumeNames) {
     let mut volumes: Vec<VolumeSource> = Vec::new();
-    let is_taken =
-        |volumes: &[VolumeSource], name: &str| volumes.iter().any(|v| v.spec.name == name);
-    if let Some(file) = file {
-        for table in &file.document.volume {
-            let name = table.name.get_ref();
-            let at = |kind| file.problem(table.name.span(), kind);
-            volume::check_name(name).map_err(|error| at(error.into()))?;
-            if is_taken(&volumes, name) {
-                return Err(at(ProblemKind::DuplicateVolume(name.clone())));
-            }
-            let mut settings = table.settings();
-            settings.path = settings.path.map(|path| file.resolve(&path));
-            let secret_file = &mut settings.remote.secret_file;
-            *secret_file = secret_file.take().map(|path| file.resolve(&path));
-            let spec = settings
-                .specification(name)
-                .ok_or_else(|| at(ProblemKind::NoBackend(name.clone())))?;
-            let location = Location::new(&file.path, &file.text, table.name.span());
+    let mut names = VolumeNames::default();
+    if let Some(file) = parts.file {
+        read_volumes(file, Owner::File, &mut volumes, &mut names, problems);
+    }
+    for VolumeArgument { name, settings } in &parts.arguments.volumes {
+        let general = |kind| Problem::general(kind);
+        if names.contains(name) {
+            problems.add(general(ProblemKind::DuplicateVolume(name.clone())));
+        }
+        names.add(name);
+        let spec = settings.clone().specification(name);
+        let spec = spec.ok_or_else(|| general(ProblemKind::NoBackend(name.clone())));
+        if let Some(spec) = problems.note(spec) {
             volumes.push(VolumeSource {
                 spec,
-                location: Some(location),
+                location: None,
+                owner: Owner::CommandLine,
+                enabled: true,
             });
         }
     }
-    for VolumeArgument { name, settings } in arguments {
-        if is_taken(&volumes, &name) {
-            return Err(Problem::general(ProblemKind::DuplicateVolume(name)));
+    names.number_these();
+    for file in parts.objects {
+        read_volumes(file, Owner::Api, &mut volumes, &mut names, problems);
+    }
+    (volumes, names)
+}
+
+/// Takes `[[volume]]`.
+fn read_volumes(
+    file: &ConfigFile,
+    owner: Owner,
+    volumes: &mut Vec<VolumeSource>,
+    names: &mut VolumeNames,
+    problems: &mut Problems,
+) {
+    for table in &file.document.volume {
+        let name = table.name.get_ref();
+        let at = |kind| file.problem(table.name.span(), kind);
+        let checked = volume::check_name(name).map_err(|error| at(error.into()));
+        problems.note(checked);
+        if names.contains(name) {
+            problems.add(at(ProblemKind::DuplicateVolume(name.clone())));
         }
-        let spec = settings
-            .specification(&name)
-            .ok_or_else(|| Problem::general(ProblemKind::NoBackend(name)))?;
-        volumes.push(VolumeSource {
-            spec,
-            location: None,
-        });
+        names.add(name);
+        let mut settings = table.settings();
+        settings.path = settings.path.map(|path| file.resolve(&path));
+        let secret_file = &mut settings.remote.secret_file;
+        *secret_file = secret_file.take().map(|path| file.resolve(&path));
+        let spec = settings.specification(name);
+        let spec = spec.ok_or_else(|| at(ProblemKind::NoBackend(name.clone())));
+        if let Some(spec) = problems.note(spec) {
+            volumes.push(VolumeSource {
+                spec,
+                location: Some(file.location(table.name.span())),
+                owner,
+                enabled: table.enabled.unwrap_or(true),
+            });
+        }
     }
-    if volumes.is_empty() {
-        return Err(Problem::general(ProblemKind::NoVolume));
-    }
-    Ok(volumes)
 }
 
 /// Warns of a password on the command line.

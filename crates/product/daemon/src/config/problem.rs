@@ -220,9 +220,6 @@ pub enum ProblemKind {
     /// A number that no initiator can address.
     #[error("LUN {0} is out of range; use 0 to 16383")]
     LunOutOfRange(u64),
-    /// A map without logical units.
-    #[error("the map has no logical unit; add one, or remove `luns` to map every volume in order")]
-    EmptyMap,
     /// More volumes than LUNs or namespace identifiers.
     #[error(
         "{0} volumes are more than one target or subsystem can have; write [[target]] tables with \
@@ -271,12 +268,6 @@ pub enum ProblemKind {
     /// A number that is not one of ours.
     #[error("NSID {0} is out of range; use 1 to {NSID_MAX}")]
     NsidOutOfRange(u64),
-    /// A map without namespaces.
-    #[error(
-        "the map has no namespace; add one, or remove `namespaces` to map every volume in \
-         order"
-    )]
-    EmptyNamespaceMap,
     /// One identifier for two volumes, in maps of one subsystem.
     #[error(
         "volume `{volume}` cannot be NSID {nsid}, which is volume `{other}` in this subsystem \

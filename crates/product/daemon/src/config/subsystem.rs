@@ -6,9 +6,10 @@ use longshore_nvme::nqn::Nqn;
 use longshore_server::config::{HostRule, NamespaceMapEntry, SubsystemConfig};
 use toml::Spanned;
 
-use super::access::{Peers, VOLUMES_MAX, all_volumes, find_volume};
+use super::access::{Peers, VOLUMES_MAX, VolumeNames};
 use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
 use super::problem::{Problem, ProblemKind};
+use super::target::UnknownVolumes;
 use super::warning::Warning;
 
 /// The subsystem that exports every volume when the configuration names no subsystem.
@@ -17,8 +18,8 @@ pub const DEFAULT_SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
 /// The largest namespace identifier.
 pub const NSID_MAX: u32 = VOLUMES_MAX as u32;
 
-/// A subsystem for everybody, with every volume in order.
-pub(super) fn default_subsystem(volumes: usize) -> Result<SubsystemConfig, Problem> {
+/// A subsystem for everybody, with every volume of the file and the command line in order.
+pub(super) fn default_subsystem(volumes: &VolumeNames) -> Result<SubsystemConfig, Problem> {
     Ok(SubsystemConfig {
         nqn: Nqn::new(DEFAULT_SUBSYSTEM).expect("the default name is well-formed"),
         serial: None,
@@ -43,14 +44,18 @@ fn map_of<'a>(
 pub(super) struct SubsystemReader<'a> {
     /// The file they stand in.
     pub file: &'a ConfigFile,
-    /// Names of all volumes, by index.
-    pub volumes: &'a [String],
+    pub volumes: &'a VolumeNames,
+    /// What to do with maps of volumes that are not there.
+    pub unknown: UnknownVolumes,
+    /// What is worth a line in the log.
+    pub warnings: &'a mut Vec<Warning>,
 }
 
 impl SubsystemReader<'_> {
     /// Reads one table.
-    pub(super) fn read(&self, table: &SubsystemTable) -> Result<SubsystemConfig, Problem> {
-        let at_name = |kind| self.file.problem(table.nqn.span(), kind);
+    pub(super) fn read(&mut self, table: &SubsystemTable) -> Result<SubsystemConfig, Problem> {
+        let file = self.file;
+        let at_name = |kind| file.problem(table.nqn.span(), kind);
         let nqn = self.nqn(&table.nqn)?;
         if nqn.is_discovery() {
             return Err(at_name(ProblemKind::DiscoveryNqn));
@@ -66,7 +71,7 @@ impl SubsystemReader<'_> {
             // Rules that all have maps of their own leave nothing for this one to say.
             None if has_maps_of_its_own(&table.access) => Vec::new(),
             None => {
-                let map = every_volume(self.volumes.len()).map_err(at_name)?;
+                let map = every_volume(self.volumes).map_err(at_name)?;
                 for entry in &map {
                     known.take(entry, self.volumes).map_err(at_name)?;
                 }
@@ -131,17 +136,21 @@ impl SubsystemReader<'_> {
 
     /// Reads a map of namespaces.
     fn map(
-        &self,
+        &mut self,
         entries: &[Spanned<NamespaceTable>],
         subsystem: &Spanned<String>,
         known: &mut Namespaces,
     ) -> Result<Vec<NamespaceMapEntry>, Problem> {
-        if entries.is_empty() {
-            let kind = ProblemKind::EmptyNamespaceMap;
-            return Err(self.file.problem(subsystem.span(), kind));
-        }
         let mut map: Vec<NamespaceMapEntry> = Vec::with_capacity(entries.len());
         for entry in entries {
+            let volume = &entry.get_ref().volume;
+            if self.unknown == UnknownVolumes::LeftOut && !self.volumes.contains(volume) {
+                self.warnings.push(Warning::LostVolume {
+                    object: format!("subsystem {}", subsystem.get_ref()),
+                    volume: volume.clone(),
+                });
+                continue;
+            }
             let namespace = self
                 .namespace(entry.get_ref(), &map, known)
                 .map_err(|kind| self.file.problem(entry.span(), kind))?;
@@ -162,7 +171,7 @@ impl SubsystemReader<'_> {
             .ok()
             .filter(|nsid| (1..=NSID_MAX).contains(nsid))
             .ok_or(ProblemKind::NsidOutOfRange(entry.nsid))?;
-        let volume = find_volume(self.volumes, &entry.volume)?;
+        let volume = self.volumes.find(&entry.volume)?;
         if map.iter().any(|other| other.nsid == nsid) {
             return Err(ProblemKind::DuplicateNsid(nsid));
         }
@@ -201,14 +210,14 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    fn take(&mut self, entry: &NamespaceMapEntry, names: &[String]) -> Result<(), ProblemKind> {
-        let volume = names[entry.volume].clone();
+    fn take(&mut self, entry: &NamespaceMapEntry, names: &VolumeNames) -> Result<(), ProblemKind> {
+        let volume = names.name(entry.volume).to_owned();
         let other = *self.volumes.entry(entry.nsid).or_insert(entry.volume);
         if other != entry.volume {
             return Err(ProblemKind::NsidOfTwoVolumes {
                 nsid: entry.nsid,
                 volume,
-                other: names[other].clone(),
+                other: names.name(other).to_owned(),
             });
         }
         let first = *self.identifiers.entry(entry.volume).or_insert(entry.nsid);
@@ -224,18 +233,18 @@ impl Namespaces {
 }
 
 /// Every volume under the number of its place, from 1.
-fn every_volume(volumes: usize) -> Result<Vec<NamespaceMapEntry>, ProblemKind> {
+fn every_volume(volumes: &VolumeNames) -> Result<Vec<NamespaceMapEntry>, ProblemKind> {
     let namespace = |(number, volume)| NamespaceMapEntry {
         nsid: u32::from(number) + 1,
         volume,
         read_only: false,
     };
-    Ok(all_volumes(volumes)?.map(namespace).collect())
+    Ok(volumes.in_order()?.map(namespace).collect())
 }
 
 /// Volumes that one host sees in two subsystems. The Linux host refuses the second, as a namespace of
 /// another subsystem cannot have the same identifiers.
-pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &[String]) -> Vec<Warning> {
+pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &VolumeNames) -> Vec<Warning> {
     let rules = subsystems.iter().flat_map(|subsystem| &subsystem.hosts);
     let named = rules.flat_map(|rule| &rule.hosts);
     let mut known = HashSet::new();
@@ -248,7 +257,7 @@ pub(super) fn seen_twice(subsystems: &[SubsystemConfig], volumes: &[String]) -> 
                 let first = *shown.entry(entry.volume).or_insert(index);
                 if first != index && known.insert((entry.volume, first, index)) {
                     warnings.push(Warning::VolumeInTwoSubsystems {
-                        volume: volumes[entry.volume].clone(),
+                        volume: volumes.name(entry.volume).to_owned(),
                         first: subsystems[first].nqn.to_string(),
                         second: subsystem.nqn.to_string(),
                     });

@@ -5,7 +5,7 @@ use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_server::config::{AccessRule, LunConfig, Moved, TargetConfig};
 use toml::Spanned;
 
-use super::access::{Peers, VOLUMES_MAX, all_volumes, find_volume};
+use super::access::{Peers, VOLUMES_MAX, VolumeNames};
 use super::authentication::{Demand, authentication};
 use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
 use super::limits::NegotiationTable;
@@ -23,12 +23,15 @@ pub const LUN_MAX: u16 = VOLUMES_MAX - 1;
 #[derive(Clone, Debug)]
 struct Access {
     authentication: Authentication,
-    /// Ascending; not empty.
+    /// Ascending.
     luns: Vec<LunConfig>,
 }
 
-/// A target for everybody, with every volume in order.
-pub(super) fn default_target(volumes: usize, login: LoginConfig) -> Result<TargetConfig, Problem> {
+/// A target for everybody, with every volume of the file and the command line in order.
+pub(super) fn default_target(
+    volumes: &VolumeNames,
+    login: LoginConfig,
+) -> Result<TargetConfig, Problem> {
     Ok(TargetConfig {
         name: IscsiName::parse(DEFAULT_TARGET).expect("the default name is well-formed"),
         alias: None,
@@ -41,12 +44,23 @@ pub(super) fn default_target(volumes: usize, login: LoginConfig) -> Result<Targe
     })
 }
 
+/// What becomes of a map of a volume that is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownVolumes {
+    /// It is a mistake.
+    #[default]
+    Refused,
+    /// It is left out, with a warning: an object that was described when the volume was there.
+    LeftOut,
+}
+
 /// Turns `[[target]]` tables into targets.
 pub(super) struct TargetReader<'a> {
     /// The file they stand in.
     pub file: &'a ConfigFile,
-    /// Names of all volumes, by index.
-    pub volumes: &'a [String],
+    pub volumes: &'a VolumeNames,
+    /// What to do with maps of volumes that are not there.
+    pub unknown: UnknownVolumes,
     /// `[iscsi]` applied to the defaults.
     pub negotiation: &'a LoginConfig,
     /// What is worth a line in the log.
@@ -73,7 +87,7 @@ impl TargetReader<'_> {
             authentication: authentication(file, &demand, self.warnings)?,
             luns: match &table.luns {
                 Some(luns) => self.map(luns, &table.name)?,
-                None => every_volume(self.volumes.len())
+                None => every_volume(self.volumes)
                     .map_err(|kind| file.problem(table.name.span(), kind))?,
             },
         };
@@ -178,15 +192,20 @@ impl TargetReader<'_> {
 
     /// Reads a map of logical units.
     fn map(
-        &self,
+        &mut self,
         luns: &[Spanned<LunTable>],
         target: &Spanned<String>,
     ) -> Result<Vec<LunConfig>, Problem> {
-        if luns.is_empty() {
-            return Err(self.file.problem(target.span(), ProblemKind::EmptyMap));
-        }
         let mut map: Vec<LunConfig> = Vec::with_capacity(luns.len());
         for entry in luns {
+            let volume = &entry.get_ref().volume;
+            if self.unknown == UnknownVolumes::LeftOut && !self.volumes.contains(volume) {
+                self.warnings.push(Warning::LostVolume {
+                    object: format!("target {}", target.get_ref()),
+                    volume: volume.clone(),
+                });
+                continue;
+            }
             let lun = self
                 .lun(entry.get_ref(), &map)
                 .map_err(|kind| self.file.problem(entry.span(), kind))?;
@@ -202,7 +221,7 @@ impl TargetReader<'_> {
             .ok()
             .filter(|lun| *lun <= LUN_MAX)
             .ok_or(ProblemKind::LunOutOfRange(entry.lun))?;
-        let volume = find_volume(self.volumes, &entry.volume)?;
+        let volume = self.volumes.find(&entry.volume)?;
         if map.iter().any(|other| other.lun == lun) {
             return Err(ProblemKind::DuplicateLun(lun));
         }
@@ -268,13 +287,13 @@ fn moved_to(file: &ConfigFile, table: &TargetTable) -> Result<Option<Moved>, Pro
 }
 
 /// Every volume under the number of its place.
-fn every_volume(volumes: usize) -> Result<Vec<LunConfig>, ProblemKind> {
+fn every_volume(volumes: &VolumeNames) -> Result<Vec<LunConfig>, ProblemKind> {
     let lun = |(lun, volume)| LunConfig {
         lun,
         volume,
         read_only: false,
     };
-    Ok(all_volumes(volumes)?.map(lun).collect())
+    Ok(volumes.in_order()?.map(lun).collect())
 }
 
 /// Reads an iSCSI name.

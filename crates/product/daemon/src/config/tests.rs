@@ -358,7 +358,6 @@ fn maps_of_logical_units_are_checked() {
             "{ lun = 16384, volume = \"disk0\" }",
             "LUN 16384 is out of range",
         ),
-        ("", "the map has no logical unit"),
         (
             "{ lun = 0, volum = \"disk0\" }",
             "unknown key `volum`; did you mean `volume`?",
@@ -367,6 +366,42 @@ fn maps_of_logical_units_are_checked() {
         let message = map(luns);
         assert!(message.contains(expected), "{luns}: {message}");
     }
+}
+
+#[test]
+fn a_map_can_be_empty_until_volumes_come() {
+    let config = config(&format!("{TARGET}luns = []\n"));
+    assert_eq!(config.targets[0].default_luns.as_deref(), Some(&[][..]));
+}
+
+#[test]
+fn what_is_disabled_is_checked_and_not_served() {
+    let checked = refusal(&format!(
+        "{TARGET}enabled = false\nluns = [{{ lun = 0, volume = \"disc0\" }}]\n"
+    ));
+    assert!(checked.contains("did you mean `disk0`?"), "{checked}");
+    let config = config(&format!("{TARGET}enabled = false\n"));
+    assert!(config.targets.is_empty());
+}
+
+#[test]
+fn all_problems_are_found_at_once_one_for_each_object() {
+    let text = "[[volume]]\nname = \"a b\"\nbackend = \"mem\"\n[[volume]]\nname = \"c\"\n[[target]]\n\
+                name = \"iqn.2026-11.x:t\"\nluns = [{ lun = 0, volume = \"none\" }]\n[limits]\nin-capsule-data = 5\n";
+    let file = ConfigFile::parse(Path::new("x.toml"), text.to_owned()).unwrap();
+    let arguments = Arguments::default();
+    let problems = Config::assemble_all(Parts {
+        file: Some(&file),
+        arguments: &arguments,
+        objects: &[],
+        unknown: UnknownVolumes::Refused,
+    })
+    .unwrap_err();
+    let lines: Vec<usize> = problems
+        .iter()
+        .map(|problem| problem.location.as_ref().unwrap().line)
+        .collect();
+    assert_eq!(lines, [2, 5, 10, 8], "{problems:?}");
 }
 
 #[test]

@@ -41,6 +41,16 @@ pub enum Warning {
          remove it"
     )]
     UnmappedVolume { volume: String },
+    /// A map of a volume that is gone.
+    #[error(
+        "{object} maps volume `{volume}`, which is not there: it is served without; add the volume, or remove it from \
+         the map"
+    )]
+    LostVolume {
+        /// Kind and name.
+        object: String,
+        volume: String,
+    },
     /// Polling that is to take the place of interrupts, and is not asked for.
     #[error(
         "prefer-busy-poll has no effect without busy-poll, the time for which the network card is \

@@ -240,7 +240,6 @@ fn maps_of_namespaces_are_checked() {
             "{ nsid = 4294967295, volume = \"disk0\" }",
             "NSID 4294967295 is out of range",
         ),
-        ("", "the map has no namespace"),
         (
             "{ lun = 0, volume = \"disk0\" }",
             "unknown key `lun`; known are nsid, ",

@@ -1,0 +1,176 @@
+//! What is exported under a configuration, and who sees what of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use longshore_api::state::Session;
+use longshore_volume::Volume;
+
+use super::switch::Exports;
+use crate::config::Config;
+
+/// Volumes that are open, by name.
+pub type OpenVolumes = BTreeMap<String, Arc<dyn Volume>>;
+
+/// What a configuration exports. Volumes that are not open are left out of all maps.
+#[must_use]
+pub fn exports(config: &Config, open: &OpenVolumes) -> Exports {
+    let mut volumes = Vec::with_capacity(open.len());
+    // By the place in the configuration: the place in the exports, and whether all of it is read-only.
+    let mut places: Vec<Option<(usize, bool)>> = Vec::with_capacity(config.volumes.len());
+    for source in &config.volumes {
+        let volume = open.get(&source.spec.name).filter(|_| source.enabled);
+        places.push(volume.map(|volume| {
+            volumes.push(Arc::clone(volume));
+            (volumes.len() - 1, source.spec.read_only)
+        }));
+    }
+    let mut targets = config.targets.clone();
+    for target in &mut targets {
+        let rules = target.access.iter_mut().map(|rule| &mut rule.luns);
+        for map in rules.chain(&mut target.default_luns) {
+            map.retain(|entry| places[entry.volume].is_some());
+            for entry in map {
+                if let Some((place, read_only)) = places[entry.volume] {
+                    entry.volume = place;
+                    entry.read_only |= read_only;
+                }
+            }
+        }
+    }
+    let mut subsystems = config.subsystems.clone();
+    for subsystem in &mut subsystems {
+        let rules = subsystem.hosts.iter_mut().map(|rule| &mut rule.namespaces);
+        for map in rules.chain(&mut subsystem.default_namespaces) {
+            map.retain(|entry| places[entry.volume].is_some());
+            for entry in map {
+                if let Some((place, read_only)) = places[entry.volume] {
+                    entry.volume = place;
+                    entry.read_only |= read_only;
+                }
+            }
+        }
+    }
+    Exports {
+        volumes,
+        targets,
+        discovery: config.discovery.clone(),
+        subsystems,
+    }
+}
+
+/// What one peer sees of a target or subsystem: volumes by number.
+type View<'a> = BTreeMap<u32, &'a str>;
+
+/// Who sees what.
+pub struct Views<'a> {
+    config: &'a Config,
+    targets: HashMap<&'a str, usize>,
+    subsystems: HashMap<&'a str, usize>,
+}
+
+impl<'a> Views<'a> {
+    #[must_use]
+    pub fn of(config: &'a Config) -> Self {
+        let targets = config.targets.iter().enumerate();
+        let subsystems = config.subsystems.iter().enumerate();
+        Self {
+            config,
+            targets: targets.map(|(at, it)| (it.name.as_str(), at)).collect(),
+            subsystems: subsystems.map(|(at, it)| (it.nqn.as_str(), at)).collect(),
+        }
+    }
+
+    /// What a peer sees; `None` as peer: all that no rule names. `None`: it is not let in.
+    fn of_peer(&self, target: &str, peer: Option<&str>) -> Option<View<'a>> {
+        let volumes = &self.config.volumes;
+        let name = |volume: usize| {
+            let source = &volumes[volume];
+            source.enabled.then_some(&*source.spec.name)
+        };
+        if let Some(at) = self.targets.get(target) {
+            let target = &self.config.targets[*at];
+            let names = |rule: &&longshore_server::config::AccessRule| {
+                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.as_str() == peer))
+            };
+            let rule = target.access.iter().find(names).map(|rule| &rule.luns);
+            let map = rule.or(target.default_luns.as_ref())?;
+            let view = map.iter();
+            return Some(
+                view.filter_map(|it| Some((u32::from(it.lun), name(it.volume)?)))
+                    .collect(),
+            );
+        }
+        let subsystem = &self.config.subsystems[*self.subsystems.get(target)?];
+        let names = |rule: &&longshore_server::config::HostRule| {
+            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.as_str() == peer))
+        };
+        let rule = subsystem.hosts.iter().find(names);
+        let rule = rule.map(|rule| &rule.namespaces);
+        let map = rule.or(subsystem.default_namespaces.as_ref())?;
+        let view = map.iter();
+        Some(
+            view.filter_map(|it| Some((it.nsid, name(it.volume)?)))
+                .collect(),
+        )
+    }
+
+    /// The names in rules.
+    fn peers(&self, target: &str) -> BTreeSet<&'a str> {
+        if let Some(at) = self.targets.get(target) {
+            let rules = self.config.targets[*at].access.iter();
+            return rules
+                .flat_map(|rule| &rule.initiators)
+                .map(|it| it.as_str())
+                .collect();
+        }
+        let Some(at) = self.subsystems.get(target) else {
+            return BTreeSet::new();
+        };
+        let rules = self.config.subsystems[*at].hosts.iter();
+        rules
+            .flat_map(|rule| &rule.hosts)
+            .map(longshore_nvme::nqn::Nqn::as_str)
+            .collect()
+    }
+
+    /// What a session would lose by a change to `after`, in one sentence.
+    #[must_use]
+    pub fn loss(&self, after: &Views<'_>, session: &Session) -> Option<String> {
+        let (target, peer) = (&*session.target, Some(&*session.peer_name));
+        let before = self.of_peer(target, peer)?;
+        let who = format!("{} (session {})", session.peer_name, session.id);
+        let Some(after) = after.of_peer(target, peer) else {
+            return Some(format!("{who} uses {target}"));
+        };
+        let lost: Vec<String> = before
+            .iter()
+            .filter(|(number, volume)| after.get(number) != Some(volume))
+            .map(|(number, volume)| format!("volume {volume} as number {number}"))
+            .collect();
+        (!lost.is_empty()).then(|| format!("{who} sees {} of {target}", lost.join(", ")))
+    }
+
+    /// Numbers of a target or subsystem under which some peer would find another volume than before.
+    #[must_use]
+    pub fn renumbered(&self, after: &Views<'_>, target: &str) -> Vec<String> {
+        let mut found = BTreeSet::new();
+        let mut peers: BTreeSet<Option<&str>> = BTreeSet::from([None]);
+        peers.extend(self.peers(target).into_iter().map(Some));
+        peers.extend(after.peers(target).into_iter().map(Some));
+        for peer in peers {
+            let (Some(old), Some(new)) = (self.of_peer(target, peer), after.of_peer(target, peer))
+            else {
+                continue;
+            };
+            for (number, volume) in &old {
+                if let Some(other) = new.get(number).filter(|other| *other != volume) {
+                    found.insert(format!(
+                        "number {number} is volume {volume} and would be {other}"
+                    ));
+                }
+            }
+        }
+        found.into_iter().collect()
+    }
+}

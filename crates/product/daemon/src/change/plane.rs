@@ -1,0 +1,1100 @@
+//! Plans changes and carries them out; see the folder's documentation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longshore_api::change::{
+    Action, Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish,
+};
+use longshore_api::object::{Document, Keys, Object, ObjectId, ObjectKind, ObjectState, Owner};
+use longshore_api::plane::ControlPlane;
+use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::record::{NoRecord, Record};
+use longshore_api::state::{Health, Listener, Session, Status};
+use longshore_volume::{BackendName, Volume};
+use serde_json::json;
+
+use super::exports::{OpenVolumes, exports};
+use super::objects::{self, Described, Objects};
+use super::prepare::{Prepared, new_files};
+use super::start::Start;
+use super::store::{Intent, Store};
+use super::switch::{Closed, Drain, Switch};
+use super::turn::Turn;
+use super::{keys, plan, problems, step};
+use crate::config::file::ConfigFile;
+use crate::config::reach::Addresses;
+use crate::config::target::UnknownVolumes;
+use crate::config::transmit::TransmitConfig;
+use crate::config::warning::Warning;
+use crate::config::{Arguments, Config, Parts, VolumeSource};
+
+type Refused = Box<Problem>;
+
+/// How long a change waits for the one before.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The process that is controlled, as far as it does not change.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    /// `io_uring` or `epoll`.
+    pub engine: String,
+    pub listeners: Vec<Listener>,
+    /// The addresses that are listened on.
+    pub addresses: Addresses,
+    pub state_directory: Option<PathBuf>,
+    /// How long volumes may take to leave.
+    pub drain_timeout: Duration,
+}
+
+/// Plans changes and carries them out.
+pub struct Plane {
+    process: Process,
+    started: SystemTime,
+    arguments: Arguments,
+    /// The settings of the file at start.
+    started_with: Keys,
+    switch: Box<dyn Switch>,
+    turn: Turn,
+    /// Taken only for a moment.
+    now: Mutex<Arc<Now>>,
+    /// Taken by whose turn it is, and for reading old revisions.
+    store: Mutex<Option<Store>>,
+    leaving: Arc<Leavers>,
+    stopping: AtomicBool,
+}
+
+/// What is asked for and served at one time.
+struct Now {
+    revision: Revision,
+    file: Option<Arc<ConfigFile>>,
+    objects: Objects,
+    config: Config,
+    open: OpenVolumes,
+    needs_restart: Vec<String>,
+    transmit: TransmitConfig,
+}
+
+/// Volumes on their way out, and who hears of it.
+struct Leavers {
+    volumes: Mutex<BTreeMap<String, Arc<Described>>>,
+    record: Mutex<Arc<dyn Record>>,
+}
+
+impl Leavers {
+    fn record(&self) -> Arc<dyn Record> {
+        Arc::clone(&locked(&self.record))
+    }
+
+    fn closed(&self, closed: &Closed) {
+        locked(&self.volumes).remove(&closed.volume);
+        let volume = &closed.volume;
+        let message = match &closed.failure {
+            None => format!("volume {volume} is closed"),
+            Some(failure) => {
+                tracing::error!(
+                    volume,
+                    "the last flush failed, writes may be lost: {failure}"
+                );
+                format!("volume {volume} is closed, and its last flush failed: {failure}")
+            }
+        };
+        tracing::info!(volume, "volume closed");
+        let data = json!({ "volume": volume, "failure": closed.failure });
+        self.record().tell("volume", &message, data);
+    }
+}
+
+/// A state that could be next.
+struct Outlook {
+    file: Option<Arc<ConfigFile>>,
+    objects: Objects,
+    config: Config,
+    plan: Plan,
+}
+
+/// What a wish asks for.
+struct Wanted {
+    file: Option<Arc<ConfigFile>>,
+    /// The file was read again.
+    is_file_new: bool,
+    api: BTreeMap<ObjectId, Arc<Described>>,
+}
+
+impl Plane {
+    /// Over a server that exports what `start` says, with these volumes open.
+    #[must_use]
+    pub fn new(
+        start: Start,
+        open: OpenVolumes,
+        switch: Box<dyn Switch>,
+        process: Process,
+    ) -> Arc<Self> {
+        let Start {
+            arguments,
+            file,
+            objects,
+            config,
+            revision,
+            store,
+        } = start;
+        Arc::new(Self {
+            process,
+            started: SystemTime::now(),
+            started_with: objects::settings_of(file.as_deref()),
+            arguments,
+            switch,
+            turn: Turn::default(),
+            now: Mutex::new(Arc::new(Now {
+                revision,
+                file,
+                objects,
+                transmit: config.engine.transmit,
+                config,
+                open,
+                needs_restart: Vec::new(),
+            })),
+            store: Mutex::new(store),
+            leaving: Arc::new(Leavers {
+                volumes: Mutex::default(),
+                record: Mutex::new(Arc::new(NoRecord)),
+            }),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Who keeps a record of changes from now on.
+    pub fn set_record(&self, record: Arc<dyn Record>) {
+        *locked(&self.leaving.record) = record;
+    }
+
+    /// The volumes that are open.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Arc<dyn Volume>> {
+        self.now().open.values().cloned().collect()
+    }
+
+    /// Lets the change in progress end, for so long at most, and refuses others.
+    pub fn stop(&self, patience: Duration) {
+        self.stopping.store(true, Ordering::Release);
+        drop(self.turn.take(patience));
+    }
+
+    /// Reads the file again and carries out what it says now. Says what was done, and what was not, in the log.
+    pub fn reload(&self) {
+        let caller = Caller {
+            name: "SIGHUP".to_owned(),
+            from: "signal".to_owned(),
+        };
+        match self.apply(Wish::ReadFile, ChangeOptions::default(), &caller) {
+            Ok(applied) => {
+                for line in applied.plan.lines() {
+                    tracing::info!("SIGHUP: {line}");
+                }
+                for warning in &applied.plan.warnings {
+                    tracing::warn!("SIGHUP: {warning}");
+                }
+                for key in &applied.plan.needs_restart {
+                    tracing::warn!("SIGHUP: {key} takes effect at the next start of the server");
+                }
+            }
+            Err(problem) => {
+                let further = problem.further.iter();
+                for problem in std::iter::once(&*problem).chain(further) {
+                    let alone = Problem {
+                        further: Vec::new(),
+                        ..problem.clone()
+                    };
+                    tracing::error!("SIGHUP: all settings are unchanged: {alone}");
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Arc<Now> {
+        Arc::clone(&locked(&self.now))
+    }
+
+    /// The state that a wish leads to, checked, and the steps to it.
+    fn outlook(&self, now: &Now, wish: &Wish, options: ChangeOptions) -> Result<Outlook, Refused> {
+        let wanted = self.wanted(now, wish)?;
+        let fixed = match &wanted.file {
+            Some(file) if wanted.is_file_new => {
+                let mut fixed = objects::of_file(file);
+                fixed.extend(objects::of_arguments(&self.arguments));
+                fixed
+            }
+            _ => fixed_objects(&now.objects),
+        };
+        let mut objects = match objects::together(fixed, wanted.api) {
+            Ok(objects) => objects,
+            Err(found) => {
+                problems::together(found)?;
+                unreachable!("there is a problem")
+            }
+        };
+        let sources = objects.sources();
+        let had_lost = |warning: &Warning| matches!(warning, Warning::LostVolume { .. });
+        let config = Config::assemble_all(Parts {
+            file: wanted.file.as_deref(),
+            arguments: &self.arguments,
+            objects: &sources,
+            unknown: match now.config.warnings.iter().any(had_lost) {
+                true => UnknownVolumes::LeftOut,
+                false => UnknownVolumes::Refused,
+            },
+        });
+        let config = match config {
+            Ok(config) => config,
+            Err(found) => {
+                problems::together(found.iter().map(problems::of_config))?;
+                unreachable!("there is a problem")
+            }
+        };
+        let reach = config.check_reach(&self.process.addresses);
+        let mut warnings = reach.map_err(|problem| Box::new(problems::of_config(&problem)))?;
+        warnings.extend(config.warnings.iter().cloned());
+        objects.add_defaults(&config);
+
+        let file_settings = objects::settings_of(wanted.file.as_deref());
+        let old_settings = objects::settings_of(now.file.as_deref());
+        let (settings, needs_restart) =
+            plan::settings(&old_settings, &file_settings, &self.started_with);
+        let steps = plan::steps(&now.objects, &objects);
+        let old_warnings: BTreeSet<String> = now
+            .config
+            .warnings
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let warnings = warnings.iter().map(ToString::to_string);
+        let mut plan = Plan {
+            revision: Some(now.revision),
+            steps,
+            settings,
+            needs_restart,
+            warnings: warnings.filter(|it| !old_warnings.contains(it)).collect(),
+        };
+        plan::add_secrets(&mut plan, &objects, (&now.config, &config));
+        let open = |name: &str| {
+            let volume = now.open.get(name)?;
+            let source = source_of(&config, name)?;
+            Some(plan::Open {
+                size_bytes: volume.geometry().size_bytes(),
+                read_only: volume.characteristics().read_only,
+                grows: source.spec.backend == BackendName::FILE,
+            })
+        };
+        let found = plan::check(
+            &plan,
+            &objects,
+            (&now.config, &config),
+            options.replace,
+            &open,
+        );
+        problems::together(found)?;
+        self.survey(now, &config, &plan)?;
+        Ok(Outlook {
+            file: wanted.file,
+            objects,
+            config,
+            plan,
+        })
+    }
+
+    /// Whether volumes could be opened that are to come. Opens nothing.
+    fn survey(&self, now: &Now, config: &Config, plan: &Plan) -> Result<(), Refused> {
+        let found = coming(now, config, plan).filter_map(|source| {
+            let error = crate::backends::backends().survey(&source.spec).err()?;
+            let name = &source.spec.name;
+            let title = format!("volume {name}: {error}");
+            let problem = Problem::new(ProblemCode::Invalid, title).about(format!("volume {name}"));
+            let at = source
+                .location
+                .as_ref()
+                .filter(|_| source.owner == Owner::File);
+            Some(match at {
+                Some(at) => problem.at(format!("{}:{}", at.path.display(), at.line)),
+                None => problem,
+            })
+        });
+        problems::together(found)
+    }
+
+    /// The objects that a wish asks for.
+    fn wanted(&self, now: &Now, wish: &Wish) -> Result<Wanted, Refused> {
+        let mut wanted = Wanted {
+            file: now.file.clone(),
+            is_file_new: false,
+            api: plan::owned_by(&now.objects, Owner::Api),
+        };
+        let named = match wish {
+            Wish::Put { id, .. }
+            | Wish::Patch { id, .. }
+            | Wish::Enable { id, .. }
+            | Wish::Remove { id } => Some(objects::normal_id(id)),
+            Wish::Replace(_) | Wish::ReadFile | Wish::Rollback(_) => None,
+        };
+        match wish {
+            Wish::ReadFile => {
+                if let Some(file) = &now.file {
+                    let file = ConfigFile::load(&file.path);
+                    let file = file.map_err(|problem| Box::new(problems::of_config(&problem)))?;
+                    wanted.file = Some(Arc::new(file));
+                    wanted.is_file_new = true;
+                }
+            }
+            Wish::Replace(document) => wanted.api = replaced(now, document, &wanted.api)?,
+            Wish::Rollback(revision) => {
+                let document = self.stored(*revision)?;
+                wanted.api = replaced(now, &document, &wanted.api)?;
+            }
+            Wish::Put { keys, .. } => {
+                let id = &named.expect("a wish with an object");
+                put(now, &mut wanted.api, id, keys.clone())?;
+            }
+            Wish::Patch { patch, .. } => {
+                let id = &named.expect("a wish with an object");
+                let before = changeable(now, id)?.ok_or_else(|| unknown(id))?;
+                let mut keys = before.keys.clone();
+                keys::merge(&mut keys, patch);
+                put(now, &mut wanted.api, id, keys)?;
+            }
+            Wish::Enable { enabled, .. } => {
+                let id = &named.expect("a wish with an object");
+                let before = changeable(now, id)?.ok_or_else(|| unknown(id))?;
+                let mut keys = before.keys.clone();
+                match enabled {
+                    true => keys.remove("enabled"),
+                    false => keys.insert("enabled".to_owned(), false.into()),
+                };
+                put(now, &mut wanted.api, id, keys)?;
+            }
+            Wish::Remove { .. } => {
+                let id = &named.expect("a wish with an object");
+                remove(now, &mut wanted.api, id)?;
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// The objects of the API at a revision, with their secrets.
+    fn stored(&self, revision: Revision) -> Result<Document, Refused> {
+        let store = locked(&self.store);
+        let found = store.as_ref().map(|store| store.at(revision)).transpose();
+        let found = found.map_err(|error| problems::of_store(&error))?.flatten();
+        if revision.0 == 0 && found.is_none() {
+            return Ok(Document::default());
+        }
+        found.ok_or_else(|| {
+            let title = format!("revision {} is not kept", revision.0);
+            let problem = Problem::new(ProblemCode::NotFound, title);
+            Box::new(problem.advise("choose one of `longshore config history`"))
+        })
+    }
+
+    /// Refuses to take away what sessions use.
+    fn refuse_in_use(
+        &self,
+        now: &Now,
+        outlook: &Outlook,
+        options: ChangeOptions,
+    ) -> Result<(), Refused> {
+        if options.drain || options.force {
+            return Ok(());
+        }
+        let users = self.users(now, outlook);
+        if users.is_empty() {
+            return Ok(());
+        }
+        let title = format!("what would go is in use: {}", users.join("; "));
+        let mut problem = Problem::new(ProblemCode::InUse, title);
+        let going = outlook.plan.steps.iter();
+        if let Some(step) = going.last() {
+            problem = problem.about(&step.id);
+        }
+        Err(Box::new(problem.advise(
+            "let go of it on the hosts first, or change it nevertheless with --drain",
+        )))
+    }
+
+    fn users(&self, now: &Now, outlook: &Outlook) -> Vec<String> {
+        if outlook.plan.is_empty() {
+            return Vec::new();
+        }
+        plan::users((&now.config, &outlook.config), &self.switch.sessions())
+    }
+
+    /// Carries out what was planned.
+    fn carry_out(
+        &self,
+        now: &Now,
+        outlook: Outlook,
+        options: ChangeOptions,
+        caller: &Caller,
+    ) -> Result<Applied, Refused> {
+        let record = self.leaving.record();
+        let lines = outlook.plan.lines();
+        let document = outlook.objects.api_document();
+        if document != now.objects.api_document() {
+            self.need_store()?;
+        }
+        let revision = Revision(now.revision.0 + 1);
+        let sources: Vec<&VolumeSource> = coming(now, &outlook.config, &outlook.plan).collect();
+        let kept = staying(now, &outlook.config, &sources);
+        step!("begun");
+        self.intend(revision, &sources)?;
+        step!("intended");
+        let directory = self.process.state_directory.as_deref();
+        let prepared = Prepared::open(&sources, &kept, directory);
+        let mut prepared = prepared.inspect_err(|_| self.forget_intent())?;
+        step!("prepared");
+
+        let mut open = kept;
+        open.extend(prepared.volumes());
+        let intent = record
+            .intend(caller, now.revision, &lines)
+            .map_err(|error| {
+                self.forget_intent();
+                let title = format!("cannot write the audit log: {error}");
+                let problem = Problem::new(ProblemCode::System, title);
+                Box::new(
+                    problem.advise("make room, or correct the permissions of the state directory"),
+                )
+            })?;
+        step!("recorded");
+        let info = RevisionInfo {
+            revision,
+            time_ms: now_ms(),
+            caller: caller.clone(),
+            steps: lines,
+        };
+        let before = RevisionInfo {
+            revision: Revision(revision.0 + 1),
+            steps: vec![format!("undo revision {}", revision.0)],
+            ..info.clone()
+        };
+        let outcome = self.commit(&info, &document).and_then(|()| {
+            step!("committed");
+            let done = self.switch_over(now, &outlook, &open, options);
+            done.inspect_err(|problem| {
+                tracing::error!("revision {} is undone: {problem}", revision.0);
+                // What was stored is what the next start has: it must not be what was refused.
+                if let Err(error) = self.commit(&before, &now.objects.api_document()) {
+                    tracing::error!("cannot undo revision {}: {error}", revision.0);
+                }
+                let mut same = now.clone_with(before.revision);
+                same.needs_restart.clone_from(&outlook.plan.needs_restart);
+                *locked(&self.now) = Arc::new(same);
+            })
+        });
+        if let Err(problem) = outcome {
+            drop(prepared);
+            self.forget_intent();
+            intent.end(Err(&problem));
+            return Err(problem);
+        }
+        prepared.keep();
+        self.forget_intent();
+        step!("switched");
+        let plan = outlook.plan.clone();
+        *locked(&self.now) = Arc::new(Now {
+            revision,
+            file: outlook.file,
+            objects: outlook.objects,
+            config: outlook.config,
+            open,
+            needs_restart: plan.needs_restart.clone(),
+            transmit: now.transmit,
+        });
+        intent.end(Ok(revision));
+        let message = format!(
+            "revision {} by {}: {}",
+            revision.0,
+            caller.name,
+            info.steps.join(", ")
+        );
+        let data = json!({ "revision": revision.0, "steps": info.steps });
+        record.tell("change", &message, data);
+        Ok(Applied {
+            revision,
+            plan,
+            draining: locked(&self.leaving.volumes).keys().cloned().collect(),
+        })
+    }
+
+    /// What cannot be undone, and does not fail but for a fault of the storage: volumes grow, and the server exports what
+    /// is new.
+    fn switch_over(
+        &self,
+        now: &Now,
+        outlook: &Outlook,
+        open: &OpenVolumes,
+        options: ChangeOptions,
+    ) -> Result<(), Refused> {
+        let mut has_grown = false;
+        for step in &outlook.plan.steps {
+            let name = &step.id.name;
+            if step.action != Action::Change || step.id.kind != ObjectKind::Volume {
+                continue;
+            }
+            let size = source_of(&outlook.config, name).and_then(|source| source.spec.size);
+            if let (Some(volume), Some(size)) = (open.get(name), size)
+                && size > volume.geometry().size_bytes()
+            {
+                volume.grow(size).map_err(|error| {
+                    let title = format!("{}: it cannot grow: {error}", step.id);
+                    Box::new(Problem::new(ProblemCode::System, title).about(&step.id))
+                })?;
+                has_grown = true;
+                step!("grown");
+            }
+        }
+        let gone: Vec<String> = now
+            .open
+            .iter()
+            .filter(|(name, volume)| open.get(*name).is_none_or(|it| !Arc::ptr_eq(it, volume)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        {
+            let mut leaving = locked(&self.leaving.volumes);
+            for name in &gone {
+                let id = ObjectId {
+                    kind: ObjectKind::Volume,
+                    name: name.clone(),
+                };
+                if let Some(object) = now.objects.0.get(&id) {
+                    leaving.insert(name.clone(), Arc::clone(object));
+                }
+            }
+        }
+        let leaving = Arc::clone(&self.leaving);
+        let drain = Drain {
+            timeout: match options.force {
+                true => Duration::ZERO,
+                false => self.process.drain_timeout,
+            },
+            on_closed: Arc::new(move |closed| leaving.closed(&closed)),
+        };
+        let switched = self.switch.switch(exports(&outlook.config, open), drain);
+        if let Err(reason) = switched {
+            let mut leaving = locked(&self.leaving.volumes);
+            gone.iter().for_each(|name| {
+                leaving.remove(name);
+            });
+            let title = format!("the server refused the change: {reason}");
+            return Err(Box::new(Problem::new(ProblemCode::Invalid, title)));
+        }
+        if has_grown {
+            self.refresh_sizes();
+        }
+        Ok(())
+    }
+
+    /// Takes up the sizes of volumes.
+    pub fn refresh_sizes(&self) -> usize {
+        let mut changed = 0;
+        for (volume, outcome) in self.switch.refresh_volumes() {
+            match outcome {
+                Ok(Some(resized)) => {
+                    changed += 1;
+                    let (before, after) = (resized.before.size_bytes(), resized.after.size_bytes());
+                    tracing::info!(volume, before, after, "volume has a new size");
+                    let message = format!("volume {volume} has {after} bytes");
+                    let data = json!({ "volume": volume, "before": before, "after": after });
+                    self.leaving.record().tell("volume", &message, data);
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!(volume, "cannot read its size: {error}"),
+            }
+        }
+        changed
+    }
+
+    fn take_transmit(&self, transmit: TransmitConfig) {
+        let now = self.now();
+        if now.transmit == transmit {
+            return;
+        }
+        tracing::info!(before = %now.transmit, now = %transmit, "transmit policy changed");
+        self.switch.set_transmit(transmit);
+        let mut next = now.clone_with(now.revision);
+        next.transmit = transmit;
+        *locked(&self.now) = Arc::new(next);
+    }
+
+    /// Makes a place for the objects of the API if there is none yet.
+    fn need_store(&self) -> Result<(), Refused> {
+        let mut store = locked(&self.store);
+        if store.is_some() {
+            return Ok(());
+        }
+        let Some(directory) = &self.process.state_directory else {
+            let title = "there is no state directory, so what the API changes could not be stored";
+            let problem = Problem::new(ProblemCode::NoSpace, title);
+            return Err(Box::new(problem.advise(
+                "start the server with --state-dir DIRECTORY, or describe the object in its configuration file",
+            )));
+        };
+        if Store::is_there(directory) {
+            // It was there at start, and another server's. That server may have ended; what it has stored was not read.
+            let title = format!(
+                "another server has the objects of the API in {}, or had them when this one started",
+                Store::place(directory).display()
+            );
+            let problem = Problem::new(ProblemCode::Unavailable, title);
+            return Err(Box::new(problem.advise(
+                "restart this server, with another directory by --state-dir if the other server goes on",
+            )));
+        }
+        *store = Some(Store::open(directory).map_err(|error| problems::of_store(&error))?);
+        Ok(())
+    }
+
+    fn intend(&self, revision: Revision, sources: &[&VolumeSource]) -> Result<(), Refused> {
+        let store = locked(&self.store);
+        let Some(store) = &*store else { return Ok(()) };
+        let files = new_files(sources.iter().copied());
+        if files.is_empty() {
+            return Ok(());
+        }
+        let revision = revision.0;
+        let intent = Intent { revision, files };
+        store
+            .intend(&intent)
+            .map_err(|error| problems::of_store(&error))
+    }
+
+    fn forget_intent(&self) {
+        if let Some(store) = &*locked(&self.store)
+            && let Err(error) = store.forget_intent()
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    fn commit(&self, info: &RevisionInfo, document: &Document) -> Result<(), Refused> {
+        match &mut *locked(&self.store) {
+            Some(store) => store
+                .commit(info, document)
+                .map_err(|error| problems::of_store(&error)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Now {
+    fn clone_with(&self, revision: Revision) -> Self {
+        Self {
+            revision,
+            file: self.file.clone(),
+            objects: self.objects.clone(),
+            config: self.config.clone(),
+            open: self.open.clone(),
+            needs_restart: self.needs_restart.clone(),
+            transmit: self.transmit,
+        }
+    }
+}
+
+impl ControlPlane for Plane {
+    fn status(&self) -> Status {
+        let now = self.now();
+        let count = |kind| now.objects.of_kind(kind).count();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started_ms: since_1970_ms(self.started),
+            revision: now.revision,
+            engine: self.process.engine.clone(),
+            listeners: self.process.listeners.clone(),
+            volumes: count(ObjectKind::Volume),
+            targets: count(ObjectKind::Target),
+            subsystems: count(ObjectKind::Subsystem),
+            sessions: self.switch.sessions().len(),
+            needs_restart: now.needs_restart.clone(),
+            health: self.health(&now),
+        }
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Vec<Object> {
+        let now = self.now();
+        let sessions = self.switch.sessions();
+        let mut found: Vec<Object> = now
+            .objects
+            .of_kind(kind)
+            .map(|(id, described)| now.object(id, described, &sessions))
+            .collect();
+        if kind == ObjectKind::Volume {
+            let stuck: BTreeMap<String, bool> = self
+                .switch
+                .leaving()
+                .into_iter()
+                .map(|it| (it.volume, it.stuck))
+                .collect();
+            for (name, described) in &*locked(&self.leaving.volumes) {
+                let id = ObjectId {
+                    kind,
+                    name: name.clone(),
+                };
+                let mut object = now.object(&id, described, &sessions);
+                object.state = match stuck.get(name) {
+                    Some(true) => ObjectState::Stuck,
+                    _ => ObjectState::Draining,
+                };
+                found.push(object);
+            }
+        }
+        found.sort_by(|one, other| one.id.cmp(&other.id));
+        found
+    }
+
+    fn document(&self, owner: Option<Owner>) -> (Revision, Document) {
+        let now = self.now();
+        (
+            now.revision,
+            now.objects.document(owner, keys::without_secrets),
+        )
+    }
+
+    fn plan(&self, wish: &Wish, options: ChangeOptions) -> Result<Plan, Refused> {
+        let now = self.now();
+        check_revision(&now, options)?;
+        let outlook = self.outlook(&now, wish, options)?;
+        let users = self.users(&now, &outlook);
+        let mut plan = outlook.plan;
+        if !options.drain && !options.force {
+            let needs = |user: &String| format!("{user}: this needs --drain");
+            plan.warnings.extend(users.iter().map(needs));
+        }
+        Ok(plan)
+    }
+
+    fn apply(
+        &self,
+        wish: Wish,
+        options: ChangeOptions,
+        caller: &Caller,
+    ) -> Result<Applied, Refused> {
+        let Some(_turn) = self.turn.take(PATIENCE) else {
+            let problem = Problem::new(ProblemCode::Busy, "another change is being carried out");
+            return Err(Box::new(problem.advise("try again in a moment")));
+        };
+        if self.stopping.load(Ordering::Acquire) {
+            let problem = Problem::new(ProblemCode::Unavailable, "the server is stopping");
+            return Err(Box::new(problem.advise("try again when it has started")));
+        }
+        let now = self.now();
+        check_revision(&now, options)?;
+        let outlook = self.outlook(&now, &wish, options)?;
+        self.refuse_in_use(&now, &outlook, options)?;
+        let transmit = outlook.config.engine.transmit;
+        let applied = if outlook.plan.is_empty() {
+            let plan = outlook.plan;
+            let mut same = now.clone_with(now.revision);
+            same.file = outlook.file;
+            same.objects = outlook.objects;
+            same.config = outlook.config;
+            same.needs_restart.clone_from(&plan.needs_restart);
+            *locked(&self.now) = Arc::new(same);
+            Applied {
+                revision: now.revision,
+                plan,
+                draining: locked(&self.leaving.volumes).keys().cloned().collect(),
+            }
+        } else {
+            self.carry_out(&now, outlook, options, caller)?
+        };
+        self.take_transmit(transmit);
+        Ok(applied)
+    }
+
+    fn revisions(&self) -> Vec<RevisionInfo> {
+        let store = locked(&self.store);
+        store.as_ref().map(Store::history).unwrap_or_default()
+    }
+
+    fn at_revision(&self, revision: Revision) -> Option<Document> {
+        let mut document = self.stored(revision).ok()?;
+        for kind in ObjectKind::ALL {
+            for keys in document.of_kind_mut(kind).values_mut() {
+                *keys = keys::without_secrets(keys);
+            }
+        }
+        Some(document)
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        self.switch.sessions()
+    }
+
+    fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Refused> {
+        if !self.switch.close_session(id) {
+            let title = format!("there is no session {id}");
+            let problem = Problem::new(ProblemCode::NotFound, title);
+            return Err(Box::new(problem.advise("see `longshore session list`")));
+        }
+        let message = format!("{} closes session {id}", caller.name);
+        tracing::info!("{message}");
+        let data = json!({ "session": id, "caller": caller.name });
+        self.leaving.record().tell("session", &message, data);
+        Ok(())
+    }
+}
+
+impl Plane {
+    fn health(&self, now: &Now) -> Health {
+        let mut reasons = Vec::new();
+        let alive = self.switch.is_alive();
+        if !alive {
+            reasons.push("an event loop does not answer".to_owned());
+        }
+        let stopping = self.stopping.load(Ordering::Acquire);
+        if stopping {
+            reasons.push("the server is stopping".to_owned());
+        }
+        for (name, volume) in &now.open {
+            let condition = volume.condition();
+            if !condition.is_sound() {
+                reasons.push(format!("volume {name}: {condition}"));
+            }
+        }
+        Health {
+            alive,
+            ready: reasons.is_empty(),
+            reasons,
+        }
+    }
+}
+
+impl Now {
+    fn object(&self, id: &ObjectId, described: &Described, sessions: &[Session]) -> Object {
+        let mut facts = Keys::new();
+        let mut state = match described.is_enabled() {
+            true => ObjectState::Up,
+            false => ObjectState::Disabled,
+        };
+        let used = match id.kind {
+            ObjectKind::Volume => sessions
+                .iter()
+                .filter(|session| session.volumes.contains(&id.name))
+                .count(),
+            _ => sessions
+                .iter()
+                .filter(|session| session.target == id.name)
+                .count(),
+        };
+        facts.insert("sessions".to_owned(), used.into());
+        if let Some(volume) = self
+            .open
+            .get(&id.name)
+            .filter(|_| id.kind == ObjectKind::Volume)
+        {
+            let (identity, geometry) = (volume.identity(), volume.geometry());
+            facts.insert("size-bytes".to_owned(), geometry.size_bytes().into());
+            facts.insert("block-size".to_owned(), geometry.block_size.into());
+            facts.insert("uuid".to_owned(), identity.uuid.to_string().into());
+            facts.insert("serial".to_owned(), identity.serial.clone().into());
+            let condition = volume.condition();
+            if !condition.is_sound() {
+                state = ObjectState::Failed;
+                facts.insert("failure".to_owned(), condition.to_string().into());
+            }
+        }
+        Object {
+            id: id.clone(),
+            owner: described.owner,
+            state,
+            location: described.location.clone(),
+            keys: keys::without_secrets(&described.keys),
+            facts,
+        }
+    }
+}
+
+/// The objects of the file and the command line.
+fn fixed_objects(objects: &Objects) -> Vec<(ObjectId, Arc<Described>)> {
+    let fixed = objects.0.iter();
+    fixed
+        .filter(|(_, object)| object.owner != Owner::Api && !object.is_default)
+        .map(|(id, object)| (id.clone(), Arc::clone(object)))
+        .collect()
+}
+
+/// An object that the API may change, if there is one of that name.
+fn changeable<'a>(now: &'a Now, id: &ObjectId) -> Result<Option<&'a Described>, Refused> {
+    let Some(object) = now.objects.get(id) else {
+        return Ok(None);
+    };
+    if object.owner == Owner::Api || object.is_default {
+        return Ok(Some(object));
+    }
+    let (title, advice) = match &object.location {
+        Some(location) => (
+            format!("{id} is described by the configuration file, at {location}"),
+            "change it there and reload the file (SIGHUP), or take it out of the file first",
+        ),
+        None => (
+            format!("{id} is described on the command line"),
+            "change the command line and start the server again",
+        ),
+    };
+    let mut problem = Problem::new(ProblemCode::OtherOwner, title).about(id);
+    problem.location.clone_from(&object.location);
+    Err(Box::new(problem.advise(advice)))
+}
+
+fn unknown(id: &ObjectId) -> Refused {
+    let problem = Problem::new(ProblemCode::NotFound, format!("there is no {id}")).about(id);
+    Box::new(problem.advise(format!("see `longshore {} list`", id.kind)))
+}
+
+/// Puts an object of the API in its place, or adds it.
+fn put(
+    now: &Now,
+    api: &mut BTreeMap<ObjectId, Arc<Described>>,
+    id: &ObjectId,
+    mut keys: Keys,
+) -> Result<(), Refused> {
+    let before = changeable(now, id)?;
+    keys::restore_secrets(id, &mut keys, before.map(|object| &object.keys))?;
+    let object = Described::of_api(id, keys)?;
+    // The same object has no new text to be read.
+    let is_same = api.get(id).is_some_and(|old| old.keys == object.keys);
+    if !is_same {
+        api.insert(id.clone(), object);
+    }
+    Ok(())
+}
+
+fn remove(
+    now: &Now,
+    api: &mut BTreeMap<ObjectId, Arc<Described>>,
+    id: &ObjectId,
+) -> Result<(), Refused> {
+    let object = changeable(now, id)?.ok_or_else(|| unknown(id))?;
+    if object.is_default {
+        let title = format!("{id} is there by default");
+        let problem = Problem::new(ProblemCode::OtherOwner, title).about(id);
+        return Err(Box::new(problem.advise(format!(
+            "disable it with `longshore {} disable`, or describe another {} in the configuration file",
+            id.kind, id.kind
+        ))));
+    }
+    api.remove(id);
+    if id.kind == ObjectKind::Volume {
+        let others: Vec<(ObjectId, Keys)> = api
+            .iter()
+            .filter_map(|(other, object)| {
+                let left = plan::without_volume(&object.keys, &id.name)?;
+                Some((other.clone(), left))
+            })
+            .collect();
+        for (other, keys) in others {
+            let object = Described::of_api(&other, keys)?;
+            api.insert(other, object);
+        }
+    }
+    Ok(())
+}
+
+/// The objects of the API if they are those of a document.
+fn replaced(
+    now: &Now,
+    document: &Document,
+    before: &BTreeMap<ObjectId, Arc<Described>>,
+) -> Result<BTreeMap<ObjectId, Arc<Described>>, Refused> {
+    let mut api = BTreeMap::new();
+    let mut found = Vec::new();
+    for kind in ObjectKind::ALL {
+        for (name, keys) in document.of_kind(kind) {
+            let name = name.clone();
+            let id = objects::normal_id(&ObjectId { kind, name });
+            if let Some(old) = before.get(&id) {
+                api.insert(id.clone(), Arc::clone(old));
+            }
+            // What the file says alike is the file's.
+            if let Some(other) = now.objects.get(&id)
+                && other.owner != Owner::Api
+                && (other.keys == *keys || keys::without_secrets(&other.keys) == *keys)
+            {
+                continue;
+            }
+            if let Err(problem) = put(now, &mut api, &id, keys.clone()) {
+                found.push(*problem);
+            }
+        }
+    }
+    problems::together(found)?;
+    Ok(api)
+}
+
+/// Volumes that are to be opened.
+fn coming<'a>(
+    now: &'a Now,
+    config: &'a Config,
+    plan: &'a Plan,
+) -> impl Iterator<Item = &'a VolumeSource> {
+    let replaced: BTreeSet<&str> = plan
+        .steps
+        .iter()
+        .filter(|step| step.id.kind == ObjectKind::Volume && step.action == Action::Change)
+        .filter(|step| !plan::replacing_keys(&step.changes).is_empty())
+        .map(|step| &*step.id.name)
+        .collect();
+    let enabled = config.volumes.iter().filter(|source| source.enabled);
+    enabled.filter(move |source| {
+        let name = &*source.spec.name;
+        !now.open.contains_key(name) || replaced.contains(name)
+    })
+}
+
+/// Volumes that are open and stay.
+fn staying(now: &Now, config: &Config, coming: &[&VolumeSource]) -> OpenVolumes {
+    let coming: BTreeSet<&str> = coming.iter().map(|source| &*source.spec.name).collect();
+    let enabled = config.volumes.iter().filter(|source| source.enabled);
+    enabled
+        .map(|source| &source.spec.name)
+        .filter(|name| !coming.contains(&***name))
+        .filter_map(|name| Some((name.clone(), Arc::clone(now.open.get(name)?))))
+        .collect()
+}
+
+fn source_of<'a>(config: &'a Config, name: &str) -> Option<&'a VolumeSource> {
+    config
+        .volumes
+        .iter()
+        .find(|source| source.spec.name == name)
+}
+
+fn check_revision(now: &Now, options: ChangeOptions) -> Result<(), Refused> {
+    match options.revision {
+        Some(expected) if expected != now.revision => {
+            let title = format!(
+                "the configuration is at revision {} and not at {} any more",
+                now.revision.0, expected.0
+            );
+            let problem = Problem::new(ProblemCode::RevisionChanged, title);
+            Err(Box::new(problem.advise(
+                "plan the change again, against the revision of now",
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now_ms() -> u64 {
+    since_1970_ms(SystemTime::now())
+}
+
+fn since_1970_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

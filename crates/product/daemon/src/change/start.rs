@@ -1,0 +1,116 @@
+//! What the server starts with: the file, the command line, and the objects of the API that were stored.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_api::change::Revision;
+use longshore_api::object::{ObjectId, ObjectKind};
+use longshore_api::problem::Problem;
+
+use super::objects::{self, Described, Objects};
+use super::problems;
+use super::store::{Store, StoreError};
+use crate::config::file::ConfigFile;
+use crate::config::target::UnknownVolumes;
+use crate::config::{Arguments, Config, Parts};
+
+/// The state at start.
+pub struct Start {
+    pub arguments: Arguments,
+    pub file: Option<Arc<ConfigFile>>,
+    pub objects: Objects,
+    pub config: Config,
+    pub revision: Revision,
+    /// Where the API's objects are, if there are any or were.
+    pub store: Option<Store>,
+}
+
+impl Start {
+    /// Puts all together.
+    ///
+    /// `is_chosen`: somebody has named the state directory. Otherwise another server may have it already, and the API's
+    /// objects are that server's.
+    ///
+    /// # Errors
+    /// All problems.
+    pub fn read(
+        arguments: Arguments,
+        file: Option<ConfigFile>,
+        state_directory: Option<&Path>,
+        is_chosen: bool,
+    ) -> Result<Self, Box<Problem>> {
+        let store =
+            open_store(state_directory, is_chosen).map_err(|error| problems::of_store(&error))?;
+        let newest = store.as_ref().map(Store::newest).transpose();
+        let newest = newest
+            .map_err(|error| problems::of_store(&error))?
+            .flatten();
+        let revision = newest
+            .as_ref()
+            .map_or(Revision(0), |(info, _)| info.revision);
+        let document = newest.map(|(_, document)| document).unwrap_or_default();
+        let file = file.map(Arc::new);
+        let mut fixed = file.as_deref().map(objects::of_file).unwrap_or_default();
+        fixed.extend(objects::of_arguments(&arguments));
+        let mut api = Vec::new();
+        for kind in ObjectKind::ALL {
+            for (name, keys) in document.of_kind(kind) {
+                let name = name.clone();
+                let id = ObjectId { kind, name };
+                let object = Described::of_api(&id, keys.clone())?;
+                api.push((id, object));
+            }
+        }
+        let mut objects = match objects::together(fixed, api) {
+            Ok(objects) => objects,
+            Err(found) => {
+                problems::together(found)?;
+                Objects::default()
+            }
+        };
+        let sources = objects.sources();
+        let config = Config::assemble_all(Parts {
+            file: file.as_deref(),
+            arguments: &arguments,
+            objects: &sources,
+            unknown: UnknownVolumes::LeftOut,
+        });
+        let config = match config {
+            Ok(config) => config,
+            Err(found) => {
+                problems::together(found.iter().map(problems::of_config))?;
+                unreachable!("a configuration is refused for a reason")
+            }
+        };
+        objects.add_defaults(&config);
+        Ok(Self {
+            arguments,
+            file,
+            objects,
+            config,
+            revision,
+            store,
+        })
+    }
+}
+
+/// Opens what is stored. Nothing is created where nothing was stored.
+fn open_store(
+    state_directory: Option<&Path>,
+    is_chosen: bool,
+) -> Result<Option<Store>, StoreError> {
+    let Some(directory) = state_directory.filter(|directory| Store::is_there(directory)) else {
+        return Ok(None);
+    };
+    match Store::open(directory) {
+        Err(StoreError::Locked { path }) if !is_chosen => {
+            tracing::warn!(
+                "another server uses the objects of the API in {}: this one serves what its file and its command line \
+                 say, and the API cannot change it; name another directory with --state-dir",
+                path.display()
+            );
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}

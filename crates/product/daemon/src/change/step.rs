@@ -1,0 +1,35 @@
+//! Places at which a test can end the process, to see what a crash there leaves behind.
+//!
+//! With the feature `fail-points`, the environment variable `FAILPOINTS` names them (crate `fail`):
+//! `FAILPOINTS="change::committed=panic"`. Without it there is nothing of them in the program.
+
+/// All steps, in the order in which a change comes to them. Those of writing a file are met several times.
+#[cfg(test)]
+pub(super) const ALL: [&str; 11] = [
+    "change::begun",
+    "change::written",
+    "change::renamed",
+    "change::intended",
+    "change::opened",
+    "change::prepared",
+    "change::recorded",
+    "change::pruned",
+    "change::committed",
+    "change::grown",
+    "change::switched",
+];
+
+/// Marks a step of a change.
+macro_rules! step {
+    ($name:literal) => {
+        #[cfg(any(test, feature = "fail-points"))]
+        fail::fail_point!(concat!("change::", $name));
+    };
+}
+pub(crate) use step;
+
+/// Reads from the environment at which steps to end.
+pub fn prepare_steps() {
+    #[cfg(feature = "fail-points")]
+    std::mem::forget(fail::FailScenario::setup());
+}

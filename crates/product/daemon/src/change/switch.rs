@@ -1,0 +1,71 @@
+//! What changes need of the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_api::state::Session;
+use longshore_iscsi::server::directory::Authentication;
+use longshore_server::Resized;
+use longshore_server::config::{SubsystemConfig, TargetConfig, TransmitConfig};
+use longshore_volume::{Volume, VolumeError};
+
+/// What is exported. Maps name volumes by their place in `volumes`.
+#[derive(Clone)]
+pub struct Exports {
+    pub volumes: Vec<Arc<dyn Volume>>,
+    pub targets: Vec<TargetConfig>,
+    pub discovery: Authentication,
+    pub subsystems: Vec<SubsystemConfig>,
+}
+
+/// How volumes leave that are exported no longer.
+pub struct Drain {
+    /// How long operations in progress may take.
+    pub timeout: Duration,
+    /// Called with each volume as it is closed, on any thread.
+    pub on_closed: Arc<dyn Fn(Closed) + Send + Sync>,
+}
+
+/// A volume that is exported no longer, and has nothing in progress.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    pub volume: String,
+    /// Why the last flush failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// A volume on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    pub volume: String,
+    /// Its time is over, and its storage does not answer.
+    pub stuck: bool,
+}
+
+/// The server, as far as changes need it.
+pub trait Switch: Send + Sync {
+    /// Exports this, and nothing else, from now on. Volumes stay that are the same object, others come, and those that are
+    /// not listed leave. When it returns, no operation can begin under what was exported before.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    fn switch(&self, exports: Exports, drain: Drain) -> Result<(), String>;
+
+    /// Volumes on their way out.
+    fn leaving(&self) -> Vec<Leaving>;
+
+    /// Sessions of initiators, and controllers of hosts.
+    fn sessions(&self) -> Vec<Session>;
+
+    /// Ends a session. `false`: there is none of that name.
+    fn close_session(&self, id: &str) -> bool;
+
+    /// Takes up what volumes say of their size, and tells hosts.
+    fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)>;
+
+    /// Has responses leave like this.
+    fn set_transmit(&self, config: TransmitConfig);
+
+    /// Whether every event loop answers.
+    fn is_alive(&self) -> bool;
+}

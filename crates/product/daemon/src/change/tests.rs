@@ -1,0 +1,800 @@
+//! Changes on a server that only remembers what it was told.
+
+mod crashes;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longshore_api::change::{Applied, Caller, ChangeOptions, Plan, Revision, Wish};
+use longshore_api::object::{Document, Keys, ObjectId, ObjectKind, ObjectState, Owner};
+use longshore_api::plane::ControlPlane;
+use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::state::Session;
+use longshore_server::Resized;
+use longshore_server::config::TransmitConfig;
+use longshore_volume::VolumeError;
+use serde_json::{Value, json};
+
+use super::exports::{OpenVolumes, exports};
+use super::plane::{Plane, Process};
+use super::start::Start;
+use super::switch::{Closed, Drain, Exports, Leaving, Switch};
+use crate::backends::backends;
+use crate::config::Arguments;
+use crate::config::file::ConfigFile;
+
+const TARGET: &str = "iqn.2026-11.com.example:t";
+const HOST: &str = "iqn.2026-11.com.example:host";
+
+/// A server that exports what it is told, and closes volumes at once or when told to.
+#[derive(Default)]
+struct Fake {
+    exports: Mutex<Option<Exports>>,
+    sessions: Mutex<Vec<Session>>,
+    refuses: AtomicBool,
+    holds: AtomicBool,
+    leaving: Mutex<Vec<Leaver>>,
+}
+
+type Leaver = (String, Arc<dyn Fn(Closed) + Send + Sync>);
+
+impl Fake {
+    /// The exports in short: volumes, then maps.
+    fn shown(&self) -> Vec<String> {
+        let exports = self.exports.lock().unwrap();
+        let Some(exports) = &*exports else {
+            return Vec::new();
+        };
+        let name = |volume: usize| exports.volumes[volume].identity().name.clone();
+        let mut shown: Vec<String> = (0..exports.volumes.len()).map(name).collect();
+        for target in &exports.targets {
+            for entry in target.maps().flatten() {
+                let mode = if entry.read_only { " ro" } else { "" };
+                let (lun, volume) = (entry.lun, name(entry.volume));
+                shown.push(format!("{} {lun}={volume}{mode}", target.name.as_str()));
+            }
+        }
+        shown
+    }
+
+    fn let_go(&self) {
+        for (volume, on_closed) in self.leaving.lock().unwrap().drain(..) {
+            on_closed(Closed {
+                volume,
+                failure: None,
+            });
+        }
+    }
+}
+
+struct Handle(Arc<Fake>);
+
+impl Switch for Handle {
+    fn switch(&self, next: Exports, drain: Drain) -> Result<(), String> {
+        if self.0.refuses.load(Ordering::Relaxed) {
+            return Err("no".to_owned());
+        }
+        let mut exports = self.0.exports.lock().unwrap();
+        let before = exports.replace(next);
+        let exports = exports.as_ref().unwrap();
+        for volume in before.into_iter().flat_map(|exports| exports.volumes) {
+            if !exports.volumes.iter().any(|it| Arc::ptr_eq(it, &volume)) {
+                let name = volume.identity().name.clone();
+                let on_closed = Arc::clone(&drain.on_closed);
+                self.0.leaving.lock().unwrap().push((name, on_closed));
+            }
+        }
+        if !self.0.holds.load(Ordering::Relaxed) {
+            self.0.let_go();
+        }
+        Ok(())
+    }
+
+    fn leaving(&self) -> Vec<Leaving> {
+        let leaving = self.0.leaving.lock().unwrap();
+        let leaving = leaving.iter().map(|(volume, _)| Leaving {
+            volume: volume.clone(),
+            stuck: false,
+        });
+        leaving.collect()
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        self.0.sessions.lock().unwrap().clone()
+    }
+
+    fn close_session(&self, id: &str) -> bool {
+        let mut sessions = self.0.sessions.lock().unwrap();
+        let before = sessions.len();
+        sessions.retain(|session| session.id != id);
+        sessions.len() != before
+    }
+
+    fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
+        Vec::new()
+    }
+
+    fn set_transmit(&self, _: TransmitConfig) {}
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+}
+
+/// A server in a directory of its own, with its state and a file there.
+struct Scene {
+    directory: PathBuf,
+    /// Removes the directory in the end.
+    #[allow(dead_code)]
+    scratch: Option<tempfile::TempDir>,
+    arguments: Vec<String>,
+    fake: Arc<Fake>,
+    plane: Option<Arc<Plane>>,
+}
+
+impl Scene {
+    fn new(file: &str) -> Self {
+        Self::with_arguments(file, &[])
+    }
+
+    fn with_arguments(file: &str, arguments: &[&str]) -> Self {
+        let mut scene = Self::prepared(file, arguments);
+        scene.start().unwrap();
+        scene
+    }
+
+    fn prepared(file: &str, arguments: &[&str]) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut scene = Self::at(scratch.path());
+        scene.arguments = arguments.iter().map(|it| (*it).to_owned()).collect();
+        scene.scratch = Some(scratch);
+        scene.write(file);
+        scene
+    }
+
+    /// In a directory that may have been used before.
+    fn at(directory: &Path) -> Self {
+        std::fs::create_dir_all(directory.join("state")).unwrap();
+        Self {
+            directory: directory.to_owned(),
+            scratch: None,
+            arguments: Vec::new(),
+            fake: Arc::default(),
+            plane: None,
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn write(&self, file: &str) {
+        std::fs::write(self.path("x.toml"), file).unwrap();
+    }
+
+    /// Starts, or starts again.
+    fn start(&mut self) -> Result<(), Box<Problem>> {
+        self.plane = None;
+        self.fake = Arc::default();
+        let state = self.directory.join("state");
+        let arguments = Arguments {
+            volumes: self
+                .arguments
+                .iter()
+                .map(|it| it.parse().unwrap())
+                .collect(),
+            ..Arguments::default()
+        };
+        let file = ConfigFile::load(Path::new(&self.path("x.toml"))).unwrap();
+        let start = Start::read(arguments, Some(file), Some(&state), true)?;
+        let mut open = OpenVolumes::new();
+        for source in start.config.enabled_volumes() {
+            let opened = backends().open(&source.spec).unwrap();
+            open.insert(source.spec.name.clone(), opened.volume);
+        }
+        *self.fake.exports.lock().unwrap() = Some(exports(&start.config, &open));
+        let process = Process {
+            state_directory: Some(state),
+            drain_timeout: Duration::from_secs(1),
+            ..Process::default()
+        };
+        let switch = Box::new(Handle(Arc::clone(&self.fake)));
+        self.plane = Some(Plane::new(start, open, switch, process));
+        Ok(())
+    }
+
+    fn plane(&self) -> &Plane {
+        self.plane.as_ref().unwrap()
+    }
+
+    fn revision(&self) -> u64 {
+        self.plane().status().revision.0
+    }
+
+    fn apply(&self, wish: Wish) -> Result<Applied, Box<Problem>> {
+        self.apply_with(wish, ChangeOptions::default())
+    }
+
+    fn apply_with(&self, wish: Wish, options: ChangeOptions) -> Result<Applied, Box<Problem>> {
+        let caller = Caller {
+            name: "uid 1000".to_owned(),
+            from: "test".to_owned(),
+        };
+        self.plane().apply(wish, options, &caller)
+    }
+
+    fn plan(&self, wish: &Wish) -> Result<Plan, Box<Problem>> {
+        self.plane().plan(wish, ChangeOptions::default())
+    }
+
+    /// A session of `HOST` with the target.
+    fn log_in(&self, target: &str) {
+        self.fake.sessions.lock().unwrap().push(Session {
+            id: "1".to_owned(),
+            protocol: "iscsi".to_owned(),
+            peer_name: HOST.to_owned(),
+            addresses: Vec::new(),
+            target: target.to_owned(),
+            connections: 1,
+            since_ms: 0,
+            volumes: Vec::new(),
+        });
+    }
+
+    fn state_of(&self, volume: &str) -> Option<ObjectState> {
+        let volumes = self.plane().objects(ObjectKind::Volume);
+        let found = volumes.iter().find(|object| object.id.name == volume);
+        found.map(|object| object.state)
+    }
+}
+
+fn keys(value: Value) -> Keys {
+    match value {
+        Value::Object(keys) => keys,
+        other => panic!("{other} is no object"),
+    }
+}
+
+fn volume(name: &str) -> ObjectId {
+    ObjectId {
+        kind: ObjectKind::Volume,
+        name: name.to_owned(),
+    }
+}
+
+fn target(name: &str) -> ObjectId {
+    ObjectId {
+        kind: ObjectKind::Target,
+        name: name.to_owned(),
+    }
+}
+
+fn put(id: ObjectId, value: Value) -> Wish {
+    let keys = keys(value);
+    Wish::Put { id, keys }
+}
+
+fn mem(name: &str) -> Wish {
+    put(volume(name), json!({"backend": "mem", "size": "1M"}))
+}
+
+fn map(luns: Value) -> Wish {
+    put(target(TARGET), json!({ "luns": luns }))
+}
+
+const DRAIN: ChangeOptions = ChangeOptions {
+    revision: None,
+    drain: true,
+    force: false,
+    replace: false,
+};
+
+#[test]
+fn objects_come_are_mapped_and_go_and_a_restart_finds_them_again() {
+    let mut scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    let applied = scene
+        .apply(map(json!([{"lun": 3, "volume": "a"}])))
+        .unwrap();
+    assert_eq!(applied.revision, Revision(2));
+    let served = ["a", &format!("{TARGET} 3=a")];
+    assert_eq!(scene.fake.shown(), served);
+
+    scene.start().unwrap();
+    assert_eq!(
+        (scene.revision(), scene.fake.shown()),
+        (2, served.map(str::to_owned).to_vec())
+    );
+    let (_, document) = scene.plane().document(Some(Owner::Api));
+    assert_eq!(document.volumes["a"]["size"], "1M");
+
+    scene.apply(Wish::Remove { id: volume("a") }).unwrap();
+    assert!(scene.fake.shown().is_empty(), "its maps go with it");
+    scene.start().unwrap();
+    assert!(scene.fake.shown().is_empty());
+    assert_eq!(scene.plane().objects(ObjectKind::Volume), []);
+}
+
+#[test]
+fn a_change_that_is_there_already_makes_no_revision() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    for _ in 0..100 {
+        let again = put(volume("a"), json!({"backend": "mem", "size": 1_048_576}));
+        let applied = scene.apply(again).unwrap();
+        assert!(applied.plan.is_empty());
+        assert_eq!(applied.revision, Revision(1));
+    }
+    let (_, document) = scene.plane().document(None);
+    assert!(scene.plan(&Wish::Replace(document)).unwrap().is_empty());
+}
+
+#[test]
+fn a_plan_says_what_would_be_done_and_does_nothing() {
+    let scene = Scene::new("");
+    let path = scene.path("a.img");
+    let wish = put(
+        volume("a"),
+        json!({"backend": "file", "path": path, "size": "1M"}),
+    );
+    let plan = scene.plan(&wish).unwrap();
+    assert_eq!(plan.lines(), ["add volume a"]);
+    assert_eq!(plan.revision, Some(Revision(0)));
+    assert!(!Path::new(&path).exists() && scene.fake.shown().is_empty());
+    scene.apply(wish).unwrap();
+    assert!(Path::new(&path).exists());
+}
+
+#[test]
+fn volumes_come_before_maps_and_maps_go_before_volumes() {
+    let scene = Scene::new("");
+    scene.apply(mem("old")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "old"}])))
+        .unwrap();
+    let mut document = Document::default();
+    document.volumes.insert(
+        "new".to_owned(),
+        keys(json!({"backend": "mem", "size": "1M"})),
+    );
+    let other = "iqn.2026-11.com.example:other";
+    document.targets.insert(
+        other.to_owned(),
+        keys(json!({"luns": [{"lun": 0, "volume": "new"}]})),
+    );
+    let plan = scene.plan(&Wish::Replace(document)).unwrap();
+    assert_eq!(
+        plan.lines(),
+        [
+            "add volume new".to_owned(),
+            format!("add target {other}"),
+            format!("remove target {TARGET}"),
+            "remove volume old".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn objects_of_the_file_belong_to_the_file() {
+    let scene = Scene::new("[[volume]]\nname = \"f\"\nbackend = \"mem\"\nsize = \"1M\"\n");
+    for wish in [
+        mem("f"),
+        Wish::Remove { id: volume("f") },
+        Wish::Enable {
+            id: volume("f"),
+            enabled: false,
+        },
+    ] {
+        let refused = scene.apply(wish).unwrap_err();
+        assert_eq!(refused.code, ProblemCode::OtherOwner);
+        let location = refused.location.unwrap();
+        assert!(location.ends_with("x.toml:2"), "{location}");
+    }
+    let command_line = Scene::with_arguments("", &["c,backend=mem,size=1M"]);
+    let refused = command_line.apply(mem("c")).unwrap_err();
+    assert!(refused.title.contains("command line"), "{refused}");
+}
+
+#[test]
+fn one_name_with_two_owners_is_refused_at_start_and_both_places_are_named() {
+    let mut scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene.write("[[volume]]\nname = \"a\"\nbackend = \"mem\"\nsize = \"2M\"\n");
+    let refused = scene.start().unwrap_err().to_string();
+    assert!(
+        refused.contains("x.toml:2") && refused.contains("by the API"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn an_equal_object_of_the_api_becomes_the_files() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene.write("[[volume]]\nname = \"a\"\nbackend = \"mem\"\nsize = 1048576\n");
+    let before = scene.fake.exports.lock().unwrap().as_ref().unwrap().volumes[0].clone();
+    let applied = scene.apply(Wish::ReadFile).unwrap();
+    assert_eq!(applied.plan.lines()[0], "adopt volume a");
+    let after = scene.fake.exports.lock().unwrap().as_ref().unwrap().volumes[0].clone();
+    assert!(Arc::ptr_eq(&before, &after), "it stays open");
+    assert_eq!(
+        scene.plane().document(Some(Owner::Api)).1,
+        Document::default()
+    );
+    assert_eq!(
+        scene.apply(mem("a")).unwrap_err().code,
+        ProblemCode::OtherOwner
+    );
+}
+
+#[test]
+fn a_file_that_is_read_again_changes_its_own_objects_alone() {
+    let file = |volumes: &[&str]| {
+        let tables = volumes.iter();
+        let tables = tables.map(|name| {
+            format!("[[volume]]\nname = \"{name}\"\nbackend = \"mem\"\nsize = \"1M\"\n")
+        });
+        tables.collect::<String>()
+    };
+    let scene = Scene::new(&file(&["f"]));
+    scene.apply(mem("a")).unwrap();
+    scene.write(&format!("{}[engine]\ncores = \"0\"\n", file(&["f", "g"])));
+    let applied = scene.apply(Wish::ReadFile).unwrap();
+    assert_eq!(applied.plan.lines()[0], "add volume g");
+    assert_eq!(applied.plan.needs_restart, ["engine.cores"]);
+    assert_eq!(scene.plane().status().needs_restart, ["engine.cores"]);
+    let default = "iqn.2026-11.local.longshore:default";
+    let served = ["f".to_owned(), "g".to_owned(), "a".to_owned()];
+    let maps = [format!("{default} 0=f"), format!("{default} 1=g")];
+    assert_eq!(scene.fake.shown(), [&served[..], &maps].concat());
+
+    scene.write("[[volume]]\nname = \"f\"\n[[target]]\nname = \"x\"\n");
+    let refused = scene.apply(Wish::ReadFile).unwrap_err();
+    assert_eq!(refused.further.len(), 1, "all problems: {refused}");
+    assert!(refused.location.unwrap().contains("x.toml:2:8"));
+    assert_eq!(scene.fake.shown(), [&served[..], &maps].concat());
+
+    // A volume in front of others would give their numbers to others.
+    scene.write(&file(&["new", "f", "g"]));
+    let refused = scene.apply(Wish::ReadFile).unwrap_err().to_string();
+    assert!(
+        refused.contains("number 0 is volume f and would be new"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_sessions_use_does_not_go_unless_it_is_drained() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "a"}])))
+        .unwrap();
+    scene.log_in(TARGET);
+    let remove = || Wish::Remove { id: volume("a") };
+    for wish in [
+        remove(),
+        map(json!([])),
+        Wish::Remove { id: target(TARGET) },
+        Wish::Enable {
+            id: target(TARGET),
+            enabled: false,
+        },
+    ] {
+        let plan = scene.plan(&wish).unwrap();
+        assert!(
+            plan.warnings.iter().any(|it| it.contains("needs --drain")),
+            "{plan:?}"
+        );
+        let refused = scene.apply(wish).unwrap_err();
+        assert_eq!(refused.code, ProblemCode::InUse);
+        assert!(refused.title.contains(HOST), "{refused}");
+    }
+    scene.fake.holds.store(true, Ordering::Relaxed);
+    let applied = scene.apply_with(remove(), DRAIN).unwrap();
+    assert_eq!(applied.draining, ["a"]);
+    assert_eq!(scene.state_of("a"), Some(ObjectState::Draining));
+    scene.fake.let_go();
+    assert_eq!(scene.state_of("a"), None);
+}
+
+#[test]
+fn another_revision_than_the_one_planned_against_is_refused() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    let options = ChangeOptions {
+        revision: Some(Revision(0)),
+        ..ChangeOptions::default()
+    };
+    let refused = scene.apply_with(mem("b"), options).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::RevisionChanged);
+    let options = ChangeOptions {
+        revision: Some(Revision(1)),
+        ..options
+    };
+    scene.apply_with(mem("b"), options).unwrap();
+}
+
+#[test]
+fn what_fails_leaves_nothing_behind() {
+    let mut scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    let before = scene.plane().document(None);
+    let (good, bad) = (scene.path("good.img"), scene.path("bad.img"));
+    let mut document = before.1.clone();
+    document.volumes.insert(
+        "good".to_owned(),
+        keys(json!({"backend": "file", "path": good, "size": "1M", "uuid": "00000000-0000-0000-0000-000000000001"})),
+    );
+    document.volumes.insert(
+        "twin".to_owned(),
+        keys(json!({"backend": "file", "path": bad, "size": "1M", "uuid": "00000000-0000-0000-0000-000000000001"})),
+    );
+    let refused = scene.apply(Wish::Replace(document.clone())).unwrap_err();
+    assert!(
+        refused.title.contains("identity of volume good"),
+        "{refused}"
+    );
+    assert!(!Path::new(&good).exists() && !Path::new(&bad).exists());
+    assert_eq!(scene.plane().document(None), before);
+
+    document.volumes.remove("twin");
+    scene.fake.refuses.store(true, Ordering::Relaxed);
+    scene.apply(Wish::Replace(document)).unwrap_err();
+    assert!(!Path::new(&good).exists());
+    assert_eq!(scene.plane().document(None).1, before.1);
+    scene.start().unwrap();
+    assert_eq!(scene.plane().document(None).1, before.1);
+    assert_eq!(scene.fake.shown(), ["a"]);
+}
+
+#[test]
+fn a_volume_of_a_file_grows_and_never_shrinks() {
+    let scene = Scene::new("");
+    let path = scene.path("a.img");
+    let sized = |size: &str| {
+        put(
+            volume("a"),
+            json!({"backend": "file", "path": path, "size": size}),
+        )
+    };
+    scene.apply(sized("1M")).unwrap();
+    let plan = scene.apply(sized("2M")).unwrap().plan;
+    assert_eq!(
+        plan.steps[0].effect.as_deref(),
+        Some("hosts are told of the new size")
+    );
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 << 20);
+    let refused = scene.apply(sized("1M")).unwrap_err();
+    assert!(refused.title.contains("cannot shrink"), "{refused}");
+    let grown = scene
+        .apply(mem("m"))
+        .and_then(|_| scene.apply(put(volume("m"), json!({"backend": "mem", "size": "2M"}))));
+    assert!(
+        grown
+            .unwrap_err()
+            .title
+            .contains("only volumes of files grow")
+    );
+}
+
+#[test]
+fn another_volume_takes_a_place_only_when_that_is_asked_for() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene.apply(mem("b")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "a"}])))
+        .unwrap();
+    let other = || map(json!([{"lun": 0, "volume": "b"}]));
+    let path = || put(volume("a"), json!({"backend": "null", "size": "1M"}));
+    let replace = ChangeOptions {
+        replace: true,
+        ..ChangeOptions::default()
+    };
+    for wish in [other, path] {
+        let refused = scene.apply(wish()).unwrap_err();
+        assert!(refused.advice.unwrap().contains("--replace"));
+        scene.apply_with(wish(), replace).unwrap();
+    }
+    assert_eq!(scene.fake.shown(), ["a", "b", &format!("{TARGET} 0=b")]);
+}
+
+#[test]
+fn disabled_objects_are_known_and_not_served() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "a"}])))
+        .unwrap();
+    let enable = |id, enabled| scene.apply(Wish::Enable { id, enabled }).unwrap();
+    enable(volume("a"), false);
+    assert!(scene.fake.shown().is_empty());
+    assert_eq!(scene.state_of("a"), Some(ObjectState::Disabled));
+    enable(volume("a"), true);
+    let served = ["a".to_owned(), format!("{TARGET} 0=a")];
+    assert_eq!(scene.fake.shown(), served);
+    enable(target(TARGET), false);
+    assert_eq!(scene.fake.shown(), ["a"]);
+    enable(target(TARGET), true);
+    assert_eq!(scene.fake.shown(), served);
+}
+
+#[test]
+fn a_volume_becomes_read_only_and_writable_again_while_it_is_open() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "a"}])))
+        .unwrap();
+    let set = |yes: bool| Wish::Patch {
+        id: volume("a"),
+        patch: keys(json!({ "read-only": yes })),
+    };
+    scene.apply(set(true)).unwrap();
+    assert_eq!(scene.fake.shown()[1], format!("{TARGET} 0=a ro"));
+    scene.apply(set(false)).unwrap();
+    assert_eq!(scene.fake.shown()[1], format!("{TARGET} 0=a"));
+}
+
+#[test]
+fn the_default_target_can_have_volumes_of_the_api_when_the_file_names_none() {
+    let default = "iqn.2026-11.local.longshore:default";
+    let scene = Scene::with_arguments("", &["c,backend=mem,size=1M"]);
+    scene.apply(mem("a")).unwrap();
+    let shown = || scene.fake.shown();
+    assert_eq!(
+        shown(),
+        ["c", "a", &format!("{default} 0=c")],
+        "not by itself"
+    );
+    let listed = scene.plane().objects(ObjectKind::Target);
+    let luns = json!([{"lun": 0, "volume": "c"}, {"lun": 7, "volume": "a"}]);
+    assert_eq!(listed[0].keys["luns"][0], luns[0]);
+    scene
+        .apply(put(target(default), json!({ "luns": luns })))
+        .unwrap();
+    assert_eq!(
+        shown()[2..],
+        [format!("{default} 0=c"), format!("{default} 7=a")]
+    );
+}
+
+#[test]
+fn an_earlier_revision_comes_back() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene.apply(mem("b")).unwrap();
+    scene.apply(Wish::Rollback(Revision(1))).unwrap();
+    assert_eq!(
+        (scene.revision(), scene.fake.shown()),
+        (3, vec!["a".to_owned()])
+    );
+    let steps: Vec<_> = scene
+        .plane()
+        .revisions()
+        .into_iter()
+        .map(|it| it.steps)
+        .collect();
+    assert_eq!(steps[0], ["remove volume b"]);
+    assert_eq!(steps.len(), 3);
+    let refused = scene.apply(Wish::Rollback(Revision(9))).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::NotFound);
+}
+
+#[test]
+fn secrets_are_stored_and_never_shown() {
+    let mut scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    let with_secret = |secret: &str| {
+        put(
+            target(TARGET),
+            json!({"luns": [{"lun": 0, "volume": "a"}], "accounts": [{"user": "ann", "secret": secret}]}),
+        )
+    };
+    let secret = "correct-horse-battery";
+    let plan = scene.plan(&with_secret(secret)).unwrap();
+    let applied = scene.apply(with_secret(secret)).unwrap();
+    // What was read can be written, and changes nothing.
+    assert!(scene.apply(with_secret("set")).unwrap().plan.is_empty());
+    scene.start().unwrap();
+    let shown = [
+        serde_json::to_string(&plan).unwrap(),
+        serde_json::to_string(&applied).unwrap(),
+        serde_json::to_string(&scene.plane().document(None).1).unwrap(),
+        serde_json::to_string(&scene.plane().objects(ObjectKind::Target)).unwrap(),
+        serde_json::to_string(&scene.plane().revisions()).unwrap(),
+        serde_json::to_string(&scene.plane().at_revision(Revision(2))).unwrap(),
+    ];
+    for text in shown {
+        assert!(!text.contains(secret), "{text}");
+    }
+    let exports = scene.fake.exports.lock().unwrap();
+    let target = &exports.as_ref().unwrap().targets;
+    let target = target.iter().find(|it| it.name.as_str() == TARGET).unwrap();
+    assert_eq!(
+        target.authentication.chap.as_ref().unwrap().accounts[0].name,
+        "ann"
+    );
+}
+
+#[test]
+fn without_a_state_directory_the_api_changes_nothing() {
+    let start = Start::read(Arguments::default(), None, None, false).unwrap();
+    let switch = Box::new(Handle(Arc::default()));
+    let plane = Plane::new(start, OpenVolumes::new(), switch, Process::default());
+    let caller = Caller {
+        name: "uid 0".to_owned(),
+        from: "test".to_owned(),
+    };
+    let refused = plane
+        .apply(mem("a"), ChangeOptions::default(), &caller)
+        .unwrap_err();
+    assert!(refused.advice.unwrap().contains("--state-dir"));
+}
+
+#[test]
+fn what_cannot_be_read_names_the_object() {
+    let scene = Scene::new("");
+    for (wish, expected) in [
+        (
+            put(volume("a"), json!({"backend": "fil"})),
+            "did you mean `file`?",
+        ),
+        (
+            put(volume("a"), json!({"backend": "mem", "sise": 1})),
+            "did you mean `size`?",
+        ),
+        (
+            put(volume("a"), json!({"backend": "file", "path": "a.img"})),
+            "write the whole path",
+        ),
+        (
+            put(volume("a b"), json!({"backend": "mem", "size": "1M"})),
+            "is not a volume name",
+        ),
+        (
+            map(json!([{"lun": 0, "volume": "none"}])),
+            "there is no volume `none`",
+        ),
+        (put(target("x"), json!({})), "is not an iSCSI name"),
+    ] {
+        let refused = scene.apply(wish).unwrap_err();
+        assert!(
+            refused.to_string().contains(expected),
+            "{expected}: {refused}"
+        );
+        assert!(refused.object.is_some(), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_map_of_a_volume_that_the_file_had_does_not_keep_the_server_from_starting() {
+    let mut scene = Scene::new("[[volume]]\nname = \"f\"\nbackend = \"mem\"\nsize = \"1M\"\n");
+    scene.apply(mem("a")).unwrap();
+    let both = json!([{"lun": 0, "volume": "f"}, {"lun": 1, "volume": "a"}]);
+    scene.apply(map(both)).unwrap();
+    scene.write("");
+    let refused = scene.apply(Wish::ReadFile).unwrap_err();
+    assert_eq!(
+        refused.object.as_deref(),
+        Some(&*format!("target {TARGET}"))
+    );
+    scene.start().unwrap();
+    assert_eq!(scene.fake.shown(), ["a", &format!("{TARGET} 1=a")]);
+    scene.apply(mem("b")).unwrap();
+}
+
+#[test]
+fn a_change_waits_for_the_one_before_and_not_for_ever() {
+    let turn = super::turn::Turn::default();
+    let held = turn.take(Duration::ZERO).unwrap();
+    assert!(turn.take(Duration::from_millis(1)).is_none());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| turn.take(Duration::from_secs(60)).is_some());
+        drop(held);
+        assert!(waits.join().unwrap());
+    });
+}
