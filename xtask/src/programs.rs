@@ -60,7 +60,11 @@ const NOT_QUICK: &[&str] = &[
 const ELSEWHERE: &[&str] = &["longshore-tests/peers"];
 
 /// What makes tests that draw by lot take all there is, or more of it.
-const EXHAUSTIVE: &[(&str, &str)] = &[("LONGSHORE_RUDE_STEPS", "0"), ("LONGSHORE_FLIP_RUNS", "20")];
+const EXHAUSTIVE: &[(&str, &str)] = &[
+    ("LONGSHORE_RUDE_STEPS", "0"),
+    ("LONGSHORE_FLIP_RUNS", "20"),
+    ("LONGSHORE_KILLS", "1000"),
+];
 
 /// `cargo xtask tests`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {

@@ -5,10 +5,11 @@
 //! due, a new thread takes its place and leaves out the volumes that block. The number of threads is at most
 //! that of the blocked volumes, and two.
 
+use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -19,24 +20,35 @@ const LAST_LOOKS: usize = 32;
 
 /// How to look at volumes, by their number.
 pub(crate) struct Looks {
+    /// How many numbers there are now.
+    count: Box<dyn Fn() -> usize + Send + Sync>,
     look: Box<dyn Fn(usize) + Send + Sync>,
-    /// By volume: a look is under way.
-    busy: Vec<AtomicBool>,
+    /// Volumes that are looked at.
+    busy: Mutex<HashSet<usize>>,
 }
 
 impl Looks {
-    pub(crate) fn new(volumes: usize, look: impl Fn(usize) + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(
+        count: impl Fn() -> usize + Send + Sync + 'static,
+        look: impl Fn(usize) + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            count: Box::new(count),
             look: Box::new(look),
-            busy: (0..volumes).map(|_| AtomicBool::new(false)).collect(),
+            busy: Mutex::default(),
         })
     }
 
+    fn busy(&self) -> MutexGuard<'_, HashSet<usize>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn go_round(&self) {
-        for (number, busy) in self.busy.iter().enumerate() {
-            if !busy.swap(true, Ordering::Acquire) {
+        for number in 0..(self.count)() {
+            let is_free = self.busy().insert(number);
+            if is_free {
                 (self.look)(number);
-                busy.store(false, Ordering::Release);
+                self.busy().remove(&number);
             }
         }
     }
@@ -63,7 +75,7 @@ impl Looks {
         self: &Arc<Self>,
         done: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Arc<LastLook>> {
-        let volumes = self.busy.len();
+        let volumes = (self.count)();
         let last = Arc::new(LastLook {
             seen: (0..volumes).map(|_| AtomicBool::new(false)).collect(),
             next: AtomicUsize::new(0),
@@ -154,7 +166,6 @@ fn spawn(name: &str, act: impl FnOnce() + Send + 'static) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     /// Three volumes, of which number 1 does not answer until the other end is dropped. All looks are told.
     fn one_hangs() -> (
@@ -171,7 +182,7 @@ mod tests {
                 let _ = hanging.lock().unwrap().recv();
             }
         };
-        (Looks::new(3, look), looks, answer)
+        (Looks::new(|| 3, look), looks, answer)
     }
 
     #[test]

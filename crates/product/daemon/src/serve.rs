@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -189,11 +189,22 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         .map_err(StartError::Thread)?;
 
     let looks = {
-        let stopper = stopper.clone();
-        let volumes = stopper.volume_names().len();
-        Looks::new(volumes, move |number| stopper.inspect_volume(number))
+        let (count, stopper) = (stopper.clone(), stopper.clone());
+        Looks::new(
+            move || count.volume_names().len(),
+            move |number| stopper.inspect_volume(number),
+        )
     };
-    let _inspection = inspect_volumes(config, &looks).map_err(StartError::Thread)?;
+    let inspection = Inspection {
+        looks: Arc::clone(&looks),
+        stop: Mutex::default(),
+    };
+    inspection.begin(config).map_err(StartError::Thread)?;
+    plane.set_watch(move |config| {
+        if let Err(error) = inspection.begin(config) {
+            tracing::warn!("cannot inspect the volumes from time to time: {error}");
+        }
+    });
     if output.connect {
         print(&connect::lines(config, &addresses, &sizes));
     }
@@ -356,14 +367,21 @@ impl Running {
     }
 }
 
-/// Looks at files and devices from time to time, until what it returns is dropped. A server that has
-/// none is left asleep.
-fn inspect_volumes(config: &Config, looks: &Arc<Looks>) -> io::Result<Option<Sender<()>>> {
-    let has_path = |source: &VolumeSource| source.spec.path.is_some();
-    if !config.volumes.iter().any(has_path) {
-        return Ok(None);
+/// Looks at files and devices from time to time, once there is one. A server that has none is left asleep.
+struct Inspection {
+    looks: Arc<Looks>,
+    stop: Mutex<Option<Sender<()>>>,
+}
+
+impl Inspection {
+    fn begin(&self, config: &Config) -> io::Result<()> {
+        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_path = |source: &VolumeSource| source.spec.path.is_some();
+        if stop.is_none() && config.enabled_volumes().any(has_path) {
+            *stop = Some(self.looks.from_time_to_time(INSPECTION_INTERVAL)?);
+        }
+        Ok(())
     }
-    looks.from_time_to_time(INSPECTION_INTERVAL).map(Some)
 }
 
 /// Which engine runs, and why not the other one.

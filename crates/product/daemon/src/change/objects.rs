@@ -134,6 +134,23 @@ impl Objects {
         document
     }
 
+    /// Whether the API has the same objects here as there.
+    #[must_use]
+    pub fn is_same_api(&self, other: &Self) -> bool {
+        let api = |objects: &Self| {
+            let all = objects.0.iter();
+            let api = all.filter(|(_, object)| object.owner == Owner::Api);
+            api.map(|(id, object)| (id.clone(), Arc::clone(object)))
+                .collect::<Vec<_>>()
+        };
+        let (ours, others) = (api(self), api(other));
+        ours.len() == others.len()
+            && ours.iter().zip(&others).all(|(one, other)| {
+                let is_same = Arc::ptr_eq(&one.1, &other.1) || one.1.keys == other.1.keys;
+                one.0 == other.0 && is_same
+            })
+    }
+
     /// The objects of the API as files.
     #[must_use]
     pub fn sources(&self) -> Vec<Arc<ConfigFile>> {
@@ -189,13 +206,18 @@ impl Objects {
     }
 }
 
-/// The objects of the file.
+/// What a file says, as keys.
+#[derive(Clone, Debug, Default)]
+pub struct FileKeys {
+    pub objects: Vec<(ObjectId, Arc<Described>)>,
+    /// The settings outside of objects.
+    pub settings: Arc<Keys>,
+}
+
+/// Reads a file, which was read as a configuration before.
 #[must_use]
-pub fn of_file(file: &ConfigFile) -> Vec<(ObjectId, Arc<Described>)> {
-    let Ok(mut table) = file.text.parse::<toml::Table>() else {
-        // It was read as a configuration before.
-        return Vec::new();
-    };
+pub fn of_file(file: &ConfigFile) -> FileKeys {
+    let mut table = file.text.parse::<toml::Table>().unwrap_or_default();
     let directory = file.path.parent().unwrap_or(Path::new(""));
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let document = &file.document;
@@ -229,18 +251,10 @@ pub fn of_file(file: &ConfigFile) -> Vec<(ObjectId, Arc<Described>)> {
             objects.push((normal_id(&ObjectId { kind, name }), Arc::new(described)));
         }
     }
-    objects
-}
-
-/// The settings of the file outside of objects.
-#[must_use]
-pub fn settings_of(file: Option<&ConfigFile>) -> Keys {
-    let table = file.and_then(|file| file.text.parse::<toml::Table>().ok());
-    let mut keys = table.map(keys::table_from_toml).unwrap_or_default();
-    for kind in ObjectKind::ALL {
-        keys.remove(keys::table_name(kind));
+    FileKeys {
+        objects,
+        settings: Arc::new(keys::table_from_toml(table)),
     }
-    keys
 }
 
 /// The volumes of the command line.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_api::change::{
     Action, Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish,
@@ -56,7 +56,7 @@ pub struct Plane {
     started: SystemTime,
     arguments: Arguments,
     /// The settings of the file at start.
-    started_with: Keys,
+    started_with: Arc<Keys>,
     switch: Box<dyn Switch>,
     turn: Turn,
     /// Taken only for a moment.
@@ -65,12 +65,15 @@ pub struct Plane {
     store: Mutex<Option<Store>>,
     leaving: Arc<Leavers>,
     stopping: AtomicBool,
+    /// Called after each change with what is served.
+    watch: OnceLock<Box<dyn Fn(&Config) + Send + Sync>>,
 }
 
 /// What is asked for and served at one time.
 struct Now {
     revision: Revision,
     file: Option<Arc<ConfigFile>>,
+    settings: Arc<Keys>,
     objects: Objects,
     config: Config,
     open: OpenVolumes,
@@ -81,6 +84,7 @@ struct Now {
 /// Volumes on their way out, and who hears of it.
 struct Leavers {
     volumes: Mutex<BTreeMap<String, Arc<Described>>>,
+    gone: Condvar,
     record: Mutex<Arc<dyn Record>>,
 }
 
@@ -91,26 +95,43 @@ impl Leavers {
 
     fn closed(&self, closed: &Closed) {
         locked(&self.volumes).remove(&closed.volume);
+        self.gone.notify_all();
         let volume = &closed.volume;
         let message = match &closed.failure {
             None => format!("volume {volume} is closed"),
             Some(failure) => {
-                tracing::error!(
-                    volume,
-                    "the last flush failed, writes may be lost: {failure}"
-                );
                 format!("volume {volume} is closed, and its last flush failed: {failure}")
             }
         };
-        tracing::info!(volume, "volume closed");
         let data = json!({ "volume": volume, "failure": closed.failure });
         self.record().tell("volume", &message, data);
+    }
+
+    /// Waits until none of these volumes is on its way out, for so long at most. Returns one that is.
+    fn wait_for<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        patience: Duration,
+    ) -> Option<&'a str> {
+        let give_up = Instant::now() + patience;
+        let mut volumes = locked(&self.volumes);
+        for name in names {
+            while volumes.contains_key(name) {
+                let Some(left) = give_up.checked_duration_since(Instant::now()) else {
+                    return Some(name);
+                };
+                let waited = self.gone.wait_timeout(volumes, left);
+                (volumes, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        None
     }
 }
 
 /// A state that could be next.
 struct Outlook {
     file: Option<Arc<ConfigFile>>,
+    settings: Arc<Keys>,
     objects: Objects,
     config: Config,
     plan: Plan,
@@ -136,6 +157,7 @@ impl Plane {
         let Start {
             arguments,
             file,
+            settings,
             objects,
             config,
             revision,
@@ -144,13 +166,14 @@ impl Plane {
         Arc::new(Self {
             process,
             started: SystemTime::now(),
-            started_with: objects::settings_of(file.as_deref()),
+            started_with: Arc::clone(&settings),
             arguments,
             switch,
             turn: Turn::default(),
             now: Mutex::new(Arc::new(Now {
                 revision,
                 file,
+                settings,
                 objects,
                 transmit: config.engine.transmit,
                 config,
@@ -160,10 +183,17 @@ impl Plane {
             store: Mutex::new(store),
             leaving: Arc::new(Leavers {
                 volumes: Mutex::default(),
+                gone: Condvar::new(),
                 record: Mutex::new(Arc::new(NoRecord)),
             }),
             stopping: AtomicBool::new(false),
+            watch: OnceLock::new(),
         })
+    }
+
+    /// Has `watch` see what is served after each change, the first of them that asks for it.
+    pub fn set_watch(&self, watch: impl Fn(&Config) + Send + Sync + 'static) {
+        let _ = self.watch.set(Box::new(watch));
     }
 
     /// Who keeps a record of changes from now on.
@@ -221,13 +251,14 @@ impl Plane {
     /// The state that a wish leads to, checked, and the steps to it.
     fn outlook(&self, now: &Now, wish: &Wish, options: ChangeOptions) -> Result<Outlook, Refused> {
         let wanted = self.wanted(now, wish)?;
-        let fixed = match &wanted.file {
+        let (fixed, file_settings) = match &wanted.file {
             Some(file) if wanted.is_file_new => {
-                let mut fixed = objects::of_file(file);
+                let said = objects::of_file(file);
+                let mut fixed = said.objects;
                 fixed.extend(objects::of_arguments(&self.arguments));
-                fixed
+                (fixed, said.settings)
             }
-            _ => fixed_objects(&now.objects),
+            _ => (fixed_objects(&now.objects), Arc::clone(&now.settings)),
         };
         let mut objects = match objects::together(fixed, wanted.api) {
             Ok(objects) => objects,
@@ -259,10 +290,8 @@ impl Plane {
         warnings.extend(config.warnings.iter().cloned());
         objects.add_defaults(&config);
 
-        let file_settings = objects::settings_of(wanted.file.as_deref());
-        let old_settings = objects::settings_of(now.file.as_deref());
         let (settings, needs_restart) =
-            plan::settings(&old_settings, &file_settings, &self.started_with);
+            plan::settings(&now.settings, &file_settings, &self.started_with);
         let steps = plan::steps(&now.objects, &objects);
         let old_warnings: BTreeSet<String> = now
             .config
@@ -299,6 +328,7 @@ impl Plane {
         self.survey(now, &config, &plan)?;
         Ok(Outlook {
             file: wanted.file,
+            settings: file_settings,
             objects,
             config,
             plan,
@@ -439,12 +469,21 @@ impl Plane {
         let record = self.leaving.record();
         let lines = outlook.plan.lines();
         let document = outlook.objects.api_document();
-        if document != now.objects.api_document() {
+        if !outlook.objects.is_same_api(&now.objects) {
             self.need_store()?;
         }
         let revision = Revision(now.revision.0 + 1);
         let sources: Vec<&VolumeSource> = coming(now, &outlook.config, &outlook.plan).collect();
         let kept = staying(now, &outlook.config, &sources);
+        let names = sources.iter().map(|source| &*source.spec.name);
+        let names = names.filter(|name| !now.open.contains_key(*name));
+        if let Some(name) = self.leaving.wait_for(names, PATIENCE) {
+            let title = format!("volume {name} is on its way out still");
+            let problem = Problem::new(ProblemCode::Busy, title).about(format!("volume {name}"));
+            return Err(Box::new(problem.advise(
+                "try again when `longshore volume list` shows it no more, or use another name",
+            )));
+        }
         step!("begun");
         self.intend(revision, &sources)?;
         step!("intended");
@@ -504,12 +543,16 @@ impl Plane {
         *locked(&self.now) = Arc::new(Now {
             revision,
             file: outlook.file,
+            settings: outlook.settings,
             objects: outlook.objects,
             config: outlook.config,
             open,
             needs_restart: plan.needs_restart.clone(),
             transmit: now.transmit,
         });
+        if let Some(watch) = self.watch.get() {
+            watch(&self.now().config);
+        }
         intent.end(Ok(revision));
         let message = format!(
             "revision {} by {}: {}",
@@ -691,6 +734,7 @@ impl Now {
         Self {
             revision,
             file: self.file.clone(),
+            settings: Arc::clone(&self.settings),
             objects: self.objects.clone(),
             config: self.config.clone(),
             open: self.open.clone(),
@@ -796,6 +840,7 @@ impl ControlPlane for Plane {
             let plan = outlook.plan;
             let mut same = now.clone_with(now.revision);
             same.file = outlook.file;
+            same.settings = outlook.settings;
             same.objects = outlook.objects;
             same.config = outlook.config;
             same.needs_restart.clone_from(&plan.needs_restart);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_api::change::Revision;
-use longshore_api::object::{ObjectId, ObjectKind};
+use longshore_api::object::{Keys, ObjectId, ObjectKind};
 use longshore_api::problem::Problem;
 
 use super::objects::{self, Described, Objects};
@@ -18,6 +18,8 @@ use crate::config::{Arguments, Config, Parts};
 pub struct Start {
     pub arguments: Arguments,
     pub file: Option<Arc<ConfigFile>>,
+    /// Those of the file, outside of objects.
+    pub settings: Arc<Keys>,
     pub objects: Objects,
     pub config: Config,
     pub revision: Revision,
@@ -50,7 +52,8 @@ impl Start {
             .map_or(Revision(0), |(info, _)| info.revision);
         let document = newest.map(|(_, document)| document).unwrap_or_default();
         let file = file.map(Arc::new);
-        let mut fixed = file.as_deref().map(objects::of_file).unwrap_or_default();
+        let said = file.as_deref().map(objects::of_file).unwrap_or_default();
+        let mut fixed = said.objects;
         fixed.extend(objects::of_arguments(&arguments));
         let mut api = Vec::new();
         for kind in ObjectKind::ALL {
@@ -86,6 +89,7 @@ impl Start {
         Ok(Self {
             arguments,
             file,
+            settings: said.settings,
             objects,
             config,
             revision,

@@ -2,6 +2,7 @@
 
 mod crashes;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,7 @@ use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Session;
 use longshore_server::Resized;
 use longshore_server::config::TransmitConfig;
-use longshore_volume::VolumeError;
+use longshore_volume::{Volume, VolumeError};
 use serde_json::{Value, json};
 
 use super::exports::{OpenVolumes, exports};
@@ -79,8 +80,10 @@ impl Switch for Handle {
         let mut exports = self.0.exports.lock().unwrap();
         let before = exports.replace(next);
         let exports = exports.as_ref().unwrap();
+        let address = |volume: &Arc<dyn Volume>| Arc::as_ptr(volume).cast::<()>();
+        let kept: HashSet<*const ()> = exports.volumes.iter().map(address).collect();
         for volume in before.into_iter().flat_map(|exports| exports.volumes) {
-            if !exports.volumes.iter().any(|it| Arc::ptr_eq(it, &volume)) {
+            if !kept.contains(&address(&volume)) {
                 let name = volume.identity().name.clone();
                 let on_closed = Arc::clone(&drain.on_closed);
                 self.0.leaving.lock().unwrap().push((name, on_closed));

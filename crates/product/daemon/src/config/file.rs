@@ -17,7 +17,7 @@ use super::limits::{LimitsTable, NegotiationTable};
 use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
 use super::log::{LogFilter, LogFormat};
 use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
-use super::problem::{Location, Problem, ProblemKind};
+use super::problem::{Lines, Location, Problem, ProblemKind};
 use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
@@ -33,6 +33,8 @@ pub struct ConfigFile {
     pub path: PathBuf,
     /// Its text, for messages.
     pub text: String,
+    /// Where the lines of the text begin.
+    lines: Lines,
     /// What it says.
     pub document: Document,
 }
@@ -438,6 +440,7 @@ impl ConfigFile {
         })?;
         let file = Self {
             path: path.to_owned(),
+            lines: Lines::of(&text),
             text,
             document,
         };
@@ -468,6 +471,6 @@ impl ConfigFile {
     /// A place in this file.
     #[must_use]
     pub fn location(&self, span: std::ops::Range<usize>) -> Location {
-        Location::new(&self.path, &self.text, span)
+        Location::within(&self.path, &self.text, &self.lines, span)
     }
 }

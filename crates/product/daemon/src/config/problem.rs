@@ -35,14 +35,20 @@ impl Location {
     /// The place of a range of bytes of the file's text.
     #[must_use]
     pub fn new(path: &Path, text: &str, span: Range<usize>) -> Self {
+        Self::within(path, text, &Lines::of(text), span)
+    }
+
+    /// The same in a text whose lines are known.
+    #[must_use]
+    pub fn within(path: &Path, text: &str, lines: &Lines, span: Range<usize>) -> Self {
         let start = floor_boundary(text, span.start);
         let end = floor_boundary(text, span.end.max(start));
-        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let (line, line_start) = lines.at(start);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
         let excerpt = text[line_start..line_end].trim_end();
         Self {
             path: path.to_owned(),
-            line: text[..start].matches('\n').count() + 1,
+            line,
             column: text[line_start..start].chars().count() + 1,
             width: text[start..end.clamp(start, line_end)]
                 .trim_end()
@@ -51,6 +57,24 @@ impl Location {
                 .max(1),
             excerpt: (!holds_secret(excerpt)).then(|| excerpt.to_owned()),
         }
+    }
+}
+
+/// Where the lines of a text begin.
+#[derive(Clone, Debug)]
+pub struct Lines(Vec<usize>);
+
+impl Lines {
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let ends = text.match_indices('\n').map(|(end, _)| end + 1);
+        Self(std::iter::once(0).chain(ends).collect())
+    }
+
+    /// The number of the line around a byte, from 1, and where the line begins.
+    fn at(&self, byte: usize) -> (usize, usize) {
+        let number = self.0.partition_point(|start| *start <= byte);
+        (number, self.0[number - 1])
     }
 }
 
