@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_api::change::{
-    Action, Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish,
+    Action, Applied, Caller, ChangeOptions, KeyChange, Plan, Revision, RevisionInfo, Wish,
 };
 use longshore_api::object::{Document, Keys, Object, ObjectId, ObjectKind, ObjectState, Owner};
 use longshore_api::plane::ControlPlane;
@@ -33,6 +33,9 @@ use crate::config::warning::Warning;
 use crate::config::{Arguments, Config, Parts, VolumeSource};
 
 type Refused = Box<Problem>;
+
+/// Sees what is served after a change.
+type Watch = dyn Fn(&Config) + Send + Sync;
 
 /// How long a change waits for the one before.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -66,7 +69,7 @@ pub struct Plane {
     leaving: Arc<Leavers>,
     stopping: AtomicBool,
     /// Called after each change with what is served.
-    watch: OnceLock<Box<dyn Fn(&Config) + Send + Sync>>,
+    watch: OnceLock<Box<Watch>>,
 }
 
 /// What is asked for and served at one time.
@@ -595,6 +598,10 @@ impl Plane {
                 has_grown = true;
                 step!("grown");
             }
+        }
+        let is_exported = |it: &KeyChange| !it.key.starts_with("engine.");
+        if outlook.plan.steps.is_empty() && !outlook.plan.settings.iter().any(is_exported) {
+            return Ok(());
         }
         let gone: Vec<String> = now
             .open
