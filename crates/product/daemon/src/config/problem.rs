@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use longshore_iscsi::name::NameError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
+use longshore_volume::Naa;
 use longshore_volume::open::OpenError;
 
 use super::engine::CoreList;
@@ -166,6 +167,17 @@ pub enum ProblemKind {
     /// Two volumes of one name.
     #[error("two volumes have the name `{0}`; rename one of them")]
     DuplicateVolume(String),
+    /// Two volumes that hosts would take for one.
+    #[error(
+        "volume `{volume}` has the worldwide name naa.{naa}, which is that of volume `{other}`: hosts \
+         would take them for one disk; change `naa` or `uuid` of one of them"
+    )]
+    WorldwideNameTwice {
+        volume: String,
+        /// The volume that has it already.
+        other: String,
+        naa: Naa,
+    },
     /// A volume that could not be opened.
     #[error(transparent)]
     Volume(#[from] OpenError),

@@ -712,7 +712,7 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for example in examples {
         let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
         check(&config).unwrap_or_else(|e| panic!("{e}"));
@@ -780,4 +780,29 @@ fn the_documentation_has_every_key_and_no_other() {
             "{heading} {key}"
         );
     }
+}
+
+#[test]
+fn two_volumes_of_one_worldwide_name_are_refused() {
+    let volume = |name: &str, key: &str| {
+        format!("[[volume]]\nname = \"{name}\"\nbackend = \"mem\"\nsize = 512\n{key}\n")
+    };
+    let uuid = "uuid = \"f81d4fae-7dec-11d0-a765-00a0c91e6bf6\"";
+    for (one, other) in [
+        (
+            "naa = \"5001405aaaabbbbb\"",
+            "naa = \"naa.5001405AAAABBBBB\"",
+        ),
+        (uuid, uuid),
+        (uuid, "naa = \"682d4fae7dec11d0a76500a0c91e6bf6\""),
+    ] {
+        let text = volume("x1", one) + &volume("x2", other);
+        let message = refusal(&text);
+        assert!(
+            message.contains("volume `x2` has the worldwide name naa.")
+                && message.contains("which is that of volume `x1`"),
+            "{message}"
+        );
+    }
+    config(&(volume("x1", uuid) + &volume("x2", "naa = \"5001405aaaabbbbb\"")));
 }

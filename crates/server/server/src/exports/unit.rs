@@ -61,7 +61,11 @@ impl Unit {
                 uuid: identity.uuid,
                 name: identity.name.clone(),
                 serial: identity.serial.clone(),
+                vendor: identity.vendor.clone(),
+                product: identity.product.clone(),
+                naa: identity.naa,
                 block_size,
+                physical_block_size: characteristics.physical_block_size,
                 block_count: geometry.block_count,
                 read_only: characteristics.read_only,
                 volatile_cache,
@@ -76,7 +80,9 @@ impl Unit {
         );
         let namespace = Namespace::new(NamespaceParameters {
             uuid: identity.uuid,
+            naa: identity.naa,
             block_size,
+            physical_block_size: characteristics.physical_block_size,
             block_count: geometry.block_count,
             read_only: characteristics.read_only,
             volatile_cache,
