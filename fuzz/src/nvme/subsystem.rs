@@ -80,7 +80,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
         vec![grant(id(1)), grant(id(3))]
     };
     let rule = |number, read_only| HostRule {
-        hosts: vec![host(number)],
+        hosts: vec![host(number).into()],
         namespaces: grants(read_only),
     };
     let subsystem = |nqn, hosts| SubsystemConfig {

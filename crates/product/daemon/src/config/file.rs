@@ -184,7 +184,7 @@ pub struct LunTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccessTable {
-    /// iSCSI names, or `*` for all that no other rule names.
+    /// iSCSI names, patterns of them, or `*` for all that no other rule matches.
     pub initiators: Vec<Spanned<String>>,
     /// Their own map; the target's when not given.
     pub luns: Option<Vec<Spanned<LunTable>>>,
@@ -262,7 +262,7 @@ pub struct NamespaceTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostTable {
-    /// NQNs of hosts, or `*` for all that no other rule names.
+    /// NQNs of hosts, patterns of them, or `*` for all that no other rule matches.
     pub hosts: Vec<Spanned<String>>,
     /// Their own map; the subsystem's when not given.
     pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,

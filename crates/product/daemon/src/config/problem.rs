@@ -257,6 +257,20 @@ pub enum ProblemKind {
         "an earlier rule of this target names initiator `{0}` already; remove it from one of them"
     )]
     InitiatorInTwoRules(String),
+    /// A name behind a pattern that means it too.
+    #[error(
+        "`{name}` never decides, because `{pattern}` in front of it matches it already; put the \
+         narrower one first, or remove it"
+    )]
+    NeverReached {
+        /// As written.
+        name: String,
+        /// The pattern in front of it.
+        pattern: String,
+    },
+    /// A pattern of nothing but wildcards.
+    #[error("`{0}` means everybody; write \"*\" for all that no other rule matches")]
+    PatternForAll(String),
     /// Not a name of a subsystem or host.
     #[error("`{name}` is not an NVMe qualified name: {reason}")]
     BadNqn {

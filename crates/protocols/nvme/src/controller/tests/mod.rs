@@ -137,14 +137,14 @@ fn scene_with(limits: ControllerLimits) -> Scene {
     ];
     let shared = HostAccess {
         rules: vec![HostRule {
-            hosts: vec![nqn("guest")],
+            hosts: vec![nqn("guest").into()],
             namespaces: vec![grant(3, true)],
         }],
         default_namespaces: Some(vec![grant(1, false), grant(3, false)]),
     };
     let private = HostAccess {
         rules: vec![HostRule {
-            hosts: vec![nqn("owner")],
+            hosts: vec![nqn("owner").into()],
             namespaces: vec![grant(1, false)],
         }],
         default_namespaces: None,
