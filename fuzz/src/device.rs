@@ -127,7 +127,7 @@ fn run(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) 
                 assert!(extent.blocks.0 > 0 && extent.fits(BLOCKS), "{extent:?}");
                 event = CommandEvent::Locked;
             }
-            Step::Persist(_) => event = CommandEvent::Persisted(true),
+            Step::Persist(_) | Step::Sanitize(_) => event = CommandEvent::Persisted(true),
             Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
             Step::Complete(_) => {
                 assert!(

@@ -4,6 +4,7 @@
 //!   [`chunks`]: work on a long one in pieces.
 //! - [`naa`]: worldwide names.
 //! - [`command`]: what a command in progress needs of its driver.
+//! - [`sanitize`]: making all data unreadable.
 //! - [`reservation`]: who may do what while several initiators and hosts share it.
 
 #![forbid(unsafe_code)]
@@ -14,3 +15,4 @@ pub mod extent;
 pub mod naa;
 pub mod operation;
 pub mod reservation;
+pub mod sanitize;

@@ -332,6 +332,8 @@ fn block_device_characteristics(config: &LogicalUnitConfig, page: &mut Vec<u8>) 
     let rate = if config.rotational { 0 } else { SOLID_STATE };
     let mut data = [0; 60];
     data[..2].copy_from_slice(&rate.to_be_bytes());
+    // WABEREQ: after SANITIZE by BLOCK ERASE, reads succeed without a write before them.
+    data[3] = if config.erases_blocks() { 0x40 } else { 0 };
     page.extend(data);
 }
 

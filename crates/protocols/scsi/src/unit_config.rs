@@ -36,13 +36,23 @@ pub struct LogicalUnitConfig {
     pub rotational: bool,
     /// Largest transfer in one READ or WRITE; more is INVALID FIELD IN CDB.
     pub max_transfer_blocks: u32,
-    /// The driver can store reservations durably: APTPL is offered.
+    /// The driver can store reservations, and how far sanitizing is, durably: APTPL and SANITIZE are offered.
     pub persistent_reservations_store: bool,
     /// PRODUCT REVISION LEVEL, printable ASCII, at most 4 characters.
     pub product_revision: String,
 }
 
 impl LogicalUnitConfig {
+    /// SANITIZE can overwrite it.
+    pub(crate) fn sanitizes(&self) -> bool {
+        self.persistent_reservations_store && !self.read_only
+    }
+
+    /// SANITIZE can erase its blocks: freed ones read as zeros.
+    pub(crate) fn erases_blocks(&self) -> bool {
+        self.sanitizes() && self.unmap_granularity_blocks.is_some() && self.unmapped_reads_zeros
+    }
+
     /// Logical blocks of a physical one.
     pub(crate) fn blocks_per_physical_block(&self) -> u32 {
         (self.physical_block_size / self.block_size.max(1)).max(1)

@@ -37,7 +37,7 @@ pub struct NamespaceParameters {
     pub unmapped_reads_zeros: bool,
     /// Spinning medium.
     pub rotational: bool,
-    /// The driver can store reservations durably: PTPL is offered.
+    /// The driver can store reservations, and how far sanitizing is, durably: PTPL and Sanitize are offered.
     pub can_store_reservations: bool,
     /// Registrations and the reservation of the volume, whatever protocols export it.
     pub reservations: Arc<Reservations>,

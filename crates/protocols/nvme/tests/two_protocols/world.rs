@@ -158,7 +158,9 @@ impl World {
             };
             event = match command.step(Some(&self.unit), event, buffers, &Alone) {
                 Step::Complete(completion) => return (completion.into(), data_in),
-                Step::Media { .. } | Step::LockRange(_) => return (Ending::Success, data_in),
+                Step::Media { .. } | Step::LockRange(_) | Step::Sanitize(_) => {
+                    return (Ending::Success, data_in);
+                }
                 Step::Persist(order) => {
                     self.stored = Some(order.to_vec());
                     CommandEvent::Persisted(true)

@@ -8,7 +8,7 @@ use longshore_block::extent::{BlockCount, Extent};
 use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
-    Buffers, Command, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex,
+    Buffers, Command, CommandEvent, Direction, SanitizeRequest, Siblings, Step, Transfer, UnitIndex,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};
@@ -112,6 +112,8 @@ pub struct Device {
     pub blocks: BTreeMap<u64, Vec<u8>>,
     /// Fails operations for which this says so.
     pub fault: fn(&Operation) -> Option<MediaError>,
+    /// What SANITIZE has asked for.
+    pub sanitize_requests: Vec<SanitizeRequest>,
 }
 
 struct OneUnit;
@@ -146,6 +148,7 @@ impl Device {
             nexus,
             blocks: BTreeMap::new(),
             fault: |_| None,
+            sanitize_requests: Vec::new(),
         }
     }
 
@@ -263,6 +266,10 @@ impl Device {
                     event = CommandEvent::Locked;
                 }
                 Step::Persist(_) => event = CommandEvent::Persisted(true),
+                Step::Sanitize(request) => {
+                    self.sanitize_requests.push(request);
+                    event = CommandEvent::Persisted(true);
+                }
                 Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
                 Step::Complete(completion) => {
                     if completion.status == Status::GOOD {

@@ -314,7 +314,7 @@ fn unknown_commands_and_naca_are_refused() {
         .illegal(Code::INVALID_COMMAND_OPERATION_CODE);
     assert!(outcome.decided_early);
     device
-        .run(&[0x48, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .run(&[0x4c, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         .illegal(Code::INVALID_COMMAND_OPERATION_CODE);
     device
         .run(&cdb_16(0x9e, 0x1f, 0, 32))

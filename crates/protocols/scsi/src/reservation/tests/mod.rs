@@ -187,7 +187,7 @@ impl World {
             event = match step {
                 Step::Complete(completion) => return (completion.into(), data_in),
                 // Nothing here looks at the medium.
-                Step::Media { .. } | Step::LockRange(_) => {
+                Step::Media { .. } | Step::LockRange(_) | Step::Sanitize(_) => {
                     return (ReservationOutcome::Good, data_in);
                 }
                 Step::Persist(bytes) => {
