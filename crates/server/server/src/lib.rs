@@ -26,7 +26,7 @@ mod nvme;
 pub mod observe;
 mod placement;
 pub mod platform;
-mod reservation_store;
+mod sanitize;
 mod server;
 mod sessions;
 mod shard;
@@ -35,6 +35,7 @@ mod statistics;
 pub mod stepped;
 mod transmit_policy;
 mod transport;
+mod volume_store;
 
 pub use config::StartError;
 pub use observe::Statistics;

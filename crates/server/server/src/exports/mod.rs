@@ -56,8 +56,9 @@ impl Exports {
         target: &'a TargetConfig,
         initiator: &IscsiName,
     ) -> Option<Admission<'a>> {
-        let names = |rule: &&AccessRule| rule.initiators.contains(initiator);
-        let (luns, authentication) = match target.access.iter().find(names) {
+        let means =
+            |rule: &&AccessRule| rule.initiators.iter().any(|named| named.matches(initiator));
+        let (luns, authentication) = match target.access.iter().find(means) {
             Some(rule) => (rule.luns.as_slice(), rule.authentication.as_ref()),
             None => (target.default_luns.as_deref()?, None),
         };

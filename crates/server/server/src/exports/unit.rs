@@ -10,6 +10,7 @@ use longshore_volume::{AttemptCost, Volume, WriteCache};
 use crate::config::Copies;
 use crate::counters::volume::VolumeStatistics;
 use crate::gate::WriteGate;
+use crate::mail::waiters::SanitizeWaiters;
 
 /// Largest READ or WRITE, in bytes, where there is memory for it: the MAXIMUM TRANSFER LENGTH of the
 /// block limits VPD page.
@@ -31,6 +32,7 @@ pub(crate) struct Unit {
     pub namespace: Arc<Namespace>,
     pub statistics: VolumeStatistics,
     pub gate: WriteGate,
+    pub sanitize_waiters: SanitizeWaiters,
     /// log2 of the block size.
     pub block_shift: u32,
     pub attempt_cost: AttemptCost,
@@ -61,7 +63,11 @@ impl Unit {
                 uuid: identity.uuid,
                 name: identity.name.clone(),
                 serial: identity.serial.clone(),
+                vendor: identity.vendor.clone(),
+                product: identity.product.clone(),
+                naa: identity.naa,
                 block_size,
+                physical_block_size: characteristics.physical_block_size,
                 block_count: geometry.block_count,
                 read_only: characteristics.read_only,
                 volatile_cache,
@@ -76,7 +82,9 @@ impl Unit {
         );
         let namespace = Namespace::new(NamespaceParameters {
             uuid: identity.uuid,
+            naa: identity.naa,
             block_size,
+            physical_block_size: characteristics.physical_block_size,
             block_count: geometry.block_count,
             read_only: characteristics.read_only,
             volatile_cache,
@@ -91,6 +99,7 @@ impl Unit {
             attempt_cost: volume.attempt_cost(),
             splices: copies.splice.is_done(characteristics.read_only),
             gate: WriteGate::new(shards),
+            sanitize_waiters: SanitizeWaiters::default(),
             logical_unit,
             namespace,
             statistics: VolumeStatistics::new(shards),

@@ -11,3 +11,4 @@ pub(crate) mod abort;
 pub(crate) mod addresses;
 pub(crate) mod mailbox;
 pub(crate) mod message;
+pub(crate) mod waiters;

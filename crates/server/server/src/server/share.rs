@@ -9,13 +9,13 @@ use crate::core::Shared;
 use crate::exports::nvme::{NvmeExports, NvmePort};
 use crate::exports::{Exports, Portal, Unit};
 use crate::mail::addresses::ConnectionAddresses;
-use crate::mail::message::Post;
+use crate::mail::message::{Message, Post};
 use crate::memory::share::Shares;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
-use crate::reservation_store::ReservationStore;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
+use crate::volume_store::VolumeStore;
 
 /// Freed payload memory that all shards together keep at hand, at most.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -30,13 +30,18 @@ pub(crate) fn share(
     posts: Vec<Post>,
 ) -> Result<Shared, StartError> {
     let shards = posts.len();
-    let store = config
-        .state_directory
-        .map(|path| {
-            ReservationStore::open(&path)
-                .map_err(|source| StartError::StateDirectory { path, source })
-        })
-        .transpose()?;
+    let directory = config.state_directory.as_deref();
+    let open = |kind| {
+        let opened = directory.map(|path| {
+            VolumeStore::open(path, kind).map_err(|source| StartError::StateDirectory {
+                path: path.to_owned(),
+                source,
+            })
+        });
+        opened.transpose()
+    };
+    let store = open(VolumeStore::RESERVATIONS)?;
+    let sanitize_store = open(VolumeStore::SANITIZE)?;
     let units: Vec<Unit> = config
         .volumes
         .into_iter()
@@ -47,6 +52,9 @@ pub(crate) fn share(
         .collect();
     if let Some(store) = &store {
         restore_reservations(store, &units)?;
+    }
+    if let Some(store) = &sanitize_store {
+        restore_sanitize(store, &units, &posts)?;
     }
     let nvme = NvmeExports::new(&config.subsystems, ports, &units, &config.limits, &posts);
     let exports = Exports {
@@ -76,13 +84,38 @@ pub(crate) fn share(
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         reservation_store: store,
+        sanitize_store,
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
         closing: AtomicBool::new(false),
         shards_busy: AtomicUsize::new(shards),
     })
 }
 
-fn restore_reservations(store: &ReservationStore, units: &[Unit]) -> Result<(), StartError> {
+/// Takes up how far sanitize operations were. Those that were running go on.
+fn restore_sanitize(store: &VolumeStore, units: &[Unit], posts: &[Post]) -> Result<(), StartError> {
+    for (index, unit) in units.iter().enumerate() {
+        let uuid = unit.volume.identity().uuid;
+        let failed = |reason| StartError::Sanitize {
+            path: store.path(uuid),
+            reason,
+        };
+        let stored = store
+            .load(uuid)
+            .map_err(|error| failed(error.to_string()))?;
+        let text = String::from_utf8(stored.unwrap_or_default())
+            .map_err(|error| failed(error.to_string()))?;
+        let reservations = unit.logical_unit.reservations();
+        reservations
+            .restore_sanitize(&text)
+            .map_err(|error| failed(error.to_string()))?;
+        if reservations.sanitize().running().is_some() {
+            posts[index % posts.len()].send(Message::Sanitize(index));
+        }
+    }
+    Ok(())
+}
+
+fn restore_reservations(store: &VolumeStore, units: &[Unit]) -> Result<(), StartError> {
     for unit in units {
         let uuid = unit.volume.identity().uuid;
         let failed = |reason| StartError::Reservations {
