@@ -82,30 +82,28 @@ pub fn knee(operation: &Operation) -> f64 {
 /// distribution does.
 #[must_use]
 pub fn mean_value(operation: &Operation, outstanding: u64) -> f64 {
-    // Of an element with m servers, D/m is a queue and D·(m-1)/m a delay.
+    // Of an element with m servers, D/m is a queue and the rest a delay.
     let queues: Vec<f64> = operation
         .demands
         .iter()
         .map(|it| it.us / it.servers)
         .collect();
-    let queued: f64 = queues.iter().sum();
-    let delay = (operation.alone_us() - queued).max(0.0);
+    let alone = operation.alone_us();
     let mut lengths = vec![0.0; queues.len()];
     let mut rate = 0.0;
     for customers in 1..=outstanding {
-        let waits: Vec<f64> = queues
+        // An operation finds what one operation less would leave there, and waits for that in addition to its own time.
+        // That may be less than the sum of its demands, where they overlap.
+        let waiting: f64 = queues
             .iter()
             .zip(&lengths)
-            .map(|(us, length)| us * (1.0 + length))
-            .collect();
-        #[allow(clippy::cast_precision_loss)] // Operations under way.
-        let customers = customers as f64;
-        rate = customers / (delay + waits.iter().sum::<f64>());
-        for (length, wait) in lengths.iter_mut().zip(&waits) {
-            *length = rate * wait;
+            .map(|(us, length)| us * length)
+            .sum();
+        rate = f64_of(customers) / (alone + waiting);
+        for (length, us) in lengths.iter_mut().zip(&queues) {
+            *length = rate * us * (1.0 + *length);
         }
     }
-    // Large operations may hold an element for longer than they are under way by themselves.
     (rate * 1e6).min(limits(operation, f64_of(outstanding))[0].iops)
 }
 

@@ -95,7 +95,8 @@ pub struct Difference {
     pub size_bytes: u64,
     pub depth: u16,
     pub iops_percent: Estimate,
-    /// Whether the interval leaves out 0. If not, the uncertainties of the parts hide the difference.
+    /// Whether the interval leaves out 0, or is nothing but 0. If not, the uncertainties of the parts hide the
+    /// difference.
     pub is_certain: bool,
 }
 
@@ -159,7 +160,8 @@ pub fn differences(
             size_bytes: size,
             depth,
             iops_percent: Estimate { value, low, high },
-            is_certain: low > 0.05 || high < -0.05,
+            // Nothing at all is certain, too.
+            is_certain: low > 0.0 || high < 0.0 || high - low < 1e-9,
         }
     };
     points(sizes, depths).map(difference).collect()
@@ -380,7 +382,8 @@ mod tests {
         // The same draw moves both, so what is left is the change alone.
         assert!(alone.is_certain && alone.iops_percent.value > 0.0);
         let mut unknown = before.clone();
-        unknown.change("server-wake-up", "0us", given()).unwrap();
+        let wide = "95us±40us";
+        unknown.change("one-way-latency", wide, given()).unwrap();
         assert!(!differences(&before, &unknown, &[512], &[1])[0].is_certain);
         // Beyond the knee a shorter way brings nothing.
         let deep = differences(&before, &after, &[512], &[256])[0];

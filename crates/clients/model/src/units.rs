@@ -222,7 +222,12 @@ fn time(text: &str) -> Option<f64> {
     Some(value * factor)
 }
 
+/// Whole bytes.
 fn size(text: &str) -> Option<f64> {
+    bytes(text).filter(|bytes| bytes.fract() == 0.0)
+}
+
+fn bytes(text: &str) -> Option<f64> {
     let (value, unit) = split(text)?;
     let unit = unit.to_ascii_lowercase();
     let stem = unit.strip_suffix("ib").or(unit.strip_suffix('b'));
@@ -234,8 +239,7 @@ fn size(text: &str) -> Option<f64> {
         "t" => 1024.0 * GIB,
         _ => return None,
     };
-    let bytes = value * factor;
-    (bytes.fract() == 0.0).then_some(bytes)
+    Some(value * factor)
 }
 
 fn bits(text: &str) -> Option<f64> {
@@ -258,7 +262,7 @@ fn rate(text: &str) -> Option<f64> {
     let (amount, per) = text.split_once('/')?;
     let bytes = bits(amount)
         .map(|bits| bits / 8.0)
-        .or_else(|| size(amount))?;
+        .or_else(|| bytes(amount))?;
     let time = time(per).filter(|time| *time > 0.0)?;
     Some(bytes / time * 1e6)
 }
