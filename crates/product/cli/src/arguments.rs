@@ -29,6 +29,7 @@ use crate::copy::CopyArguments;
 use crate::discover::DiscoverArguments;
 use crate::info::InfoArguments;
 use crate::manual;
+use crate::predict::PredictArguments;
 
 /// Serve block volumes over iSCSI and NVMe/TCP from one ordinary process
 #[derive(Debug, Parser)]
@@ -66,6 +67,11 @@ pub enum Command {
     /// The default workload reads. A workload that writes DESTROYS the data of the volume.
     #[command(after_long_help = manual::help("bench"))]
     Bench(Box<BenchArguments>),
+    /// Predict throughput and latency of a set-up, the element that limits them, and the effect of changes
+    ///
+    /// A set-up is a TOML file or a preset. No server is contacted.
+    #[command(after_long_help = manual::help("predict"))]
+    Predict(Box<PredictArguments>),
     /// Print a completion script for a shell
     #[command(after_long_help = manual::help("completions"))]
     Completions {

@@ -17,6 +17,7 @@ mod discover;
 mod info;
 mod manual;
 mod output;
+mod predict;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Completions { shell } => print(&arguments::completions(shell)),
         Command::Manual(arguments) => run_manual(&arguments),
     }
