@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod backends;
 pub mod config;
 pub mod connect;
@@ -22,6 +23,7 @@ mod inspection;
 pub mod logging;
 pub mod machine;
 pub mod memory;
+mod plane;
 pub mod portals;
 pub mod serve;
 pub mod service_manager;

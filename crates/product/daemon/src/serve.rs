@@ -7,11 +7,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longshore_api::plane::ControlPlane;
+use longshore_api::state::Listener;
+use longshore_control::ControlServer;
+use longshore_control::events::Events;
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
 use longshore_server::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
 
+use crate::api::{self, Api, ApiError};
 use crate::backends::backends;
 use crate::config::problem::{Problem, ProblemKind};
 use crate::config::transmit::{TransmitConfig, TransmitSources};
@@ -19,6 +24,7 @@ use crate::config::{Config, VolumeSource};
 use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
+use crate::plane::Plane;
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
@@ -53,6 +59,9 @@ pub enum StartError {
     /// A portal cannot be had.
     #[error(transparent)]
     Portal(#[from] PortalError),
+    /// The control API cannot be had.
+    #[error(transparent)]
+    Api(#[from] ApiError),
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -119,8 +128,13 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     for warning in config.check_reach(&addresses)? {
         tracing::warn!("{warning}");
     }
-    let ready = ready_line(&bound);
+    let api = Api::bind(&config.api)?;
+    let listeners = listeners(&bound, &api);
+    let ready = ready_line(&listeners);
     let state_directory = state::directory(config.state_dir.as_deref())?;
+    let audit = api::audit(state_directory.as_deref())?;
+    let published = Events::default();
+    logging::publish(&published);
     let specs = config.volumes.iter().map(|source| &source.spec);
     let machine = machine::settle(specs, state_directory.as_deref())?;
     let (volumes, new_files) = open_volumes(config, machine.as_ref())?;
@@ -133,12 +147,31 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     let own_events = events.clone();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
     let memory = memory::decide(config, &sizes);
-    let server_config =
-        exports::server_config(config, volumes.clone(), bound, state_directory, memory)?;
+    let server_config = exports::server_config(
+        config,
+        volumes.clone(),
+        bound,
+        state_directory.clone(),
+        memory,
+    )?;
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);
     let stopper = server.stopper();
+    let plane = Arc::new(Plane::new(
+        config,
+        stopper.clone(),
+        volumes.clone(),
+        server.engine().to_string(),
+        listeners,
+    ));
+    let control = api.start(
+        Arc::clone(&plane) as Arc<dyn ControlPlane>,
+        stopper.clone(),
+        published,
+        audit,
+        state_directory.as_deref(),
+    )?;
     thread::Builder::new()
         .name("wait".to_owned())
         .stack_size(THREAD_STACK_BYTES)
@@ -160,6 +193,8 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
     let mut running = Running {
+        _control: control,
+        plane,
         stopper,
         volumes,
         ready,
@@ -180,6 +215,9 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
 
 /// A server that has started.
 struct Running {
+    /// Answers until the server has ended.
+    _control: Option<ControlServer>,
+    plane: Arc<Plane>,
     stopper: Stopper,
     volumes: Vec<Arc<dyn Volume>>,
     /// The `ready` line.
@@ -216,6 +254,7 @@ impl Running {
                         control::signal_name(signal)
                     );
                     service_manager::stopping();
+                    self.plane.stopping();
                     self.stopper.shut_down();
                     for volume in &self.volumes {
                         // A third of the time to notice that another server is away, a third to wait for it, and
@@ -368,15 +407,34 @@ fn log_engine(server: &Server) {
     }
 }
 
-/// The line that says that all listeners accept: for each kind of them, their addresses.
-fn ready_line(portals: &[Portal]) -> String {
+/// Where which service is reached, in the order of the `ready` line.
+fn listeners(portals: &[Portal], api: &Api) -> Vec<Listener> {
+    let kinds = [Kind::Iscsi, Kind::Nvme, Kind::NvmeDiscovery];
+    let of_portals = kinds.iter().flat_map(|kind| {
+        let of_kind = portals.iter().filter(|portal| portal.kind() == *kind);
+        of_kind.map(|portal| Listener {
+            service: kind.name().to_owned(),
+            address: portal.address.to_string(),
+        })
+    });
+    let of_api = api.address.map(|address| Listener {
+        service: "api".to_owned(),
+        address: address.to_string(),
+    });
+    of_portals.chain(of_api).collect()
+}
+
+/// The line that says that all listeners accept: for each service, its addresses.
+fn ready_line(listeners: &[Listener]) -> String {
     let mut line = "ready".to_owned();
-    for kind in [Kind::Iscsi, Kind::Nvme, Kind::NvmeDiscovery] {
-        let of_kind = portals.iter().filter(|portal| portal.kind() == kind);
-        let addresses: Vec<String> = of_kind.map(|portal| portal.address.to_string()).collect();
-        if !addresses.is_empty() {
-            line = format!("{line} {}={}", kind.name(), addresses.join(","));
+    let mut before = "";
+    for listener in listeners {
+        if listener.service == before {
+            line += &format!(",{}", listener.address);
+        } else {
+            line += &format!(" {}={}", listener.service, listener.address);
         }
+        before = &listener.service;
     }
     line
 }
