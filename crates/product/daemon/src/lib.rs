@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod backends;
 pub mod change;
 pub mod config;
@@ -23,7 +24,9 @@ mod inspection;
 pub mod logging;
 pub mod machine;
 pub mod memory;
+
 pub mod portals;
+mod record;
 pub mod serve;
 pub mod service_manager;
 pub mod state;

@@ -130,7 +130,7 @@ impl<'a> Views<'a> {
         let rules = self.config.subsystems[*at].hosts.iter();
         rules
             .flat_map(|rule| &rule.hosts)
-            .map(longshore_nvme::nqn::Nqn::as_str)
+            .map(|it| it.as_str())
             .collect()
     }
 

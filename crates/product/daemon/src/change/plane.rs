@@ -761,6 +761,7 @@ impl ControlPlane for Plane {
             started_ms: since_1970_ms(self.started),
             revision: now.revision,
             engine: self.process.engine.clone(),
+            config_file: config_file(now.file.as_deref()),
             listeners: self.process.listeners.clone(),
             volumes: count(ObjectKind::Volume),
             targets: count(ObjectKind::Target),
@@ -1136,6 +1137,12 @@ fn check_revision(now: &Now, options: ChangeOptions) -> Result<(), Refused> {
         }
         _ => Ok(()),
     }
+}
+
+/// The file that SIGHUP reads.
+fn config_file(file: Option<&ConfigFile>) -> Option<String> {
+    let path = std::fs::canonicalize(&file?.path).ok()?;
+    Some(path.to_string_lossy().into_owned())
 }
 
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
