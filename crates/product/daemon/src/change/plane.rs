@@ -710,6 +710,7 @@ impl ControlPlane for Plane {
             started_ms: since_1970_ms(self.started),
             revision: now.revision,
             engine: self.process.engine.clone(),
+            config_file: now.file.as_deref().and_then(absolute),
             listeners: self.process.listeners.clone(),
             volumes: count(ObjectKind::Volume),
             targets: count(ObjectKind::Target),
@@ -843,6 +844,12 @@ impl ControlPlane for Plane {
         self.leaving.record().tell("session", &message, data);
         Ok(())
     }
+}
+
+/// Where a file really is.
+fn absolute(file: &ConfigFile) -> Option<String> {
+    let path = std::fs::canonicalize(&file.path).ok()?;
+    Some(path.to_string_lossy().into_owned())
 }
 
 impl Plane {
