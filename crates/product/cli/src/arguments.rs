@@ -38,6 +38,7 @@ use crate::session::SessionArguments;
 use crate::status::StatusArguments;
 use crate::target::TargetArguments;
 use crate::token::TokenArguments;
+use crate::top::TopArguments;
 use crate::volume::VolumeArguments;
 
 /// Serve block volumes over iSCSI and NVMe/TCP from one ordinary process
@@ -84,6 +85,9 @@ pub enum Command {
     /// Show whether a running server serves what it should
     #[command(after_long_help = manual::help("status"))]
     Status(Box<StatusArguments>),
+    /// Show what a running server does: volumes, sessions, cores, stages, events
+    #[command(after_long_help = manual::help("top"))]
+    Top(Box<TopArguments>),
     /// List, create, change and remove volumes of a running server
     #[command(after_long_help = manual::help("volume"))]
     Volume(Box<VolumeArguments>),

@@ -27,6 +27,7 @@ mod session;
 mod status;
 mod target;
 mod token;
+mod top;
 mod volume;
 
 use std::io::{self, Write};
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Volume(arguments) => volume::run(&arguments),
         Command::Target(arguments) => target::run(&arguments),
         Command::Session(arguments) => session::run(&arguments),

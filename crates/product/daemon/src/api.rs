@@ -7,15 +7,19 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longshore_api::change::{Caller, Revision};
 use longshore_api::place;
 use longshore_api::plane::ControlPlane;
-use longshore_control::audit::Audit;
+use longshore_api::problem::Problem;
+use longshore_api::record::{Intent, Record};
+use longshore_control::audit::{self, Audit};
 use longshore_control::events::Events;
 use longshore_control::listen::{self, ListenError, Socket};
 use longshore_control::tls::{Tls, TlsError};
 use longshore_control::tokens::Tokens;
 use longshore_control::{ControlServer, Listeners, Parts};
 use longshore_server::Stopper;
+use serde_json::Value;
 
 use crate::config::api::{ApiAddress, ApiConfig, ApiSocket};
 
@@ -117,6 +121,46 @@ impl Api {
             }
         }
         Ok(tokens)
+    }
+}
+
+/// Keeps the record of changes: the audit log, and events.
+pub struct Recorder {
+    audit: Audit,
+    events: Events,
+}
+
+impl Recorder {
+    #[must_use]
+    pub const fn new(audit: Audit, events: Events) -> Self {
+        Self { audit, events }
+    }
+}
+
+impl Record for Recorder {
+    fn intend(
+        &self,
+        caller: &Caller,
+        before: Revision,
+        steps: &[String],
+    ) -> io::Result<Box<dyn Intent>> {
+        let intent = self.audit.intent(caller, Some(before), steps)?;
+        Ok(Box::new(Intended(intent)))
+    }
+
+    fn tell(&self, topic: &str, message: &str, data: Value) {
+        self.events.publish(topic, message, data);
+    }
+}
+
+struct Intended(audit::Intent);
+
+impl Intent for Intended {
+    fn end(self: Box<Self>, outcome: Result<Revision, &Problem>) {
+        match outcome {
+            Ok(revision) => self.0.outcome(Ok(Some(revision))),
+            Err(problem) => self.0.outcome(Err(&problem.title)),
+        }
     }
 }
 

@@ -26,7 +26,6 @@ pub mod machine;
 pub mod memory;
 
 pub mod portals;
-mod record;
 pub mod serve;
 pub mod service_manager;
 pub mod state;

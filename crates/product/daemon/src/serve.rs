@@ -17,7 +17,7 @@ use longshore_remote::RemoteSpec;
 use longshore_server::{Server, StartError as ServerStartError, Stopper};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
 
-use crate::api::{self, Api, ApiError};
+use crate::api::{self, Api, ApiError, Recorder};
 use crate::backends::backends;
 use crate::change::exports::OpenVolumes;
 use crate::change::plane::{Plane, Process};
@@ -30,7 +30,6 @@ use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::portals::{self, Kind, Portal, PortalError};
-use crate::record::Recorder;
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
 use crate::{change, connect, descriptors, exports, logging, memory, service_manager, statistics};
@@ -142,7 +141,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let addresses = portals::addresses(&bound);
     let state_directory = state::directory(config.state_dir.as_deref())?;
     let is_chosen = config.state_dir.is_some();
-    let is_managed = sources.arguments.is_managed;
+    let is_managed = sources.arguments.is_managed || config.api.is_asked_for();
     let (directory, Sources { file, arguments }) = (state_directory.as_deref(), sources);
     let start = Start::read(arguments, file, directory, is_chosen)?;
     // With the objects of the API.

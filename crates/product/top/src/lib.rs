@@ -1,9 +1,19 @@
 //! What a server does, in a terminal.
 //!
-//! A [`sample::Sample`] is what the server has counted at one moment; [`rates::Rates`] are the differences of two, by the
-//! clock of the server.
+//! ```text
+//!  Source ─► Sample ─► Rates (differences of two, by the clock of the server) ─► App ─► draw ─► terminal
+//!                                                                   keys ─────────┘
+//! ```
+//!
+//! The program that shows it gives the [`Source`]. [`App`] and [`draw()`] know no terminal and are tested without one.
 
 #![forbid(unsafe_code)]
 
+pub mod app;
+pub mod draw;
 pub mod rates;
+mod run;
 pub mod sample;
+
+pub use app::App;
+pub use run::{Source, run};

@@ -27,6 +27,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("bench", &BENCH),
     ("predict", &PREDICT),
     ("status", &STATUS),
+    ("top", &TOP),
     ("volume", &VOLUME),
     ("target", &TARGET),
     ("session", &SESSION),
@@ -108,6 +109,7 @@ const LONGSHORE: Page = Page {
         ("longshore-bench", "1"),
         ("longshore-predict", "1"),
         ("longshore-status", "1"),
+        ("longshore-top", "1"),
         ("longshore-volume", "1"),
         ("longshore-target", "1"),
         ("longshore-session", "1"),
@@ -533,6 +535,27 @@ const SESSION: Page = Page {
     files: SERVER_FILES,
     examples: &[("List who is connected:", "longshore session list")],
     see_also: &[("longshore", "1"), ("longshore-top", "1")],
+};
+
+const TOP: Page = Page {
+    notes: &[
+        "Keys: `v` `s` `c` `g` `e` choose the page; `o` sorts, `/` filters, `a` hides what is idle, `p` pauses, Enter \
+         shows details, `x` closes a session, `?` shows all keys, `q` quits.",
+        "Rates go by the clock of the server. The mean time is that of the operations that the server follows through \
+         their stages, one in many (`--sample` of `longshore-serve`(1)). `–` means that there is no number yet.",
+    ],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        ("Watch the server of this machine:", "longshore top"),
+        (
+            "Rates of five seconds for a program:",
+            "longshore top --once --interval 5s --output json",
+        ),
+    ],
+    see_also: &[("longshore", "1"), ("longshore-bench", "1"), ("top", "1")],
 };
 
 const PLAN: Page = Page {

@@ -22,6 +22,14 @@ pub struct ApiConfig {
     pub table: ApiTable,
 }
 
+impl ApiConfig {
+    /// Somebody has said where it is to be, so that volumes can come later.
+    #[must_use]
+    pub const fn is_asked_for(&self) -> bool {
+        self.address.is_some() || matches!(self.socket, ApiSocket::At(_))
+    }
+}
+
 /// `ADDR:PORT`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiAddress(pub SocketAddr);
