@@ -369,6 +369,16 @@ fn maps_of_logical_units_are_checked() {
 }
 
 #[test]
+fn a_device_that_never_ends_is_no_secret_file() {
+    let keys = "accounts = [{ user = \"ann\", secret-file = \"/dev/zero\" }]\n";
+    let message = refusal(&format!("{TARGET}{keys}"));
+    assert!(
+        message.contains("cannot read secret file /dev/zero"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_map_can_be_empty_until_volumes_come() {
     let config = config(&format!("{TARGET}luns = []\n"));
     assert_eq!(config.targets[0].default_luns.as_deref(), Some(&[][..]));
