@@ -31,8 +31,10 @@ mod server;
 mod sessions;
 mod shard;
 mod spin;
+mod state_file;
 mod statistics;
 pub mod stepped;
+mod target_ports;
 mod transmit_policy;
 mod transport;
 

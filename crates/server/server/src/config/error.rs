@@ -70,6 +70,18 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The numbers of target ports cannot be read or stored.
+    #[error(
+        "target ports {}: {reason}; persistent reservations depend on the numbers in this file. \
+         Restore it, or remove it only when no initiator relies on its reservations",
+        path.display()
+    )]
+    TargetPorts {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No event loop could be made.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -6,6 +6,7 @@ pub(crate) mod nvme;
 mod portal;
 mod unit;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use longshore_iscsi::name::IscsiName;
@@ -13,6 +14,7 @@ use longshore_iscsi::server::directory::{Authentication, PortalRecord, TargetRec
 use longshore_iscsi::session_parameters::PortalGroupTag;
 
 use crate::config::{AccessRule, LunConfig, TargetConfig};
+use crate::target_ports::{TargetPorts, TargetPortsError};
 use nvme::NvmeExports;
 pub(crate) use portal::{Portal, unmapped};
 pub(crate) use unit::Unit;
@@ -24,6 +26,7 @@ pub(crate) struct Exports {
     pub portals: Vec<Portal>,
     pub discovery: Authentication,
     pub nvme: NvmeExports,
+    pub target_ports: TargetPorts,
 }
 
 /// What an initiator gets at a target.
@@ -80,18 +83,27 @@ impl Exports {
     /// Number of a target's port in a portal group, unique over all targets: several targets may
     /// export one volume, whose reservations tell their ports apart by it.
     pub(crate) fn relative_target_port(&self, target: usize, portal_group_tag: u16) -> u16 {
-        let mut tags: Vec<u16> = self
+        let name = self.targets[target].name.as_str();
+        let number = self.target_ports.number(name, portal_group_tag);
+        number.expect("every port through which a target is reached has a number")
+    }
+
+    /// Gives numbers to the ports of all targets.
+    pub(crate) fn number_target_ports(&mut self) -> Result<(), TargetPortsError> {
+        let tags: BTreeSet<u16> = self
             .portals
             .iter()
             .map(|portal| portal.portal_group_tag)
             .collect();
-        tags.sort_unstable();
-        tags.dedup();
-        let place = tags
-            .iter()
-            .position(|tag| *tag == portal_group_tag)
-            .unwrap_or(0);
-        u16::try_from(target * tags.len() + place + 1).unwrap_or(u16::MAX)
+        let targets = self.targets.iter().map(|target| {
+            let reachable = tags.iter().filter(|tag| Self::is_reachable(target, **tag));
+            (
+                target.name.as_str().to_owned(),
+                reachable.copied().collect(),
+            )
+        });
+        let targets: Vec<(String, Vec<u16>)> = targets.collect();
+        self.target_ports.assign(&targets, &tags)
     }
 
     /// Tells every unit through which target ports it can be reached.

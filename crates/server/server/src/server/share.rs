@@ -1,5 +1,6 @@
 //! What all shards share, made from the configuration.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
@@ -16,6 +17,7 @@ use crate::placement::load::Load;
 use crate::reservation_store::ReservationStore;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
+use crate::target_ports::{TargetPorts, TargetPortsError};
 
 /// Freed payload memory that all shards together keep at hand, at most.
 const KEPT_BYTES_MAX: usize = 64 << 20;
@@ -30,13 +32,21 @@ pub(crate) fn share(
     posts: Vec<Post>,
 ) -> Result<Shared, StartError> {
     let shards = posts.len();
-    let store = config
-        .state_directory
+    let state_directory = config.state_directory;
+    let store = state_directory
+        .as_ref()
         .map(|path| {
-            ReservationStore::open(&path)
-                .map_err(|source| StartError::StateDirectory { path, source })
+            ReservationStore::open(path).map_err(|source| StartError::StateDirectory {
+                path: path.clone(),
+                source,
+            })
         })
         .transpose()?;
+    let not_numbered = |error: TargetPortsError| StartError::TargetPorts {
+        path: TargetPorts::path(state_directory.as_deref().unwrap_or(Path::new(""))),
+        reason: error.to_string(),
+    };
+    let target_ports = TargetPorts::open(state_directory.as_deref()).map_err(not_numbered)?;
     let units: Vec<Unit> = config
         .volumes
         .into_iter()
@@ -49,13 +59,15 @@ pub(crate) fn share(
         restore_reservations(store, &units)?;
     }
     let nvme = NvmeExports::new(&config.subsystems, ports, &units, &config.limits, &posts);
-    let exports = Exports {
+    let mut exports = Exports {
         units,
         nvme,
         targets: config.targets,
         portals,
         discovery: config.discovery,
+        target_ports,
     };
+    exports.number_target_ports().map_err(not_numbered)?;
     exports.announce_target_ports();
     let memory = usize::try_from(config.limits.memory).unwrap_or(usize::MAX);
     Ok(Shared {

@@ -14,5 +14,6 @@ mod memory;
 mod moving;
 mod reinstatement;
 mod scene;
+mod target_ports;
 mod task_management;
 mod transfers;
