@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
-use longshore_server::{Server, StartError as ServerStartError, Stopper};
+use longshore_server::{Server, StartError as ServerStartError, Control};
 use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
 
 use crate::backends::backends;
@@ -138,7 +138,7 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);
-    let stopper = server.stopper();
+    let stopper = server.control();
     thread::Builder::new()
         .name("wait".to_owned())
         .stack_size(THREAD_STACK_BYTES)
@@ -180,7 +180,7 @@ pub fn serve(config: &Config, output: Output) -> Result<ServerEnd, StartError> {
 
 /// A server that has started.
 struct Running {
-    stopper: Stopper,
+    stopper: Control,
     volumes: Vec<Arc<dyn Volume>>,
     /// The `ready` line.
     ready: String,
