@@ -12,7 +12,7 @@ use longshore_api::state::Session;
 use longshore_daemon::change::exports::OpenVolumes;
 use longshore_daemon::change::plane::{Plane, Process};
 use longshore_daemon::change::start::Start;
-use longshore_daemon::change::switch::{Drain, Exports, Leaving, Switch};
+use longshore_daemon::change::switch::{Drain, Exports, Leaving, NotSwitched, Switch};
 use longshore_daemon::config::Arguments;
 use longshore_daemon::config::file::ConfigFile;
 use longshore_server::Resized;
@@ -25,7 +25,7 @@ const FILE: &str = "[[volume]]\nname = \"f\"\nbackend = \"mem\"\nsize = \"1M\"\n
 struct Idle;
 
 impl Switch for Idle {
-    fn switch(&self, _: Exports, _: Drain) -> Result<(), String> {
+    fn switch(&self, _: Exports, _: Drain) -> Result<(), NotSwitched> {
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use longshore_api::object::Owner;
 use longshore_api::state::Listener;
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
-use longshore_server::{Server, StartError as ServerStartError, Stopper};
+use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
 
 use crate::backends::backends;
@@ -169,7 +169,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);
-    let stopper = server.stopper();
+    let controlled = server.control();
     let process = Process {
         engine: server.engine().to_string(),
         listeners,
@@ -177,7 +177,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         state_directory,
         drain_timeout: config.limits.drain_timeout,
     };
-    let switch = Box::new(ServerSwitch::new(server.stopper()));
+    let switch = Box::new(ServerSwitch::new(server.control()));
     let plane = Plane::new(start, volumes, switch, process);
     thread::Builder::new()
         .name("wait".to_owned())
@@ -189,10 +189,10 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         .map_err(StartError::Thread)?;
 
     let looks = {
-        let (count, stopper) = (stopper.clone(), stopper.clone());
+        let (count, server) = (controlled.clone(), controlled.clone());
         Looks::new(
             move || count.volume_names().len(),
-            move |number| stopper.inspect_volume(number),
+            move |number| server.inspect_volume(number),
         )
     };
     let inspection = Inspection {
@@ -211,7 +211,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
     let mut running = Running {
-        stopper,
+        server: controlled,
         plane,
         ready,
         statistics: config.log.statistics.clone(),
@@ -230,7 +230,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
 
 /// A server that has started.
 struct Running {
-    stopper: Stopper,
+    server: Control,
     /// What is served, and what changes it.
     plane: Arc<Plane>,
     /// The `ready` line.
@@ -266,7 +266,7 @@ impl Running {
                     );
                     service_manager::stopping();
                     self.plane.stop(CHANGE_IN_PROGRESS);
-                    self.stopper.shut_down();
+                    self.server.shut_down();
                     for volume in self.plane.volumes() {
                         // A third of the time to notice that another server is away, a third to wait for it, and
                         // the rest for what comes after.
@@ -321,8 +321,8 @@ impl Running {
 
     /// It has ended as asked to. Whether all is well that was written, its volumes know.
     fn stopped(&self) -> ServerEnd {
-        let mut failed = self.stopper.failed_volumes();
-        let names = self.stopper.volume_names();
+        let mut failed = self.server.failed_volumes();
+        let names = self.server.volume_names();
         for number in self.last_look.iter().flat_map(|last| last.unseen()) {
             let reason = "its storage does not answer".to_owned();
             failed.push((names[number].clone(), reason));
@@ -343,12 +343,12 @@ impl Running {
     fn report(&self, asked: bool) {
         let Some(path) = &self.statistics else {
             if asked {
-                statistics::log(&self.stopper.statistics());
+                statistics::log(&self.server.statistics());
             }
             return;
         };
         let path_shown = path.display();
-        match statistics::write(path, &self.stopper.statistics()) {
+        match statistics::write(path, &self.server.statistics()) {
             Ok(()) => tracing::debug!("statistics written to {path_shown}"),
             Err(error) => tracing::error!(
                 "cannot write statistics to {path_shown}: {error}; \

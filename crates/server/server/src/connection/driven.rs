@@ -46,6 +46,12 @@ pub(crate) trait Driven: Movable {
     fn may_make_room(&self, core: &Core) -> bool;
     /// Whether that task waits here.
     fn has_task(&self, task: TaskAddress) -> bool;
+    /// Whether it knows that version of the exports, or a newer one.
+    fn knows_exports(&self, revision: u64) -> bool;
+    /// Forgets what it kept of earlier exports for tasks that have ended. Whether nothing of it is left.
+    fn settle(&mut self, core: &mut Core) -> bool;
+    /// How much of what it has in progress needs a unit, by the unit's place.
+    fn uses(&self, unit: usize) -> usize;
     /// Ends everything the connection has in progress.
     fn tear_down(&mut self, core: &mut Core);
 }
@@ -88,6 +94,10 @@ pub(crate) enum ShardEvent<'a> {
     Abort(&'a Arc<AbortOrder>),
     /// A message came.
     Note(Note),
+    /// Something else is exported.
+    Exports,
+    /// A unit is to be removed, by its place, and its tasks have had their time.
+    Removed(usize),
     /// The server is about to end: the peer is asked to leave.
     Drain,
     /// The peer did not leave, and has nothing in progress: it is told that the connection ends.

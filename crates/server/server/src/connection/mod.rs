@@ -284,6 +284,8 @@ impl<P: Protocol> Driven for Connection<P> {
             ShardEvent::Retry(_)
             | ShardEvent::Abort(_)
             | ShardEvent::Note(_)
+            | ShardEvent::Exports
+            | ShardEvent::Removed(_)
             | ShardEvent::Drain
             | ShardEvent::Drop => self.protocol.handle(core, &mut self.channel, event),
         }
@@ -299,6 +301,18 @@ impl<P: Protocol> Driven for Connection<P> {
         let channel = &mut self.channel;
         self.protocol
             .storage_done(core, channel, task, in_flight, ended);
+    }
+
+    fn knows_exports(&self, revision: u64) -> bool {
+        self.protocol.knows_exports(revision)
+    }
+
+    fn settle(&mut self, core: &mut Core) -> bool {
+        self.protocol.settle(core)
+    }
+
+    fn uses(&self, unit: usize) -> usize {
+        self.protocol.uses(unit)
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use longshore_block::operation::Reply;
 use longshore_reactor::{BlockingPool, MemoryBudget};
-use longshore_volume::VolumeError;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
-use crate::exports::{Exports, Unit};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::{Message, Post};
 use crate::memory::share::Shares;
@@ -22,7 +19,6 @@ use crate::sessions::iscsi::Sessions;
 
 /// See the module documentation.
 pub(crate) struct Shared {
-    pub exports: Exports,
     pub sessions: Sessions,
     pub hosts: Hosts,
     /// What memory hosts and initiators hold.
@@ -61,23 +57,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn unit(&self, index: usize) -> &Unit {
-        &self.exports.units[index]
-    }
-
-    /// Something went wrong with a volume. If it is the volume as a whole that has failed, hosts that
-    /// want to know are told, once.
-    #[cold]
-    pub(crate) fn tell_of_failure(&self, unit: usize) {
-        let failed = self.unit(unit);
-        if !failed.volume.condition().is_sound() && failed.statistics.is_news() {
-            self.exports.nvme.subsystems.health_changed(unit);
-        }
-    }
-
-    /// Tells a task's shard to let it try again.
-    pub(crate) fn retry(&self, task: TaskAddress) {
-        self.posts[task.connection.shard as usize].send(Message::Retry(task));
+    /// Tells a task's shard to let it try again: the gate of that unit may be open.
+    pub(crate) fn retry(&self, unit: usize, task: TaskAddress) {
+        let message = Message::Retry { task, unit };
+        self.posts[task.connection.shard as usize].send(message);
     }
 
     /// Connections that have not finished their login.
@@ -138,14 +121,5 @@ impl Shared {
     pub(crate) fn move_load(&self, from: usize, to: usize) {
         self.connections[from].fetch_sub(1, Ordering::Relaxed);
         self.connections[to].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A flush that nobody asked for by a command has ended.
-pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Reply, VolumeError>) {
-    if let Err(error) = result {
-        let volume = &shared.unit(unit).volume.identity().name;
-        tracing::error!(volume, %error, "flush failed");
-        shared.tell_of_failure(unit);
     }
 }

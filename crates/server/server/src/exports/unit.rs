@@ -7,6 +7,7 @@ use longshore_nvme::controller::{Namespace, NamespaceParameters};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
 use longshore_volume::{AttemptCost, Volume, WriteCache};
 
+use super::vacant::Vacant;
 use crate::config::Copies;
 use crate::counters::volume::VolumeStatistics;
 use crate::gate::WriteGate;
@@ -36,6 +37,7 @@ pub(crate) struct Unit {
     pub attempt_cost: AttemptCost,
     /// Its pages may be sent by reference.
     pub splices: bool,
+    is_vacant: bool,
 }
 
 impl Unit {
@@ -95,7 +97,21 @@ impl Unit {
             namespace,
             statistics: VolumeStatistics::new(shards),
             volume,
+            is_vacant: false,
         }
+    }
+
+    /// What stands in a place without a unit.
+    pub(super) fn vacant(shards: usize, copies: Copies) -> Self {
+        Self {
+            is_vacant: true,
+            ..Self::new(Vacant::new(), shards, false, 0, copies)
+        }
+    }
+
+    /// Whether this only stands in for a unit.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.is_vacant
     }
 }
 

@@ -11,6 +11,7 @@ mod completion;
 mod environment;
 mod fast_path;
 mod fused;
+mod renewal;
 mod state;
 
 use std::sync::Arc;
@@ -128,6 +129,9 @@ impl Protocol for Nvme {
                 }
                 self.tasks.release_idle_memory(channel);
                 self.look_at_keep_alive(core, channel);
+                if self.dismissed_ms.is_some_and(|at| core.now_ms >= at) {
+                    channel.close(false);
+                }
             }
             ShardEvent::Abort(order) => {
                 if !self.obey_order(core, channel, order) {
@@ -145,9 +149,24 @@ impl Protocol for Nvme {
             ShardEvent::Drop => {
                 channel.close(false);
             }
+            ShardEvent::Exports => self.renew_queue(),
+            ShardEvent::Removed(unit) => self.end_uses(core, channel, unit),
             ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
+    }
+
+    fn knows_exports(&self, _revision: u64) -> bool {
+        // Its controller knows, and comparing costs as much as asking.
+        !matches!(self.queue, Queue::Io(_))
+    }
+
+    fn settle(&mut self, _core: &mut Core) -> bool {
+        !self.forget_gone()
+    }
+
+    fn uses(&self, unit: usize) -> usize {
+        self.uses_of(unit)
     }
 
     fn storage_done(
@@ -169,7 +188,8 @@ impl Protocol for Nvme {
             return machine;
         };
         let controller = controller.next_deadline_ms();
-        machine.into_iter().chain(controller).min()
+        let deadlines = machine.into_iter().chain(controller);
+        deadlines.chain(self.dismissed_ms).min()
     }
 
     fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
@@ -210,6 +230,7 @@ impl Nvme {
             Note::CommandAborted { task, aborted } => {
                 self.abort_answered(core, channel, task, aborted);
             }
+            Note::Dismissed => self.dismiss(core, channel),
             Note::ManagementDone { .. } | Note::TargetReset(_) => {}
         }
     }
@@ -249,7 +270,7 @@ impl Nvme {
         if let Queue::Io(queue) = &self.queue {
             queue.controller.note_activity(queue.id);
         }
-        let shared = Arc::clone(&core.shared);
+        let view = Arc::clone(&core.view);
         loop {
             if self.held && !input.is_empty() {
                 // It could not know yet that it is connected, and what it sent must not run before
@@ -267,7 +288,7 @@ impl Nvme {
                 ConnectionEvent::NeedMore => break,
                 ConnectionEvent::Command(arrived) => {
                     channel.request_read(&mut core.counters);
-                    match self.run_fast(core, channel, &shared, &arrived, &mut input) {
+                    match self.run_fast(core, channel, &view.exports, &arrived, &mut input) {
                         FastPath::Done => {
                             self.respond(core, channel);
                             continue;

@@ -31,6 +31,10 @@ pub(crate) struct Nvme {
     pub(super) draining: bool,
     /// The controller is shut down: volumes are flushed once no I/O queue is left.
     pub(super) flush_at_end: bool,
+    /// The host must not use the subsystem any more, and is disconnected then.
+    pub(super) dismissed_ms: Option<u64>,
+    /// When it was connected, in milliseconds since the shards started.
+    pub(super) since_ms: u64,
 }
 
 /// What the connection is a queue of.
@@ -51,7 +55,11 @@ pub(super) enum Queue {
 pub(super) struct IoQueue {
     pub(super) controller: Arc<Controller>,
     pub(super) id: u16,
+    /// What its host sees.
     pub(super) namespaces: Arc<[AttachedNamespace]>,
+    /// The same, and behind them those that commands under way began with and that the host does not see any more.
+    /// Commands know namespaces by their places here.
+    pub(super) known: Arc<[AttachedNamespace]>,
     /// With it, the controller learns that nothing of the queue can act any more.
     pub(super) activity: Arc<Activity>,
     /// Finds the pairs of fused commands, by their slots.
@@ -122,6 +130,8 @@ impl Nvme {
             held: false,
             draining: false,
             flush_at_end: false,
+            dismissed_ms: None,
+            since_ms: now_ms,
         }
     }
 

@@ -1,19 +1,21 @@
 //! What all shards share, made from the configuration.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
+use crate::config::check::check;
 use crate::config::{ServerConfig, StartError};
 use crate::core::Shared;
-use crate::exports::nvme::{NvmeExports, NvmePort};
-use crate::exports::{Exports, Portal, Unit};
+use crate::exports::Portal;
+use crate::exports::nvme::NvmePort;
+use crate::exports::registry::{Registry, UnitOptions};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::Post;
 use crate::memory::share::Shares;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
-use crate::reservation_store::ReservationStore;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
 
@@ -22,44 +24,30 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Helper threads for control work such as storing reservations.
 const BLOCKING_THREADS_MAX: usize = 2;
 
-/// Everything that all shards share.
+/// Everything that all shards share, and what is exported at first.
 pub(crate) fn share(
-    config: ServerConfig,
+    mut config: ServerConfig,
     portals: Vec<Portal>,
     ports: Vec<NvmePort>,
     posts: Vec<Post>,
-) -> Result<Shared, StartError> {
+) -> Result<(Arc<Shared>, Registry), StartError> {
     let shards = posts.len();
-    let store = config
-        .state_directory
-        .map(|path| {
-            ReservationStore::open(&path)
-                .map_err(|source| StartError::StateDirectory { path, source })
-        })
-        .transpose()?;
-    let units: Vec<Unit> = config
-        .volumes
-        .into_iter()
-        .map(|volume| {
-            let memory = config.limits.memory;
-            Unit::new(volume, shards, store.is_some(), memory, config.copies)
-        })
-        .collect();
-    if let Some(store) = &store {
-        restore_reservations(store, &units)?;
-    }
-    let nvme = NvmeExports::new(&config.subsystems, ports, &units, &config.limits, &posts);
-    let exports = Exports {
-        units,
-        nvme,
-        targets: config.targets,
-        portals,
-        discovery: config.discovery,
+    let exported = config.take_exports();
+    check(&exported)?;
+    let options = UnitOptions {
+        shards,
+        memory: config.limits.memory,
+        copies: config.copies,
     };
-    exports.announce_target_ports();
+    let limits = &config.limits;
+    let directory = config.state_directory;
+    let mut registry = Registry::new(portals, ports, options, limits, &posts, directory)?;
+    let first = registry.prepare(exported)?;
+    registry.adopt(&first);
+    let subsystems = &first.exports.nvme.subsystems;
+    let _ = subsystems.reconfigure(first.subsystems);
     let memory = usize::try_from(config.limits.memory).unwrap_or(usize::MAX);
-    Ok(Shared {
-        exports,
+    let shared = Shared {
         budget: MemoryBudget::new(memory),
         board: Board::new(shards),
         sample: config.sample,
@@ -75,31 +63,12 @@ pub(crate) fn share(
         loads: (0..shards).map(|_| Load::default()).collect(),
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-        reservation_store: store,
+        reservation_store: registry.store().cloned(),
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
         closing: AtomicBool::new(false),
         shards_busy: AtomicUsize::new(shards),
-    })
-}
-
-fn restore_reservations(store: &ReservationStore, units: &[Unit]) -> Result<(), StartError> {
-    for unit in units {
-        let uuid = unit.volume.identity().uuid;
-        let failed = |reason| StartError::Reservations {
-            path: store.path(uuid),
-            reason,
-        };
-        let stored = store
-            .load(uuid)
-            .map_err(|error| failed(error.to_string()))?;
-        if let Some(bytes) = stored {
-            unit.logical_unit
-                .reservations()
-                .restore(&bytes)
-                .map_err(|error| failed(error.to_string()))?;
-        }
-    }
-    Ok(())
+    };
+    Ok((Arc::new(shared), registry))
 }
 
 /// Freed payload memory that a shard keeps at hand, at most. It is lost to the others, so that together

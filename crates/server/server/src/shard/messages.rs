@@ -20,6 +20,10 @@ impl Shard {
                 Mail::Moved(connection) => {
                     self.take_in(connection);
                 }
+                Mail::Exports { view, token } => {
+                    self.core.take_over(view);
+                    drop(token);
+                }
             }
         }
     }
@@ -28,10 +32,10 @@ impl Shard {
         match message {
             Message::Accepted { link, portal } => self.adopt(link, portal),
             Message::MakeRoom => self.make_room(),
-            Message::Retry(task) => {
+            Message::Retry { task, unit } => {
                 self.tell(task.connection, ShardEvent::Retry(task));
                 // A task that is gone may have been told to pass the gate on.
-                self.pass_on_gate(task);
+                self.pass_on_gate(task, unit);
             }
             Message::RequestsWoken => {
                 let core = &mut self.core;
@@ -77,6 +81,9 @@ impl Shard {
                     channel.set_transmit(&config, &mut self.core.counters);
                 }
             }
+            Message::Renew(token) => self.begin_renewal(token),
+            Message::Remove { removal, token } => self.remove_unit(removal, token),
+            Message::FlushRemoved { removal, token } => self.flush_removed(removal, token),
             Message::Shutdown => self.begin_drain(),
             Message::ShutdownNow => self.end_connections(),
         }
@@ -88,16 +95,14 @@ impl Shard {
         }
     }
 
-    /// Wakes the next in line at every gate that told a vanished task to try again.
-    pub(super) fn pass_on_gate(&mut self, task: TaskAddress) {
+    /// Wakes the next in line at a gate that told a vanished task to try again.
+    pub(super) fn pass_on_gate(&mut self, task: TaskAddress, unit: usize) {
         let alive = self
             .connections
             .get(task.connection)
             .is_some_and(|connection| connection.has_task(task));
         if !alive {
-            for unit in 0..self.core.shared.exports.units.len() {
-                self.core.leave_exclusive(unit, task);
-            }
+            self.core.leave_exclusive(unit, task);
         }
     }
 

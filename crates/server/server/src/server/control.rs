@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use longshore_volume::{Geometry, VolumeError};
 
-use crate::config::TransmitConfig;
+use super::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Switched};
+use crate::config::{ExportsConfig, TransmitConfig};
 use crate::core::Shared;
 use crate::exports::Unit;
 use crate::mail::message::Message;
@@ -24,24 +25,51 @@ pub struct Resized {
     pub after: Geometry,
 }
 
-/// Stops a server, and has it look at its volumes again. Cheap to clone.
+/// Controls a server while it runs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Stopper {
-    pub(super) shared: Arc<Shared>,
+pub struct Control {
+    pub(super) board: Arc<Switchboard>,
 }
 
-impl Stopper {
+impl Control {
+    /// Has every reactor export this from now on. Blocks until all have taken it over, for half a minute at most. A
+    /// volume that is exported already (the same `Arc`) stays; volumes that are not listed any more drain in the
+    /// background: no command for them begins after this has returned, their data stay what they are.
+    ///
+    /// Hosts are told of logical units and namespaces that come and go. Sessions whose target or access is gone are
+    /// asked to end, and do not see anything meanwhile. Whatever else has changed is for new sessions.
+    ///
+    /// # Errors
+    /// What is wrong with it. Nothing has changed then, unless a reactor has not answered in time.
+    pub fn switch(
+        &self,
+        exports: ExportsConfig,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
+        self.board.switch(exports, drain)
+    }
+
+    /// Volumes that have been removed and are not closed yet.
+    #[must_use]
+    pub fn draining(&self) -> Vec<DrainingVolume> {
+        self.board.draining()
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.board.shared
+    }
+
     /// Looks for volumes whose backing object changed its size, and tells initiators (CAPACITY DATA
     /// HAS CHANGED) and hosts (Namespace Attribute Changed). Blocks.
     pub fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
-        let refresh = |(index, unit): (usize, &Unit)| {
+        let exports = self.board.exports();
+        let refresh = |(place, unit): (usize, &Unit)| {
             let volume = unit.volume.identity().name.clone();
             let before = unit.volume.geometry();
             let outcome = unit.volume.refresh_geometry().map(|after| {
                 unit.logical_unit.resize(after.block_count);
                 if unit.namespace.resize(after.block_count) {
-                    let subsystems = &self.shared.exports.nvme.subsystems;
-                    subsystems.namespace_resized(index);
+                    exports.nvme.subsystems.namespace_resized(place);
                 }
                 (before != after).then(|| Resized {
                     volume: volume.clone(),
@@ -51,14 +79,15 @@ impl Stopper {
             });
             (volume, outcome)
         };
-        let units = self.shared.exports.units.iter().enumerate();
-        units.map(refresh).collect()
+        exports.exported().map(refresh).collect()
     }
 
-    /// The names of the volumes; the place of each is its number.
+    /// The names of the volumes by their numbers, which are theirs as long as they are exported. Where there is no
+    /// volume any more, the name is empty.
     #[must_use]
     pub fn volume_names(&self) -> Vec<String> {
-        let units = self.shared.exports.units.iter();
+        let exports = self.board.exports();
+        let units = (0..exports.places()).map(|place| exports.unit(place));
         units
             .map(|unit| unit.volume.identity().name.clone())
             .collect()
@@ -67,9 +96,9 @@ impl Stopper {
     /// Looks at what a volume is stored in, and tells hosts if it has failed. Blocks, for as long as a
     /// network file system does not answer.
     pub fn inspect_volume(&self, number: usize) {
-        let unit = self.shared.exports.units.get(number);
-        if unit.is_some_and(|unit| !unit.volume.inspect().is_sound()) {
-            self.shared.tell_of_failure(number);
+        let exports = self.board.exports();
+        if number < exports.places() && !exports.unit(number).volume.inspect().is_sound() {
+            exports.tell_of_failure(number);
         }
     }
 
@@ -87,23 +116,22 @@ impl Stopper {
             };
             Some((unit.volume.identity().name.clone(), reason))
         };
-        self.shared
-            .exports
-            .units
-            .iter()
-            .filter_map(failure)
+        let exports = self.board.exports();
+        exports
+            .units()
+            .filter_map(|(_, unit)| failure(unit))
             .collect()
     }
 
     /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        statistics::statistics(&self.shared)
+        statistics::statistics(self.shared(), &self.board.exports())
     }
 
     /// Has responses leave like this from now on, on all connections.
     pub fn set_transmit(&self, config: TransmitConfig) {
-        self.shared.broadcast(|| Message::Transmit(config));
+        self.shared().broadcast(|| Message::Transmit(config));
     }
 
     /// Has the connection of that peer served by another reactor, by its number, as soon as what it has in
@@ -111,18 +139,18 @@ impl Stopper {
     /// moves (those of iSCSI sessions with a target and of NVMe I/O queues do), or is not at rest soon.
     pub fn move_connection(&self, peer: SocketAddr, reactor: usize) {
         let to = reactor;
-        self.shared.broadcast(|| Message::Relocate { peer, to });
+        self.shared().broadcast(|| Message::Relocate { peer, to });
     }
 
     /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
     pub fn shut_down(&self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.broadcast(|| Message::Shutdown);
+        self.shared().closing.store(true, Ordering::Relaxed);
+        self.shared().broadcast(|| Message::Shutdown);
     }
 
     /// Drops all connections, flushes, ends.
     pub fn shut_down_now(&self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.broadcast(|| Message::ShutdownNow);
+        self.shared().closing.store(true, Ordering::Relaxed);
+        self.shared().broadcast(|| Message::ShutdownNow);
     }
 }
