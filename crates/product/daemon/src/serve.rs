@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
-use longshore_server::{Server, StartError as ServerStartError, Control};
+use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{Geometry, MachineId, Volume, VolumeSpec};
 
 use crate::backends::backends;
