@@ -39,7 +39,7 @@ mod transmit_policy;
 mod transport;
 
 pub use config::StartError;
-pub use observe::Statistics;
+pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Statistics};
 pub use server::switch::{
     ClosedVolume, DrainOptions, DrainState, DrainingVolume, OnClosed, SwitchError, Switched,
 };

@@ -1,8 +1,10 @@
 //! The server that changes are carried out on.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::state::Session;
+use longshore_server::observe::ProtocolKind;
 use longshore_server::config::{ExportsConfig, TransmitConfig};
 use longshore_server::{ClosedVolume, Control, DrainOptions, DrainState, Resized, SwitchError};
 use longshore_volume::VolumeError;
@@ -17,6 +19,26 @@ impl ServerSwitch {
     #[must_use]
     pub const fn new(control: Control) -> Self {
         Self(control)
+    }
+}
+
+/// A session, as the API shows it.
+fn session(report: SessionReport) -> Session {
+    let began = SystemTime::now().checked_sub(report.age);
+    let began = began.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let began = began.unwrap_or_default().as_millis();
+    Session {
+        id: report.id.0.to_string(),
+        protocol: match report.protocol {
+            ProtocolKind::Iscsi => "iscsi".to_owned(),
+            ProtocolKind::Nvme => "nvme".to_owned(),
+        },
+        peer_name: report.name,
+        connections: report.peers.len(),
+        addresses: report.peers.iter().map(ToString::to_string).collect(),
+        target: report.exporter.unwrap_or_default(),
+        since_ms: u64::try_from(began).unwrap_or(u64::MAX),
+        volumes: report.volumes.into_iter().map(|it| it.volume).collect(),
     }
 }
 
@@ -54,11 +76,12 @@ impl Switch for ServerSwitch {
     }
 
     fn sessions(&self) -> Vec<Session> {
-        Vec::new()
+        self.0.sessions().into_iter().map(session).collect()
     }
 
-    fn close_session(&self, _: &str) -> bool {
-        false
+    fn close_session(&self, id: &str) -> bool {
+        let id = id.parse().map(SessionId);
+        id.is_ok_and(|id| self.0.close_session(id).is_ok())
     }
 
     fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {

@@ -22,6 +22,7 @@ use crate::core::request::InFlight;
 use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
+use crate::observe::sessions::{SessionId, SessionPart};
 use crate::transport::channel::{Channel, Sent};
 use crate::transport::socket::Received;
 use driven::{Driven, Handled, Movable, ShardEvent, State};
@@ -286,6 +287,7 @@ impl<P: Protocol> Driven for Connection<P> {
             | ShardEvent::Note(_)
             | ShardEvent::Exports
             | ShardEvent::Removed(_)
+            | ShardEvent::Close
             | ShardEvent::Drain
             | ShardEvent::Drop => self.protocol.handle(core, &mut self.channel, event),
         }
@@ -309,6 +311,14 @@ impl<P: Protocol> Driven for Connection<P> {
 
     fn settle(&mut self, core: &mut Core) -> bool {
         self.protocol.settle(core)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        self.protocol.session_id()
+    }
+
+    fn session(&self, core: &Core) -> Option<SessionPart> {
+        self.protocol.session(core, &self.channel)
     }
 
     fn uses(&self, unit: usize) -> usize {

@@ -1,7 +1,7 @@
 //! What all shards share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
@@ -10,6 +10,7 @@ use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::{Message, Post};
 use crate::memory::share::Shares;
+use crate::observe::sessions::SessionId;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::platform::Link;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub pending_logins: Vec<AtomicUsize>,
     pub reservation_store: Option<ReservationStore>,
     pub blocking: BlockingPool,
+    /// Sessions and controllers that there have been.
+    pub sessions_begun: AtomicU64,
     pub closing: AtomicBool,
     /// Shards that may still write.
     pub shards_busy: AtomicUsize,
@@ -61,6 +64,11 @@ impl Shared {
     pub(crate) fn retry(&self, unit: usize, task: TaskAddress) {
         let message = Message::Retry { task, unit };
         self.posts[task.connection.shard as usize].send(message);
+    }
+
+    /// The name of a session or controller that begins.
+    pub(crate) fn next_session(&self) -> SessionId {
+        SessionId(self.sessions_begun.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Connections that have not finished their login.

@@ -11,6 +11,7 @@ mod task_management;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::pdu::LoginStatus;
@@ -38,6 +39,7 @@ use crate::execute::plain::FastPath;
 use crate::execute::tasks::Tasks;
 use crate::mail::message::Note;
 use crate::memory::share::Holder;
+use crate::observe::sessions::{SessionId, SessionPart, SessionReport};
 use crate::transport::channel::Channel;
 
 impl Protocol for Iscsi {
@@ -134,6 +136,10 @@ impl Protocol for Iscsi {
                 }
             }
             ShardEvent::Note(note) => self.take_note(core, channel, note),
+            ShardEvent::Close => {
+                let transmit = &mut channel.transmit;
+                self.machine.request_logout(transmit, core.now_ms);
+            }
             ShardEvent::Drain => {
                 let session = self.session.as_ref();
                 if session.is_none_or(|session| session.target.is_none()) {
@@ -166,6 +172,31 @@ impl Protocol for Iscsi {
 
     fn uses(&self, unit: usize) -> usize {
         Self::uses(self, unit)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id)
+    }
+
+    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
+        let (session, parameters) = (self.session.as_ref()?, self.machine.session()?);
+        let target = parameters.target_name.as_ref();
+        let age_ms = core.now_ms.saturating_sub(session.since_ms);
+        let report = SessionReport {
+            id: session.id,
+            protocol: Self::KIND,
+            number: parameters.tsih.0,
+            name: parameters.initiator_name.as_str().to_owned(),
+            exporter: target.map(|name| name.as_str().to_owned()),
+            peers: vec![channel.socket.peer],
+            age: Duration::from_millis(age_ms),
+            volumes: session.volumes(&core.view.exports),
+        };
+        Some(SessionPart {
+            main: channel.migration.name,
+            peer: channel.socket.peer,
+            report: Some(Box::new(report)),
+        })
     }
 
     fn storage_done(
@@ -384,7 +415,7 @@ impl Iscsi {
             &core.view.exports,
             established,
             parameters,
-            core.now_ms,
+            (core.shared.next_session(), core.now_ms),
         ));
     }
 

@@ -14,6 +14,7 @@ use super::directory::EstablishedSession;
 use crate::address::TargetId;
 use crate::config::LunConfig;
 use crate::exports::{Exports, Target};
+use crate::observe::sessions::{MappedVolume, SessionId};
 use crate::sessions::iscsi::SessionTicket;
 
 /// The number of logical units that the session has no more. No LUN has it.
@@ -58,6 +59,8 @@ pub(crate) struct Session {
     pub luns: Vec<LunEntry>,
     /// The version of the exports that it knows.
     pub revision: u64,
+    /// For those who look at sessions.
+    pub id: SessionId,
     /// When it began, in milliseconds since the shards started.
     pub since_ms: u64,
 }
@@ -68,7 +71,7 @@ impl Session {
         exports: &Exports,
         established: EstablishedSession,
         parameters: &SessionParameters,
-        since_ms: u64,
+        (id, since_ms): (SessionId, u64),
     ) -> Self {
         let EstablishedSession { ticket, target } = established;
         let mut session = Self {
@@ -76,6 +79,7 @@ impl Session {
             target,
             luns: Vec::new(),
             revision: exports.revision,
+            id,
             since_ms,
         };
         let target = target.and_then(|id| exports.targets.get(id));
@@ -89,6 +93,20 @@ impl Session {
             session.luns.sort_by_key(|lun| lun.number);
         }
         session
+    }
+
+    /// What its initiator sees.
+    pub(super) fn volumes(&self, exports: &Exports) -> Vec<MappedVolume> {
+        let luns = self.luns.iter().filter(|lun| !lun.is_gone());
+        let volumes = luns.map(|lun| {
+            let volume = &exports.unit(lun.unit).volume;
+            MappedVolume {
+                number: u32::from(lun.number),
+                volume: volume.identity().name.clone(),
+                read_only: lun.nexus.is_read_only() || volume.characteristics().read_only,
+            }
+        });
+        volumes.collect()
     }
 
     /// Takes over what is exported now. Logical units that the session does not have any more lose their number, and

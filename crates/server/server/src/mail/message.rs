@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::server::TaskManagementId;
@@ -14,6 +15,7 @@ use super::grace::Token;
 use super::removal::Removal;
 use crate::address::{ConnectionAddress, TargetId, TaskAddress};
 use crate::config::TransmitConfig;
+use crate::observe::sessions::{SessionId, SessionPart};
 use crate::observe::shard_report::Question;
 use crate::platform::Link;
 
@@ -40,6 +42,14 @@ pub(crate) enum Message {
     NoteForAll(Note),
     /// Somebody wants to know what the shard has done.
     Report(Question),
+    /// Somebody wants to know whose connections these are.
+    Sessions(Sender<Vec<SessionPart>>),
+    /// That session or controller is to end.
+    CloseSession {
+        id: SessionId,
+        found: Arc<AtomicBool>,
+        token: Arc<Token>,
+    },
     /// Some shard finds no memory: those whose peers do not move make room.
     MemoryShort,
     /// From now on, responses leave like this.

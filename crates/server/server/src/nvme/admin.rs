@@ -250,6 +250,8 @@ impl Nvme {
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
             self.queue = Queue::Admin(Arc::clone(controller));
+            self.id = core.shared.next_session();
+            self.since_ms = core.now_ms;
             core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
             return;
         }

@@ -16,13 +16,14 @@ mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_nvme::io::CommandEvent;
 use longshore_nvme::server::{CloseReason, ConnectionEvent};
 use longshore_volume::Ended;
 
 use self::state::{Nvme, NvmeWork, Queue};
-use crate::address::TaskAddress;
+use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
@@ -33,6 +34,7 @@ use crate::execute::medium::Retried;
 use crate::execute::plain::FastPath;
 use crate::execute::tasks::Tasks;
 use crate::mail::message::Note;
+use crate::observe::sessions::{MappedVolume, SessionId, SessionPart, SessionReport};
 use crate::transport::channel::Channel;
 
 impl Protocol for Nvme {
@@ -146,7 +148,7 @@ impl Protocol for Nvme {
                     return Handled::Over;
                 }
             }
-            ShardEvent::Drop => {
+            ShardEvent::Close | ShardEvent::Drop => {
                 channel.close(false);
             }
             ShardEvent::Exports => self.renew_queue(),
@@ -167,6 +169,48 @@ impl Protocol for Nvme {
 
     fn uses(&self, unit: usize) -> usize {
         self.uses_of(unit)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        matches!(self.queue, Queue::Admin(_)).then_some(self.id)
+    }
+
+    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
+        let peer = channel.socket.peer;
+        let controller = match &self.queue {
+            Queue::Fresh | Queue::Left(_) => return None,
+            Queue::Io(queue) => {
+                return Some(SessionPart {
+                    main: ConnectionAddress::from_handle(queue.controller.admin_queue()),
+                    peer,
+                    report: None,
+                });
+            }
+            Queue::Admin(controller) => controller,
+        };
+        let exports = &core.view.exports;
+        let namespaces = controller.namespaces();
+        let volumes = namespaces.iter().map(|namespace| MappedVolume {
+            number: namespace.id.0,
+            volume: exports.unit(namespace.index).volume.identity().name.clone(),
+            read_only: namespace.read_only,
+        });
+        let age_ms = core.now_ms.saturating_sub(self.since_ms);
+        let report = SessionReport {
+            id: self.id,
+            protocol: Self::KIND,
+            number: controller.id(),
+            name: controller.host_nqn().to_string(),
+            exporter: Some(controller.subsystem_nqn().to_string()),
+            peers: vec![peer],
+            age: Duration::from_millis(age_ms),
+            volumes: volumes.collect(),
+        };
+        Some(SessionPart {
+            main: channel.migration.name,
+            peer,
+            report: Some(Box::new(report)),
+        })
     }
 
     fn storage_done(

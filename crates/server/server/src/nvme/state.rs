@@ -15,6 +15,7 @@ use crate::execute::inline_reads::InlineReads;
 use crate::execute::task;
 use crate::execute::tasks::Tasks;
 use crate::mail::abort::AbortOrder;
+use crate::observe::sessions::SessionId;
 use crate::sessions::activity::Activity;
 
 pub(crate) type Task = task::Task<NvmeWork>;
@@ -33,6 +34,8 @@ pub(crate) struct Nvme {
     pub(super) flush_at_end: bool,
     /// The host must not use the subsystem any more, and is disconnected then.
     pub(super) dismissed_ms: Option<u64>,
+    /// The controller, for those who look at it.
+    pub(super) id: SessionId,
     /// When it was connected, in milliseconds since the shards started.
     pub(super) since_ms: u64,
 }
@@ -131,6 +134,7 @@ impl Nvme {
             draining: false,
             flush_at_end: false,
             dismissed_ms: None,
+            id: SessionId(0),
             since_ms: now_ms,
         }
     }

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use longshore_volume::{Geometry, VolumeError};
 
@@ -10,9 +12,14 @@ use super::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Swit
 use crate::config::{ExportsConfig, TransmitConfig};
 use crate::core::Shared;
 use crate::exports::Unit;
+use crate::mail::grace::{Bell, Token};
 use crate::mail::message::Message;
 use crate::observe::Statistics;
+use crate::observe::sessions::{self, NoSuchSession, SessionId, SessionReport};
 use crate::statistics;
+
+/// How long somebody who asks waits for all shards together.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The size of a volume that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +60,46 @@ impl Control {
     #[must_use]
     pub fn draining(&self) -> Vec<DrainingVolume> {
         self.board.draining()
+    }
+
+    /// iSCSI sessions and NVMe controllers, oldest first. Asks the shards; blocks, for a second at most: what a shard
+    /// that does not answer has is missing.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        let (answers, inbox) = channel();
+        self.shared()
+            .broadcast(|| Message::Sessions(answers.clone()));
+        drop(answers);
+        let until = Instant::now() + PATIENCE;
+        let mut parts = Vec::new();
+        let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now()));
+        while let Ok(more) = next() {
+            parts.extend(more);
+        }
+        sessions::put_together(parts)
+    }
+
+    /// Ends a session or controller. An iSCSI initiator is asked to log out, and disconnected if it does not within the
+    /// time for sessions to end; a host is disconnected. Either may come back: its access is what it was.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn close_session(&self, id: SessionId) -> Result<(), NoSuchSession> {
+        let found = Arc::new(AtomicBool::new(false));
+        let bell = Arc::<Bell>::default();
+        let count = bell.count();
+        let (token, answered) = Token::new(&bell);
+        self.shared().broadcast(|| Message::CloseSession {
+            id,
+            found: Arc::clone(&found),
+            token: Arc::clone(&token),
+        });
+        drop(token);
+        bell.wait(count, Some(Instant::now() + PATIENCE));
+        if found.load(Ordering::Relaxed) || !answered.is() {
+            return Ok(());
+        }
+        Err(NoSuchSession(id))
     }
 
     fn shared(&self) -> &Shared {

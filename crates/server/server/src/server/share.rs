@@ -1,7 +1,7 @@
 //! What all shards share, made from the configuration.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
@@ -65,6 +65,7 @@ pub(crate) fn share(
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         reservation_store: registry.store().cloned(),
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
+        sessions_begun: AtomicU64::new(0),
         closing: AtomicBool::new(false),
         shards_busy: AtomicUsize::new(shards),
     };

@@ -1,6 +1,7 @@
 //! What other shards, and other threads, have to say.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::mail::Mail;
 use super::state::Shard;
@@ -8,6 +9,7 @@ use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::driven::{Handled, ShardEvent};
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Message;
+use crate::observe::sessions::SessionId;
 
 impl Shard {
     /// Out of line: inlined, it has each turn save registers that few turns need.
@@ -74,6 +76,16 @@ impl Shard {
                 self.core.memory.pool.release_kept();
             }
             Message::Report(question) => question.answer(self.report()),
+            Message::Sessions(answers) => {
+                let connections = self.connections.iter();
+                let parts = connections.filter_map(|connection| connection.session(&self.core));
+                // Who has lost patience does not mind.
+                let _ = answers.send(parts.collect());
+            }
+            Message::CloseSession { id, found, token } => {
+                self.close_session(id, &found);
+                drop(token);
+            }
             Message::Transmit(config) => {
                 self.core.transmit = config;
                 for connection in self.connections.iter_mut() {
@@ -86,6 +98,19 @@ impl Shard {
             Message::FlushRemoved { removal, token } => self.flush_removed(removal, token),
             Message::Shutdown => self.begin_drain(),
             Message::ShutdownNow => self.end_connections(),
+        }
+    }
+
+    fn close_session(&mut self, id: SessionId, found: &AtomicBool) {
+        for slot in self.connections.slots() {
+            let connection = self.connections.at(slot);
+            let it = connection.filter(|connection| connection.session_id() == Some(id));
+            if let Some(connection) = it {
+                tracing::info!(peer = %connection.channel().socket.peer, "session closed by request");
+                connection.handle(&mut self.core, ShardEvent::Close);
+                self.connections.mark_dirty(slot);
+                found.store(true, Ordering::Relaxed);
+            }
         }
     }
 

@@ -580,3 +580,45 @@ fn a_session_with_units_between_which_others_come_keeps_them_apart() {
     learn_of_change(&mut one, 2);
     assert_eq!(read_at(&mut one, 2).data, [3; 512]);
 }
+
+#[test]
+fn sessions_and_controllers_are_listed_with_what_they_see_and_can_be_closed() {
+    let volumes = [mem("a", 512), mem("b", 512)];
+    let scene = Scene::new(server(&volumes, EngineChoice::Auto));
+    let (mut one, mut two) = (scene.host(1), nvme_host(&scene, 2));
+    let peer = one.stream().local_addr().unwrap();
+    let sessions = scene.control().sessions();
+    let [first, second] = &sessions[..] else {
+        panic!("{sessions:?}");
+    };
+    assert_eq!((&first.name, &first.peers), (&host_name(1), &vec![peer]));
+    assert_eq!(first.exporter.as_deref(), Some(TARGET));
+    assert_eq!(second.name, two.options.host);
+    assert_eq!(second.exporter.as_deref(), Some(SUBSYSTEM));
+    assert_eq!(second.number, two.controller_id);
+    let admin = two.admin.stream().local_addr().unwrap();
+    let queue = two.queues[0].stream().local_addr().unwrap();
+    assert_eq!(second.peers, [admin, queue]);
+    for (session, base) in [(first, 0), (second, 1)] {
+        let seen = session.volumes.iter();
+        let seen: Vec<_> = seen
+            .map(|seen| (seen.number, seen.volume.as_str()))
+            .collect();
+        assert_eq!(seen, [(base, "a"), (base + 1, "b")]);
+    }
+    let ids = [first.id, second.id];
+    switch(&scene, exports(&volumes[..1]));
+    await_luns_changed(&mut one);
+    for (session, id) in scene.control().sessions().iter().zip(ids) {
+        assert_eq!((session.id, session.volumes.len()), (id, 1));
+    }
+    for id in ids {
+        scene.control().close_session(id).unwrap();
+    }
+    let message = one.receive().unwrap();
+    assert_eq!(message.bhs[36], 1, "target requests logout");
+    one.log_out().unwrap();
+    assert!(two.queues[0].is_closed_within(LIMIT).unwrap());
+    eventually("the end of both", || scene.control().sessions().is_empty());
+    scene.control().close_session(ids[0]).unwrap_err();
+}
