@@ -6,6 +6,7 @@
 //! machines never panic on input, do bounded work, and hold bounded memory.
 #![forbid(unsafe_code)]
 
+mod change;
 mod codecs;
 mod config;
 mod device;
@@ -40,6 +41,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nvme_server", nvme::nvme_server),
     ("config_file", config::config_file),
     ("volume_argument", config::volume_argument),
+    ("change_documents", change::change_documents),
 ];
 
 /// Finds a target by name.

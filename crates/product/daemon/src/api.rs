@@ -18,7 +18,7 @@ use longshore_control::listen::{self, ListenError, Socket};
 use longshore_control::tls::{Tls, TlsError};
 use longshore_control::tokens::Tokens;
 use longshore_control::{ControlServer, Listeners, Parts};
-use longshore_server::Stopper;
+use longshore_server::Control;
 use serde_json::Value;
 
 use crate::config::api::{ApiAddress, ApiConfig, ApiSocket};
@@ -82,7 +82,7 @@ impl Api {
     pub fn start(
         self,
         plane: Arc<dyn ControlPlane>,
-        stopper: Stopper,
+        server: Control,
         events: Events,
         audit: Audit,
         state_directory: Option<&Path>,
@@ -93,7 +93,7 @@ impl Api {
         let tokens = self.tokens(state_directory)?;
         let parts = Parts {
             plane,
-            statistics: Box::new(move || stopper.statistics()),
+            statistics: Box::new(move || server.statistics()),
             events,
             audit,
             tokens,

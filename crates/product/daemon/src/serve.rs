@@ -14,7 +14,7 @@ use longshore_control::ControlServer;
 use longshore_control::events::Events;
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
-use longshore_server::{Server, StartError as ServerStartError, Stopper};
+use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
 
 use crate::api::{self, Api, ApiError, Recorder};
@@ -180,7 +180,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let server = Server::start(server_config)?;
     new_files.keep();
     log_engine(&server);
-    let stopper = server.stopper();
+    let controlled = server.control();
     let process = Process {
         engine: server.engine().to_string(),
         listeners,
@@ -188,12 +188,12 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         state_directory: state_directory.clone(),
         drain_timeout: config.limits.drain_timeout,
     };
-    let switch = Box::new(ServerSwitch::new(server.stopper()));
+    let switch = Box::new(ServerSwitch::new(server.control()));
     let plane = Plane::new(start, volumes, switch, process);
     plane.set_record(Arc::new(Recorder::new(audit.clone(), published.clone())));
     let control = api.start(
         Arc::clone(&plane) as Arc<dyn ControlPlane>,
-        stopper.clone(),
+        controlled.clone(),
         published,
         audit,
         state_directory.as_deref(),
@@ -208,10 +208,10 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         .map_err(StartError::Thread)?;
 
     let looks = {
-        let (count, stopper) = (stopper.clone(), stopper.clone());
+        let (count, server) = (controlled.clone(), controlled.clone());
         Looks::new(
             move || count.volume_names().len(),
-            move |number| stopper.inspect_volume(number),
+            move |number| server.inspect_volume(number),
         )
     };
     let inspection = Inspection {
@@ -231,7 +231,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     service_manager::ready(&ready);
     let mut running = Running {
         _control: control,
-        stopper,
+        server: controlled,
         plane,
         ready,
         statistics: config.log.statistics.clone(),
@@ -252,7 +252,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
 struct Running {
     /// Answers until the server has ended.
     _control: Option<ControlServer>,
-    stopper: Stopper,
+    server: Control,
     /// What is served, and what changes it.
     plane: Arc<Plane>,
     /// The `ready` line.
@@ -288,7 +288,7 @@ impl Running {
                     );
                     service_manager::stopping();
                     self.plane.stop(CHANGE_IN_PROGRESS);
-                    self.stopper.shut_down();
+                    self.server.shut_down();
                     for volume in self.plane.volumes() {
                         // A third of the time to notice that another server is away, a third to wait for it, and
                         // the rest for what comes after.
@@ -343,8 +343,8 @@ impl Running {
 
     /// It has ended as asked to. Whether all is well that was written, its volumes know.
     fn stopped(&self) -> ServerEnd {
-        let mut failed = self.stopper.failed_volumes();
-        let names = self.stopper.volume_names();
+        let mut failed = self.server.failed_volumes();
+        let names = self.server.volume_names();
         for number in self.last_look.iter().flat_map(|last| last.unseen()) {
             let reason = "its storage does not answer".to_owned();
             failed.push((names[number].clone(), reason));
@@ -365,12 +365,12 @@ impl Running {
     fn report(&self, asked: bool) {
         let Some(path) = &self.statistics else {
             if asked {
-                statistics::log(&self.stopper.statistics());
+                statistics::log(&self.server.statistics());
             }
             return;
         };
         let path_shown = path.display();
-        match statistics::write(path, &self.stopper.statistics()) {
+        match statistics::write(path, &self.server.statistics()) {
             Ok(()) => tracing::debug!("statistics written to {path_shown}"),
             Err(error) => tracing::error!(
                 "cannot write statistics to {path_shown}: {error}; \

@@ -113,6 +113,14 @@ impl Command {
         self.scratch_length
     }
 
+    /// Whether it may ask for something of a sibling of its unit.
+    pub fn uses(&self, unit: UnitIndex) -> bool {
+        match &self.state {
+            State::Procedure { procedure, .. } => procedure.uses(unit),
+            State::Decided(_) | State::Single { .. } | State::Parameter(_) => false,
+        }
+    }
+
     /// Runs until it needs something. `unit` is the one it began with; the data-out and the scratch
     /// memory are the same at every step.
     ///

@@ -29,7 +29,8 @@ pub struct NexusPort {
     pub relative_target_port: u16,
     /// Target port name: iSCSI name, `,t,0x`, portal group tag in four hexadecimal digits.
     pub target_port_name: String,
-    /// Writes through this nexus are refused with WRITE PROTECTED, whatever the volume allows.
+    /// At first, writes through this nexus are refused with WRITE PROTECTED, whatever the volume allows
+    /// ([`LogicalUnit::set_read_only`](crate::unit::LogicalUnit::set_read_only)).
     pub read_only: bool,
 }
 
@@ -58,6 +59,7 @@ pub struct Nexus {
     port: NexusPort,
     identity: NexusIdentity,
     gate: AtomicU32,
+    read_only: AtomicBool,
     attached: AtomicBool,
 }
 
@@ -65,6 +67,7 @@ impl Nexus {
     pub(crate) fn new(port: NexusPort) -> Self {
         let identity = port.identity();
         Self {
+            read_only: AtomicBool::new(port.read_only),
             port,
             identity,
             gate: AtomicU32::new(UnitAttention::PowerOnOrReset.bit()),
@@ -85,6 +88,17 @@ impl Nexus {
     /// Whether both go from the same initiator port to the same target port.
     pub(crate) fn is_same_port(&self, other: &Self) -> bool {
         self.identity == other.identity && self.port.target_port_name == other.port.target_port_name
+    }
+
+    /// Whether writes through this nexus are refused with WRITE PROTECTED, whatever the volume allows.
+    #[inline]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether that is news.
+    pub(crate) fn set_read_only(&self, read_only: bool) -> bool {
+        self.read_only.swap(read_only, Ordering::Relaxed) != read_only
     }
 
     /// False once the session is gone.

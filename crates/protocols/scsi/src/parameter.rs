@@ -146,6 +146,7 @@ fn report_luns(cdb: Cdb, siblings: &dyn Siblings, data_in: &mut Vec<u8>) -> Resu
         0x01 => Vec::new(),
         _ => return Err(Sense::invalid_field_in_cdb(2, 7).into()),
     };
+    siblings.luns_reported();
     let length = u32::try_from(luns.len() * 8).unwrap_or(u32::MAX - 7);
     data_in.extend(length.to_be_bytes());
     data_in.extend([0; 4]);

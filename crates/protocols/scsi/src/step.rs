@@ -101,11 +101,11 @@ pub enum SanitizeRequest {
 pub enum UnitSelector {
     /// The unit the command was sent to.
     Own,
-    /// Another one, by its place among the [`Siblings`] (EXTENDED COPY).
+    /// Another one, as [`Siblings::find`] named it (EXTENDED COPY).
     Sibling(UnitIndex),
 }
 
-/// Place of a logical unit among the [`Siblings`].
+/// The driver's name for a logical unit. It stays the same as long as a command uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnitIndex(pub usize);
 
@@ -113,11 +113,14 @@ pub struct UnitIndex(pub usize);
 pub trait Siblings {
     /// Their numbers, as REPORT LUNS lists them.
     fn luns(&self) -> Vec<Lun>;
+    /// REPORT LUNS has told them: on none of the initiator's units is REPORTED LUNS DATA HAS CHANGED pending any
+    /// more (SPC-4 §6.33).
+    fn luns_reported(&self) {}
     /// The unit a designation descriptor names (see [`LogicalUnit::is_designated_by`]).
     fn find(&self, designator: &[u8]) -> Option<UnitIndex>;
-    /// The unit at `index`, as given by `find`.
+    /// The unit that `find` named.
     fn unit(&self, index: UnitIndex) -> &Arc<LogicalUnit>;
-    /// The initiator's nexus with the unit at `index`.
+    /// The initiator's nexus with that unit, right after `find` named it.
     fn nexus(&self, index: UnitIndex) -> &Arc<Nexus>;
 }
 
@@ -139,6 +142,12 @@ pub(crate) struct StepContext<'a, 'b> {
 pub(crate) trait Procedure: fmt::Debug + Send {
     /// Runs until something is needed. The first event is [`CommandEvent::Start`].
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step;
+
+    /// Whether it may ask for something of another unit than the one that the command was sent to.
+    fn uses(&self, unit: UnitIndex) -> bool {
+        let _ = unit;
+        false
+    }
 
     /// Failed media operations are passed to `step` instead of ending the command.
     fn handles_failure(&self) -> bool {

@@ -217,7 +217,16 @@ impl LogicalUnit {
     /// Whether writes of this nexus are refused: the volume, the initiator's LUN map, or SWP of the
     /// control mode page says so.
     pub fn is_write_protected(&self, nexus: &Nexus) -> bool {
-        self.config.read_only || nexus.port().read_only || self.modes.software_write_protect()
+        self.config.read_only || nexus.is_read_only() || self.modes.software_write_protect()
+    }
+
+    /// Has writes through a nexus refused with WRITE PROTECTED from now on, or no more. Its initiator learns that mode
+    /// parameters (WP) and INQUIRY data have changed.
+    pub fn set_read_only(&self, nexus: &Nexus, read_only: bool) {
+        if nexus.set_read_only(read_only) {
+            nexus.establish(UnitAttention::ModeParametersChanged);
+            nexus.establish(UnitAttention::InquiryDataChanged);
+        }
     }
 
     /// Decides whether a command of this kind may run now.

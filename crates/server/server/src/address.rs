@@ -29,6 +29,10 @@ impl ConnectionAddress {
     }
 }
 
+/// An iSCSI target. No other one ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TargetId(pub u32);
+
 /// A task of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TaskAddress {

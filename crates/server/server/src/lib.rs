@@ -4,7 +4,7 @@
 //! machines of its connections with bytes from their sockets, hands commands to the SCSI or NVMe
 //! machine, and carries their operations to volumes. A `connection` consists of `transport`, which moves its
 //! bytes, of `iscsi` or `nvme`, which speak the protocol, and of the tasks of `execute`, which carry out commands.
-//! What connections on different cores share is in `exports` (immutable), `sessions`, the controllers of
+//! What connections on different cores share is in `exports` (each shard's own version), `sessions`, the controllers of
 //! `longshore_nvme`, and `gate`; everything else travels as `mail`.
 
 #![forbid(unsafe_code)]
@@ -31,14 +31,19 @@ mod server;
 mod sessions;
 mod shard;
 mod spin;
+mod state_file;
 mod statistics;
 pub mod stepped;
+mod target_ports;
 mod transmit_policy;
 mod transport;
 mod volume_store;
 
 pub use config::StartError;
-pub use observe::Statistics;
-pub use server::{Resized, Server, Stopper};
+pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Statistics};
+pub use server::switch::{
+    ClosedVolume, DrainOptions, DrainState, DrainingVolume, OnClosed, SwitchError, Switched,
+};
+pub use server::{Control, Resized, Server};
 pub use spin::WaitingState;
 pub use transmit_policy::{TransmitStatistics, Way};

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! An operation belongs to its volume: it runs as background work of one shard, and no command, reset or lost
-//! connection ends it. When the server ends it stops where it is, and begins anew at the next start.
+//! connection ends it. When the server ends, or the volume is removed, it stops where it is, and begins anew when the
+//! volume is served again.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use longshore_block::sanitize::{Method, Outcome, Sanitize, SanitizeOrder};
+use longshore_nvme::controller::Subsystems;
 use longshore_reactor::buffer::Buffer;
 use longshore_volume::{Execution, Extent, Geometry, Io, Operation, Request, VolumeError};
 
@@ -39,27 +41,30 @@ impl Core {
         immediate: bool,
     ) {
         let waiter = SanitizeWaiter::new(task, self.post());
-        let begins = |volume: &usize| {
-            let unit = self.shared.unit(*volume);
+        let begin = |place: usize| {
+            let unit = self.view.exports.unit(place);
             let reservations = unit.logical_unit.reservations();
-            let begun = reservations.begin_sanitize(order.clone()).is_ok();
-            if begun && !immediate {
+            reservations.begin_sanitize(order.clone()).ok()?;
+            if !immediate {
                 unit.sanitize_waiters.add(waiter.clone());
             }
-            begun
+            Some(self.sanitizing(place))
         };
-        let begun: Vec<usize> = volumes.into_iter().filter(begins).collect();
+        let begun: Vec<Sanitizing> = volumes.into_iter().filter_map(begin).collect();
         if begun.is_empty() {
             return waiter.tell(false);
         }
-        let (shared, post) = (Arc::clone(&self.shared), self.post().clone());
+        let post = self.post().clone();
         self.shared.blocking.run(Box::new(move || {
-            let is_stored = begun.iter().all(|volume| shared.store_sanitize(*volume));
-            for volume in begun {
+            let is_stored = begun.iter().all(Sanitizing::store);
+            for sanitizing in begun {
                 if is_stored {
-                    post.send(Message::Sanitize(volume));
+                    post.send(Message::Sanitize {
+                        place: sanitizing.place,
+                        hold: Box::new(sanitizing),
+                    });
                 } else {
-                    shared.sanitize_over(volume, false);
+                    sanitizing.end(false);
                 }
             }
             if immediate {
@@ -69,40 +74,84 @@ impl Core {
     }
 
     /// Leaves failed operations behind. The task hears when that is stored.
-    pub(crate) fn exit_sanitize_failure(&self, task: TaskAddress, volumes: Vec<usize>) {
-        let shared = Arc::clone(&self.shared);
+    pub(crate) fn exit_sanitize_failure(&self, task: TaskAddress, volumes: &[usize]) {
+        let places = volumes.iter();
+        let failed: Vec<Sanitizing> = places.map(|place| self.sanitizing(*place)).collect();
         let waiter = SanitizeWaiter::new(task, self.post());
         self.shared.blocking.run(Box::new(move || {
-            let exits = |volume: &usize| {
-                let unit = shared.unit(*volume);
-                let left = unit.logical_unit.reservations().exit_sanitize_failure();
-                left.is_ok() && shared.store_sanitize(*volume)
+            let exits = |one: &Sanitizing| {
+                let left = one.unit.logical_unit.reservations().exit_sanitize_failure();
+                left.is_ok() && one.store()
             };
-            waiter.tell(volumes.iter().all(exits));
+            waiter.tell(failed.iter().all(exits));
         }));
     }
 
     /// An operation on a volume has begun, or was running when the server ended: this shard carries it out.
-    pub(crate) fn carry_out_sanitize(&mut self, volume: usize) {
-        let shared = Arc::clone(&self.shared);
+    pub(crate) fn carry_out_sanitize(&mut self, place: usize) {
+        let sanitizing = self.sanitizing(place);
         let platform = &mut *self.platform;
         self.requests
-            .spawn(|io| carry_out(shared, volume, io), platform);
+            .spawn(|io| carry_out(sanitizing, io), platform);
+    }
+
+    /// Goes on with an operation that was running when the volume was served last. One shard does.
+    pub(crate) fn resume_sanitize(&mut self, place: usize) {
+        let unit = self.view.exports.unit(place);
+        let is_running = unit.logical_unit.reservations().sanitize().running();
+        if is_running.is_some() && place % self.shared.posts.len() == self.shard {
+            self.carry_out_sanitize(place);
+        }
+    }
+
+    fn sanitizing(&self, place: usize) -> Sanitizing {
+        let exports = &self.view.exports;
+        let unit = Arc::clone(exports.shared_unit(place));
+        unit.sanitizing.fetch_add(1, Ordering::Relaxed);
+        Sanitizing {
+            shared: Arc::clone(&self.shared),
+            subsystems: Arc::clone(&exports.nvme.subsystems),
+            unit,
+            place,
+        }
     }
 }
 
-impl Shared {
-    /// Stores the state of a volume. Blocks.
-    fn store_sanitize(&self, volume: usize) -> bool {
-        let sanitize = self.unit(volume).logical_unit.reservations().sanitize();
-        self.store_sanitize_as(volume, &Sanitize::to_text(sanitize))
+/// Work on a volume for a sanitize operation. A volume that is removed is closed when there is none left.
+pub(crate) struct Sanitizing {
+    shared: Arc<Shared>,
+    subsystems: Arc<Subsystems>,
+    unit: Arc<Unit>,
+    /// The place of the unit.
+    place: usize,
+}
+
+impl std::fmt::Debug for Sanitizing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sanitizing")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Sanitizing {
+    fn drop(&mut self) {
+        self.unit.sanitizing.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Sanitizing {
+    /// Stores the state of the volume. Blocks.
+    fn store(&self) -> bool {
+        let sanitize = self.unit.logical_unit.reservations().sanitize();
+        self.store_as(&Sanitize::to_text(sanitize))
     }
 
-    fn store_sanitize_as(&self, volume: usize, text: &str) -> bool {
-        let Some(store) = &self.sanitize_store else {
+    fn store_as(&self, text: &str) -> bool {
+        let Some(store) = &self.shared.sanitize_store else {
             return false;
         };
-        let identity = self.unit(volume).volume.identity();
+        let identity = self.unit.volume.identity();
         let stored = store.store(identity.uuid, text.as_bytes());
         if let Err(error) = &stored {
             let path = store.path(identity.uuid);
@@ -116,21 +165,21 @@ impl Shared {
         stored.is_ok()
     }
 
-    /// An operation is over. Blocks.
-    fn sanitize_over(&self, volume: usize, succeeded: bool) {
-        let unit = self.unit(volume);
+    /// The operation is over. Blocks.
+    fn end(&self, succeeded: bool) {
+        let unit = &self.unit;
         let reservations = unit.logical_unit.reservations();
         let sanitize = reservations.sanitize();
         // What is stored comes first: were the end forgotten, the next start would erase what is written now.
-        let completed =
-            succeeded && self.store_sanitize_as(volume, &sanitize.to_text_of(Outcome::Completed));
+        let completed = succeeded && self.store_as(&sanitize.to_text_of(Outcome::Completed));
         if !completed {
-            self.store_sanitize_as(volume, &sanitize.to_text_of(Outcome::Failed));
+            self.store_as(&sanitize.to_text_of(Outcome::Failed));
         }
         reservations.end_sanitize(completed);
-        unit.gate.end_hold(|task| self.retry(task));
+        unit.gate
+            .end_hold(|task| self.shared.retry(self.place, task));
         unit.sanitize_waiters.tell_all(completed);
-        self.exports.nvme.subsystems.sanitize_ended(volume);
+        self.subsystems.sanitize_ended(self.place);
         let volume = &unit.volume.identity().name;
         if completed {
             tracing::info!(volume, "the volume is sanitized");
@@ -143,7 +192,7 @@ impl Shared {
 /// Why an operation ends early.
 enum Early {
     Failed(VolumeError),
-    /// The server ends.
+    /// The server ends, or the volume is removed.
     Stopped,
 }
 
@@ -153,8 +202,8 @@ impl From<VolumeError> for Early {
     }
 }
 
-async fn carry_out(shared: Arc<Shared>, volume: usize, io: Io) {
-    let unit = shared.unit(volume);
+async fn carry_out(sanitizing: Sanitizing, io: Io) {
+    let unit = &sanitizing.unit;
     let reservations = Arc::clone(unit.logical_unit.reservations());
     let Some(order) = reservations.sanitize().running() else {
         return;
@@ -167,7 +216,7 @@ async fn carry_out(shared: Arc<Shared>, volume: usize, io: Io) {
         "sanitizing the volume"
     );
     let work = Work {
-        shared: &shared,
+        shared: &sanitizing.shared,
         unit,
         sanitize: reservations.sanitize(),
         io,
@@ -177,14 +226,14 @@ async fn carry_out(shared: Arc<Shared>, volume: usize, io: Io) {
         Err(Early::Stopped) => return,
         Err(Early::Failed(error)) => {
             tracing::error!(volume = name, %error, "sanitizing failed");
-            shared.tell_of_failure(volume);
+            unit.tell_of_failure(&sanitizing.subsystems, sanitizing.place);
             false
         }
     };
-    let blocking = Arc::clone(&shared);
+    let shared = Arc::clone(&sanitizing.shared);
     shared
         .blocking
-        .run(Box::new(move || blocking.sanitize_over(volume, succeeded)));
+        .run(Box::new(move || sanitizing.end(succeeded)));
 }
 
 fn method_name(method: &Method) -> &'static str {
@@ -287,7 +336,8 @@ impl Work<'_> {
 
     /// Carries out a request, and lets others have their turn.
     async fn request(&self, request: Request) -> Result<Option<Buffer>, Early> {
-        if self.shared.closing.load(Ordering::Relaxed) {
+        let is_removed = self.unit.is_removed.load(Ordering::Relaxed);
+        if is_removed || self.shared.closing.load(Ordering::Relaxed) {
             return Err(Early::Stopped);
         }
         let volume = Arc::clone(&self.unit.volume);

@@ -9,6 +9,7 @@ use longshore_reactor::EngineCounters;
 use crate::core::Shared;
 use crate::counters::Counters;
 use crate::counters::stages::{Histograms, Kind};
+use crate::exports::Exports;
 use crate::mail::message::Message;
 use crate::memory::transmit;
 use crate::observe::shard_report::{Question, ShardReport};
@@ -23,7 +24,7 @@ use crate::spin::WaitingState;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Asks all shards that have not ended, and puts the answers together. Blocks for [`PATIENCE`] at most.
-pub(crate) fn statistics(shared: &Shared) -> Statistics {
+pub(crate) fn statistics(shared: &Shared, exports: &Exports) -> Statistics {
     let board = &shared.board;
     let mut reports: Vec<Option<ShardReport>> = Vec::new();
     let (answers, inbox) = channel();
@@ -47,10 +48,14 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         reports[shard] = Some(report);
         missing -= 1;
     }
-    put_together(shared, reports)
+    put_together(shared, exports, reports)
 }
 
-fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistics {
+fn put_together(
+    shared: &Shared,
+    exports: &Exports,
+    reports: Vec<Option<ShardReport>>,
+) -> Statistics {
     let board = &shared.board;
     let mut connections = Vec::new();
     let mut memory = MemoryStatistics {
@@ -107,9 +112,11 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
     memory.transmit_bytes = connections.iter().map(|it| it.transmit_bytes).sum();
     memory.task_bytes = connections.iter().map(|it| it.task_bytes).sum();
     let uptime = board.uptime();
-    let name = |unit: usize| shared.unit(unit).volume.identity().name.clone();
+    let name = |unit: usize| exports.unit(unit).volume.identity().name.clone();
     let stages = stages
         .iter()
+        // A shard may know units that came later.
+        .filter(|(kind, _)| kind.unit < exports.places())
         .map(|(kind, histograms)| StageStatistics::new(name(kind.unit), kind, histograms));
     let mut stages: Vec<_> = stages.collect();
     stages.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -120,7 +127,7 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
         derived: Derived::default(),
         shards,
         connections,
-        volumes: volumes(shared),
+        volumes: volumes(exports),
         stages,
         sampling,
         memory,
@@ -129,9 +136,8 @@ fn put_together(shared: &Shared, reports: Vec<Option<ShardReport>>) -> Statistic
     statistics
 }
 
-fn volumes(shared: &Shared) -> Vec<VolumeCounts> {
-    let units = shared.exports.units.iter();
-    let counts = units.map(|unit| {
+fn volumes(exports: &Exports) -> Vec<VolumeCounts> {
+    let counts = exports.exported().map(|(_, unit)| {
         let totals = unit.statistics.totals();
         VolumeCounts {
             name: unit.volume.identity().name.clone(),

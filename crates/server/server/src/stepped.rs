@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use longshore_reactor::{BufferPool, EngineEvent, MemoryBudget, Waker};
 
-use crate::config::check::check;
-use crate::config::{ServerConfig, StartError};
-use crate::core::{Core, Shared};
+use crate::config::{ExportsConfig, ServerConfig, StartError};
+use crate::core::{Core, Shared, View};
 use crate::exports::Portal;
 use crate::mail::mailbox::post_box;
 use crate::mail::message::{Message, Post};
 use crate::platform::{Link, Platform};
 use crate::server::share::{kept_bytes_max, share};
+use crate::server::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Switched};
 use crate::shard::mail::Mailer;
 use crate::shard::{Shard, Turn};
 
@@ -21,6 +21,7 @@ use crate::shard::{Shard, Turn};
 #[derive(Debug)]
 pub struct SteppedServer {
     shared: Arc<Shared>,
+    board: Arc<Switchboard>,
     shards: Vec<Shard>,
     budget: Arc<MemoryBudget>,
 }
@@ -45,7 +46,6 @@ impl SteppedServer {
         platforms: Vec<Box<dyn Platform>>,
         now: Instant,
     ) -> Result<Self, StartError> {
-        check(&config)?;
         let system = |operation| move |source| StartError::System { operation, source };
         let mut portals = Vec::new();
         for listener in std::mem::take(&mut config.listeners) {
@@ -68,19 +68,22 @@ impl SteppedServer {
             mailers.push(mailer);
             inboxes.push(inbox);
         }
-        let shared = Arc::new(share(config, portals, ports, posts)?);
+        let (shared, registry) = share(config, portals, ports, posts)?;
+        let first = Arc::clone(registry.current());
         let budget = Arc::clone(&shared.budget);
         let kept = kept_bytes_max(&budget, platforms.len());
         let mailers: Arc<[Mailer]> = mailers.into();
+        let board = Switchboard::new(&shared, registry, &mailers, false);
         let shards = platforms.into_iter().zip(inboxes).enumerate();
         let shards = shards.map(|(index, (platform, inbox))| {
             let pool = BufferPool::new(Arc::clone(&budget), kept);
-            let core = Core::new(index, Arc::clone(&shared), platform, pool, now);
+            let core = Core::new(index, View::new(&shared, &first), platform, pool, now);
             Shard::new(core, inbox, Arc::clone(&mailers), None, now)
         });
         Ok(Self {
             shards: shards.collect(),
             shared,
+            board,
             budget,
         })
     }
@@ -134,6 +137,36 @@ impl SteppedServer {
     /// What becomes of a shard that cannot wait for events any more. It takes no further turn.
     pub fn fail(&mut self, shard: usize) {
         self.shards[shard].fail();
+    }
+
+    /// Begins to export something else. Shards that have mail afterwards should take turns, and
+    /// [`Self::advance`] be called between them until [`Self::is_switching`] says no.
+    ///
+    /// # Errors
+    /// As those of [`crate::Control::switch`].
+    pub fn switch(
+        &self,
+        exports: ExportsConfig,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
+        self.board.begin(exports, drain)
+    }
+
+    /// Takes the steps of switches and removals that can be taken.
+    pub fn advance(&self) {
+        self.board.advance();
+    }
+
+    /// Whether not all shards export what they are to.
+    #[must_use]
+    pub fn is_switching(&self) -> bool {
+        self.board.is_switching()
+    }
+
+    /// Volumes that have been removed and are not closed yet.
+    #[must_use]
+    pub fn draining(&self) -> Vec<DrainingVolume> {
+        self.board.draining()
     }
 
     /// Begins an orderly end.

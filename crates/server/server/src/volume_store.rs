@@ -1,14 +1,15 @@
 //! State of volumes on disk: one file for each volume in a folder of the state directory.
 //!
-//! The bytes are those of `longshore_block` (docs/formats). A file is replaced as a whole: written beside the old one,
-//! flushed, renamed, and the directory flushed, so that a crash leaves either the old or the new state.
+//! The bytes are those of `longshore_block` (docs/formats). A file is replaced as a whole, so that a crash leaves either the
+//! old or the new state.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
+
+use crate::state_file;
 
 /// A stored table is far smaller; more is not one of ours.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -43,35 +44,12 @@ impl VolumeStore {
 
     /// What was stored for `volume`, if anything was.
     pub(crate) fn load(&self, volume: Uuid) -> io::Result<Option<Vec<u8>>> {
-        let path = self.path(volume);
-        match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-            Ok(metadata) if metadata.len() > FILE_BYTES_MAX => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "file is too large",
-                ));
-            }
-            Ok(_) => {}
-        }
-        fs::read(path).map(Some)
+        state_file::load(&self.path(volume), FILE_BYTES_MAX)
     }
 
     /// Stores the state of `volume`; it is on the medium when this returns.
     pub(crate) fn store(&self, volume: Uuid, bytes: &[u8]) -> io::Result<()> {
-        let path = self.path(volume);
-        let fresh = path.with_extension("new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(&self.directory)?.sync_all()
+        state_file::replace(&self.path(volume), bytes)
     }
 }
 

@@ -20,7 +20,8 @@ use longshore_iscsi::initiator::{
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::negotiation::{DigestPolicy, Preferences};
 use longshore_iscsi::pdu::{
-    CmdSn, Function, InitiatorTaskTag, Isid, LogoutReason, Lun, TaskManagementResponseCode,
+    AsyncEvent, CmdSn, Function, InitiatorTaskTag, Isid, LogoutReason, Lun,
+    TaskManagementResponseCode,
 };
 use longshore_wire::transmit::{Transmit, WriteData};
 
@@ -310,6 +311,10 @@ impl Initiator {
             ConnectionEvent::Rejected { reason, .. } => {
                 Err(self.protocol(format!("Reject, reason {reason:?}")))
             }
+            ConnectionEvent::Async(message) if message.event == AsyncEvent::SCSI_EVENT => {
+                scene.trace(format_args!("initiator {}: units have changed", self.index));
+                Ok(())
+            }
             ConnectionEvent::Async(message) => {
                 scene.trace(format_args!(
                     "initiator {}: asked to go: {:?}",
@@ -419,6 +424,17 @@ impl Initiator {
                     scene.refused(task.unit, &task.purpose);
                     Ok(())
                 }
+                ILLEGAL_REQUEST | COPY_ABORTED
+                    if scene.absences[task.unit].may_miss(outstanding.sent_at) =>
+                {
+                    // A copy may have come to its middle.
+                    if sense_key(&outcome.sense) == ILLEGAL_REQUEST {
+                        scene.refused(task.unit, &task.purpose);
+                    } else {
+                        scene.give_up(task.unit, &task.purpose);
+                    }
+                    Ok(())
+                }
                 MISCOMPARE => scene
                     .miscompared(task.unit, &task.purpose)
                     .unwrap_or_else(|| wrong("MISCOMPARE".to_owned())),
@@ -486,6 +502,13 @@ impl Initiator {
                 self.abandon(command, scene);
             }
             Management::AbortSet { unit, below } | Management::Reset { unit, below } => {
+                let missing = response == TaskManagementResponseCode::LUN_DOES_NOT_EXIST;
+                if missing && scene.absences[unit].is_known() {
+                    if let Management::Reset { .. } = management {
+                        scene.reset_over(unit);
+                    }
+                    return Ok(());
+                }
                 if !complete {
                     return Err(self.protocol(format!("{management:?}: {response:?}")));
                 }
@@ -742,9 +765,11 @@ const TASK_SET_FULL: u8 = 0x28;
 
 const MEDIUM_ERROR: u8 = 0x3;
 const HARDWARE_ERROR: u8 = 0x4;
+const ILLEGAL_REQUEST: u8 = 0x5;
 const UNIT_ATTENTION: u8 = 0x6;
 const DATA_PROTECT: u8 = 0x7;
 const ABORTED_COMMAND: u8 = 0xb;
+const COPY_ABORTED: u8 = 0xa;
 const MISCOMPARE: u8 = 0xe;
 
 /// The sense key; 0 when there is none.

@@ -25,6 +25,8 @@
 //! - media that know no holes or no zeroing;
 //! - aborts, resets of units and controllers at any moment, memory that runs out (the command is refused, or waits);
 //! - connections that go from one shard to another, with whatever they have in progress;
+//! - exports that change at any moment: units lose their numbers and get them back, volumes are removed, flushed,
+//!   closed and opened again (`change`);
 //! - clients to which the server seems to lie: they receive changed, truncated or repeated bytes, or
 //!   noise; they end their connections, come again, and never fail themselves ([`deceived`]);
 //! - the server process killed at any moment: all that was acknowledged is still there;
@@ -47,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod alarm;
+mod change;
 pub mod checker;
 pub mod deceived;
 pub mod disk;
@@ -78,8 +81,19 @@ pub struct Settings {
     pub steps: u64,
     /// Faults; `None`: as the seed says.
     pub profile: Option<Profile>,
+    /// A mistake that the checkers must find.
+    pub planted: Option<Planted>,
     /// The trace goes to standard error.
     pub echo: bool,
+}
+
+/// Mistakes that are made on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The first change exchanges two units.
+    MixedUpMap,
+    /// Flushes do nothing.
+    ForgottenFlush,
 }
 
 impl Settings {
@@ -90,6 +104,7 @@ impl Settings {
             seed,
             steps,
             profile: None,
+            planted: None,
             echo: false,
         }
     }
@@ -104,6 +119,8 @@ pub struct Report {
     pub time: u64,
     /// Times that a connection went from one shard to another.
     pub moves: u64,
+    /// Times that the exports changed.
+    pub switches: u64,
     /// Digest of all that happened.
     pub trace_hash: u64,
 }
@@ -152,6 +169,7 @@ pub fn run(settings: &Settings) -> Result<Report, Box<Failure>> {
             steps: world.steps,
             time: environment.now,
             moves: environment.moves,
+            switches: world.switches(),
             trace_hash: environment.trace_hash(),
         }),
         Err(violation) => Err(Box::new(Failure {

@@ -12,8 +12,8 @@ use longshore_reactor::storage::{
 use longshore_reactor::{EngineEvent, SocketToken};
 use longshore_server::platform::Platform;
 use longshore_volume::{
-    Attempt, Characteristics, Condition, Execution, Geometry, Identity, Io, Lba, Request, Volume,
-    VolumeError,
+    Attempt, Characteristics, Condition, Execution, Geometry, Identity, Io, Lba, Operation, Reply,
+    Request, Volume, VolumeError,
 };
 
 use crate::environment::Shared;
@@ -91,16 +91,24 @@ pub struct SimVolume {
     inner: Arc<dyn Volume>,
     environment: Shared,
     disk: usize,
+    /// Its flushes do nothing: a mistake made on purpose.
+    forgets_flushes: bool,
 }
 
 impl SimVolume {
     /// Wraps the volume whose file stands for that disk.
     #[must_use]
-    pub fn new(inner: Arc<dyn Volume>, environment: Shared, disk: usize) -> Self {
+    pub fn new(
+        inner: Arc<dyn Volume>,
+        environment: Shared,
+        disk: usize,
+        forgets_flushes: bool,
+    ) -> Self {
         Self {
             inner,
             environment,
             disk,
+            forgets_flushes,
         }
     }
 
@@ -158,6 +166,9 @@ impl Volume for SimVolume {
     }
 
     fn execute(self: Arc<Self>, request: Request, io: Io) -> Execution {
+        if self.forgets_flushes && request.operation == Operation::Flush {
+            return Execution::ended(Ok(Reply::Done), request.buffer);
+        }
         Arc::clone(&self.inner).execute(request, io)
     }
 

@@ -27,6 +27,8 @@ pub struct Profile {
     pub disk_delay: u64,
     /// A connection is told to go to another shard: looked at two thousand times a second.
     pub moves: u64,
+    /// The exports change: looked at as often.
+    pub changes: u64,
     /// A storage operation stalls.
     pub stall: u64,
     /// How long.
@@ -65,6 +67,7 @@ impl Profile {
             kill_every: 0,
             disk_delay: 200 * MICROSECOND,
             moves: 1000,
+            changes: 0,
             stall: 0,
             stall_time: 0,
             short_transfer: 0,
@@ -118,6 +121,15 @@ impl Profile {
             stall_time: 5 * MILLISECOND,
             moves: 9_000,
             ..Self::calm()
+        }
+    }
+
+    /// Exports change all the time, on connections that move and break, and a disk that stalls.
+    #[must_use]
+    pub const fn changing() -> Self {
+        Self {
+            changes: 2_000,
+            ..Self::moving()
         }
     }
 
@@ -175,6 +187,7 @@ impl Profile {
         profile.moves = random.pick(&[0, 300, 3_000, 9_000]);
         profile.no_holes = random.chance(2000);
         profile.no_zeroing = random.chance(2000);
+        profile.changes = random.pick(&[0, 0, 100, 1000]);
         profile
     }
 
@@ -182,6 +195,7 @@ impl Profile {
     pub const fn calm_down(&mut self) {
         let calm = Self::calm();
         self.reader_stops = 0;
+        self.changes = 0;
         self.cut_every = 0;
         self.kill_every = 0;
         self.stall = 0;

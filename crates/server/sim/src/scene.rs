@@ -74,6 +74,12 @@ impl Reservations {
         undisturbed
     }
 
+    /// It may have ended, for another reason than a command.
+    pub fn forget(&mut self) {
+        self.held = None;
+        self.disturbances += 1;
+    }
+
     /// The target ended, and all reservations with it. Answers that tell of them may still be on
     /// their way.
     pub fn target_ended(&mut self) {
@@ -81,6 +87,29 @@ impl Reservations {
         self.disturbances += 1;
         self.disturbers = 0;
         self.started = self.disturbances;
+    }
+}
+
+/// Times at which a unit has no number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Absence {
+    /// It may have none now.
+    pub is_now: bool,
+    /// It had none at some time before.
+    pub until: Option<u64>,
+}
+
+impl Absence {
+    /// Whether it ever had none.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.is_now || self.until.is_some()
+    }
+
+    /// Whether a command that was sent at that time, or later, may not have found it.
+    #[must_use]
+    pub fn may_miss(self, sent_at: u64) -> bool {
+        self.is_now || self.until.is_some_and(|until| sent_at <= until)
     }
 }
 
@@ -95,6 +124,8 @@ pub struct Scene<'a> {
     pub resets: &'a mut [Resets],
     /// Reservations of the units.
     pub reservations: &'a mut [Reservations],
+    /// When units were not to be found.
+    pub absences: &'a [Absence],
     /// Number of the last write.
     pub next_id: &'a mut u64,
     /// Commands sent in this run.

@@ -6,33 +6,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longshore_iscsi::name::IscsiName;
-use longshore_iscsi::server::directory::{Authentication, LoginConfig};
-use longshore_nvme::nqn::Nqn;
+use longshore_iscsi::server::directory::LoginConfig;
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness};
 use longshore_server::config::{
-    Copies, ListenerConfig, LunConfig, NamespaceMapEntry, NvmeListenerConfig, PeerLimits,
-    ReactorConfig, ServerConfig, SubsystemConfig, TargetConfig, TransmitConfig,
+    Copies, ListenerConfig, NvmeListenerConfig, PeerLimits, ReactorConfig, ServerConfig,
+    TransmitConfig,
 };
 use longshore_server::platform::Platform;
 use longshore_server::stepped::{Next, SteppedServer};
-use longshore_volume::{BackendName, Volume, VolumeSpec};
-use uuid::Uuid;
 
 use crate::Settings;
+use crate::change::Exported;
 use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::deceived::Deceived;
 use crate::disk::Disk;
 use crate::environment::{Environment, MICROSECOND, MILLISECOND, SECOND, Shared, SimulatedEvent};
-use crate::host::{Host, SUBSYSTEM};
-use crate::initiator::{Initiator, TARGET};
+use crate::host::Host;
+use crate::initiator::Initiator;
 use crate::network::{SimLink, Wire};
 use crate::party::Party;
-use crate::platform::{SimPlatform, SimVolume};
+use crate::platform::SimPlatform;
 use crate::profile::Profile;
 use crate::random::Random;
-use crate::scene::{Reservations, Resets, Scene};
+use crate::scene::{Absence, Reservations, Resets, Scene};
 use crate::workload::UnitShape;
 
 /// Virtual time after which no new commands are sent, however few there have been.
@@ -75,7 +72,8 @@ pub struct World {
     phase_since: u64,
     restart_at: Option<u64>,
     limits: PeerLimits,
-    login: LoginConfig,
+    exported: Exported,
+    absences: Vec<Absence>,
     files: Vec<PathBuf>,
     next_cut: Option<u64>,
     next_kill: Option<u64>,
@@ -122,8 +120,11 @@ impl World {
         ]);
         let deceived = profile.deceived;
         let environment = Environment::new(Random::new(random.number()), profile, settings.echo);
+        let environment = Shared::new(environment);
+        let login = login(&mut random);
+        let exported = Exported::new(environment.clone(), login, settings.planted);
         let mut world = Self {
-            environment: Shared::new(environment),
+            environment,
             server: None,
             shards,
             ended: vec![false; shards],
@@ -141,7 +142,8 @@ impl World {
             phase_since: 0,
             restart_at: None,
             limits: limits(&mut random),
-            login: login(&mut random),
+            exported,
+            absences: Vec::new(),
             files: Vec::new(),
             next_cut: None,
             next_kill: None,
@@ -170,64 +172,32 @@ impl World {
         let sectors = bytes / crate::stamp::SECTOR;
         self.environment.lock().disks.push(Disk::new(bytes, inode));
         self.histories.push(History::new(unit, sectors));
-        self.shapes.push(UnitShape {
+        let shape = UnitShape {
             block_size,
             sectors: sectors as u64,
-        });
+        };
+        self.shapes.push(shape);
+        let path = self.files.last().expect("pushed above");
+        self.exported.add(shape, path);
+        self.absences.push(Absence::default());
         self.resets.push(Resets::default());
         self.reservations.push(Reservations::default());
     }
 
-    fn config(&self) -> ServerConfig {
-        let name = IscsiName::parse(TARGET).expect("a valid name");
+    fn config(&mut self) -> ServerConfig {
         // Nothing listens; but discovery needs an address to tell.
         let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind to loopback");
-        let volumes = self.shapes.iter().zip(&self.files).zip(0_usize..);
-        let volumes = volumes.map(|((shape, path), unit)| {
-            let mut spec = VolumeSpec::new(format!("unit{unit}"), BackendName::FILE);
-            spec.path = Some(path.clone());
-            spec.block_size = u32::try_from(shape.block_size).expect("512 or 4096");
-            spec.uuid = Some(Uuid::from_u128(0x1000 + unit as u128));
-            let inner = longshore_volume::open(&spec).expect("nobody else has the file");
-            let volume = SimVolume::new(inner, self.environment.clone(), unit);
-            Arc::new(volume) as Arc<dyn Volume>
-        });
-        let volumes: Vec<_> = volumes.collect();
-        let luns = (0..volumes.len()).zip(0..).map(|(volume, lun)| LunConfig {
-            lun,
-            volume,
-            read_only: false,
-        });
-        let namespaces = (0..volumes.len()).zip(1..);
-        let namespaces = namespaces.map(|(volume, nsid)| NamespaceMapEntry {
-            nsid,
-            volume,
-            read_only: false,
-        });
+        let exports = self.exported.start();
         ServerConfig {
-            targets: vec![TargetConfig {
-                name,
-                alias: None,
-                portal_groups: Vec::new(),
-                login: self.login.clone(),
-                authentication: Authentication::none(),
-                default_luns: Some(luns.collect()),
-                access: Vec::new(),
-                moved_to: None,
-            }],
-            volumes,
-            discovery: Authentication::none(),
+            targets: exports.targets,
+            volumes: exports.volumes,
+            discovery: exports.discovery,
             listeners: vec![ListenerConfig {
                 listener: bind(),
                 advertise: None,
                 portal_group_tag: 1,
             }],
-            subsystems: vec![SubsystemConfig {
-                nqn: Nqn::new(SUBSYSTEM).expect("a valid name"),
-                serial: None,
-                hosts: Vec::new(),
-                default_namespaces: Some(namespaces.collect()),
-            }],
+            subsystems: exports.subsystems,
             nvme_listeners: vec![NvmeListenerConfig {
                 listener: bind(),
                 advertise: None,
@@ -258,6 +228,7 @@ impl World {
         let server = SteppedServer::new(config, platforms, now);
         self.server = Some(server.expect("a good configuration"));
         self.ended.fill(false);
+        self.units_are_back();
         for shard in 0..self.shards {
             self.ensure_turn(shard, 0);
         }
@@ -382,6 +353,9 @@ impl World {
         }
         self.environment.lock().turning = shard;
         let next = server.turn(shard, events, instant);
+        if self.exported.is_changing {
+            server.advance();
+        }
         let with_mail: Vec<usize> = (0..self.shards).filter(|s| server.has_mail(*s)).collect();
         match next {
             Next::Ended => self.ended[shard] = true,
@@ -416,6 +390,7 @@ impl World {
             shapes: &self.shapes,
             resets: &mut self.resets,
             reservations: &mut self.reservations,
+            absences: &self.absences,
             next_id: &mut self.next_id,
             steps: &mut self.steps,
             quiet: self.phase != Phase::Working,
@@ -483,6 +458,7 @@ impl World {
             }
             self.plan_trouble();
         }
+        self.change_exports()?;
         self.move_one();
         // Only a restart helps a volume whose sync has failed.
         let environment = self.environment.lock();
@@ -494,6 +470,58 @@ impl World {
         self.environment
             .lock()
             .plan_in(MILLISECOND / 2, SimulatedEvent::Trouble);
+        Ok(())
+    }
+
+    /// How often the exports have changed.
+    pub(crate) fn switches(&self) -> u64 {
+        self.exported.switches
+    }
+
+    /// Units have their numbers again.
+    fn units_are_back(&mut self) {
+        let now = self.environment.lock().now;
+        for absence in self.absences.iter_mut().filter(|absence| absence.is_now) {
+            *absence = Absence {
+                is_now: false,
+                until: Some(now),
+            };
+        }
+    }
+
+    /// The exports change, perhaps. When the work is over, all units come back.
+    fn change_exports(&mut self) -> Result<(), Violation> {
+        let Some(server) = &self.server else {
+            return Ok(());
+        };
+        let (now, changes) = {
+            let environment = self.environment.lock();
+            (environment.now, environment.profile.changes)
+        };
+        if self.exported.is_changing {
+            server.advance();
+            self.exported.look(server, now, &mut self.absences)?;
+        }
+        let restores = match self.phase {
+            Phase::Working if self.random.chance(changes) => false,
+            Phase::Settling => true,
+            Phase::Working | Phase::LoggingOut | Phase::Ending => return Ok(()),
+        };
+        if server.is_switching() {
+            return Ok(());
+        }
+        let scene = (&mut self.absences[..], &mut self.reservations[..]);
+        self.exported
+            .change(server, &mut self.random, restores, scene);
+        for shard in 0..self.shards {
+            if self
+                .server
+                .as_ref()
+                .is_some_and(|server| server.has_mail(shard))
+            {
+                self.ensure_turn_soon(shard);
+            }
+        }
         Ok(())
     }
 
@@ -554,6 +582,7 @@ impl World {
         };
         let budget = Arc::clone(server.memory_budget());
         drop(server);
+        self.exported.stopped();
         for events in &mut self.events {
             events.clear();
         }
@@ -616,6 +645,7 @@ impl World {
             Phase::Settling
                 if self.server.is_some()
                     && !is_suspect()
+                    && self.exported.is_whole()
                     && self.parties.iter().all(Party::is_settled) =>
             {
                 let in_order = self.random.chance(7000);

@@ -1,7 +1,8 @@
 //! Runs of fixed seeds, that a seed decides a run, and runs of seeds that the caller chooses.
 
+use longshore_sim::checker::Violation;
 use longshore_sim::profile::Profile;
-use longshore_sim::{Report, Settings, run};
+use longshore_sim::{Planted, Report, Settings, run};
 
 fn succeed(settings: &Settings) -> Report {
     match run(settings) {
@@ -55,6 +56,57 @@ fn promises_hold_when_connections_move_again_and_again() {
     }
     // One run in three has a single shard.
     assert!(moves > 1000, "{moves}");
+}
+
+/// Units lose their numbers and get them back, and volumes are removed, closed and opened again, while connections move
+/// and break.
+#[test]
+fn promises_hold_while_exports_change_again_and_again() {
+    let mut switches = 0;
+    for seed in 0..60 {
+        let mut settings = Settings::new(seed, 400);
+        settings.profile = Some(Profile::changing());
+        switches += succeed(&settings).switches;
+    }
+    assert!(switches > 1000, "{switches}");
+}
+
+/// The same with a server that is killed and a medium that fails.
+#[test]
+fn promises_hold_while_exports_change_and_nothing_else_works_well() {
+    for seed in 0..40 {
+        let mut settings = Settings::new(seed, 300);
+        settings.profile = Some(Profile {
+            changes: 1000,
+            ..Profile::failing_medium()
+        });
+        succeed(&settings);
+    }
+}
+
+/// What the checkers are there for: mistakes in a change that are made on purpose.
+#[test]
+fn mistakes_in_a_change_of_exports_are_found() {
+    for planted in [Planted::MixedUpMap, Planted::ForgottenFlush] {
+        let found = (0..20).find_map(|seed| {
+            let mut settings = Settings::new(seed, 400);
+            settings.planted = Some(planted);
+            settings.profile = Some(Profile {
+                cut_every: 0,
+                ..Profile::changing()
+            });
+            run(&settings).err()
+        });
+        let failure = found.unwrap_or_else(|| panic!("{planted:?} was not found"));
+        match planted {
+            Planted::ForgottenFlush => {
+                assert!(matches!(failure.violation, Violation::NotFlushed { .. }));
+            }
+            Planted::MixedUpMap => {
+                assert!(!matches!(failure.violation, Violation::NotFlushed { .. }));
+            }
+        }
+    }
 }
 
 /// Some clients receive other bytes than the server sent: their machines take them, and other clients

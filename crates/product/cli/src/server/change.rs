@@ -214,6 +214,7 @@ mod tests {
                 ],
                 effect: Some("hosts see the new size".to_owned()),
             }],
+            settings: Vec::new(),
             needs_restart: vec!["engine.cores".to_owned()],
             warnings: Vec::new(),
         };

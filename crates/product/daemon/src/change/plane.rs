@@ -22,7 +22,7 @@ use super::objects::{self, Described, Objects};
 use super::prepare::{Prepared, new_files};
 use super::start::Start;
 use super::store::{Intent, Store};
-use super::switch::{Closed, Drain, Switch};
+use super::switch::{Closed, Drain, NotSwitched, Switch};
 use super::turn::Turn;
 use super::{keys, plan, problems, step};
 use crate::config::file::ConfigFile;
@@ -630,13 +630,17 @@ impl Plane {
             on_closed: Arc::new(move |closed| leaving.closed(&closed)),
         };
         let switched = self.switch.switch(exports(&outlook.config, open), drain);
-        if let Err(reason) = switched {
-            let mut leaving = locked(&self.leaving.volumes);
-            gone.iter().for_each(|name| {
-                leaving.remove(name);
-            });
-            let title = format!("the server refused the change: {reason}");
-            return Err(Box::new(Problem::new(ProblemCode::Invalid, title)));
+        match switched {
+            Ok(()) => {}
+            Err(NotSwitched::Late(reason)) => tracing::warn!("{reason}"),
+            Err(NotSwitched::Refused(reason)) => {
+                let mut leaving = locked(&self.leaving.volumes);
+                gone.iter().for_each(|name| {
+                    leaving.remove(name);
+                });
+                let title = format!("the server refused the change: {reason}");
+                return Err(Box::new(Problem::new(ProblemCode::Invalid, title)));
+            }
         }
         if has_grown {
             self.refresh_sizes();

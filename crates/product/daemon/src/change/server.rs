@@ -1,38 +1,87 @@
 //! The server that changes are carried out on.
 
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use longshore_api::state::Session;
-use longshore_server::config::TransmitConfig;
-use longshore_server::{Resized, Stopper};
+use longshore_server::config::{ExportsConfig, TransmitConfig};
+use longshore_server::observe::{ProtocolKind, SessionId, SessionReport};
+use longshore_server::{ClosedVolume, Control, DrainOptions, DrainState, Resized, SwitchError};
 use longshore_volume::VolumeError;
 
-use super::switch::{Drain, Exports, Leaving, Switch};
+use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Switch};
 
 /// A server, by what controls it.
 #[derive(Clone, Debug)]
-pub struct ServerSwitch(Stopper);
+pub struct ServerSwitch(Control);
 
 impl ServerSwitch {
     #[must_use]
-    pub const fn new(stopper: Stopper) -> Self {
-        Self(stopper)
+    pub const fn new(control: Control) -> Self {
+        Self(control)
+    }
+}
+
+/// A session, as the API shows it.
+fn session(report: SessionReport) -> Session {
+    let began = SystemTime::now().checked_sub(report.age);
+    let began = began.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let began = began.unwrap_or_default().as_millis();
+    Session {
+        id: report.id.0.to_string(),
+        protocol: match report.protocol {
+            ProtocolKind::Iscsi => "iscsi".to_owned(),
+            ProtocolKind::NvmeTcp => "nvme".to_owned(),
+        },
+        peer_name: report.name,
+        connections: report.peers.len(),
+        addresses: report.peers.iter().map(ToString::to_string).collect(),
+        target: report.exporter.unwrap_or_default(),
+        since_ms: u64::try_from(began).unwrap_or(u64::MAX),
+        volumes: report.volumes.into_iter().map(|it| it.volume).collect(),
     }
 }
 
 impl Switch for ServerSwitch {
-    fn switch(&self, _: Exports, _: Drain) -> Result<(), String> {
-        Err("what is exported cannot change while it runs; start it again".to_owned())
+    fn switch(&self, exports: Exports, drain: Drain) -> Result<(), NotSwitched> {
+        let exports = ExportsConfig {
+            volumes: exports.volumes,
+            targets: exports.targets,
+            discovery: exports.discovery,
+            subsystems: exports.subsystems,
+        };
+        let on_closed = drain.on_closed;
+        let drain = DrainOptions {
+            timeout: drain.timeout,
+            on_closed: Some(Arc::new(move |closed: ClosedVolume| {
+                on_closed(Closed {
+                    volume: closed.name,
+                    failure: closed.failure,
+                });
+            })),
+        };
+        match self.0.switch(exports, drain) {
+            Ok(_) => Ok(()),
+            Err(error @ SwitchError::Unanswered(_)) => Err(NotSwitched::Late(error.to_string())),
+            Err(error) => Err(NotSwitched::Refused(error.to_string())),
+        }
     }
 
     fn leaving(&self) -> Vec<Leaving> {
-        Vec::new()
+        let leaving = self.0.draining().into_iter().map(|volume| Leaving {
+            volume: volume.name,
+            stuck: volume.state == DrainState::Stuck,
+        });
+        leaving.collect()
     }
 
     fn sessions(&self) -> Vec<Session> {
-        Vec::new()
+        self.0.sessions().into_iter().map(session).collect()
     }
 
-    fn close_session(&self, _: &str) -> bool {
-        false
+    fn close_session(&self, id: &str) -> bool {
+        let id = id.parse().map(SessionId);
+        id.is_ok_and(|id| self.0.close_session(id).is_ok())
     }
 
     fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {

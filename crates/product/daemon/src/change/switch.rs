@@ -42,14 +42,23 @@ pub struct Leaving {
     pub stuck: bool,
 }
 
+/// Why not all of it is exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotSwitched {
+    /// Nothing has changed, for this reason.
+    Refused(String),
+    /// It is going to be, when what keeps the server busy is over.
+    Late(String),
+}
+
 /// The server, as far as changes need it.
 pub trait Switch: Send + Sync {
     /// Exports this, and nothing else, from now on. Volumes stay that are the same object, others come, and those that are
     /// not listed leave. When it returns, no operation can begin under what was exported before.
     ///
     /// # Errors
-    /// Why nothing has changed.
-    fn switch(&self, exports: Exports, drain: Drain) -> Result<(), String>;
+    /// See [`NotSwitched`].
+    fn switch(&self, exports: Exports, drain: Drain) -> Result<(), NotSwitched>;
 
     /// Volumes on their way out.
     fn leaving(&self) -> Vec<Leaving>;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::exports::{OpenVolumes, exports};
 use super::plane::{Plane, Process};
 use super::start::Start;
-use super::switch::{Closed, Drain, Exports, Leaving, Switch};
+use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Switch};
 use crate::backends::backends;
 use crate::config::Arguments;
 use crate::config::file::ConfigFile;
@@ -73,9 +73,9 @@ impl Fake {
 struct Handle(Arc<Fake>);
 
 impl Switch for Handle {
-    fn switch(&self, next: Exports, drain: Drain) -> Result<(), String> {
+    fn switch(&self, next: Exports, drain: Drain) -> Result<(), NotSwitched> {
         if self.0.refuses.load(Ordering::Relaxed) {
-            return Err("no".to_owned());
+            return Err(NotSwitched::Refused("no".to_owned()));
         }
         let mut exports = self.0.exports.lock().unwrap();
         let before = exports.replace(next);

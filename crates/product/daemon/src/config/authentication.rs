@@ -1,6 +1,7 @@
 //! CHAP accounts: where their secrets come from, and what is refused or warned about.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -120,10 +121,20 @@ fn account(
     })
 }
 
+/// More bytes than any secret file has.
+const SECRET_FILE_MAX: u64 = 4096;
+
 /// Reads a secret file; the line end that editors leave behind is not part of the secret.
 fn read_secret(path: &Path, warnings: &mut Vec<Warning>) -> std::io::Result<String> {
-    let text = fs::read_to_string(path)?;
-    if fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o004 != 0) {
+    let file = fs::File::open(path)?;
+    let is_for_all = file.metadata()?.mode() & 0o004 != 0;
+    let mut text = String::new();
+    // A device that never ends is no secret.
+    file.take(SECRET_FILE_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > SECRET_FILE_MAX {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    if is_for_all {
         warnings.push(Warning::SecretFileForAll {
             path: path.to_owned(),
         });

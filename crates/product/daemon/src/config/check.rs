@@ -130,7 +130,7 @@ fn missing_secrets(file: &ConfigFile) -> Vec<Problem> {
         .filter_map(|it| it.secret_file.as_ref());
     let missing = secrets.filter_map(|secret| {
         let path = file.resolve(secret.get_ref());
-        let source = std::fs::read(&path).err()?;
+        let source = std::fs::File::open(&path).err()?;
         let kind = ProblemKind::SecretUnreadable { path, source };
         Some(file.problem(secret.span(), kind))
     });

@@ -245,7 +245,7 @@ fn tokens_cross_a_network_only_encrypted_unless_asked_for() {
         "[listen]\napi = \"192.0.2.7\"\n[api]\nallow-plain = true\n",
         "[listen]\napi = \"0.0.0.0\"\n[api]\ntls-key = \"key.pem\"\ntls-certificate = \"cert.pem\"\n",
     ] {
-        let config = accepted(&format!("{volume}{text}"));
+        let config = assemble(&format!("{volume}{text}")).unwrap();
         assert_eq!(config.api.address.map(|it| it.0.port()), Some(9260));
     }
 }
@@ -376,6 +376,16 @@ fn maps_of_logical_units_are_checked() {
         let message = map(luns);
         assert!(message.contains(expected), "{luns}: {message}");
     }
+}
+
+#[test]
+fn a_device_that_never_ends_is_no_secret_file() {
+    let keys = "accounts = [{ user = \"ann\", secret-file = \"/dev/zero\" }]\n";
+    let message = refusal(&format!("{TARGET}{keys}"));
+    assert!(
+        message.contains("cannot read secret file /dev/zero"),
+        "{message}"
+    );
 }
 
 #[test]

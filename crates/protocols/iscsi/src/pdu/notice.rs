@@ -17,8 +17,8 @@
 //!   44| Reserved                      /  Reserved       /  RunLength  |
 //! ```
 //!
-//! The data segment of an Asynchronous Message is SenseLength, sense data and event data, none of
-//! which we send; that of a Reject is the header of the PDU rejected.
+//! The data segment of an Asynchronous Message is SenseLength, sense data and event data, of which we send the first two
+//! with SCSI events; that of a Reject is the header of the PDU rejected.
 
 use super::bhs::{open_bits, open_enum, pdu};
 use super::fields::{CommandWindow, InitiatorTaskTag, Lun, StatSn, TargetTransferTag};

@@ -9,7 +9,7 @@ use longshore_block::sanitize::Outcome;
 use super::admin_command::AdminOutcome;
 use super::failure::Failure;
 use super::state::{AsyncEvent, Controller, State};
-use crate::command::{CommandId, SubmissionEntry};
+use crate::command::{CommandId, NamespaceId, SubmissionEntry};
 
 impl Controller {
     pub(super) fn async_event_request(
@@ -39,16 +39,23 @@ impl Controller {
     pub(super) fn namespace_changed(&self, index: usize) -> bool {
         let mut state = self.lock();
         let mut notify = false;
-        for attached in self.namespaces.iter().filter(|ns| ns.index == index) {
+        for attached in self.namespaces().iter().filter(|ns| ns.index == index) {
             state.changed_namespaces.insert(attached.id);
             notify |= state.events.raise(AsyncEvent::NamespaceAttributeChanged);
         }
         notify
     }
 
+    /// The host sees other namespaces under these identifiers, or none. Whether the driver should poll.
+    pub(super) fn namespaces_changed(&self, ids: &[NamespaceId]) -> bool {
+        let mut state = self.lock();
+        state.changed_namespaces.extend(ids);
+        state.events.raise(AsyncEvent::NamespaceAttributeChanged)
+    }
+
     /// A volume has failed. Whether the driver should poll.
     pub(super) fn namespace_failed(&self, index: usize) -> bool {
-        self.namespaces.iter().any(|ns| ns.index == index)
+        self.namespaces().iter().any(|ns| ns.index == index)
             && self.lock().events.raise(AsyncEvent::Degraded)
     }
 

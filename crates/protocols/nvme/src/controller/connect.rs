@@ -9,21 +9,19 @@
 //! I/O queue names it. Both ends of an association must stay who they were.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use longshore_wire::field::{bytes, le16};
 
-use super::access::NamespaceGrant;
 use super::admin_command::QueueHandle;
 use super::environment::Environment;
-use super::limits::ControllerLimits;
 use super::namespace::AttachedNamespace;
 use super::state::{Activity, Controller, State};
-use super::subsystem::NamespaceConfig;
 use super::subsystems::{Member, Subsystems};
 use crate::command::SubmissionEntry;
+use crate::io::limits;
 use crate::nqn::{NQN_FIELD_LENGTH, Nqn};
-use crate::reservation::{HostRegistrant, NotificationLog};
+use crate::reservation::NotificationLog;
 use crate::status::Status;
 
 /// Bytes of the data of Connect.
@@ -187,9 +185,9 @@ impl Subsystems {
             return Err(Refusal::invalid(Parameter::HostIdentifier));
         }
         if connect.queue_id == 0 {
-            self.connect_admin(member, &connect, queue, now_ms)
+            self.connect_admin(&member, &connect, queue, now_ms)
         } else {
-            connect_io(member, &connect, queue)
+            connect_io(&member, &connect, queue)
         }
     }
 }
@@ -206,12 +204,22 @@ impl Subsystems {
             return Err(Refusal::invalid(Parameter::ControllerId));
         }
         let subsystem = &member.subsystem;
-        let visible = subsystem.visible(&connect.host).ok_or(Refusal {
+        // Until the controller is known: a change of what it sees comes before, or finds it.
+        let access = subsystem.access();
+        if access.is_removed() {
+            return Err(Refusal::invalid(Parameter::SubsystemNqn));
+        }
+        let visible = if subsystem.is_discovery {
+            Some(Vec::new())
+        } else {
+            access.visible(&connect.host)
+        };
+        let visible = visible.ok_or(Refusal {
             status: Status::CONNECT_INVALID_HOST.do_not_retry(),
             result: Parameter::HostNqn.location(),
         })?;
-        let limits = &subsystem.limits;
-        if connect.keep_alive_ms > limits.keep_alive_ms_max {
+        let controller_limits = &subsystem.limits;
+        if connect.keep_alive_ms > controller_limits.keep_alive_ms_max {
             return Err(Refusal::last(Status::KEEP_ALIVE_TIMEOUT_INVALID));
         }
         // Others may leave: the host should come back.
@@ -220,15 +228,26 @@ impl Subsystems {
         let io_queues_max = subsystem.io_queues_max();
         let reservations = NotificationLog::new();
         reservations.set_waker(self.waker(queue));
-        let attach = |(config, grant)| attach(config, grant, connect, limits, &reservations);
+        let host_identifier = connect.host_identifier;
+        let attach = |(config, grant)| {
+            let log = Arc::clone(&reservations);
+            AttachedNamespace::new(config, grant, host_identifier, controller_limits, log)
+        };
+        let namespaces: Arc<[_]> = visible.into_iter().map(attach).collect();
+        let attached_max = u32::try_from(access.namespaces()).unwrap_or(u32::MAX);
         let controller = Arc::new(Controller {
             id,
             subsystem: Arc::clone(subsystem),
             registry: Arc::clone(&member.controllers),
             host_nqn: connect.host.clone(),
-            host_identifier: connect.host_identifier,
+            host_identifier,
             admin_queue: queue,
-            namespaces: visible.into_iter().map(attach).collect(),
+            product: Arc::clone(access.product()),
+            attached_max: attached_max
+                .checked_next_power_of_two()
+                .unwrap_or(u32::MAX)
+                .clamp(limits::ATTACHED_NAMESPACES_MAX, limits::NAMESPACES_MAX),
+            namespaces: RwLock::new(namespaces),
             enabled: AtomicBool::new(false),
             advanced_retry: AtomicBool::new(false),
             activity: (0..=io_queues_max).map(|_| Activity::default()).collect(),
@@ -237,30 +256,6 @@ impl Subsystems {
         });
         member.controllers.insert(id, &controller);
         Ok(connect.association(controller))
-    }
-}
-
-fn attach(
-    config: &NamespaceConfig,
-    grant: NamespaceGrant,
-    connect: &Connect,
-    limits: &ControllerLimits,
-    log: &Arc<NotificationLog>,
-) -> AttachedNamespace {
-    let parameters = config.namespace.parameters();
-    let log = Arc::clone(log);
-    AttachedNamespace {
-        id: config.id,
-        namespace: Arc::clone(&config.namespace),
-        index: config.index,
-        host: HostRegistrant::join(
-            &parameters.reservations,
-            connect.host_identifier,
-            config.id,
-            log,
-        ),
-        read_only: grant.read_only || parameters.read_only,
-        max_transfer_bytes: limits.transfer_bytes(),
     }
 }
 

@@ -375,11 +375,11 @@ impl Controller {
     fn set_reservation_notification_mask(&self, id: NamespaceId, mask: u32) -> Result<(), Failure> {
         let mask = NotificationMask::from_dword(mask).ok_or(Failure::field(DWORD_11_AT))?;
         let of = if id == NamespaceId::BROADCAST {
-            &self.namespaces[..]
+            self.namespaces()
         } else {
-            std::slice::from_ref(self.named(id)?)
+            [self.named(id)?].into()
         };
-        for attached in of {
+        for attached in &*of {
             attached.host.set_notification_mask(mask);
         }
         Ok(())

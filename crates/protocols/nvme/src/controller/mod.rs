@@ -4,7 +4,7 @@
 //! Connect ─► Subsystems::connect ─► Association { controller, queue id }
 //!                                        │
 //!            admin queue: Controller::admin, poll_events, next_deadline_ms, handle_deadline
-//!            I/O queues:  Controller::namespaces (once), is_enabled, note_activity (each command)
+//!            I/O queues:  Controller::namespaces, is_enabled, note_activity (each command)
 //!            both:        Controller::queue_closed
 //! ```
 //!
@@ -61,10 +61,10 @@ pub use environment::{Environment, Health, Statistics};
 pub use keep_alive::Deadline;
 pub use limits::ControllerLimits;
 pub use log_page::ErrorRecord;
-pub use namespace::{AttachedNamespace, Namespace, NamespaceParameters};
+pub use namespace::{AttachedNamespace, Namespace, NamespaceConfig, NamespaceParameters};
 pub use state::{AsyncCompletion, Controller};
-pub use subsystem::{NamespaceConfig, SubsystemConfig};
-pub use subsystems::{Notify, Subsystems};
+pub use subsystem::SubsystemConfig;
+pub use subsystems::{Notify, Reconfigured, Subsystems};
 pub use transfer::AdminTransfer;
 
 use admin_command::{DONE, Request, done};

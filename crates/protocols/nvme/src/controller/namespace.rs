@@ -7,9 +7,11 @@ use longshore_block::naa::Naa;
 use longshore_block::reservation::Reservations;
 use uuid::Uuid;
 
+use super::access::NamespaceGrant;
+use super::limits::ControllerLimits;
 use crate::command::NamespaceId;
 use crate::io::Attached;
-use crate::reservation::HostRegistrant;
+use crate::reservation::{HostRegistrant, NotificationLog};
 
 /// ANAGRPID of all namespaces.
 pub(super) const ANA_GROUP: u32 = 1;
@@ -107,7 +109,41 @@ impl Namespace {
     }
 }
 
-/// A namespace as one controller sees it. Immutable for the life of the controller.
+/// A namespace of a subsystem.
+#[derive(Clone, Debug)]
+pub struct NamespaceConfig {
+    /// NSID.
+    pub id: NamespaceId,
+    /// What all controllers share of it.
+    pub namespace: Arc<Namespace>,
+    /// The driver's index of the volume.
+    pub index: usize,
+}
+
+/// A controller's part in the reservations of a namespace. It ends with the last that refers to it, which may be a
+/// command of a queue that was under way when the namespace was detached.
+#[derive(Debug)]
+pub(super) struct Membership {
+    reservations: Arc<Reservations>,
+    host: Arc<HostRegistrant>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.host.leave(&self.reservations);
+    }
+}
+
+impl Membership {
+    pub(super) fn new(reservations: &Arc<Reservations>, host: &Arc<HostRegistrant>) -> Arc<Self> {
+        Arc::new(Self {
+            reservations: Arc::clone(reservations),
+            host: Arc::clone(host),
+        })
+    }
+}
+
+/// A namespace as one controller sees it. Immutable: a controller that sees it otherwise has another one.
 #[derive(Clone, Debug)]
 pub struct AttachedNamespace {
     /// NSID.
@@ -122,6 +158,46 @@ pub struct AttachedNamespace {
     pub read_only: bool,
     /// Largest transfer of a command (MDTS); more is INVALID FIELD.
     pub max_transfer_bytes: u32,
+    /// Held, not read.
+    pub(super) _membership: Arc<Membership>,
+}
+
+impl AttachedNamespace {
+    /// A namespace as a controller of that host begins to see it. What the host has to be told of reservations goes
+    /// into `log`.
+    pub(super) fn new(
+        config: &NamespaceConfig,
+        grant: NamespaceGrant,
+        host_identifier: [u8; 16],
+        limits: &ControllerLimits,
+        log: Arc<NotificationLog>,
+    ) -> Self {
+        let parameters = config.namespace.parameters();
+        let reservations = &parameters.reservations;
+        let host = HostRegistrant::join(reservations, host_identifier, config.id, log);
+        Self {
+            id: config.id,
+            namespace: Arc::clone(&config.namespace),
+            index: config.index,
+            read_only: grant.read_only || parameters.read_only,
+            max_transfer_bytes: limits.transfer_bytes(),
+            _membership: Membership::new(reservations, &host),
+            host,
+        }
+    }
+
+    /// Whether it is that namespace.
+    pub(super) fn is_of(&self, config: &NamespaceConfig) -> bool {
+        self.index == config.index && Arc::ptr_eq(&self.namespace, &config.namespace)
+    }
+
+    /// The same, used as its host may now.
+    pub(super) fn granted(&self, grant: NamespaceGrant) -> Self {
+        Self {
+            read_only: grant.read_only || self.namespace.parameters().read_only,
+            ..self.clone()
+        }
+    }
 }
 
 impl Attached for AttachedNamespace {

@@ -81,7 +81,7 @@ impl Controller {
         let queues = state.open_io_queues();
         state.events.end_requests();
         let caches = |ns: &AttachedNamespace| ns.namespace.parameters().volatile_cache;
-        if self.namespaces.iter().any(caches) {
+        if self.namespaces().iter().any(caches) {
             state.properties.flushes += 1;
             return AdminOutcome::ShutDown { queues };
         }
@@ -95,7 +95,7 @@ impl Controller {
         state.changed_namespaces.clear();
         state.features.reset(now_ms);
         self.reservations.reset();
-        for attached in &*self.namespaces {
+        for attached in &*self.namespaces() {
             attached
                 .host
                 .set_notification_mask(NotificationMask::default());

@@ -53,8 +53,8 @@ impl Subsystem {
             Outcome::Completed => 1,
             Outcome::Never => 0,
         };
-        let namespaces = self.namespaces().iter();
-        let all = namespaces.map(|config| {
+        let namespaces = self.namespaces();
+        let all = namespaces.iter().map(|config| {
             let reservations = &config.namespace.parameters().reservations;
             reservations.sanitize().status()
         });
@@ -78,8 +78,10 @@ impl Controller {
     }
 
     fn erases_blocks(&self) -> bool {
-        let mut namespaces = self.subsystem.namespaces().iter();
-        namespaces.all(|config| config.namespace.erases_blocks())
+        let namespaces = self.subsystem.namespaces();
+        namespaces
+            .iter()
+            .all(|config| config.namespace.erases_blocks())
     }
 
     /// SANICAP.
@@ -138,7 +140,8 @@ impl Controller {
     fn volumes_to_sanitize(&self) -> Result<Vec<usize>, Failure> {
         let mut volumes = Vec::new();
         for config in self.subsystem.namespaces() {
-            let mut attached = self.namespaces.iter();
+            let attached = self.namespaces();
+            let mut attached = attached.iter();
             let Some(attached) = attached.find(|it| it.id == config.id) else {
                 return Err(Failure::of(Status::ACCESS_DENIED.do_not_retry()));
             };

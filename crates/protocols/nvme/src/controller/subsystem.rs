@@ -1,23 +1,13 @@
 //! Subsystems: names, namespaces, and who may see them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::access::{HostAccess, NamespaceGrant};
 use super::limits::ControllerLimits;
-use super::namespace::Namespace;
+use super::namespace::NamespaceConfig;
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
-
-/// A namespace of a subsystem.
-#[derive(Clone, Debug)]
-pub struct NamespaceConfig {
-    /// NSID.
-    pub id: NamespaceId,
-    /// What all controllers share of it.
-    pub namespace: Arc<Namespace>,
-    /// The driver's index of the volume.
-    pub index: usize,
-}
 
 /// One NVM subsystem.
 #[derive(Clone, Debug)]
@@ -40,67 +30,68 @@ pub struct SubsystemConfig {
 #[derive(Debug)]
 pub(super) struct Subsystem {
     pub(super) nqn: Nqn,
-    pub(super) serial: String,
-    pub(super) model: String,
-    pub(super) firmware: String,
     pub(super) is_discovery: bool,
     pub(super) limits: Arc<ControllerLimits>,
-    /// Access of NVM subsystems by name, for the discovery log page. Only discovery has it.
-    others: Vec<Arc<Self>>,
+    /// Locked by Connect until the controller is known, so that a change meets all controllers.
+    access: RwLock<Access>,
+}
+
+/// What Identify Controller says of the product.
+#[derive(Debug, Default)]
+pub(super) struct Product {
+    /// SN.
+    pub(super) serial: String,
+    /// MN.
+    pub(super) model: String,
+    /// FR.
+    pub(super) firmware: String,
+}
+
+/// What may change while controllers are there.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// Of controllers made from now on.
+    product: Arc<Product>,
     /// In the order of their identifiers.
     namespaces: Vec<NamespaceConfig>,
     hosts: HostAccess,
+    /// Access of NVM subsystems by name, for the discovery log page. Only discovery has it.
+    others: HashMap<Nqn, Arc<Subsystem>>,
+    /// The subsystem is no more.
+    is_removed: bool,
 }
 
 /// Most I/O queues there can be: their number is told less one, and FFFFh is no number of queues.
 const IO_QUEUES_MAX: u16 = 0xfffe;
 
 impl Subsystem {
-    pub(super) fn new(
-        config: SubsystemConfig,
-        others: Vec<Arc<Self>>,
-        limits: &Arc<ControllerLimits>,
-    ) -> Arc<Self> {
+    pub(super) fn new(config: SubsystemConfig, limits: &Arc<ControllerLimits>) -> Arc<Self> {
         let is_discovery = config.nqn.is_discovery();
-        let mut namespaces = config.namespaces;
-        namespaces.retain(|namespace| namespace.id.is_single());
-        namespaces.sort_by_key(|namespace| namespace.id);
-        namespaces.dedup_by_key(|namespace| namespace.id);
         Arc::new(Self {
-            nqn: config.nqn,
-            serial: config.serial,
-            model: config.model,
-            firmware: config.firmware,
+            nqn: config.nqn.clone(),
             is_discovery,
             limits: Arc::clone(limits),
-            others,
-            namespaces,
-            hosts: config.hosts,
+            access: RwLock::new(Access::new(config)),
         })
     }
 
-    /// What a host sees; `None` when it must not connect.
-    pub(super) fn visible(&self, host: &Nqn) -> Option<Vec<(&NamespaceConfig, NamespaceGrant)>> {
-        if self.is_discovery {
-            return Some(Vec::new());
-        }
-        let grants = self.hosts.namespaces_of(host)?;
-        let grant_of = |id: NamespaceId| grants.iter().find(|grant| grant.id == id);
-        let visible = self
-            .namespaces
-            .iter()
-            .filter_map(|config| Some((config, *grant_of(config.id)?)));
-        Some(visible.collect())
+    pub(super) fn access(&self) -> RwLockReadGuard<'_, Access> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn access_mut(&self) -> RwLockWriteGuard<'_, Access> {
+        self.access.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All its namespaces, whoever sees them.
-    pub(super) fn namespaces(&self) -> &[NamespaceConfig] {
-        &self.namespaces
+    pub(super) fn namespaces(&self) -> Vec<NamespaceConfig> {
+        self.access().namespaces.clone()
     }
 
     /// Whether a volume of the driver is one of its namespaces.
     pub(super) fn has_volume(&self, index: usize) -> bool {
-        self.namespaces.iter().any(|it| it.index == index)
+        let access = self.access();
+        access.namespaces.iter().any(|it| it.index == index)
     }
 
     /// I/O queues a controller may have.
@@ -114,9 +105,76 @@ impl Subsystem {
 
     /// Whether discovery tells a host of a subsystem: it may connect, or we do not know the name.
     pub(super) fn shows(&self, subsystem: &Nqn, host: &Nqn) -> bool {
-        self.others
+        let other = self.access().others.get(subsystem).map(Arc::clone);
+        other.is_none_or(|other| other.access().hosts.namespaces_of(host).is_some())
+    }
+}
+
+impl Access {
+    pub(super) fn new(config: SubsystemConfig) -> Self {
+        let mut namespaces = config.namespaces;
+        namespaces.retain(|namespace| namespace.id.is_single());
+        namespaces.sort_by_key(|namespace| namespace.id);
+        namespaces.dedup_by_key(|namespace| namespace.id);
+        Self {
+            product: Arc::new(Product {
+                serial: config.serial,
+                model: config.model,
+                firmware: config.firmware,
+            }),
+            namespaces,
+            hosts: config.hosts,
+            others: HashMap::new(),
+            is_removed: false,
+        }
+    }
+
+    /// That of a subsystem that is no more: nobody may connect, and nobody sees anything.
+    pub(super) fn removed() -> Self {
+        Self {
+            product: Arc::default(),
+            namespaces: Vec::new(),
+            hosts: HostAccess::default(),
+            others: HashMap::new(),
+            is_removed: true,
+        }
+    }
+
+    pub(super) const fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    pub(super) fn product(&self) -> &Arc<Product> {
+        &self.product
+    }
+
+    /// Of discovery: the NVM subsystems, and what it has of the first of them.
+    pub(super) fn discover(
+        &mut self,
+        others: HashMap<Nqn, Arc<Subsystem>>,
+        product: Option<Arc<Product>>,
+    ) {
+        self.others = others;
+        self.product = product.unwrap_or_default();
+    }
+
+    /// How many namespaces there are, for whatever host.
+    pub(super) fn namespaces(&self) -> usize {
+        self.namespaces.len()
+    }
+
+    /// What a host sees, in the order of identifiers; `None` when it must not connect.
+    pub(super) fn visible(&self, host: &Nqn) -> Option<Vec<(&NamespaceConfig, NamespaceGrant)>> {
+        let grants = self.hosts.namespaces_of(host)?;
+        let by_id: HashMap<NamespaceId, NamespaceGrant> = grants
             .iter()
-            .find(|other| other.nqn == *subsystem)
-            .is_none_or(|other| other.hosts.namespaces_of(host).is_some())
+            .rev()
+            .map(|grant| (grant.id, *grant))
+            .collect();
+        let visible = self
+            .namespaces
+            .iter()
+            .filter_map(|config| Some((config, *by_id.get(&config.id)?)));
+        Some(visible.collect())
     }
 }

@@ -97,13 +97,35 @@ impl Command {
         (self.namespace != NO_NAMESPACE).then_some(self.namespace)
     }
 
+    /// The namespaces given to later steps have other places, which `place` tells by the old ones: some have come
+    /// or gone meanwhile. Those that the command is about must be among them still.
+    pub fn renumber(&mut self, place: &dyn Fn(usize) -> usize) {
+        if let Some(namespace) = self.namespace() {
+            self.namespace = place(namespace);
+        }
+        if let State::Procedure { procedure, .. } = &mut self.state {
+            procedure.renumber(place);
+        }
+    }
+
+    /// Whether it may ask for something of a namespace, by its place.
+    #[must_use]
+    pub fn uses(&self, namespace: usize) -> bool {
+        self.namespace() == Some(namespace)
+            || match &self.state {
+                State::Procedure { procedure, .. } => procedure.uses(namespace),
+                State::Decided(_) | State::Single { .. } | State::Half(_) => false,
+            }
+    }
+
     /// FUSE: the driver pairs fused commands by [`Fusing`](super::Fusing) and does not step them.
     #[must_use]
     pub fn fuse(&self) -> Fuse {
         self.fuse
     }
 
-    /// Runs until it needs something. `namespaces` are those it began with; the data and the scratch
+    /// Runs until it needs something. `namespaces` are those it began with, or those it was told of by
+    /// [`Self::renumber`]; the data and the scratch
     /// memory are the same at every step.
     ///
     /// # Panics

@@ -128,14 +128,12 @@ fn search<N: Attached>(namespaces: &[N], id: NamespaceId) -> Result<(usize, &N),
     namespaces
         .binary_search_by_key(&id, Attached::id)
         .map(|at| (at, &namespaces[at]))
-        .map_err(|_| no_namespace(namespaces, id))
+        .map_err(|_| no_namespace(id))
 }
 
 /// NSIDs up to NN are valid, and inactive if no namespace has them (NVMe base 2.0 §3.2.1).
-fn no_namespace<N: Attached>(namespaces: &[N], id: NamespaceId) -> Status {
-    let highest = namespaces.last().map_or(0, |namespace| namespace.id().0);
-    let is_inactive = (1..=highest.max(NAMESPACES_MAX)).contains(&id.0);
-    if is_inactive && id.is_single() {
+fn no_namespace(id: NamespaceId) -> Status {
+    if (1..=NAMESPACES_MAX).contains(&id.0) {
         Status::INVALID_FIELD.do_not_retry()
     } else {
         Status::INVALID_NAMESPACE_OR_FORMAT.do_not_retry()

@@ -36,6 +36,16 @@ impl Procedure for FlushAll {
             payload: DataLocation::None,
         }
     }
+
+    fn uses(&self, namespace: usize) -> bool {
+        self.namespaces.contains(&namespace)
+    }
+
+    fn renumber(&mut self, place: &dyn Fn(usize) -> usize) {
+        for namespace in &mut self.namespaces {
+            *namespace = place(*namespace);
+        }
+    }
 }
 
 /// A command that reads with FUA: what the volatile cache holds must reach the medium before it is

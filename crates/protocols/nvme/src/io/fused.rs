@@ -286,6 +286,13 @@ impl FusedPair {
         }
     }
 
+    /// As [`Command::renumber`].
+    pub fn renumber(&mut self, place: &dyn Fn(usize) -> usize) {
+        if let Pair::Running(running) = &mut self.0 {
+            running.namespace = place(running.namespace);
+        }
+    }
+
     /// Runs until it needs something, as [`Command::step`].
     ///
     /// # Panics

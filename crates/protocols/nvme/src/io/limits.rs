@@ -2,9 +2,13 @@
 //!
 //! Blocks are counted truly here; Identify counts most of them from 0.
 
-/// NN and MNAN of Identify Controller: NSIDs go up to this, unless a namespace has a higher one. Those that no
-/// namespace has are inactive, those above are invalid.
-pub const NAMESPACES_MAX: u32 = 1024;
+/// NN of Identify Controller: NSIDs go up to this. Those that no namespace has are inactive, those above are invalid.
+/// It is the same whatever is attached: hosts size tables by it, and a command must not change its status because of
+/// namespaces that it is not about.
+pub const NAMESPACES_MAX: u32 = 16_384;
+
+/// MNAN of Identify Controller, unless more namespaces were attached when the controller was made.
+pub const ATTACHED_NAMESPACES_MAX: u32 = 1024;
 
 /// ACWU of Identify Controller: the longest fused Compare and Write, in blocks. It is independent of
 /// AWUN: the range is locked for the pair, and for nothing else.

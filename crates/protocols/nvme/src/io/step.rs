@@ -147,6 +147,17 @@ pub(crate) trait Procedure: fmt::Debug + Send {
         0
     }
 
+    /// Whether it may ask for something of this namespace, beside the one that the command was sent to.
+    fn uses(&self, namespace: usize) -> bool {
+        let _ = namespace;
+        false
+    }
+
+    /// Namespaces have other places now, which `place` tells by the old ones.
+    fn renumber(&mut self, place: &dyn Fn(usize) -> usize) {
+        let _ = place;
+    }
+
     /// Failed media operations are passed to `step` instead of ending the command.
     fn handles_failure(&self) -> bool {
         false

@@ -21,7 +21,7 @@ use crate::completion::Completion;
 use crate::nexus::Nexus;
 use crate::sense::{AdditionalSense, Sense, SenseKey};
 use crate::status::Status;
-use crate::step::{CommandEvent, Procedure, Siblings, Step, StepContext, UnitSelector};
+use crate::step::{CommandEvent, Procedure, Siblings, Step, StepContext, UnitIndex, UnitSelector};
 use crate::unit::LogicalUnit;
 use longshore_block::command::DataLocation;
 use longshore_block::extent::{BlockCount, Extent, Lba};
@@ -329,6 +329,13 @@ impl Procedure for ExtendedCopy {
                 )
             }
         }
+    }
+
+    fn uses(&self, unit: UnitIndex) -> bool {
+        let unit = UnitSelector::Sibling(unit);
+        let segments = self.segments.iter().skip(self.current);
+        let mut ends = segments.flat_map(|segment| [segment.source.unit, segment.destination.unit]);
+        ends.any(|end| end == unit)
     }
 
     fn handles_failure(&self) -> bool {

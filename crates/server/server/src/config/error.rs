@@ -6,9 +6,9 @@ use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineError;
 
 /// Highest namespace identifier (NN).
-pub(super) const NSID_MAX: u32 = 1 << 16;
+pub(super) const NSID_MAX: u32 = longshore_nvme::io::limits::NAMESPACES_MAX;
 
-/// Why a server did not start.
+/// Why a server did not start, or did not take over what it is to export.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A logical unit number is used twice in one map, or is too large.
@@ -44,6 +44,17 @@ pub enum StartError {
         /// The identifier.
         nsid: u32,
     },
+    /// A map names a volume that is not in the list of volumes.
+    #[error("{exporter}: its map names volume number {volume}, and there are fewer volumes")]
+    NoVolume {
+        /// Name of the target or subsystem.
+        exporter: String,
+        /// The index.
+        volume: usize,
+    },
+    /// One volume stands in the list of volumes twice.
+    #[error("volume {0} is listed twice")]
+    VolumeListedTwice(String),
     /// What discovery is to tell is no address.
     #[error("{0:?} is not an IP address and port; NVMe discovery can report nothing else")]
     Advertise(String),
@@ -77,6 +88,18 @@ pub enum StartError {
         path.display()
     )]
     Sanitize {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The numbers of target ports cannot be read or stored.
+    #[error(
+        "target ports {}: {reason}; persistent reservations depend on the numbers in this file. \
+         Restore it, or remove it only when no initiator relies on its reservations",
+        path.display()
+    )]
+    TargetPorts {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.

@@ -55,6 +55,30 @@ pub struct ServerConfig {
     pub sample: u32,
 }
 
+/// What a server exports: all that can change while it runs. Volumes in maps are indices into `volumes`.
+pub struct ExportsConfig {
+    /// The volumes, each once.
+    pub volumes: Vec<Arc<dyn Volume>>,
+    /// The iSCSI targets.
+    pub targets: Vec<TargetConfig>,
+    /// What discovery sessions must prove.
+    pub discovery: Authentication,
+    /// The NVMe subsystems.
+    pub subsystems: Vec<SubsystemConfig>,
+}
+
+impl ServerConfig {
+    /// Takes out what the server exports at first.
+    pub(crate) fn take_exports(&mut self) -> ExportsConfig {
+        ExportsConfig {
+            volumes: std::mem::take(&mut self.volumes),
+            targets: std::mem::take(&mut self.targets),
+            discovery: std::mem::replace(&mut self.discovery, Authentication::none()),
+            subsystems: std::mem::take(&mut self.subsystems),
+        }
+    }
+}
+
 /// A listening socket, bound already.
 #[derive(Debug)]
 pub struct ListenerConfig {

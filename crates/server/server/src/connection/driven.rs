@@ -12,6 +12,7 @@ use crate::core::request::InFlight;
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Note;
 use crate::observe::ConnectionStatistics;
+use crate::observe::sessions::{SessionId, SessionPart};
 use crate::transport::channel::Channel;
 
 /// What its shard asks of a connection, whatever it speaks.
@@ -46,6 +47,16 @@ pub(crate) trait Driven: Movable {
     fn may_make_room(&self, core: &Core) -> bool;
     /// Whether that task waits here.
     fn has_task(&self, task: TaskAddress) -> bool;
+    /// Whether it knows that version of the exports, or a newer one.
+    fn knows_exports(&self, revision: u64) -> bool;
+    /// Forgets what it kept of earlier exports for tasks that have ended. Whether nothing of it is left.
+    fn settle(&mut self, core: &mut Core) -> bool;
+    /// The session or controller that ends with it.
+    fn session_id(&self) -> Option<SessionId>;
+    /// What it knows of its session or controller, once there is one.
+    fn session(&self, core: &Core) -> Option<SessionPart>;
+    /// How much of what it has in progress needs a unit, by the unit's place.
+    fn uses(&self, unit: usize) -> usize;
     /// Ends everything the connection has in progress.
     fn tear_down(&mut self, core: &mut Core);
 }
@@ -88,6 +99,12 @@ pub(crate) enum ShardEvent<'a> {
     Abort(&'a Arc<AbortOrder>),
     /// A message came.
     Note(Note),
+    /// Something else is exported.
+    Exports,
+    /// A unit is to be removed, by its place, and its tasks have had their time.
+    Removed(usize),
+    /// The session or controller is to end: its peer is asked to leave, where that is possible.
+    Close,
     /// The server is about to end: the peer is asked to leave.
     Drain,
     /// The peer did not leave, and has nothing in progress: it is told that the connection ends.

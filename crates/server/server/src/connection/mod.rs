@@ -22,6 +22,7 @@ use crate::core::request::InFlight;
 use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
+use crate::observe::sessions::{SessionId, SessionPart};
 use crate::transport::channel::{Channel, Sent};
 use crate::transport::socket::Received;
 use driven::{Driven, Handled, Movable, ShardEvent, State};
@@ -284,6 +285,9 @@ impl<P: Protocol> Driven for Connection<P> {
             ShardEvent::Retry(_)
             | ShardEvent::Abort(_)
             | ShardEvent::Note(_)
+            | ShardEvent::Exports
+            | ShardEvent::Removed(_)
+            | ShardEvent::Close
             | ShardEvent::Drain
             | ShardEvent::Drop => self.protocol.handle(core, &mut self.channel, event),
         }
@@ -299,6 +303,26 @@ impl<P: Protocol> Driven for Connection<P> {
         let channel = &mut self.channel;
         self.protocol
             .storage_done(core, channel, task, in_flight, ended);
+    }
+
+    fn knows_exports(&self, revision: u64) -> bool {
+        self.protocol.knows_exports(revision)
+    }
+
+    fn settle(&mut self, core: &mut Core) -> bool {
+        self.protocol.settle(core)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        self.protocol.session_id()
+    }
+
+    fn session(&self, core: &Core) -> Option<SessionPart> {
+        self.protocol.session(core, &self.channel)
+    }
+
+    fn uses(&self, unit: usize) -> usize {
+        self.protocol.uses(unit)
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -2,13 +2,15 @@
 
 pub(crate) mod request;
 mod shared;
+mod view;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use longshore_block::operation::Reply;
 use longshore_block::reservation::{Participant, StoreOrder};
 use longshore_reactor::{BufferPool, PagePipes};
-use longshore_volume::{AttemptCost, Ended, Operation, Request, WriteCache};
+use longshore_volume::{AttemptCost, Ended, Operation, Request, VolumeError, WriteCache};
 use longshore_wire::transmit::PayloadId;
 
 use crate::address::{ConnectionAddress, TaskAddress};
@@ -24,7 +26,8 @@ use crate::memory::transmit::{self, Part};
 use crate::platform::Platform;
 use crate::spin::{IdleShard, WaitingState};
 use request::{InFlight, Owner, Requests, ShutdownFlush};
-pub(crate) use shared::{Shared, log_flush};
+pub(crate) use shared::Shared;
+pub(crate) use view::View;
 
 /// Bytes taken from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
@@ -33,6 +36,8 @@ const RECEIVE_BYTES: usize = 256 << 10;
 pub(crate) struct Core {
     pub shard: usize,
     pub shared: Arc<Shared>,
+    /// What is exported, as this shard knows it.
+    pub view: Arc<View>,
     pub platform: Box<dyn Platform>,
     pub memory: ShardMemory,
     pub pipes: PagePipes,
@@ -72,14 +77,16 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(
         shard: usize,
-        shared: Arc<Shared>,
+        view: Arc<View>,
         platform: Box<dyn Platform>,
         pool: BufferPool,
         now: Instant,
     ) -> Self {
+        let shared = Arc::clone(&view.shared);
         let post = shared.posts[shard].clone();
         Self {
             shard,
+            view,
             transmit: shared.transmit,
             transmit_part: Part::new(shared.limits.memory, shared.posts.len()),
             stages: Stages::new(shared.sample, now),
@@ -105,6 +112,12 @@ impl Core {
 
     pub(crate) fn post(&self) -> &Post {
         &self.shared.posts[self.shard]
+    }
+
+    /// The unit in that place.
+    #[inline]
+    pub(crate) fn unit(&self, place: usize) -> &Unit {
+        self.view.exports.unit(place)
     }
 
     /// What waiting for the next turn looks at and changes.
@@ -169,20 +182,18 @@ impl Core {
 
     /// A write of this shard is over.
     pub(crate) fn leave_gate(&self, unit: usize) {
-        self.shared
-            .unit(unit)
-            .gate
-            .leave(self.shard, |task| self.shared.retry(task));
+        let gate = &self.unit(unit).gate;
+        gate.leave(self.shard, |task| self.shared.retry(unit, task));
     }
 
     /// Stores the reservations of a task's unit on a helper thread.
     pub(crate) fn persist(&self, task: TaskAddress, unit: Option<usize>, order: StoreOrder) {
         let shared = Arc::clone(&self.shared);
         let post = self.post().clone();
+        let uuid = unit.map(|unit| self.unit(unit).volume.identity().uuid);
         self.shared.blocking.run(Box::new(move || {
-            let stored = match (&shared.reservation_store, unit) {
-                (Some(store), Some(unit)) => {
-                    let uuid = shared.unit(unit).volume.identity().uuid;
+            let stored = match (&shared.reservation_store, uuid) {
+                (Some(store), Some(uuid)) => {
                     store.store(uuid, &order).inspect_err(|error| {
                         let path = store.path(uuid);
                         tracing::error!(path = %path.display(), %error, "reservations not stored");
@@ -219,23 +230,18 @@ impl Core {
 
     /// Flushes units; `waiter` is dropped when all has ended.
     pub(crate) fn flush_for(&mut self, waiter: &Arc<ShutdownFlush>, units: &[usize]) {
-        let shared = Arc::clone(&self.shared);
         for unit in units {
             let owner = Owner::Controller(Arc::clone(waiter));
-            if let Some((_, ended)) = self.flush(&shared, *unit, owner) {
-                log_flush(&shared, *unit, &ended.result);
+            if let Some((_, ended)) = self.flush(*unit, owner) {
+                self.log_flush(*unit, &ended.result);
             }
         }
     }
 
     /// Flushes a unit whose completed writes may be lost otherwise. The result, if it is there at once.
-    pub(crate) fn flush(
-        &mut self,
-        shared: &Shared,
-        unit: usize,
-        owner: Owner,
-    ) -> Option<(InFlight, Ended)> {
-        let volume = &shared.unit(unit).volume;
+    pub(crate) fn flush(&mut self, unit: usize, owner: Owner) -> Option<(InFlight, Ended)> {
+        let view = Arc::clone(&self.view);
+        let volume = &view.exports.unit(unit).volume;
         let characteristics = volume.characteristics();
         if characteristics.read_only || characteristics.write_cache == WriteCache::None {
             return None;
@@ -251,22 +257,45 @@ impl Core {
         started.ended()
     }
 
+    /// A flush that nobody asked for by a command has ended.
+    pub(crate) fn log_flush(&self, unit: usize, result: &Result<Reply, VolumeError>) {
+        if let Err(error) = result {
+            let volume = &self.unit(unit).volume.identity().name;
+            tracing::error!(volume, %error, "flush failed");
+            self.view.exports.tell_of_failure(unit);
+        }
+    }
+
     /// Volumes begin what they do of their own accord on this shard.
     pub(crate) fn attach_volumes(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        for unit in &shared.exports.units {
+        let view = Arc::clone(&self.view);
+        for (place, unit) in view.exports.units() {
             self.requests.attach(&unit.volume, &mut *self.platform);
+            self.resume_sanitize(place);
+        }
+    }
+
+    /// Something else is exported from now on.
+    pub(crate) fn take_over(&mut self, view: Arc<View>) {
+        let before = std::mem::replace(&mut self.view, Arc::clone(&view));
+        for (place, unit) in view.exports.added_since(&before.exports) {
+            self.requests.attach(&unit.volume, &mut *self.platform);
+            self.resume_sanitize(place);
+        }
+        for place in view.exports.vacated_since(&before.exports) {
+            self.stages.forget_unit(place);
         }
     }
 
     /// Has a unit's volume end what it does of its own accord. The result, if it is there at once.
-    pub(crate) fn quiesce(&mut self, shared: &Shared, unit: usize) -> Option<(InFlight, Ended)> {
+    pub(crate) fn quiesce(&mut self, unit: usize, owner: Owner) -> Option<(InFlight, Ended)> {
         let in_flight = InFlight {
-            owner: Owner::Quiesce,
+            owner,
             unit,
             counted: false,
         };
-        let volume = &shared.unit(unit).volume;
+        let view = Arc::clone(&self.view);
+        let volume = &view.exports.unit(unit).volume;
         let platform = &mut *self.platform;
         self.requests.quiesce(volume, in_flight, platform).ended()
     }
@@ -274,14 +303,12 @@ impl Core {
     /// Whether requests are under way, apart from those that end background work.
     pub(crate) fn has_requests(&self) -> bool {
         let mut owners = self.requests.owners().map(|in_flight| &in_flight.owner);
-        owners.any(|owner| !matches!(owner, Owner::Quiesce))
+        owners.any(|owner| !owner.ends_background_work())
     }
 
     /// A task no longer wants the gate to itself.
     pub(crate) fn leave_exclusive(&self, unit: usize, task: TaskAddress) {
-        self.shared
-            .unit(unit)
-            .gate
-            .leave_exclusive(task, |task| self.shared.retry(task));
+        let gate = &self.unit(unit).gate;
+        gate.leave_exclusive(task, |task| self.shared.retry(unit, task));
     }
 }

@@ -12,6 +12,8 @@ use longshore_volume::Executor;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::mail::abort::AbortOrder;
+use crate::mail::grace::Token;
+use crate::mail::removal::Removal;
 use crate::sessions::activity::Activity;
 
 /// What the shard keeps about a request under way.
@@ -35,10 +37,27 @@ pub(crate) enum Owner {
     Controller(
         #[expect(dead_code, reason = "held, not read: its end is what counts")] Arc<ShutdownFlush>,
     ),
+    /// The removal of a unit, which waits for the end of its background work, or for its last flush.
+    Removal {
+        removal: Arc<Removal>,
+        #[expect(dead_code, reason = "held, not read: its end is what counts")]
+        token: Arc<Token>,
+    },
     /// The shard, which has volumes end their background work.
     Quiesce,
     /// The shard itself, which flushes volumes before it ends.
     Shutdown,
+}
+
+impl Owner {
+    /// Whether it waits for a volume to end what it does of its own accord, which may take for ever.
+    pub(crate) fn ends_background_work(&self) -> bool {
+        match self {
+            Self::Quiesce => true,
+            Self::Removal { removal, .. } => !removal.is_flushing(),
+            Self::Task(_) | Self::Orphan(_) | Self::Controller(_) | Self::Shutdown => false,
+        }
+    }
 }
 
 /// What an orphan keeps alive, and releases.

@@ -1,18 +1,16 @@
 //! What all shards share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use longshore_block::operation::Reply;
 use longshore_reactor::{BlockingPool, MemoryBudget};
-use longshore_volume::VolumeError;
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
-use crate::exports::{Exports, Unit};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::{Message, Post};
 use crate::memory::share::Shares;
+use crate::observe::sessions::SessionId;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::platform::Link;
@@ -22,7 +20,6 @@ use crate::volume_store::VolumeStore;
 
 /// See the module documentation.
 pub(crate) struct Shared {
-    pub exports: Exports,
     pub sessions: Sessions,
     pub hosts: Hosts,
     /// What memory hosts and initiators hold.
@@ -44,6 +41,8 @@ pub(crate) struct Shared {
     pub reservation_store: Option<VolumeStore>,
     pub sanitize_store: Option<VolumeStore>,
     pub blocking: BlockingPool,
+    /// Sessions and controllers that there have been.
+    pub sessions_begun: AtomicU64,
     pub closing: AtomicBool,
     /// Shards that may still write.
     pub shards_busy: AtomicUsize,
@@ -62,23 +61,15 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(crate) fn unit(&self, index: usize) -> &Unit {
-        &self.exports.units[index]
+    /// Tells a task's shard to let it try again: the gate of that unit may be open.
+    pub(crate) fn retry(&self, unit: usize, task: TaskAddress) {
+        let message = Message::Retry { task, unit };
+        self.posts[task.connection.shard as usize].send(message);
     }
 
-    /// Something went wrong with a volume. If it is the volume as a whole that has failed, hosts that
-    /// want to know are told, once.
-    #[cold]
-    pub(crate) fn tell_of_failure(&self, unit: usize) {
-        let failed = self.unit(unit);
-        if !failed.volume.condition().is_sound() && failed.statistics.is_news() {
-            self.exports.nvme.subsystems.health_changed(unit);
-        }
-    }
-
-    /// Tells a task's shard to let it try again.
-    pub(crate) fn retry(&self, task: TaskAddress) {
-        self.posts[task.connection.shard as usize].send(Message::Retry(task));
+    /// The name of a session or controller that begins.
+    pub(crate) fn next_session(&self) -> SessionId {
+        SessionId(self.sessions_begun.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Connections that have not finished their login.
@@ -139,14 +130,5 @@ impl Shared {
     pub(crate) fn move_load(&self, from: usize, to: usize) {
         self.connections[from].fetch_sub(1, Ordering::Relaxed);
         self.connections[to].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A flush that nobody asked for by a command has ended.
-pub(crate) fn log_flush(shared: &Shared, unit: usize, result: &Result<Reply, VolumeError>) {
-    if let Err(error) = result {
-        let volume = &shared.unit(unit).volume.identity().name;
-        tracing::error!(volume, %error, "flush failed");
-        shared.tell_of_failure(unit);
     }
 }

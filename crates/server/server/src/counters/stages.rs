@@ -160,6 +160,11 @@ impl Stages {
         }
     }
 
+    /// The place of a unit is to be another one's.
+    pub(crate) fn forget_unit(&mut self, unit: usize) {
+        self.histograms.retain(|(kind, _)| kind.unit != unit);
+    }
+
     /// Whether an operation will be followed that came with `bytes` more.
     #[inline]
     pub(crate) const fn wants_time(&self, bytes: usize) -> bool {

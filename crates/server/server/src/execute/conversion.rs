@@ -33,7 +33,7 @@ pub(super) fn outcome(
 ) -> Result<Reply, MediaError> {
     let result = result.map_err(|error| media_error(unit, &error));
     if result.is_err() {
-        core.shared.tell_of_failure(index);
+        core.view.exports.tell_of_failure(index);
     }
     result
 }

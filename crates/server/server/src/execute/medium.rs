@@ -105,7 +105,7 @@ impl<W> Tasks<W> {
         task: &mut Task<W>,
         wanted: MediaRequest,
     ) -> Executed {
-        let unit = core.shared.unit(wanted.unit);
+        let unit = core.unit(wanted.unit);
         unit.statistics
             .count(core.shard, wanted.operation, wanted.payload);
         if !task.followed.is() {
@@ -150,8 +150,8 @@ impl<W> Tasks<W> {
         task: &mut Task<W>,
         wanted: MediaRequest,
     ) -> Executed {
-        let shared = Arc::clone(&core.shared);
-        let unit = shared.unit(wanted.unit);
+        let view = Arc::clone(&core.view);
+        let unit = view.exports.unit(wanted.unit);
         // It was admitted before that began.
         if unit.logical_unit.reservations().sanitize().is_blocked() {
             return Executed::Now(Err(MediaError::Sanitizing));
@@ -163,9 +163,8 @@ impl<W> Tasks<W> {
             );
             return self.ungated(core, channel, machine, task, unit, wanted);
         }
-        let passage = unit
-            .gate
-            .enter(core.shard, task.address, |waiting| shared.retry(waiting));
+        let retry = |waiting| view.shared.retry(wanted.unit, waiting);
+        let passage = unit.gate.enter(core.shard, task.address, retry);
         if passage == Passage::Wait {
             task.state = TaskState::Medium(wanted);
             return Executed::Waits;
@@ -320,7 +319,7 @@ impl<W> Tasks<W> {
             unreachable!("a task in storage waits for its request");
         };
         task.take_back(payload, ended.buffer);
-        let unit = core.shared.unit(in_flight.unit);
+        let unit = core.unit(in_flight.unit);
         let result = outcome(core, in_flight.unit, unit, ended.result);
         (task, CommandEvent::Media(result))
     }
@@ -342,7 +341,7 @@ impl<W> Task<W> {
 
     fn try_lock(&mut self, core: &mut Core, unit: usize) -> Passage {
         self.exclusive = true;
-        let passage = core.shared.unit(unit).gate.enter_exclusive(self.address);
+        let passage = core.unit(unit).gate.enter_exclusive(self.address);
         match passage {
             Passage::Open => core.note_stage(self.followed, Stage::Done),
             Passage::Wait => self.state = TaskState::Lock { unit },

@@ -211,11 +211,13 @@ impl<'a> Plain<'a> {
         }
         if !unit.gate.try_enter(core.shard) {
             unit.gate
-                .visited_in_vain(|holder| core.shared.retry(holder));
+                .visited_in_vain(|holder| core.shared.retry(self.index, holder));
             return Done::No;
         }
         let attempt = unit.volume.try_write(lba, self.data_out, fua);
-        unit.gate.leave(core.shard, |task| core.shared.retry(task));
+        let index = self.index;
+        unit.gate
+            .leave(core.shard, |task| core.shared.retry(index, task));
         match attempt {
             Attempt::Done(Ok(())) => {
                 let length = self.data_out.len();

@@ -1,38 +1,99 @@
-//! What is exported: volumes as logical units, targets, portals, and who may use them.
+//! What is exported: volumes as logical units and namespaces, targets, subsystems, portals, and who may use them.
 //!
-//! Made once at start and shared by all shards. Everything in it is immutable or takes care of itself.
+//! A version of it is immutable, or takes care of itself. Each shard has a version of its own, which a change
+//! replaces at the beginning of a turn ([`crate::server::switch`] has the order of all). A unit has a place in all
+//! versions: commands, sessions and requests know it by that. The place of a unit that was removed holds the unit
+//! until nothing refers to it any more, and then a substitute until another unit gets the place.
 
 pub(crate) mod nvme;
 mod portal;
+pub(crate) mod registry;
+pub(crate) mod targets;
 mod unit;
+mod vacant;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, PortalRecord, TargetRecord};
 use longshore_iscsi::session_parameters::PortalGroupTag;
 
-use crate::config::{AccessRule, LunConfig, TargetConfig};
 use nvme::NvmeExports;
 pub(crate) use portal::{Portal, unmapped};
+pub(crate) use targets::{Target, Targets};
 pub(crate) use unit::Unit;
 
 /// See the module documentation.
+#[derive(Clone)]
 pub(crate) struct Exports {
-    pub units: Vec<Unit>,
-    pub targets: Vec<TargetConfig>,
-    pub portals: Vec<Portal>,
-    pub discovery: Authentication,
+    /// Counts the versions.
+    pub revision: u64,
+    /// By place. A list of its own for each shard, and so are the counters of references to it.
+    units: Box<[Arc<Unit>]>,
+    /// Places of the units that are exported, in the order of the configuration.
+    exported: Arc<[usize]>,
+    pub targets: Arc<Targets>,
+    pub portals: Arc<[Portal]>,
+    pub discovery: Arc<Authentication>,
     pub nvme: NvmeExports,
 }
 
-/// What an initiator gets at a target.
-pub(crate) struct Admission<'a> {
-    pub luns: &'a [LunConfig],
-    pub authentication: &'a Authentication,
+impl std::fmt::Debug for Exports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exports")
+            .field("revision", &self.revision)
+            .field("exported", &self.exported)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Exports {
+    /// The unit in that place.
+    #[inline]
+    pub(crate) fn unit(&self, place: usize) -> &Unit {
+        &self.units[place]
+    }
+
+    /// The same, to be kept longer than this version.
+    pub(crate) fn shared_unit(&self, place: usize) -> &Arc<Unit> {
+        &self.units[place]
+    }
+
+    /// Units, with their places, that are exported or were and may still have something to do.
+    pub(crate) fn units(&self) -> impl Iterator<Item = (usize, &Arc<Unit>)> {
+        let units = self.units.iter().enumerate();
+        units.filter(|(_, unit)| !unit.is_vacant())
+    }
+
+    /// Units that are exported, with their places, in the order of the configuration.
+    pub(crate) fn exported(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        let places = self.exported.iter();
+        places.map(|place| (*place, &*self.units[*place]))
+    }
+
+    /// Places of units, vacant ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Units that are not there in an earlier version.
+    pub(crate) fn added_since(&self, earlier: &Self) -> impl Iterator<Item = (usize, &Arc<Unit>)> {
+        let units = self.units();
+        units.filter(|(place, unit)| {
+            let before = earlier.units.get(*place);
+            before.is_none_or(|before| !Arc::ptr_eq(before, unit))
+        })
+    }
+
+    /// Places that have become vacant since an earlier version.
+    pub(crate) fn vacated_since(&self, earlier: &Self) -> impl Iterator<Item = usize> {
+        let before = earlier.units();
+        before
+            .map(|(place, _)| place)
+            .filter(|place| self.units[*place].is_vacant())
+    }
+
     /// Listeners of all protocols: first the portals of iSCSI, then the ports of NVMe/TCP.
     pub(crate) fn listeners(&self) -> usize {
         self.portals.len() + self.nvme.ports.len()
@@ -43,76 +104,11 @@ impl Exports {
         listener >= self.portals.len()
     }
 
-    /// The target of that name, by index.
-    pub(crate) fn find_target(&self, name: &str) -> Option<(usize, &TargetConfig)> {
-        self.targets
-            .iter()
-            .enumerate()
-            .find(|(_, target)| target.name.as_str() == name)
-    }
-
-    /// What `initiator` gets at a target; `None` when it is not let in.
-    pub(crate) fn admission<'a>(
-        target: &'a TargetConfig,
-        initiator: &IscsiName,
-    ) -> Option<Admission<'a>> {
-        let means =
-            |rule: &&AccessRule| rule.initiators.iter().any(|named| named.matches(initiator));
-        let (luns, authentication) = match target.access.iter().find(means) {
-            Some(rule) => (rule.luns.as_slice(), rule.authentication.as_ref()),
-            None => (target.default_luns.as_deref()?, None),
-        };
-        let authentication = authentication.unwrap_or(&target.authentication);
-        (!luns.is_empty()).then_some(Admission {
-            luns,
-            authentication,
-        })
-    }
-
-    /// The units that any initiator reaches through a target, each once.
-    pub(crate) fn units_of(&self, target: usize) -> Vec<usize> {
-        let target = &self.targets[target];
-        let mut units: Vec<usize> = target.maps().flatten().map(|lun| lun.volume).collect();
-        units.sort_unstable();
-        units.dedup();
-        units
-    }
-
-    /// Number of a target's port in a portal group, unique over all targets: several targets may
-    /// export one volume, whose reservations tell their ports apart by it.
-    pub(crate) fn relative_target_port(&self, target: usize, portal_group_tag: u16) -> u16 {
-        let mut tags: Vec<u16> = self
-            .portals
-            .iter()
-            .map(|portal| portal.portal_group_tag)
-            .collect();
-        tags.sort_unstable();
-        tags.dedup();
-        let place = tags
-            .iter()
-            .position(|tag| *tag == portal_group_tag)
-            .unwrap_or(0);
-        u16::try_from(target * tags.len() + place + 1).unwrap_or(u16::MAX)
-    }
-
-    /// Tells every unit through which target ports it can be reached.
-    pub(crate) fn announce_target_ports(&self) {
-        for (index, target) in self.targets.iter().enumerate() {
-            let ports: Vec<u16> = self
-                .portals
-                .iter()
-                .filter(|portal| Self::is_reachable(target, portal.portal_group_tag))
-                .map(|portal| self.relative_target_port(index, portal.portal_group_tag))
-                .collect();
-            for unit in self.units_of(index) {
-                self.units[unit].logical_unit.set_target_ports(&ports);
-            }
-        }
-    }
-
-    /// Whether a target is reachable through the portal group.
-    pub(crate) fn is_reachable(target: &TargetConfig, portal_group_tag: u16) -> bool {
-        target.portal_groups.is_empty() || target.portal_groups.contains(&portal_group_tag)
+    /// Something went wrong with a volume: see [`Unit::tell_of_failure`].
+    #[cold]
+    pub(crate) fn tell_of_failure(&self, place: usize) {
+        self.unit(place)
+            .tell_of_failure(&self.nvme.subsystems, place);
     }
 
     /// Targets that `initiator` is let into, with their portals.
@@ -121,22 +117,20 @@ impl Exports {
         initiator: &IscsiName,
         reached: SocketAddr,
     ) -> Vec<TargetRecord> {
-        let visible = self
-            .targets
-            .iter()
-            .filter(|target| Self::admission(target, initiator).is_some());
-        let record = |target: &TargetConfig| {
+        let targets = self.targets.iter();
+        let visible = targets.filter(|target| target.admission(initiator).is_some());
+        let record = |target: &Arc<Target>| {
             let portals = self
                 .portals
                 .iter()
-                .filter(|portal| Self::is_reachable(target, portal.portal_group_tag))
+                .filter(|portal| target.is_reachable(portal.portal_group_tag))
                 .map(|portal| PortalRecord {
                     address: portal.address(reached),
                     portal_group_tag: PortalGroupTag(portal.portal_group_tag),
                 })
                 .collect::<Vec<_>>();
             TargetRecord {
-                name: target.name.clone(),
+                name: target.config.name.clone(),
                 portals,
             }
         };

@@ -68,39 +68,28 @@ impl NvmePort {
 }
 
 /// All that is exported by NVMe.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NvmeExports {
-    pub subsystems: Subsystems,
-    pub ports: Vec<NvmePort>,
-    pub names: Vec<Nqn>,
+    /// With their controllers, which outlive versions.
+    pub subsystems: Arc<Subsystems>,
+    pub ports: Arc<[NvmePort]>,
+    pub names: Arc<[Nqn]>,
+    /// What the subsystems were made of.
+    pub configured: Arc<[SubsystemConfig]>,
+    /// GENCTR of discovery.
+    pub generation: u64,
     pub started: Instant,
 }
 
 impl NvmeExports {
-    pub(crate) fn new(
-        subsystems: &[SubsystemConfig],
-        ports: Vec<NvmePort>,
-        units: &[Unit],
-        limits: &PeerLimits,
-        posts: &[Post],
-    ) -> Self {
+    /// Without subsystems.
+    pub(super) fn new(ports: Vec<NvmePort>, limits: &PeerLimits, posts: &[Post]) -> Self {
         let posts = posts.to_vec();
         let notify = move |admin_queue| {
             let address = ConnectionAddress::from_handle(admin_queue);
             let note = Note::ControllerEvents;
             posts[address.shard as usize].send(Message::Note(address, note));
         };
-        let parameters = subsystems
-            .iter()
-            .map(|subsystem| SubsystemParameters {
-                nqn: subsystem.nqn.clone(),
-                serial: serial(subsystem),
-                model: MODEL.to_owned(),
-                firmware: product_revision(),
-                namespaces: namespaces(subsystem, units),
-                hosts: host_access(subsystem),
-            })
-            .collect();
         let milliseconds =
             |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let transfer = max_transfer_bytes(limits.memory);
@@ -117,12 +106,41 @@ impl NvmeExports {
             ..ControllerLimits::default()
         };
         Self {
-            subsystems: Subsystems::new(parameters, limits, Arc::new(notify)),
-            ports,
-            names: subsystems.iter().map(|s| s.nqn.clone()).collect(),
+            subsystems: Arc::new(Subsystems::new(Vec::new(), limits, Arc::new(notify))),
+            ports: ports.into(),
+            names: Arc::default(),
+            configured: Arc::default(),
+            generation: 0,
             started: Instant::now(),
         }
     }
+}
+
+/// Subsystems as their controllers know them. `places` are those of the configured volumes.
+pub(super) fn parameters(
+    subsystems: &[SubsystemConfig],
+    places: &[usize],
+    units: &[Arc<Unit>],
+) -> Vec<SubsystemParameters> {
+    let parameters = subsystems.iter().map(|subsystem| SubsystemParameters {
+        nqn: subsystem.nqn.clone(),
+        serial: serial(subsystem),
+        model: MODEL.to_owned(),
+        firmware: product_revision(),
+        namespaces: namespaces(subsystem, places, units),
+        hosts: host_access(subsystem),
+    });
+    parameters.collect()
+}
+
+/// Whether the same hosts may use the same subsystems.
+pub(super) fn is_same_access(one: &[SubsystemConfig], other: &[SubsystemConfig]) -> bool {
+    let access = |subsystem: &SubsystemConfig| {
+        let rules = subsystem.hosts.iter();
+        let hosts: Vec<_> = rules.map(|rule| rule.hosts.clone()).collect();
+        (subsystem.nqn.clone(), hosts, subsystem.is_open())
+    };
+    one.iter().map(access).eq(other.iter().map(access))
 }
 
 fn host_access(subsystem: &SubsystemConfig) -> HostAccess {
@@ -147,7 +165,11 @@ fn host_access(subsystem: &SubsystemConfig) -> HostAccess {
 }
 
 /// The namespaces of all maps, each once, by ascending identifier.
-fn namespaces(subsystem: &SubsystemConfig, units: &[Unit]) -> Vec<NamespaceConfig> {
+fn namespaces(
+    subsystem: &SubsystemConfig,
+    places: &[usize],
+    units: &[Arc<Unit>],
+) -> Vec<NamespaceConfig> {
     let mut entries: Vec<&NamespaceMapEntry> = subsystem.maps().flatten().collect();
     entries.sort_by_key(|entry| entry.nsid);
     entries.dedup_by_key(|entry| entry.nsid);
@@ -155,8 +177,8 @@ fn namespaces(subsystem: &SubsystemConfig, units: &[Unit]) -> Vec<NamespaceConfi
         .into_iter()
         .map(|entry| NamespaceConfig {
             id: NamespaceId(entry.nsid),
-            namespace: units[entry.volume].namespace.clone(),
-            index: entry.volume,
+            namespace: Arc::clone(&units[places[entry.volume]].namespace),
+            index: places[entry.volume],
         })
         .collect()
 }

@@ -1,12 +1,14 @@
 //! A volume as a logical unit and a namespace.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use longshore_block::reservation::Reservations;
-use longshore_nvme::controller::{Namespace, NamespaceParameters};
+use longshore_nvme::controller::{Namespace, NamespaceParameters, Subsystems};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
 use longshore_volume::{AttemptCost, Volume, WriteCache};
 
+use super::vacant::Vacant;
 use crate::config::Copies;
 use crate::counters::volume::VolumeStatistics;
 use crate::gate::WriteGate;
@@ -33,11 +35,16 @@ pub(crate) struct Unit {
     pub statistics: VolumeStatistics,
     pub gate: WriteGate,
     pub sanitize_waiters: SanitizeWaiters,
+    /// Work for a sanitize operation that is under way.
+    pub sanitizing: AtomicUsize,
+    /// It is exported no more.
+    pub is_removed: AtomicBool,
     /// log2 of the block size.
     pub block_shift: u32,
     pub attempt_cost: AttemptCost,
     /// Its pages may be sent by reference.
     pub splices: bool,
+    is_vacant: bool,
 }
 
 impl Unit {
@@ -100,10 +107,35 @@ impl Unit {
             splices: copies.splice.is_done(characteristics.read_only),
             gate: WriteGate::new(shards),
             sanitize_waiters: SanitizeWaiters::default(),
+            sanitizing: AtomicUsize::new(0),
+            is_removed: AtomicBool::new(false),
             logical_unit,
             namespace,
             statistics: VolumeStatistics::new(shards),
             volume,
+            is_vacant: false,
+        }
+    }
+
+    /// What stands in a place without a unit.
+    pub(super) fn vacant(shards: usize, copies: Copies) -> Self {
+        Self {
+            is_vacant: true,
+            ..Self::new(Vacant::new(), shards, false, 0, copies)
+        }
+    }
+
+    /// Whether this only stands in for a unit.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.is_vacant
+    }
+
+    /// Something went wrong with the volume. If it is the volume as a whole that has failed, hosts that want to know are
+    /// told, once.
+    #[cold]
+    pub(crate) fn tell_of_failure(&self, subsystems: &Subsystems, place: usize) {
+        if !self.volume.condition().is_sound() && self.statistics.is_news() {
+            subsystems.health_changed(place);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Iscsi {
         let cdb = arrived.cdb.as_bytes();
         let mut command = match lun.and_then(|lun| self.lun_entry(lun)) {
             Some(entry) => {
-                let unit = &core.shared.unit(entry.unit).logical_unit;
+                let unit = &core.unit(entry.unit).logical_unit;
                 Command::begin(unit, &entry.nexus, cdb)
             }
             None => Command::begin_without_unit(cdb),
@@ -191,7 +191,7 @@ impl Iscsi {
                     unit,
                     operation,
                     payload,
-                } => match self.unit_index(&task, unit) {
+                } => match unit_index(&task, unit) {
                     Some(unit) => {
                         let wanted = MediaRequest {
                             unit,
@@ -224,7 +224,7 @@ impl Iscsi {
                             core.begin_sanitize(task.address, volumes, &order, immediate);
                         }
                         SanitizeRequest::ExitFailureMode => {
-                            core.exit_sanitize_failure(task.address, volumes);
+                            core.exit_sanitize_failure(task.address, &volumes);
                         }
                     }
                     task.state = TaskState::Elsewhere;
@@ -247,22 +247,15 @@ impl Iscsi {
         let luns = self.luns();
         let siblings = SessionSiblings {
             luns,
-            exports: &core.shared.exports,
+            exports: &core.view.exports,
         };
-        let unit = task.unit.map(|unit| &*core.shared.unit(unit).logical_unit);
+        let unit = task.unit.map(|unit| &*core.unit(unit).logical_unit);
         let buffers = Buffers {
             data_out: task.data_out.as_deref().unwrap_or_default(),
             scratch: task.scratch.as_deref_mut().unwrap_or_default(),
             data_in: &mut task.parameter_data,
         };
         task.work.command.step(unit, event, buffers, &siblings)
-    }
-
-    fn unit_index(&self, task: &Task, selector: UnitSelector) -> Option<usize> {
-        match selector {
-            UnitSelector::Own => task.unit,
-            UnitSelector::Sibling(index) => Some(self.lun_entry(index.0)?.unit),
-        }
     }
 
     fn execute(
@@ -364,6 +357,14 @@ impl Iscsi {
 
     fn lun_entry(&self, index: usize) -> Option<&LunEntry> {
         self.luns().get(index)
+    }
+}
+
+/// The place of the unit that an operation is for.
+fn unit_index(task: &Task, selector: UnitSelector) -> Option<usize> {
+    match selector {
+        UnitSelector::Own => task.unit,
+        UnitSelector::Sibling(index) => Some(index.0),
     }
 }
 

@@ -11,16 +11,17 @@ use longshore_iscsi::server::directory::{
 };
 use longshore_iscsi::session_parameters::{OperationalParameters, PortalGroupTag, SessionType};
 
-use crate::address::ConnectionAddress;
+use crate::address::{ConnectionAddress, TargetId};
 use crate::config::Moved;
 use crate::core::Shared;
-use crate::exports::Exports;
+use crate::exports::{Exports, Target};
 use crate::mail::message::Post;
 use crate::sessions::iscsi::{SessionClaim, SessionKey, SessionRefusal, SessionTicket};
 
 /// The directory as one connection sees it.
 pub(crate) struct ConnectionDirectory<'a> {
     pub shared: &'a Shared,
+    pub exports: &'a Exports,
     pub connection: ConnectionAddress,
     pub post: &'a Post,
     /// Our address, as the initiator reached it.
@@ -38,12 +39,12 @@ pub(crate) struct ConnectionDirectory<'a> {
 #[derive(Debug)]
 pub(crate) struct EstablishedSession {
     pub ticket: SessionTicket,
-    pub target: Option<usize>,
+    pub target: Option<TargetId>,
 }
 
 impl Directory for ConnectionDirectory<'_> {
     fn discovery_authentication(&self, _initiator: &IscsiName) -> Authentication {
-        self.shared.exports.discovery.clone()
+        (*self.exports.discovery).clone()
     }
 
     fn target_login(
@@ -54,14 +55,10 @@ impl Directory for ConnectionDirectory<'_> {
         if self.closing {
             return Err(LoginStatus::SERVICE_UNAVAILABLE.into());
         }
-        let (_, target) = self
-            .shared
-            .exports
-            .find_target(target)
-            .filter(|(_, target)| Exports::is_reachable(target, self.portal_group_tag))
-            .ok_or(LoginStatus::NOT_FOUND)?;
-        let admission =
-            Exports::admission(target, initiator).ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+        let target = self.target(target)?;
+        let admission = target.admission(initiator);
+        let admission = admission.ok_or(LoginStatus::AUTHORIZATION_FAILURE)?;
+        let target = &target.config;
         // Before it proves anything, as §11.13.5 allows: the secret is for where the target is now.
         if let Some(moved) = &target.moved_to {
             return Err(redirection(moved));
@@ -77,7 +74,7 @@ impl Directory for ConnectionDirectory<'_> {
     }
 
     fn visible_targets(&self, initiator: &IscsiName) -> Vec<TargetRecord> {
-        self.shared.exports.visible_targets(initiator, self.reached)
+        self.exports.visible_targets(initiator, self.reached)
     }
 
     fn existing_session(
@@ -119,20 +116,27 @@ impl Directory for ConnectionDirectory<'_> {
 }
 
 impl ConnectionDirectory<'_> {
+    /// The target of that name, if it is reached through this portal.
+    fn target(&self, name: &str) -> Result<&Target, LoginStatus> {
+        let target = self.exports.targets.named(name);
+        let target = target.filter(|target| target.is_reachable(self.portal_group_tag));
+        Ok(target.ok_or(LoginStatus::NOT_FOUND)?)
+    }
+
     fn session_key(
         &self,
         identity: &SessionIdentity<'_>,
-    ) -> Result<(SessionKey, Option<usize>), LoginStatus> {
+    ) -> Result<(SessionKey, Option<TargetId>), LoginStatus> {
         let target = match identity.session_type {
             SessionType::Discovery => None,
             SessionType::Normal => {
                 let name = identity.target.ok_or(LoginStatus::MISSING_PARAMETER)?;
-                let (index, _) = self
-                    .shared
-                    .exports
-                    .find_target(name.as_str())
-                    .ok_or(LoginStatus::NOT_FOUND)?;
-                Some(index)
+                let target = self.target(name.as_str())?;
+                // What was found at the beginning of the login may not hold any more.
+                if target.admission(identity.initiator).is_none() {
+                    return Err(LoginStatus::AUTHORIZATION_FAILURE);
+                }
+                Some(target.id)
             }
         };
         let key = SessionKey {

@@ -8,10 +8,11 @@ use longshore_scsi::status::Status;
 
 use super::state::Iscsi;
 use crate::connection::protocol::Protocol;
-use crate::core::{Core, Shared};
+use crate::core::Core;
 use crate::execute::medium::Command;
 use crate::execute::plain::{FastPath, Plain as PlainCommand};
 use crate::execute::task::Executed;
+use crate::exports::Exports;
 use crate::transport::channel::Channel;
 
 impl Iscsi {
@@ -22,7 +23,7 @@ impl Iscsi {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        shared: &Shared,
+        exports: &Exports,
         arrived: &ScsiCommand,
         input: &mut &[u8],
     ) -> FastPath {
@@ -41,7 +42,8 @@ impl Iscsi {
             return FastPath::NO;
         };
         let unit = entry.unit;
-        let logical_unit = &shared.unit(unit).logical_unit;
+        let exported = exports.unit(unit);
+        let logical_unit = &exported.logical_unit;
         let Some(plain) = plain::plain(logical_unit, &entry.nexus, arrived.cdb.as_bytes()) else {
             return FastPath::NO;
         };
@@ -54,7 +56,7 @@ impl Iscsi {
             return FastPath::NO;
         }
         let slot = arrived.task.0;
-        let command = PlainCommand::new(slot, unit, shared.unit(unit), core.follow(Iscsi::KIND));
+        let command = PlainCommand::new(slot, unit, exported, core.follow(Iscsi::KIND));
         if plain.writes {
             self.write_plain(core, channel, command, plain, arrived.task, input)
         } else {
@@ -156,7 +158,7 @@ impl Iscsi {
         task: TaskId,
         error: MediaError,
     ) {
-        let failed = plain.failed(&core.shared.unit(unit).logical_unit, error);
+        let failed = plain.failed(&core.unit(unit).logical_unit, error);
         let sense = failed.sense_bytes();
         let completion = Completion {
             status: failed.status.0,

@@ -3,6 +3,7 @@
 mod commands;
 mod directory;
 mod fast_path;
+mod renewal;
 mod session;
 mod state;
 mod task_management;
@@ -10,6 +11,7 @@ mod task_management;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::pdu::LoginStatus;
@@ -37,6 +39,7 @@ use crate::execute::plain::FastPath;
 use crate::execute::tasks::Tasks;
 use crate::mail::message::Note;
 use crate::memory::share::Holder;
+use crate::observe::sessions::{SessionId, SessionPart, SessionReport};
 use crate::transport::channel::Channel;
 
 impl Protocol for Iscsi {
@@ -133,6 +136,10 @@ impl Protocol for Iscsi {
                 }
             }
             ShardEvent::Note(note) => self.take_note(core, channel, note),
+            ShardEvent::Close => {
+                let transmit = &mut channel.transmit;
+                self.machine.request_logout(transmit, core.now_ms);
+            }
             ShardEvent::Drain => {
                 let session = self.session.as_ref();
                 if session.is_none_or(|session| session.target.is_none()) {
@@ -147,9 +154,49 @@ impl Protocol for Iscsi {
                     self.begin_close(channel, CloseReason::LogoutTimeout);
                 }
             }
+            ShardEvent::Exports => self.renew_session(core, channel),
+            ShardEvent::Removed(unit) => self.end_uses(core, channel, unit),
             ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
+    }
+
+    fn knows_exports(&self, revision: u64) -> bool {
+        let session = self.session.as_ref();
+        session.is_none_or(|session| session.revision >= revision)
+    }
+
+    fn settle(&mut self, core: &mut Core) -> bool {
+        !self.forget_gone(core)
+    }
+
+    fn uses(&self, unit: usize) -> usize {
+        Self::uses(self, unit)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id)
+    }
+
+    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
+        let (session, parameters) = (self.session.as_ref()?, self.machine.session()?);
+        let target = parameters.target_name.as_ref();
+        let age_ms = core.now_ms.saturating_sub(session.since_ms);
+        let report = SessionReport {
+            id: session.id,
+            protocol: Self::KIND,
+            number: parameters.tsih.0,
+            name: parameters.initiator_name.as_str().to_owned(),
+            exporter: target.map(|name| name.as_str().to_owned()),
+            peers: vec![channel.socket.peer],
+            age: Duration::from_millis(age_ms),
+            volumes: session.volumes(&core.view.exports),
+        };
+        Some(SessionPart {
+            main: channel.migration.name,
+            peer: channel.socket.peer,
+            report: Some(Box::new(report)),
+        })
     }
 
     fn storage_done(
@@ -176,7 +223,7 @@ impl Protocol for Iscsi {
             self.end_task(core, channel, slot, None);
         }
         if let Some(session) = self.session.take() {
-            session.end(&core.shared.exports);
+            session.end(&core.view.exports);
             let sessions = &core.shared.sessions;
             sessions.leave(session.ticket.tsih, channel.migration.name);
         } else {
@@ -206,6 +253,7 @@ impl Iscsi {
             }
             Note::StoreIsFree { .. }
             | Note::ControllerEvents
+            | Note::Dismissed
             | Note::AbortCommand { .. }
             | Note::CommandAborted { .. } => {}
         }
@@ -266,17 +314,19 @@ impl Iscsi {
 
     /// Feeds bytes to the machine and does what it says.
     fn process_input(&mut self, core: &mut Core, channel: &mut Channel, mut input: &[u8]) {
-        let shared = Arc::clone(&core.shared);
+        let view = Arc::clone(&core.view);
+        let (shared, exports) = (&*view.shared, &view.exports);
         let reached: SocketAddr = channel.socket.reached;
         let portal = channel.socket.portal;
         let mut established = None;
         let mut directory = ConnectionDirectory {
-            shared: &shared,
+            shared,
+            exports,
             connection: channel.migration.name,
             post: &shared.posts[core.shard],
             reached,
             portal,
-            portal_group_tag: shared.exports.portals[portal].portal_group_tag,
+            portal_group_tag: exports.portals[portal].portal_group_tag,
             closing: shared.closing.load(Ordering::Relaxed),
             established: &mut established,
         };
@@ -298,7 +348,7 @@ impl Iscsi {
                 }
                 ConnectionEvent::Command(command) => {
                     channel.request_read(&mut core.counters);
-                    match self.run_fast(core, channel, &shared, &command, &mut input) {
+                    match self.run_fast(core, channel, exports, &command, &mut input) {
                         FastPath::Done => {}
                         FastPath::Task(begun) => self.start_command(core, channel, &command, begun),
                     }
@@ -362,9 +412,10 @@ impl Iscsi {
             .belongs_to(core.shared.shares.of(holder));
         self.held = established.ticket.must_wait;
         self.session = Some(Session::begin(
-            &core.shared.exports,
+            &core.view.exports,
             established,
             parameters,
+            (core.shared.next_session(), core.now_ms),
         ));
     }
 
@@ -414,7 +465,7 @@ impl Iscsi {
     ) {
         let task = self.tasks.iter().find(|task| task.address == address);
         if let Some(lun) = task.and_then(|task| self.luns().get(task.work.lun?)) {
-            let unit = &core.shared.unit(lun.unit).logical_unit;
+            let unit = &core.unit(lun.unit).logical_unit;
             unit.tasks_cleared_by(&lun.nexus, aborted);
         }
         self.resume(core, channel, address, CommandEvent::TasksAborted);

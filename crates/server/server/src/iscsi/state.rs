@@ -7,6 +7,7 @@ use longshore_scsi::command::Command;
 use longshore_wire::transmit::Transmit;
 
 use super::session::{LunEntry, Session};
+use crate::address::TargetId;
 use crate::core::Shared;
 use crate::execute::inline_reads::InlineReads;
 use crate::execute::tasks::Tasks;
@@ -100,7 +101,7 @@ pub(super) enum Effect {
     },
     /// All units of the session's map.
     ResetTarget {
-        target: usize,
+        target: TargetId,
         cold: bool,
     },
 }

@@ -87,7 +87,8 @@ impl Iscsi {
                 let cold = request.function == Function::TargetColdReset;
                 // Units that the initiator cannot see are not its to disturb.
                 let units = session.units();
-                if cold && units != core.shared.exports.units_of(target) {
+                let all = core.view.exports.targets.get(target);
+                if cold && all.is_none_or(|all| units != all.units()) {
                     // It would end sessions that use others.
                     return Err(TaskManagementResult::FunctionAuthorizationFailed);
                 }
@@ -166,7 +167,7 @@ impl Iscsi {
         for pending in std::mem::take(&mut self.management) {
             let affected: Vec<Arc<dyn Participant>> = match pending.effect {
                 Effect::ClearTaskSet { unit } => {
-                    let nexuses = core.shared.unit(unit).logical_unit.nexuses();
+                    let nexuses = core.unit(unit).logical_unit.nexuses();
                     nexuses.into_iter().map(|nexus| nexus as _).collect()
                 }
                 _ => Vec::new(),
@@ -177,18 +178,18 @@ impl Iscsi {
 
     /// Does to the units what a function does once the tasks are gone.
     fn take_effect(&self, core: &Core, effect: Effect, aborted: &[Arc<dyn Participant>]) {
-        let exports = &core.shared.exports;
+        let exports = &core.view.exports;
         match effect {
             Effect::None | Effect::Missing => {}
             Effect::ClearTaskSet { unit } => {
                 let luns = self.luns();
                 if let Some(origin) = luns.iter().find(|lun| lun.unit == unit) {
-                    let unit = &exports.units[unit].logical_unit;
+                    let unit = &exports.unit(unit).logical_unit;
                     unit.tasks_cleared_by(&origin.nexus, aborted);
                 }
             }
             Effect::ResetUnit { unit } => {
-                exports.units[unit].logical_unit.reset(Reset::LogicalUnit);
+                exports.unit(unit).logical_unit.reset(Reset::LogicalUnit);
             }
             Effect::ResetTarget { target, cold } => {
                 let kind = if cold {
@@ -198,7 +199,7 @@ impl Iscsi {
                 };
                 let units = self.session.as_ref().map(Session::units);
                 for unit in units.unwrap_or_default() {
-                    exports.units[unit].logical_unit.reset(kind);
+                    exports.unit(unit).logical_unit.reset(kind);
                 }
                 if cold {
                     core.shared

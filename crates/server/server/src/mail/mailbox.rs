@@ -160,6 +160,7 @@ impl<M> Drop for Inbox<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::TargetId;
     use crate::mail::message::Note;
 
     #[test]
@@ -172,9 +173,9 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| inbox.receive()).count(), sent);
     }
 
-    fn target_of(message: &Message) -> usize {
+    fn target_of(message: &Message) -> u32 {
         match message {
-            Message::NoteForAll(Note::TargetReset(number)) => *number,
+            Message::NoteForAll(Note::TargetReset(TargetId(number))) => *number,
             other => panic!("{other:?} was not sent"),
         }
     }
@@ -182,22 +183,22 @@ mod tests {
     #[test]
     fn messages_of_one_sender_arrive_in_order_when_the_mailbox_is_full() {
         let (post, mut inbox) = post_box::<Message>(Waker::new().expect("an eventfd"));
-        let full = MAILBOX_CAPACITY * 2;
+        let full = u32::try_from(MAILBOX_CAPACITY * 2).unwrap();
         for number in 0..full {
-            post.deliver(Message::NoteForAll(Note::TargetReset(number)));
+            post.deliver(Message::NoteForAll(Note::TargetReset(TargetId(number))));
         }
         // Some room in the mailbox is no reason to overtake.
         for number in 0..10 {
             assert_eq!(inbox.receive().as_ref().map(target_of), Some(number));
         }
         for number in full..full + 10 {
-            post.deliver(Message::NoteForAll(Note::TargetReset(number)));
+            post.deliver(Message::NoteForAll(Note::TargetReset(TargetId(number))));
         }
         for number in 10..full + 10 {
             assert_eq!(inbox.receive().as_ref().map(target_of), Some(number));
         }
         assert!(inbox.is_empty());
-        post.deliver(Message::NoteForAll(Note::TargetReset(0)));
+        post.deliver(Message::NoteForAll(Note::TargetReset(TargetId(0))));
         assert!(!inbox.overflow.in_use.load(Ordering::Acquire));
         assert_eq!(inbox.receive().as_ref().map(target_of), Some(0));
     }
@@ -206,13 +207,13 @@ mod tests {
     fn whoever_sends_to_a_shard_that_has_ended_gets_the_message_back() {
         for unread in [0, 1, MAILBOX_CAPACITY, MAILBOX_CAPACITY + 1] {
             let (post, inbox) = post_box::<Message>(Waker::new().expect("an eventfd"));
-            for number in 0..unread {
-                let sent = post.hand_over(Message::NoteForAll(Note::TargetReset(number)));
+            for number in 0..u32::try_from(unread).unwrap() {
+                let sent = post.hand_over(Message::NoteForAll(Note::TargetReset(TargetId(number))));
                 assert!(sent.is_ok(), "{number} of {unread}");
             }
             drop(inbox);
             for number in 0..3 {
-                let sent = post.hand_over(Message::NoteForAll(Note::TargetReset(number)));
+                let sent = post.hand_over(Message::NoteForAll(Note::TargetReset(TargetId(number))));
                 let back = sent.expect_err("nobody reads it");
                 assert_eq!(target_of(&back), number, "after {unread}");
             }
@@ -226,7 +227,7 @@ mod tests {
         let sent = 100_000;
         let sender = std::thread::spawn(move || {
             for number in 0..sent {
-                post.deliver(Message::NoteForAll(Note::TargetReset(number)));
+                post.deliver(Message::NoteForAll(Note::TargetReset(TargetId(number))));
             }
         });
         let mut expected = 0;

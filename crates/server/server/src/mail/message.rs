@@ -4,14 +4,18 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 use longshore_block::reservation::Participant;
 use longshore_iscsi::server::TaskManagementId;
 use longshore_nvme::command::CommandId;
 
 use super::abort::{AbortOrder, AbortWaiter};
-use crate::address::{ConnectionAddress, TaskAddress};
+use super::grace::Token;
+use super::removal::Removal;
+use crate::address::{ConnectionAddress, TargetId, TaskAddress};
 use crate::config::TransmitConfig;
+use crate::observe::sessions::{SessionId, SessionPart};
 use crate::observe::shard_report::Question;
 use crate::platform::Link;
 
@@ -24,8 +28,8 @@ pub(crate) enum Message {
     Relocate { peer: SocketAddr, to: usize },
     /// Close the oldest connection that has not finished its login, if there are still too many.
     MakeRoom,
-    /// Try again: the write gate may be open now.
-    Retry(TaskAddress),
+    /// Try again: the write gate of that unit may be open now.
+    Retry { task: TaskAddress, unit: usize },
     /// Another thread has woken requests of this shard.
     RequestsWoken,
     /// Abort the tasks the order names; the order is dropped when none of them can act any more.
@@ -38,12 +42,36 @@ pub(crate) enum Message {
     NoteForAll(Note),
     /// Somebody wants to know what the shard has done.
     Report(Question),
-    /// A sanitize operation of that volume has begun: carry it out.
-    Sanitize(usize),
+    /// A sanitize operation of the unit in that place has begun: carry it out.
+    Sanitize {
+        place: usize,
+        /// Keeps the unit there until then.
+        hold: Box<dyn Debug + Send>,
+    },
+    /// Somebody wants to know whose connections these are.
+    Sessions(Sender<Vec<SessionPart>>),
+    /// That session or controller is to end.
+    CloseSession {
+        id: SessionId,
+        found: Arc<AtomicBool>,
+        token: Arc<Token>,
+    },
     /// Some shard finds no memory: those whose peers do not move make room.
     MemoryShort,
     /// From now on, responses leave like this.
     Transmit(TransmitConfig),
+    /// All shards know what is exported now: connections take it over.
+    Renew(Arc<Token>),
+    /// No connection begins a command for that unit any more. The token goes when nothing of the shard needs it.
+    Remove {
+        removal: Arc<Removal>,
+        token: Arc<Token>,
+    },
+    /// No shard needs that unit any more: flush it.
+    FlushRemoved {
+        removal: Arc<Removal>,
+        token: Arc<Token>,
+    },
     /// Stop accepting, ask peers to leave, finish, flush, end.
     Shutdown,
     /// Drop everything and end.
@@ -73,7 +101,9 @@ pub(crate) enum Note {
         aborted: Vec<Arc<dyn Participant>>,
     },
     /// The iSCSI target was reset cold: its connections end.
-    TargetReset(usize),
+    TargetReset(TargetId),
+    /// The NVMe host of this admin queue must not use the subsystem any more.
+    Dismissed,
     /// The NVMe controller of this admin queue has something to report.
     ControllerEvents,
     /// Abort a command of this NVMe queue.

@@ -26,7 +26,7 @@ impl Nvme {
         };
         let named = |task: &&Task| {
             let namespace = task.unit.and_then(|unit| {
-                let mut namespaces = queue.namespaces.iter();
+                let mut namespaces = queue.known.iter();
                 namespaces.find(|namespace| namespace.index == unit)
             });
             namespace.is_some_and(|namespace| {
@@ -58,7 +58,7 @@ impl Nvme {
 
     /// Aborts a task that is parked. `false`: it goes on, because storage works for it, or part of what it
     /// does is done elsewhere.
-    fn abort_task(
+    pub(super) fn abort_task(
         &mut self,
         core: &mut Core,
         channel: &mut Channel,

@@ -19,6 +19,7 @@ use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::request::ShutdownFlush;
 use crate::core::{Core, Shared};
 use crate::execute::task::TaskState;
+use crate::exports::Exports;
 use crate::mail::message::Post;
 use crate::mail::message::{AbortReply, Message, Note};
 use crate::memory::share::Holder;
@@ -75,7 +76,8 @@ impl Nvme {
         let entry: SubmissionEntry = **entry;
         self.forget_replaced_event_requests();
         let shared = Arc::clone(&core.shared);
-        let environment = Self::environment(channel, &shared);
+        let view = Arc::clone(&core.view);
+        let environment = Self::environment(channel, &view.exports);
         let outcome = match &self.queue {
             Queue::Fresh => return self.connect(core, channel, task, &entry),
             Queue::Admin(controller) => {
@@ -121,7 +123,7 @@ impl Nvme {
                 self.tasks.park(task);
             }
             AdminOutcome::ExitSanitizeFailure { volumes } => {
-                core.exit_sanitize_failure(task.address, volumes);
+                core.exit_sanitize_failure(task.address, &volumes);
                 task.state = TaskState::Elsewhere;
                 self.tasks.park(task);
             }
@@ -170,11 +172,11 @@ impl Nvme {
         self.log_closed(channel, &queue.controller, queue.id);
     }
 
-    fn environment<'a>(channel: &Channel, shared: &'a Shared) -> PortEnvironment<'a> {
+    fn environment<'a>(channel: &Channel, exports: &'a Exports) -> PortEnvironment<'a> {
         PortEnvironment {
-            exports: &shared.exports,
+            exports,
             reached: channel.socket.reached,
-            port: channel.socket.portal - shared.exports.portals.len(),
+            port: channel.socket.portal - exports.portals.len(),
         }
     }
 
@@ -186,13 +188,14 @@ impl Nvme {
         entry: &SubmissionEntry,
     ) {
         let shared = Arc::clone(&core.shared);
-        let environment = Self::environment(channel, &shared);
+        let view = Arc::clone(&core.view);
+        let environment = Self::environment(channel, &view.exports);
         let handle = channel.migration.name.to_handle();
         let data = task.data_out.as_deref().unwrap_or_default();
         if shared.closing.load(Ordering::Relaxed) {
             return self.finish_status(core, channel, task, Status::CONNECT_CONTROLLER_BUSY);
         }
-        let subsystems = &shared.exports.nvme.subsystems;
+        let subsystems = &view.exports.nvme.subsystems;
         let peer = channel.socket.peer;
         match subsystems.connect(entry, data, handle, &environment, core.now_ms) {
             Ok(association) => {
@@ -257,6 +260,8 @@ impl Nvme {
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         if association.queue_id == 0 {
             self.queue = Queue::Admin(Arc::clone(controller));
+            self.id = core.shared.next_session();
+            self.since_ms = core.now_ms;
             core.shared.connections[core.shard].fetch_sub(1, Ordering::Relaxed);
             return;
         }
@@ -269,10 +274,12 @@ impl Nvme {
         });
         let hosts = &core.shared.hosts;
         self.held = hosts.enter(controller, &activity, core.post(), channel.address);
+        let namespaces = controller.namespaces();
         self.queue = Queue::Io(Box::new(IoQueue {
             controller: Arc::clone(controller),
             id: association.queue_id,
-            namespaces: controller.namespaces(),
+            known: Arc::clone(&namespaces),
+            namespaces,
             activity,
             fusing: Fusing::default(),
         }));

@@ -73,7 +73,7 @@ impl Nvme {
     /// Index of the unit behind a namespace, by its place among those of the controller.
     pub(super) fn unit_of(&self, namespace: Option<usize>) -> Option<usize> {
         match &self.queue {
-            Queue::Io(queue) => Some(queue.namespaces.get(namespace?)?.index),
+            Queue::Io(queue) => Some(queue.known.get(namespace?)?.index),
             Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => None,
         }
     }
@@ -290,7 +290,7 @@ impl Nvme {
             data_in: &mut task.parameter_data,
         };
         match &mut task.work.kind {
-            Kind::Io(command) => command.step(&queue.namespaces, event, buffers),
+            Kind::Io(command) => command.step(&queue.known, event, buffers),
             Kind::Pair { pair, first } => match pair.step(event, buffers) {
                 FusedStep::Media {
                     namespace,

@@ -106,7 +106,7 @@ impl Nvme {
             Status::UNRECOVERED_READ_ERROR,
             Status::CAPACITY_EXCEEDED,
         ];
-        let mut namespaces = queue.namespaces.iter();
+        let mut namespaces = queue.known.iter();
         let namespace = namespaces.find(|namespace| Some(namespace.index) == unit);
         match namespace {
             Some(namespace) if logged.contains(&code) => {

@@ -49,8 +49,7 @@ impl Environment for PortEnvironment<'_> {
     }
 
     fn discovery_generation(&self) -> u64 {
-        // What is exported, and where, stays the same from start to end.
-        1
+        self.exports.nvme.generation
     }
 
     fn is_discovery_only(&self) -> bool {
@@ -58,7 +57,7 @@ impl Environment for PortEnvironment<'_> {
     }
 
     fn statistics(&self, index: usize) -> Statistics {
-        let totals = self.exports.units[index].statistics.totals();
+        let totals = self.exports.unit(index).statistics.totals();
         Statistics {
             read_bytes: totals.read_bytes,
             written_bytes: totals.written_bytes,
@@ -70,7 +69,7 @@ impl Environment for PortEnvironment<'_> {
     }
 
     fn health(&self, index: usize) -> Health {
-        let has_failed = !self.exports.units[index].volume.condition().is_sound();
+        let has_failed = !self.exports.unit(index).volume.condition().is_sound();
         Health {
             degraded: has_failed,
             read_only: has_failed,

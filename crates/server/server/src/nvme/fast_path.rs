@@ -7,10 +7,11 @@ use longshore_nvme::status::Status;
 
 use super::state::{Nvme, Queue};
 use crate::connection::protocol::Protocol;
-use crate::core::{Core, Shared};
+use crate::core::Core;
 use crate::execute::medium::Command;
 use crate::execute::plain::{FastPath, Plain as PlainCommand};
 use crate::execute::task::Executed;
+use crate::exports::Exports;
 use crate::transport::channel::Channel;
 
 impl Nvme {
@@ -21,7 +22,7 @@ impl Nvme {
         &mut self,
         core: &mut Core,
         channel: &mut Channel,
-        shared: &Shared,
+        exports: &Exports,
         arrived: &ArrivedCommand,
         input: &mut &[u8],
     ) -> FastPath {
@@ -41,7 +42,7 @@ impl Nvme {
             return FastPath::NO;
         }
         let slot = arrived.slot.0;
-        let command = PlainCommand::new(slot, unit, shared.unit(unit), core.follow(Nvme::KIND));
+        let command = PlainCommand::new(slot, unit, exports.unit(unit), core.follow(Nvme::KIND));
         if plain.writes {
             self.write_plain(core, channel, command, plain, arrived, input)
         } else {

@@ -11,17 +11,19 @@ mod completion;
 mod environment;
 mod fast_path;
 mod fused;
+mod renewal;
 mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_nvme::io::CommandEvent;
 use longshore_nvme::server::{CloseReason, ConnectionEvent};
 use longshore_volume::Ended;
 
 use self::state::{Kind, Nvme, NvmeWork, Queue};
-use crate::address::TaskAddress;
+use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
 use crate::connection::protocol::{PayloadWanted, Protocol};
@@ -32,6 +34,7 @@ use crate::execute::medium::Retried;
 use crate::execute::plain::FastPath;
 use crate::execute::tasks::Tasks;
 use crate::mail::message::Note;
+use crate::observe::sessions::{MappedVolume, SessionId, SessionPart, SessionReport};
 use crate::transport::channel::Channel;
 
 impl Protocol for Nvme {
@@ -128,6 +131,9 @@ impl Protocol for Nvme {
                 }
                 self.tasks.release_idle_memory(channel);
                 self.look_at_keep_alive(core, channel);
+                if self.dismissed_ms.is_some_and(|at| core.now_ms >= at) {
+                    channel.close(false);
+                }
             }
             ShardEvent::Abort(order) => {
                 if !self.obey_order(core, channel, order) {
@@ -142,12 +148,69 @@ impl Protocol for Nvme {
                     return Handled::Over;
                 }
             }
-            ShardEvent::Drop => {
+            ShardEvent::Close | ShardEvent::Drop => {
                 channel.close(false);
             }
+            ShardEvent::Exports => self.renew_queue(),
+            ShardEvent::Removed(unit) => self.end_uses(core, channel, unit),
             ShardEvent::Stalled { .. } => {}
         }
         Handled::Changed
+    }
+
+    fn knows_exports(&self, _revision: u64) -> bool {
+        // Its controller knows, and comparing costs as much as asking.
+        !matches!(self.queue, Queue::Io(_))
+    }
+
+    fn settle(&mut self, _core: &mut Core) -> bool {
+        !self.forget_gone()
+    }
+
+    fn uses(&self, unit: usize) -> usize {
+        self.uses_of(unit)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        matches!(self.queue, Queue::Admin(_)).then_some(self.id)
+    }
+
+    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
+        let peer = channel.socket.peer;
+        let controller = match &self.queue {
+            Queue::Fresh | Queue::Left(_) => return None,
+            Queue::Io(queue) => {
+                return Some(SessionPart {
+                    main: ConnectionAddress::from_handle(queue.controller.admin_queue()),
+                    peer,
+                    report: None,
+                });
+            }
+            Queue::Admin(controller) => controller,
+        };
+        let exports = &core.view.exports;
+        let namespaces = controller.namespaces();
+        let volumes = namespaces.iter().map(|namespace| MappedVolume {
+            number: namespace.id.0,
+            volume: exports.unit(namespace.index).volume.identity().name.clone(),
+            read_only: namespace.read_only,
+        });
+        let age_ms = core.now_ms.saturating_sub(self.since_ms);
+        let report = SessionReport {
+            id: self.id,
+            protocol: Self::KIND,
+            number: controller.id(),
+            name: controller.host_nqn().to_string(),
+            exporter: Some(controller.subsystem_nqn().to_string()),
+            peers: vec![peer],
+            age: Duration::from_millis(age_ms),
+            volumes: volumes.collect(),
+        };
+        Some(SessionPart {
+            main: channel.migration.name,
+            peer,
+            report: Some(Box::new(report)),
+        })
     }
 
     fn storage_done(
@@ -169,7 +232,8 @@ impl Protocol for Nvme {
             return machine;
         };
         let controller = controller.next_deadline_ms();
-        machine.into_iter().chain(controller).min()
+        let deadlines = machine.into_iter().chain(controller);
+        deadlines.chain(self.dismissed_ms).min()
     }
 
     fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
@@ -218,6 +282,7 @@ impl Nvme {
             Note::CommandAborted { task, aborted } => {
                 self.abort_answered(core, channel, task, aborted);
             }
+            Note::Dismissed => self.dismiss(core, channel),
             Note::ManagementDone { .. } | Note::TargetReset(_) => {}
         }
     }
@@ -257,7 +322,7 @@ impl Nvme {
         if let Queue::Io(queue) = &self.queue {
             queue.controller.note_activity(queue.id);
         }
-        let shared = Arc::clone(&core.shared);
+        let view = Arc::clone(&core.view);
         loop {
             if self.held && !input.is_empty() {
                 // It could not know yet that it is connected, and what it sent must not run before
@@ -275,7 +340,7 @@ impl Nvme {
                 ConnectionEvent::NeedMore => break,
                 ConnectionEvent::Command(arrived) => {
                     channel.request_read(&mut core.counters);
-                    match self.run_fast(core, channel, &shared, &arrived, &mut input) {
+                    match self.run_fast(core, channel, &view.exports, &arrived, &mut input) {
                         FastPath::Done => {
                             self.respond(core, channel);
                             continue;

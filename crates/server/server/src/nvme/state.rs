@@ -15,6 +15,7 @@ use crate::execute::inline_reads::InlineReads;
 use crate::execute::task;
 use crate::execute::tasks::Tasks;
 use crate::mail::abort::AbortOrder;
+use crate::observe::sessions::SessionId;
 use crate::sessions::activity::Activity;
 
 pub(crate) type Task = task::Task<NvmeWork>;
@@ -31,6 +32,12 @@ pub(crate) struct Nvme {
     pub(super) draining: bool,
     /// The controller is shut down: volumes are flushed once no I/O queue is left.
     pub(super) flush_at_end: bool,
+    /// The host must not use the subsystem any more, and is disconnected then.
+    pub(super) dismissed_ms: Option<u64>,
+    /// The controller, for those who look at it.
+    pub(super) id: SessionId,
+    /// When it was connected, in milliseconds since the shards started.
+    pub(super) since_ms: u64,
 }
 
 /// What the connection is a queue of.
@@ -51,7 +58,11 @@ pub(super) enum Queue {
 pub(super) struct IoQueue {
     pub(super) controller: Arc<Controller>,
     pub(super) id: u16,
+    /// What its host sees.
     pub(super) namespaces: Arc<[AttachedNamespace]>,
+    /// The same, and behind them those that commands under way began with and that the host does not see any more.
+    /// Commands know namespaces by their places here.
+    pub(super) known: Arc<[AttachedNamespace]>,
     /// With it, the controller learns that nothing of the queue can act any more.
     pub(super) activity: Arc<Activity>,
     /// Finds the pairs of fused commands, by their slots.
@@ -122,6 +133,9 @@ impl Nvme {
             held: false,
             draining: false,
             flush_at_end: false,
+            dismissed_ms: None,
+            id: SessionId(0),
+            since_ms: now_ms,
         }
     }
 

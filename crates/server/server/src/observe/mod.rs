@@ -4,6 +4,7 @@
 //! who ask in vain.
 
 mod report;
+pub(crate) mod sessions;
 pub(crate) mod shard_report;
 
 pub use crate::counters::stages::Direction;
@@ -13,6 +14,8 @@ pub use report::{
     ConnectionCounts, ConnectionStatistics, Derived, EngineStatistics, MemoryStatistics, Sampling,
     ShardStatistics, StageStatistics, Statistics, ThreadTimes, VolumeCounts,
 };
+
+pub use sessions::{MappedVolume, NoSuchSession, SessionId, SessionReport};
 
 /// One operation in so many is followed through its stages where nothing else is said.
 pub const SAMPLE: u32 = 256;

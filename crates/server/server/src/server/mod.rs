@@ -1,7 +1,8 @@
 //! Starting and stopping a server.
 
+mod control;
 pub(crate) mod share;
-mod stopper;
+pub(crate) mod switch;
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -14,11 +15,11 @@ use longshore_reactor::{
     BufferPool, Engine, EngineConfig, EngineKind, Waker, affinity, lockable_bytes,
 };
 
+pub use self::control::{Control, Resized};
 use self::share::{kept_bytes_max, share};
-pub use self::stopper::{Resized, Stopper};
-use crate::config::check::check;
+use self::switch::Switchboard;
 use crate::config::{ServerConfig, StartError};
-use crate::core::{Core, Shared};
+use crate::core::{Core, Shared, View};
 use crate::exports::Portal;
 use crate::listeners::Listeners;
 use crate::mail::mailbox::post_box;
@@ -33,7 +34,7 @@ const REGISTERED_PART: usize = 4;
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    board: Arc<Switchboard>,
     threads: Vec<JoinHandle<std::io::Result<()>>>,
     addresses: Vec<SocketAddr>,
     nvme_addresses: Vec<SocketAddr>,
@@ -47,7 +48,6 @@ impl Server {
     /// # Errors
     /// What is wrong with the configuration or this host.
     pub fn start(mut config: ServerConfig) -> Result<Self, StartError> {
-        check(&config)?;
         let pins = pins(&config.cores);
         let shards = pins.len();
         let listeners = std::mem::take(&mut config.listeners);
@@ -84,7 +84,7 @@ impl Server {
             inboxes.push((waker, inbox));
         }
         let choice = config.engine;
-        let shared = Arc::new(share(config, portals, ports, posts)?);
+        let (shared, registry) = share(config, portals, ports, posts)?;
         let budget = Arc::clone(&shared.budget);
         let mut listeners = Some(Listeners::new(
             sockets,
@@ -92,6 +92,8 @@ impl Server {
             shared.reactor.sockets,
         ));
         let mailers: Arc<[Mailer]> = mailers.into();
+        let first = Arc::clone(registry.current());
+        let board = Switchboard::new(&shared, registry, &mailers, true);
         let (started, reports) = mpsc::channel();
         let mut threads = Vec::new();
         // All count the time from here: connections that move take their deadlines along.
@@ -101,6 +103,7 @@ impl Server {
             ..EngineConfig::default()
         };
         for (index, (waker, inbox)) in inboxes.into_iter().enumerate() {
+            let view = View::new(&shared, &first);
             let shared = Arc::clone(&shared);
             let pool = BufferPool::new(Arc::clone(&budget), kept_bytes_max(&budget, shards));
             let listeners = listeners.take();
@@ -133,7 +136,7 @@ impl Server {
                 options::poll_network(&engine, &shared.reactor.sockets, index);
                 let refusal = engine.refusal().map(ToString::to_string);
                 let kind = engine.kind();
-                let core = Core::new(index, shared, Box::new(engine), pool, now);
+                let core = Core::new(index, view, Box::new(engine), pool, now);
                 let shard = Shard::new(core, inbox, mailers, listeners, now);
                 let _ = started.send(Ok((kind, refusal)));
                 drop(started);
@@ -164,7 +167,7 @@ impl Server {
         }
         let (engine, refusal) = outcome.expect("every shard reports");
         Ok(Self {
-            shared,
+            board,
             threads,
             addresses,
             nvme_addresses,
@@ -199,9 +202,9 @@ impl Server {
 
     /// What controls the server from another thread while this one waits.
     #[must_use]
-    pub fn stopper(&self) -> Stopper {
-        Stopper {
-            shared: Arc::clone(&self.shared),
+    pub fn control(&self) -> Control {
+        Control {
+            board: Arc::clone(&self.board),
         }
     }
 

@@ -1,73 +1,53 @@
 //! What all shards share, made from the configuration.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
+use crate::config::check::check;
 use crate::config::{ServerConfig, StartError};
 use crate::core::Shared;
-use crate::exports::nvme::{NvmeExports, NvmePort};
-use crate::exports::{Exports, Portal, Unit};
+use crate::exports::Portal;
+use crate::exports::nvme::NvmePort;
+use crate::exports::registry::{Registry, UnitOptions};
 use crate::mail::addresses::ConnectionAddresses;
-use crate::mail::message::{Message, Post};
+use crate::mail::message::Post;
 use crate::memory::share::Shares;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
-use crate::volume_store::VolumeStore;
 
 /// Freed payload memory that all shards together keep at hand, at most.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Helper threads for control work such as storing reservations.
 const BLOCKING_THREADS_MAX: usize = 2;
 
-/// Everything that all shards share.
+/// Everything that all shards share, and what is exported at first.
 pub(crate) fn share(
-    config: ServerConfig,
+    mut config: ServerConfig,
     portals: Vec<Portal>,
     ports: Vec<NvmePort>,
     posts: Vec<Post>,
-) -> Result<Shared, StartError> {
+) -> Result<(Arc<Shared>, Registry), StartError> {
     let shards = posts.len();
-    let directory = config.state_directory.as_deref();
-    let open = |kind| {
-        let opened = directory.map(|path| {
-            VolumeStore::open(path, kind).map_err(|source| StartError::StateDirectory {
-                path: path.to_owned(),
-                source,
-            })
-        });
-        opened.transpose()
+    let exported = config.take_exports();
+    check(&exported)?;
+    let options = UnitOptions {
+        shards,
+        memory: config.limits.memory,
+        copies: config.copies,
     };
-    let store = open(VolumeStore::RESERVATIONS)?;
-    let sanitize_store = open(VolumeStore::SANITIZE)?;
-    let units: Vec<Unit> = config
-        .volumes
-        .into_iter()
-        .map(|volume| {
-            let memory = config.limits.memory;
-            Unit::new(volume, shards, store.is_some(), memory, config.copies)
-        })
-        .collect();
-    if let Some(store) = &store {
-        restore_reservations(store, &units)?;
-    }
-    if let Some(store) = &sanitize_store {
-        restore_sanitize(store, &units, &posts)?;
-    }
-    let nvme = NvmeExports::new(&config.subsystems, ports, &units, &config.limits, &posts);
-    let exports = Exports {
-        units,
-        nvme,
-        targets: config.targets,
-        portals,
-        discovery: config.discovery,
-    };
-    exports.announce_target_ports();
+    let limits = &config.limits;
+    let directory = config.state_directory;
+    let mut registry = Registry::new(portals, ports, options, limits, &posts, directory)?;
+    let first = registry.prepare(exported)?;
+    registry.adopt(&first);
+    let subsystems = &first.exports.nvme.subsystems;
+    let _ = subsystems.reconfigure(first.subsystems);
     let memory = usize::try_from(config.limits.memory).unwrap_or(usize::MAX);
-    Ok(Shared {
-        exports,
+    let shared = Shared {
         budget: MemoryBudget::new(memory),
         board: Board::new(shards),
         sample: config.sample,
@@ -83,56 +63,14 @@ pub(crate) fn share(
         loads: (0..shards).map(|_| Load::default()).collect(),
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
-        reservation_store: store,
-        sanitize_store,
+        reservation_store: registry.reservation_store().cloned(),
+        sanitize_store: registry.sanitize_store().cloned(),
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
+        sessions_begun: AtomicU64::new(0),
         closing: AtomicBool::new(false),
         shards_busy: AtomicUsize::new(shards),
-    })
-}
-
-/// Takes up how far sanitize operations were. Those that were running go on.
-fn restore_sanitize(store: &VolumeStore, units: &[Unit], posts: &[Post]) -> Result<(), StartError> {
-    for (index, unit) in units.iter().enumerate() {
-        let uuid = unit.volume.identity().uuid;
-        let failed = |reason| StartError::Sanitize {
-            path: store.path(uuid),
-            reason,
-        };
-        let stored = store
-            .load(uuid)
-            .map_err(|error| failed(error.to_string()))?;
-        let text = String::from_utf8(stored.unwrap_or_default())
-            .map_err(|error| failed(error.to_string()))?;
-        let reservations = unit.logical_unit.reservations();
-        reservations
-            .restore_sanitize(&text)
-            .map_err(|error| failed(error.to_string()))?;
-        if reservations.sanitize().running().is_some() {
-            posts[index % posts.len()].send(Message::Sanitize(index));
-        }
-    }
-    Ok(())
-}
-
-fn restore_reservations(store: &VolumeStore, units: &[Unit]) -> Result<(), StartError> {
-    for unit in units {
-        let uuid = unit.volume.identity().uuid;
-        let failed = |reason| StartError::Reservations {
-            path: store.path(uuid),
-            reason,
-        };
-        let stored = store
-            .load(uuid)
-            .map_err(|error| failed(error.to_string()))?;
-        if let Some(bytes) = stored {
-            unit.logical_unit
-                .reservations()
-                .restore(&bytes)
-                .map_err(|error| failed(error.to_string()))?;
-        }
-    }
-    Ok(())
+    };
+    Ok((Arc::new(shared), registry))
 }
 
 /// Freed payload memory that a shard keeps at hand, at most. It is lost to the others, so that together

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use longshore_iscsi::pdu::{ConnectionId, Isid, Tsih};
 use longshore_iscsi::session_parameters::OperationalParameters;
 
-use crate::address::ConnectionAddress;
+use crate::address::{ConnectionAddress, TargetId};
 use crate::mail::message::Post;
 use crate::sessions::activity::Activity;
 
@@ -27,7 +27,7 @@ pub(crate) struct SessionKey {
     pub initiator: String,
     pub isid: Isid,
     /// `None` for discovery sessions.
-    pub target: Option<usize>,
+    pub target: Option<TargetId>,
     pub portal_group_tag: u16,
     /// The portal of a discovery session: those at different portals are independent (§7.4.2.1).
     pub discovery_portal: Option<usize>,
@@ -273,7 +273,7 @@ mod tests {
         SessionKey {
             initiator: initiator.to_owned(),
             isid: Isid([0, 1, 2, 3, 4, 5]),
-            target: Some(0),
+            target: Some(TargetId(0)),
             portal_group_tag: 1,
             discovery_portal: None,
         }

@@ -128,7 +128,7 @@ impl Shard {
         )?;
         channel.socket.link.watch(&mut *self.core.platform, token)?;
         let now_ms = self.core.now_ms;
-        if shared.exports.is_nvme(portal) {
+        if self.core.view.exports.is_nvme(portal) {
             Ok(Box::new(nvme::connection(&shared, channel, now_ms)))
         } else {
             Ok(Box::new(iscsi::connection(&shared, channel, now_ms)?))

@@ -1,6 +1,5 @@
 //! The end of the server: sessions end, connections end, volumes are flushed.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -75,9 +74,7 @@ impl Shard {
 
     /// Goes on to the next phase of shutting down when it is time. Returns whether it is all over.
     pub(super) fn advance_phase(&mut self) -> bool {
-        if self.phase == Phase::Draining
-            && self.core.requests.is_empty()
-            && self.connections.is_empty()
+        if self.phase == Phase::Draining && self.connections.is_empty() && !self.core.has_requests()
         {
             self.phase = Phase::Quiescing;
             self.timers
@@ -93,10 +90,9 @@ impl Shard {
     /// Volumes have had their time to end what they do of their own accord.
     pub(super) fn end_quiesce(&mut self) {
         if self.phase == Phase::Quiescing {
-            let shared = Arc::clone(&self.core.shared);
             for in_flight in self.core.requests.owners() {
                 if let Owner::Quiesce = in_flight.owner {
-                    let unit = shared.unit(in_flight.unit);
+                    let unit = self.core.unit(in_flight.unit);
                     let volume = &unit.volume.identity().name;
                     tracing::error!(
                         volume,
@@ -119,20 +115,24 @@ impl Shard {
     }
 
     fn quiesce_volumes(&mut self) {
-        let shared = Arc::clone(&self.core.shared);
-        for unit in 0..shared.exports.units.len() {
-            if let Some((in_flight, ended)) = self.core.quiesce(&shared, unit) {
+        for unit in self.units() {
+            if let Some((in_flight, ended)) = self.core.quiesce(unit, Owner::Quiesce) {
                 self.request_done(in_flight, ended);
             }
         }
     }
 
     fn flush_volumes(&mut self) {
-        let shared = Arc::clone(&self.core.shared);
-        for unit in 0..shared.exports.units.len() {
-            if let Some((in_flight, ended)) = self.core.flush(&shared, unit, Owner::Shutdown) {
+        for unit in self.units() {
+            if let Some((in_flight, ended)) = self.core.flush(unit, Owner::Shutdown) {
                 self.request_done(in_flight, ended);
             }
         }
+    }
+
+    /// Places of all units, those that are being removed included.
+    fn units(&self) -> Vec<usize> {
+        let units = self.core.view.exports.units();
+        units.map(|(place, _)| place).collect()
     }
 }

@@ -1,6 +1,10 @@
-//! What a shard reads: messages of all kinds, and connections that come to it.
+//! What a shard reads: messages of all kinds, connections that come to it, and what is exported.
+
+use std::sync::Arc;
 
 use crate::connection::driven::Driven;
+use crate::core::View;
+use crate::mail::grace::Token;
 use crate::mail::mailbox;
 use crate::mail::message::Message;
 
@@ -13,6 +17,11 @@ pub(crate) type Inbox = mailbox::Inbox<Mail>;
 #[derive(Debug)]
 pub(crate) enum Mail {
     Message(Message),
+    /// This is exported from now on.
+    Exports {
+        view: Arc<View>,
+        token: Arc<Token>,
+    },
     /// A connection that was another shard's is yours.
     Moved(Box<dyn Driven>),
 }

@@ -1,6 +1,7 @@
 //! What other shards, and other threads, have to say.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::mail::Mail;
 use super::state::Shard;
@@ -8,6 +9,7 @@ use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::driven::{Handled, ShardEvent};
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Message;
+use crate::observe::sessions::SessionId;
 
 impl Shard {
     /// Out of line: inlined, it has each turn save registers that few turns need.
@@ -20,6 +22,10 @@ impl Shard {
                 Mail::Moved(connection) => {
                     self.take_in(connection);
                 }
+                Mail::Exports { view, token } => {
+                    self.core.take_over(view);
+                    drop(token);
+                }
             }
         }
     }
@@ -28,10 +34,10 @@ impl Shard {
         match message {
             Message::Accepted { link, portal } => self.adopt(link, portal),
             Message::MakeRoom => self.make_room(),
-            Message::Retry(task) => {
+            Message::Retry { task, unit } => {
                 self.tell(task.connection, ShardEvent::Retry(task));
                 // A task that is gone may have been told to pass the gate on.
-                self.pass_on_gate(task);
+                self.pass_on_gate(task, unit);
             }
             Message::RequestsWoken => {
                 let core = &mut self.core;
@@ -64,8 +70,9 @@ impl Shard {
                     }
                 }
             }
-            Message::Sanitize(volume) => {
-                self.core.carry_out_sanitize(volume);
+            Message::Sanitize { place, hold } => {
+                self.core.carry_out_sanitize(place);
+                drop(hold);
                 self.end_requests();
             }
             Message::MemoryShort => {
@@ -74,6 +81,16 @@ impl Shard {
                 self.core.memory.pool.release_kept();
             }
             Message::Report(question) => question.answer(self.report()),
+            Message::Sessions(answers) => {
+                let connections = self.connections.iter();
+                let parts = connections.filter_map(|connection| connection.session(&self.core));
+                // Who has lost patience does not mind.
+                let _ = answers.send(parts.collect());
+            }
+            Message::CloseSession { id, found, token } => {
+                self.close_session(id, &found);
+                drop(token);
+            }
             Message::Transmit(config) => {
                 self.core.transmit = config;
                 for connection in self.connections.iter_mut() {
@@ -81,8 +98,24 @@ impl Shard {
                     channel.set_transmit(&config, &mut self.core.counters);
                 }
             }
+            Message::Renew(token) => self.begin_renewal(token),
+            Message::Remove { removal, token } => self.remove_unit(removal, token),
+            Message::FlushRemoved { removal, token } => self.flush_removed(removal, token),
             Message::Shutdown => self.begin_drain(),
             Message::ShutdownNow => self.end_connections(),
+        }
+    }
+
+    fn close_session(&mut self, id: SessionId, found: &AtomicBool) {
+        for slot in self.connections.slots() {
+            let connection = self.connections.at(slot);
+            let it = connection.filter(|connection| connection.session_id() == Some(id));
+            if let Some(connection) = it {
+                tracing::info!(peer = %connection.channel().socket.peer, "session closed by request");
+                connection.handle(&mut self.core, ShardEvent::Close);
+                self.connections.mark_dirty(slot);
+                found.store(true, Ordering::Relaxed);
+            }
         }
     }
 
@@ -92,16 +125,14 @@ impl Shard {
         }
     }
 
-    /// Wakes the next in line at every gate that told a vanished task to try again.
-    pub(super) fn pass_on_gate(&mut self, task: TaskAddress) {
+    /// Wakes the next in line at a gate that told a vanished task to try again.
+    pub(super) fn pass_on_gate(&mut self, task: TaskAddress, unit: usize) {
         let alive = self
             .connections
             .get(task.connection)
             .is_some_and(|connection| connection.has_task(task));
         if !alive {
-            for unit in 0..self.core.shared.exports.units.len() {
-                self.core.leave_exclusive(unit, task);
-            }
+            self.core.leave_exclusive(unit, task);
         }
     }
 

@@ -15,6 +15,7 @@
 mod arrivals;
 mod connections;
 mod drain;
+mod exports;
 pub(crate) mod mail;
 mod memory;
 mod messages;
@@ -84,7 +85,7 @@ impl Shard {
         if !is_flushing {
             // The others flush without this one, unless it was the last.
             if shared.shards_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                for unit in &shared.exports.units {
+                for (_, unit) in self.core.view.exports.units() {
                     let reason = "the event loop that was to flush has failed";
                     unit.statistics.last_flush_failed(reason.to_owned());
                 }
@@ -170,7 +171,7 @@ impl Shard {
                 }
                 Timer::Accept => {
                     self.accept_timer = false;
-                    for portal in 0..self.core.shared.exports.listeners() {
+                    for portal in 0..self.core.view.exports.listeners() {
                         self.accept(portal);
                     }
                 }
@@ -178,6 +179,8 @@ impl Shard {
                 Timer::DrainQuiet => self.close_quiet(),
                 Timer::Drain => self.end_connections(),
                 Timer::Quiesce => self.end_quiesce(),
+                Timer::Renew => self.renew(),
+                Timer::Settle => self.settle_again(),
                 // The end of the turn looks whether it is late.
                 Timer::Leave => {}
             }

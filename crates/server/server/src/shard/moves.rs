@@ -316,6 +316,7 @@ impl Shard {
             return slot;
         }
         tracing::debug!(%peer, shard = self.core.shard, "connection migrated here");
+        self.catch_up(slot);
         self.connections.mark_dirty(slot);
         self.arm(slot);
         self.connections.list(slot);

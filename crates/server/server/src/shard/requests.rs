@@ -4,7 +4,6 @@ use longshore_reactor::storage::FileCompletion;
 use longshore_volume::Ended;
 
 use super::state::Shard;
-use crate::core::log_flush;
 use crate::core::request::{InFlight, Owner};
 
 impl Shard {
@@ -44,17 +43,23 @@ impl Shard {
             }
             Owner::Quiesce => {
                 if let Err(error) = ended.result {
-                    let unit = self.core.shared.unit(in_flight.unit);
+                    let unit = self.core.unit(in_flight.unit);
                     let volume = &unit.volume.identity().name;
                     tracing::error!(volume, %error, "background work failed");
                     unit.statistics.last_flush_failed(error.to_string());
                 }
             }
+            Owner::Removal { removal, .. } => {
+                self.core.log_flush(in_flight.unit, &ended.result);
+                if let Err(error) = ended.result {
+                    removal.note_failure(error.to_string());
+                }
+            }
             owner @ (Owner::Controller(_) | Owner::Shutdown) => {
                 let unit = in_flight.unit;
-                log_flush(&self.core.shared, unit, &ended.result);
+                self.core.log_flush(unit, &ended.result);
                 if let (Owner::Shutdown, Err(error)) = (owner, ended.result) {
-                    let statistics = &self.core.shared.unit(unit).statistics;
+                    let statistics = &self.core.unit(unit).statistics;
                     statistics.last_flush_failed(error.to_string());
                 }
             }

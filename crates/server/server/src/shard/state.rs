@@ -7,6 +7,7 @@ use std::time::Instant;
 use longshore_reactor::TimerQueue;
 
 use super::connections::Connections;
+use super::exports::Changes;
 use super::mail::{Inbox, Mailer};
 use crate::address::ConnectionAddress;
 use crate::core::Core;
@@ -32,6 +33,10 @@ pub(crate) enum Timer {
     Leave,
     /// Volumes have had their time to end what they do of their own accord.
     Quiesce,
+    /// More connections are to be told of other exports.
+    Renew,
+    /// What was kept for tasks that were under way may go now.
+    Settle,
 }
 
 /// How far the end of the server is.
@@ -90,6 +95,8 @@ pub(crate) struct Shard {
     pub(super) failures_seen: usize,
     /// Listeners pause until [`Timer::Accept`].
     pub(super) accept_timer: bool,
+    /// What is to be done yet because other things are exported.
+    pub(super) changes: Changes,
 }
 
 impl std::fmt::Debug for Shard {
@@ -134,6 +141,7 @@ impl Shard {
             ask_again_ms: 0,
             failures_seen: 0,
             accept_timer: false,
+            changes: Changes::default(),
         }
     }
 

@@ -70,7 +70,7 @@ fn assert_spliced(scene: &Scene, path: &Path) {
         eprintln!("SKIPPED: no pages can be taken out of the page cache here: {taken:?}");
         return;
     }
-    let total = scene.stopper().statistics().total;
+    let total = scene.control().statistics().total;
     assert!(total.spliced_bytes > 0, "{total:?}");
 }
 
@@ -112,7 +112,7 @@ fn auto_takes_pages_of_volumes_that_nobody_writes_to() {
         if read_only {
             assert_spliced(&scene, &path);
         } else {
-            let spliced = scene.stopper().statistics().total.spliced_bytes;
+            let spliced = scene.control().statistics().total.spliced_bytes;
             assert_eq!(spliced, 0);
         }
     }

@@ -22,7 +22,7 @@ fn every_session_learns_that_a_volume_has_grown() {
         assert_eq!(last_lba(&mut hosts[0]), 2047);
         let file = std::fs::File::options().write(true).open(&path).unwrap();
         file.set_len(2 << 20).unwrap();
-        let outcome = scene.stopper().refresh_volumes();
+        let outcome = scene.control().refresh_volumes();
         assert!(matches!(outcome[..], [(_, Ok(Some(_)))]), "{outcome:?}");
         for host in &mut hosts {
             assert_eq!(settle(host), [(6, 0x2a, 9)]);
@@ -49,7 +49,7 @@ fn shutdown_asks_for_logout_finishes_commands_and_flushes() {
         gate.close_writes();
         let tag = begin_write(&mut two, 0, 4);
         eventually("the write", || gate.waiting() == 1);
-        scene.stopper().shut_down();
+        scene.control().shut_down();
         for host in [&mut one, &mut two] {
             let message = host.receive().unwrap();
             assert_eq!(message.opcode(), opcode::ASYNCHRONOUS_MESSAGE);
@@ -70,7 +70,7 @@ fn volumes_end_their_background_work_before_the_last_flush() {
         let gate = GateVolume::new(mem("disk", 512));
         let scene = Scene::with(vec![gate.clone()], engine);
         eventually("all event loops", || gate.at_work() == 3);
-        scene.stopper().shut_down();
+        scene.control().shut_down();
         scene.wait();
         assert_eq!(gate.flushed(), 1);
         assert_eq!(gate.at_work_then(), 0);
@@ -82,11 +82,11 @@ fn a_volume_that_does_not_rest_is_flushed_all_the_same_and_counts_as_failed() {
     let gate = GateVolume::new(mem("disk", 512));
     gate.never_rest();
     let scene = Scene::with(vec![gate.clone()], EngineChoice::Epoll);
-    let stopper = scene.stopper().clone();
-    stopper.shut_down();
+    let control = scene.control().clone();
+    control.shut_down();
     scene.wait();
     assert_eq!(gate.flushed(), 1);
-    let [(volume, reason)] = &stopper.failed_volumes()[..] else {
+    let [(volume, reason)] = &control.failed_volumes()[..] else {
         panic!("one volume");
     };
     assert_eq!(volume, "disk");
@@ -114,7 +114,7 @@ fn sessions_that_do_not_log_out_are_told_of_the_drop_and_keep_nobody_waiting() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
         let mut host = scene.host(1);
-        scene.stopper().shut_down();
+        scene.control().shut_down();
         scene.wait();
         for event in [1, 2] {
             let message = host.receive().unwrap();
@@ -140,8 +140,8 @@ fn second_request_to_end_drops_sessions_at_once() {
         gate.close_writes();
         begin_write(&mut host, 0, 4);
         eventually("the write", || gate.waiting() == 1);
-        scene.stopper().shut_down();
-        scene.stopper().shut_down_now();
+        scene.control().shut_down();
+        scene.control().shut_down_now();
         host.receive().ok();
         assert!(host.is_closed_within(LIMIT).unwrap());
         gate.open();

@@ -68,7 +68,7 @@ fn a_new_queue_waits_for_the_last_write_of_a_closed_one_of_its_host() {
         let (scene, gate, old, _) = with_a_write_of(1, engine);
         drop(old);
         eventually("the end of the old queues", || {
-            scene.stopper().statistics().connections.is_empty()
+            scene.control().statistics().connections.is_empty()
         });
 
         let mut new = host(&scene, 1);

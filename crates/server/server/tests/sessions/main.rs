@@ -14,5 +14,7 @@ mod memory;
 mod moving;
 mod reinstatement;
 mod scene;
+mod switch;
+mod target_ports;
 mod task_management;
 mod transfers;

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use longshore_reactor::EngineChoice;
-use longshore_server::Stopper;
+use longshore_server::Control;
 use longshore_server::observe::ConnectionStatistics;
 use longshore_tests::initiator::{Data, Initiator, cdb};
 use longshore_tests::pdu::opcode;
@@ -30,14 +30,14 @@ impl Mover {
     fn of(scene: &Scene, peers: Vec<SocketAddr>) -> Self {
         let done = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(AtomicUsize::new(0));
-        let stopper = scene.stopper().clone();
+        let control = scene.control().clone();
         let thread = thread::spawn({
             let (done, rounds) = (Arc::clone(&done), Arc::clone(&rounds));
             move || {
                 while !done.load(Ordering::Relaxed) {
                     let round = rounds.fetch_add(1, Ordering::Relaxed);
                     for peer in &peers {
-                        stopper.move_connection(*peer, round % REACTORS);
+                        control.move_connection(*peer, round % REACTORS);
                     }
                     thread::sleep(Duration::from_micros(300));
                 }
@@ -64,21 +64,21 @@ fn address(initiator: &Initiator) -> SocketAddr {
     initiator.stream().local_addr().unwrap()
 }
 
-fn find(stopper: &Stopper, peer: SocketAddr) -> Option<ConnectionStatistics> {
-    let statistics = stopper.statistics();
+fn find(control: &Control, peer: SocketAddr) -> Option<ConnectionStatistics> {
+    let statistics = control.statistics();
     let mut connections = statistics.connections.into_iter();
     connections.find(|connection| connection.peer == peer)
 }
 
 /// Whether a load goes on that moves are to come in between of: for so many rounds, and until its connection has
 /// moved often enough. How often depends on when it is at rest, and on what else the machine does.
-fn goes_on(stopper: &Stopper, peer: SocketAddr, round: usize, rounds: usize) -> bool {
+fn goes_on(control: &Control, peer: SocketAddr, round: usize, rounds: usize) -> bool {
     if round < rounds {
         return true;
     }
     let mut moves = None;
     eventually("a look at the connection", || {
-        moves = find(stopper, peer).map(|it| it.moves);
+        moves = find(control, peer).map(|it| it.moves);
         moves.is_some()
     });
     let moves = moves.unwrap();
@@ -90,22 +90,22 @@ fn goes_on(stopper: &Stopper, peer: SocketAddr, round: usize, rounds: usize) -> 
 }
 
 /// Has a connection go to a reactor, and waits until it is there.
-fn move_to(stopper: &Stopper, peer: SocketAddr, reactor: u32) {
+fn move_to(control: &Control, peer: SocketAddr, reactor: u32) {
     eventually("the move", || {
-        stopper.move_connection(peer, usize::try_from(reactor).unwrap());
-        find(stopper, peer).is_some_and(|connection| connection.shard == reactor)
+        control.move_connection(peer, usize::try_from(reactor).unwrap());
+        find(control, peer).is_some_and(|connection| connection.shard == reactor)
     });
 }
 
-fn moves_given_up(stopper: &Stopper) -> u64 {
-    let shards = stopper.statistics().shards;
+fn moves_given_up(control: &Control) -> u64 {
+    let shards = control.statistics().shards;
     shards.iter().map(|s| s.counters.moves_given_up).sum()
 }
 
 /// Waits until some connection has moved since the last look.
-fn await_move(stopper: &Stopper, seen: &mut u64) {
+fn await_move(control: &Control, seen: &mut u64) {
     let moved = || {
-        let shards = stopper.statistics().shards;
+        let shards = control.statistics().shards;
         shards.iter().map(|shard| shard.counters.moved_in).sum()
     };
     eventually("a move", || moved() > *seen);
@@ -127,10 +127,10 @@ fn a_session_moves_under_load_without_a_lost_or_reordered_byte() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
         let mut host = scene.host(1);
-        let (stopper, peer) = (scene.stopper(), address(&host));
+        let (control, peer) = (scene.control(), address(&host));
         let mover = Mover::of(&scene, vec![peer]);
         let blocks = u32::try_from(LENGTH / 512).unwrap();
-        for round in (0..).take_while(|round| goes_on(stopper, peer, *round, 300)) {
+        for round in (0..).take_while(|round| goes_on(control, peer, *round, 300)) {
             let data = pattern(round, LENGTH);
             let lba = u64::try_from(round % 7).unwrap() * u64::from(blocks);
             let write = cdb::write_16(lba, blocks, false);
@@ -186,10 +186,10 @@ fn memory_that_is_registered_with_one_ring_serves_on_others() {
         config.copies.registered = true;
         let scene = Scene::new(config);
         let mut host = scene.host(1);
-        let (stopper, peer) = (scene.stopper(), address(&host));
+        let (control, peer) = (scene.control(), address(&host));
         let mover = Mover::of(&scene, vec![peer]);
         let blocks = u32::try_from(LENGTH / 512).unwrap();
-        for round in (0..).take_while(|round| goes_on(stopper, peer, *round, 300)) {
+        for round in (0..).take_while(|round| goes_on(control, peer, *round, 300)) {
             let data = pattern(round, LENGTH);
             let lba = u64::try_from(round % 7).unwrap() * u64::from(blocks);
             let write = cdb::write_16(lba, blocks, false);
@@ -201,7 +201,7 @@ fn memory_that_is_registered_with_one_ring_serves_on_others() {
             assert!(answer.data == data, "round {round}");
         }
         drop(mover);
-        let statistics = scene.stopper().statistics();
+        let statistics = scene.control().statistics();
         let memory = statistics.memory;
         assert!(memory.registered_bytes <= memory.registered_budget_bytes);
         for shard in statistics.shards {
@@ -220,7 +220,7 @@ fn reads_that_are_answered_in_part_and_reads_that_wait_for_room_go_along() {
     let blocks = LENGTH / 512;
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
-        let stopper = scene.stopper();
+        let control = scene.control();
         let mut host = scene.host(1);
         let peer = address(&host);
         let data = pattern(3, usize::try_from(LENGTH).unwrap());
@@ -233,10 +233,10 @@ fn reads_that_are_answered_in_part_and_reads_that_wait_for_room_go_along() {
             host.send(command).unwrap();
         }
         eventually("a full queue", || {
-            find(stopper, peer).is_some_and(|connection| connection.pending_bytes > 1 << 20)
+            find(control, peer).is_some_and(|connection| connection.pending_bytes > 1 << 20)
         });
         for reactor in [1, 2, 0, 1] {
-            move_to(stopper, peer, reactor);
+            move_to(control, peer, reactor);
         }
         for command in &commands {
             let answer = host.finish(command.initiator_task_tag(), &[]).unwrap();
@@ -244,9 +244,9 @@ fn reads_that_are_answered_in_part_and_reads_that_wait_for_room_go_along() {
         }
         host.log_out().unwrap();
         eventually("the end of the connection", || {
-            find(stopper, peer).is_none()
+            find(control, peer).is_none()
         });
-        assert_eq!(stopper.statistics().memory.task_bytes, 0);
+        assert_eq!(control.statistics().memory.task_bytes, 0);
     }
 }
 
@@ -255,21 +255,21 @@ fn a_connection_with_a_write_in_flight_stays_and_goes_on() {
     for engine in ENGINES {
         let gate = GateVolume::new(mem("disk", 512));
         let scene = Scene::with(vec![gate.clone()], engine);
-        let stopper = scene.stopper();
+        let control = scene.control();
         let mut host = scene.host(1);
-        move_to(stopper, address(&host), 1);
+        move_to(control, address(&host), 1);
         gate.close_writes();
         let tag = begin_write(&mut host, 3, 9);
         eventually("the write", || gate.waiting() == 1);
-        let before = moves_given_up(stopper);
-        stopper.move_connection(address(&host), 2);
-        eventually("giving up", || moves_given_up(stopper) == before + 1);
+        let before = moves_given_up(control);
+        control.move_connection(address(&host), 2);
+        eventually("giving up", || moves_given_up(control) == before + 1);
         // It takes commands again meanwhile.
         assert_eq!(read(&mut host, 7), [0; 512]);
-        assert_eq!(find(stopper, address(&host)).unwrap().shard, 1);
+        assert_eq!(find(control, address(&host)).unwrap().shard, 1);
         gate.open();
         assert!(host.finish(tag, &[9; 512]).unwrap().is_good());
-        move_to(stopper, address(&host), 2);
+        move_to(control, address(&host), 2);
         assert_eq!(read(&mut host, 3), [9; 512]);
     }
 }
@@ -286,10 +286,10 @@ fn abort_task_waits_for_a_write_that_was_aborted_before_although_the_connection_
         eventually("the write", || gate.waiting() == 1);
         let reset = begin_management(&mut two, LOGICAL_UNIT_RESET, 0, u32::MAX);
         eventually("the abort", || {
-            find(scene.stopper(), address(&one)).is_some_and(|c| c.writing_bytes == 0)
+            find(scene.control(), address(&one)).is_some_and(|c| c.writing_bytes == 0)
         });
         for reactor in 0..REACTORS {
-            scene.stopper().move_connection(address(&one), reactor);
+            scene.control().move_connection(address(&one), reactor);
             thread::sleep(Duration::from_millis(30));
         }
         let abort = begin_management(&mut one, ABORT_TASK, 0, write);
@@ -316,9 +316,9 @@ fn a_reset_finds_the_tasks_of_a_connection_that_moves() {
     for engine in ENGINES {
         let scene = Scene::with(vec![mem("disk", 512)], engine);
         let (mut one, mut two) = (scene.host(1), scene.host(2));
-        let (stopper, peer) = (scene.stopper(), address(&two));
+        let (control, peer) = (scene.control(), address(&two));
         let mover = Mover::of(&scene, vec![peer, address(&one)]);
-        for round in (0..).take_while(|round| goes_on(stopper, peer, *round, 200)) {
+        for round in (0..).take_while(|round| goes_on(control, peer, *round, 200)) {
             let write = begin_endless_write(&mut two);
             assert_eq!(manage(&mut one, LOGICAL_UNIT_RESET, 0), 0, "round {round}");
             let tag = begin_management(&mut two, ABORT_TASK, 0, write);
@@ -343,7 +343,7 @@ fn abort_task_ends_a_task_that_has_moved() {
         let mut host = scene.host(1);
         for reactor in [0, 1, 2, 0] {
             let write = begin_endless_write(&mut host);
-            move_to(scene.stopper(), address(&host), reactor);
+            move_to(scene.control(), address(&host), reactor);
             let tag = begin_management(&mut host, ABORT_TASK, 0, write);
             assert_eq!(management_response(&mut host, tag), 0);
             assert_eq!(settle(&mut host), []);
@@ -358,7 +358,7 @@ fn a_session_is_reinstated_wherever_its_connection_has_gone() {
         let (mut old, mut seen) = (scene.host(1), 0);
         for round in 0..50 {
             let mover = Mover::of(&scene, vec![address(&old)]);
-            await_move(scene.stopper(), &mut seen);
+            await_move(scene.control(), &mut seen);
             assert!(write(&mut old, 1, round).is_good());
             let mut new = Initiator::log_in(scene.portals[0], &login(1)).unwrap();
             assert!(old.is_closed_within(LIMIT).unwrap(), "round {round}");
@@ -370,9 +370,9 @@ fn a_session_is_reinstated_wherever_its_connection_has_gone() {
         // Nothing of them is left.
         old.log_out().unwrap();
         eventually("the end of all connections", || {
-            scene.stopper().statistics().connections.is_empty()
+            scene.control().statistics().connections.is_empty()
         });
-        assert_eq!(scene.stopper().statistics().memory.task_bytes, 0);
+        assert_eq!(scene.control().statistics().memory.task_bytes, 0);
     }
 }
 
@@ -384,7 +384,7 @@ fn a_session_logs_out_while_it_moves() {
         for round in 0..30 {
             let mut host = scene.host(1);
             let mover = Mover::of(&scene, vec![address(&host)]);
-            await_move(scene.stopper(), &mut seen);
+            await_move(scene.control(), &mut seen);
             assert!(write(&mut host, 1, round).is_good());
             host.log_out().unwrap();
             drop(mover);
@@ -400,7 +400,7 @@ fn a_cold_reset_closes_connections_that_move() {
         for _ in 0..20 {
             let (mut one, mut two) = (scene.host(1), scene.host(2));
             let mover = Mover::of(&scene, vec![address(&one), address(&two)]);
-            await_move(scene.stopper(), &mut seen);
+            await_move(scene.control(), &mut seen);
             assert_eq!(manage(&mut one, TARGET_COLD_RESET, 0), 0);
             assert!(one.is_closed_within(LIMIT).unwrap());
             assert!(two.is_closed_within(LIMIT).unwrap());
@@ -417,11 +417,11 @@ fn the_server_ends_in_order_while_connections_move() {
             let mut hosts = [scene.host(1), scene.host(2), scene.host(3)];
             let peers = hosts.iter().map(address).collect();
             let mover = Mover::of(&scene, peers);
-            await_move(scene.stopper(), &mut 0);
+            await_move(scene.control(), &mut 0);
             for host in &mut hosts {
                 assert!(write(host, 4, 4).is_good());
             }
-            scene.stopper().shut_down();
+            scene.control().shut_down();
             for host in &mut hosts {
                 let message = host.receive().unwrap();
                 assert_eq!(message.opcode(), opcode::ASYNCHRONOUS_MESSAGE);
@@ -443,11 +443,11 @@ fn connections_crowded_on_one_reactor_spread_when_they_are_busy() {
     config.cores = vec![0, 0];
     config.reactor.rebalance = true;
     let scene = Scene::new(config);
-    let stopper = scene.stopper().clone();
+    let control = scene.control().clone();
     let hosts: Vec<Initiator> = (1..=HOSTS).map(|number| scene.host(number)).collect();
     let peers: Vec<SocketAddr> = hosts.iter().map(address).collect();
     for peer in &peers {
-        move_to(&stopper, *peer, 0);
+        move_to(&control, *peer, 0);
     }
     let done = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = hosts
@@ -469,7 +469,7 @@ fn connections_crowded_on_one_reactor_spread_when_they_are_busy() {
         })
         .collect();
     within(Duration::from_secs(120), "the spread", || {
-        let statistics = stopper.statistics();
+        let statistics = control.statistics();
         let on = |shard| {
             let connections = statistics.connections.iter();
             connections.filter(|c| c.shard == shard).count()

@@ -11,7 +11,7 @@ use longshore_server::config::{
     AccessRule, Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig,
     TargetConfig, TransmitConfig,
 };
-use longshore_server::{Server, Stopper};
+use longshore_server::{Control, Server};
 use longshore_tests::initiator::{Answer, Data, Initiator, Login, cdb};
 use longshore_tests::pdu::{Pdu, RESERVED_TAG, opcode};
 use longshore_tests::server::TARGET;
@@ -118,7 +118,7 @@ pub fn config(volumes: Vec<Arc<dyn Volume>>, engine: EngineChoice) -> ServerConf
 /// A running server that ends with the test.
 pub struct Scene {
     server: Option<Server>,
-    stopper: Stopper,
+    control: Control,
     pub portals: Vec<SocketAddr>,
     pub nvme_portals: Vec<SocketAddr>,
 }
@@ -127,7 +127,7 @@ impl Scene {
     pub fn new(config: ServerConfig) -> Self {
         let server = Server::start(config).unwrap();
         Self {
-            stopper: server.stopper(),
+            control: server.control(),
             portals: server.addresses().to_vec(),
             nvme_portals: server.nvme_addresses().to_vec(),
             server: Some(server),
@@ -138,8 +138,8 @@ impl Scene {
         Self::new(config(volumes, engine))
     }
 
-    pub fn stopper(&self) -> &Stopper {
-        &self.stopper
+    pub fn control(&self) -> &Control {
+        &self.control
     }
 
     /// A session of a host of its own, past its unit attentions. Sessions that are open at the same
@@ -164,7 +164,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            self.stopper.shut_down_now();
+            self.control.shut_down_now();
             let ended = server.wait();
             if !std::thread::panicking() {
                 ended.unwrap();

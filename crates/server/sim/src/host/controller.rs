@@ -162,7 +162,9 @@ impl Host {
                 scene.trace(format_args!("host {}: shut down", self.index));
                 let shutdown = std::mem::take(&mut self.shutdown);
                 for (unit, started) in shutdown.into_iter().enumerate() {
-                    if scene.has_disk_errors(unit) {
+                    // The controller has not flushed what its host does not see.
+                    let missed = scene.absences[unit].may_miss(self.left_at);
+                    if missed || scene.has_disk_errors(unit) {
                         scene.histories[unit].read_over(started);
                     } else {
                         scene.histories[unit].flush_done(started);
@@ -219,6 +221,7 @@ impl Host {
         }
         let histories = scene.histories.iter_mut();
         self.shutdown = histories.map(|history| history.begin_read()).collect();
+        self.left_at = now;
         self.configure(SHUTDOWN);
         self.state = State::Leaving { since: now };
         self.look_at = now;

@@ -193,6 +193,13 @@ impl Host {
             if scene.is_excluded(index, true, unit, purpose, job.sent_at) {
                 return wrong("success in spite of a reservation");
             }
+            if let Purpose::Flush { .. } = purpose
+                && scene.absences[unit].may_miss(job.sent_at)
+            {
+                // One of all units was not one of this.
+                scene.give_up(unit, purpose);
+                return Ok(());
+            }
             return scene.succeeded(unit, purpose, &job.data_in);
         }
         let compared = match statuses[..] {
@@ -228,6 +235,7 @@ impl Host {
             any = true;
             match *status {
                 Status::COMMAND_INTERRUPTED => {}
+                Status::INVALID_FIELD if scene.absences[unit].may_miss(job.sent_at) => {}
                 Status::RESERVATION_CONFLICT if reserved => {}
                 Status::COMMAND_SEQUENCE_ERROR if self.is_changing() => {}
                 Status::ABORT_REQUESTED if job.aborting => refused = false,

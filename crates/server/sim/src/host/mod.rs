@@ -128,6 +128,8 @@ pub struct Host {
     plan: Option<Plan>,
     /// Units on which reservations may be left.
     unclean: Vec<usize>,
+    /// When it began to shut its controller down.
+    left_at: u64,
     /// What was acknowledged before the shutdown began, by unit.
     shutdown: Vec<Started>,
     random: Random,
@@ -161,6 +163,7 @@ impl Host {
             again: Vec::new(),
             plan: None,
             unclean: Vec::new(),
+            left_at: 0,
             shutdown: Vec::new(),
             random,
             alarm: Alarm::new(index),

@@ -132,9 +132,11 @@ impl Plan {
     ) -> Result<bool, String> {
         let now = scene.now();
         self.sent = false;
+        let absences = scene.absences;
         let reservations = &mut scene.reservations[self.unit];
         let undisturbed = reservations.answered(self.stage.disturbs(), self.sent_as);
-        if status.code() == Status::COMMAND_INTERRUPTED {
+        let is_missing = status.code() == Status::INVALID_FIELD && absences[self.unit].is_known();
+        if is_missing || status.code() == Status::COMMAND_INTERRUPTED {
             self.at = now + MILLISECOND;
             return Ok(false);
         }

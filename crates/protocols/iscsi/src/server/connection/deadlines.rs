@@ -166,7 +166,29 @@ impl Connection {
         self.send_async(AsyncEvent::CONNECTION_DROP, parameters, transmit);
     }
 
+    /// Reports a SCSI event by its sense data (Asynchronous Message 0), for the target as a whole. Discovery sessions,
+    /// and logins that are not over, have nothing to learn.
+    pub fn report_scsi_event(&mut self, sense: &[u8], transmit: &mut Transmit) {
+        let is_normal = self.limits.session_type == SessionType::Normal;
+        if !matches!(self.phase, Phase::FullFeature) || !is_normal {
+            return;
+        }
+        let length = u16::try_from(sense.len()).expect("sense data are short");
+        let data = [&length.to_be_bytes(), sense].concat();
+        self.send_async_data(AsyncEvent::SCSI_EVENT, [0; 3], &data, transmit);
+    }
+
     fn send_async(&mut self, event: AsyncEvent, parameters: [u16; 3], transmit: &mut Transmit) {
+        self.send_async_data(event, parameters, &[], transmit);
+    }
+
+    fn send_async_data(
+        &mut self,
+        event: AsyncEvent,
+        parameters: [u16; 3],
+        data: &[u8],
+        transmit: &mut Transmit,
+    ) {
         let [parameter1, parameter2, parameter3] = parameters;
         let message = AsyncMessage {
             lun: Lun::ZERO,
@@ -179,7 +201,7 @@ impl Connection {
             parameter2,
             parameter3,
         };
-        self.encoder.push(message.encode(), &[], transmit);
+        self.encoder.push(message.encode(), data, transmit);
     }
 }
 

@@ -39,9 +39,9 @@ impl Controller {
     /// Who it is, and in which subsystem.
     fn put_identity(&self, page: &mut Page) {
         let subsystem = &self.subsystem;
-        put_ascii(&mut page[4..24], &subsystem.serial);
-        put_ascii(&mut page[24..64], &subsystem.model);
-        put_ascii(&mut page[64..72], &subsystem.firmware);
+        put_ascii(&mut page[4..24], &self.product.serial);
+        put_ascii(&mut page[24..64], &self.product.model);
+        put_ascii(&mut page[64..72], &self.product.firmware);
         put_u16(page, 78, self.id());
         put_u32(page, 80, VERSION);
         page[111] = if self.is_discovery() {
@@ -117,8 +117,8 @@ impl Controller {
         page[512] = 0x66;
         page[513] = 0x44;
         // NN and MNAN.
-        put_u32(page, 516, self.namespaces_max());
-        put_u32(page, 540, self.namespaces_max());
+        put_u32(page, 516, limits::NAMESPACES_MAX);
+        put_u32(page, 540, self.attached_max);
         put_u16(
             page,
             520,

@@ -4,6 +4,7 @@ use super::{CONTROLLER_AT, Page};
 use crate::command::NamespaceId;
 use crate::controller::Controller;
 use crate::controller::failure::Failure;
+use crate::io::limits::NAMESPACES_MAX;
 
 /// Controllers in a list: the first two bytes say how many follow.
 const CONTROLLERS_MAX: usize = 2047;
@@ -22,7 +23,8 @@ impl Controller {
         if after.0 >= u32::MAX - 1 {
             return Err(Failure::INVALID_NAMESPACE);
         }
-        let ids = self.namespaces.iter().map(|ns| ns.id);
+        let namespaces = self.namespaces();
+        let ids = namespaces.iter().map(|ns| ns.id);
         let wanted = ids.filter(|id| *id > after);
         for (place, id) in page.as_chunks_mut::<4>().0.iter_mut().zip(wanted) {
             *place = id.0.to_le_bytes();
@@ -37,7 +39,7 @@ impl Controller {
         namespace: Option<NamespaceId>,
         page: &mut Page,
     ) -> Result<(), Failure> {
-        if namespace.is_some_and(|id| !(1..=self.namespaces_max()).contains(&id.0)) {
+        if namespace.is_some_and(|id| !(1..=NAMESPACES_MAX).contains(&id.0)) {
             return Err(Failure::INVALID_NAMESPACE);
         }
         // What a host does not see has no controllers for it.

@@ -20,8 +20,8 @@ const RESERVATIONS_PERSIST: u8 = 1;
 
 impl Controller {
     /// A namespace; `None` for an identifier that none has, whose data structures are all zeros.
-    fn look_up(&self, id: NamespaceId) -> Result<Option<&AttachedNamespace>, Failure> {
-        if (1..=self.namespaces_max()).contains(&id.0) {
+    fn look_up(&self, id: NamespaceId) -> Result<Option<AttachedNamespace>, Failure> {
+        if (1..=limits::NAMESPACES_MAX).contains(&id.0) {
             Ok(self.attached(id))
         } else {
             Err(Failure::INVALID_NAMESPACE)
@@ -36,7 +36,7 @@ impl Controller {
         page: &mut Page,
     ) -> Result<(), Failure> {
         if let Some(attached) = self.look_up(id)? {
-            put_namespace(attached, page);
+            put_namespace(&attached, page);
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Controller {
         page[1] = SHARED;
         page[2] = reservation_capabilities(&attached.namespace);
         page[4..8].copy_from_slice(&ANA_GROUP.to_le_bytes());
-        page[8] = attributes(attached);
+        page[8] = attributes(&attached);
         page[14] = READY;
         Ok(())
     }

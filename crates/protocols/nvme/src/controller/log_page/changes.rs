@@ -1,6 +1,8 @@
 //! Log pages that go with asynchronous events: changed namespaces and asymmetric access (NVMe base
 //! 2.0 §5.16.1.5, §5.16.1.13).
 
+use std::sync::Arc;
+
 use crate::command::NamespaceId;
 use crate::controller::namespace::ANA_GROUP;
 use crate::controller::state::{Controller, State};
@@ -31,8 +33,8 @@ impl Controller {
         const GROUPS_ONLY: u8 = 1;
         const OPTIMIZED: u8 = 1;
         let namespaces = match specific & GROUPS_ONLY {
-            0 => &self.namespaces[..],
-            _ => &[],
+            0 => self.namespaces(),
+            _ => Arc::default(),
         };
         let count = u32::try_from(namespaces.len()).expect("identifiers are 32 bits");
         let mut page = vec![0; 48];

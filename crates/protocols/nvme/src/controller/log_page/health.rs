@@ -32,13 +32,13 @@ impl Controller {
         let environment = request.environment;
         let id = request.entry.namespace();
         let of = if id == NamespaceId::NONE || id == NamespaceId::BROADCAST {
-            &self.namespaces[..]
+            self.namespaces()
         } else {
-            std::slice::from_ref(self.named(id)?)
+            [self.named(id)?].into()
         };
-        let statistics = add_up(of, environment);
+        let statistics = add_up(&of, environment);
         let mut page = vec![0; PAGE_BYTES];
-        page[0] = critical_warning(of, environment);
+        page[0] = critical_warning(&of, environment);
         // No temperature is measured: 0. Nothing wears out: all of the spare is there.
         page[3] = 100;
         page[4] = 10;

@@ -98,7 +98,7 @@ impl Controller {
         const PAGE_BYTES: usize = 512;
         let mut page = vec![0; PAGE_BYTES];
         page[0] = 1;
-        put_ascii(&mut page[8..16], &self.subsystem.firmware);
+        put_ascii(&mut page[8..16], &self.product.firmware);
         page
     }
 }

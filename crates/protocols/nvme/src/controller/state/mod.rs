@@ -8,7 +8,7 @@ mod properties;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 pub use async_events::AsyncCompletion;
 pub(super) use async_events::{AsyncEvent, AsyncEvents, configurable, supported_notices};
@@ -16,12 +16,13 @@ pub(super) use features::{Features, Timestamp};
 pub(super) use keep_alive::{Activity, GRANULARITY_MS, KeepAlive};
 pub(super) use properties::{ATTRIBUTES_AT, CC, Change, OFFSET_AT, Properties, VERSION, refused};
 
+use super::access::NamespaceGrant;
 use super::admin_command::QueueHandle;
 use super::failure::Failure;
 use super::log_page::error::ErrorLog;
-use super::namespace::AttachedNamespace;
+use super::namespace::{AttachedNamespace, NamespaceConfig};
 use super::registry::Registry;
-use super::subsystem::Subsystem;
+use super::subsystem::{Product, Subsystem};
 use crate::command::NamespaceId;
 use crate::io::limits;
 use crate::nqn::Nqn;
@@ -36,7 +37,13 @@ pub struct Controller {
     pub(super) host_nqn: Nqn,
     pub(super) host_identifier: [u8; 16],
     pub(super) admin_queue: QueueHandle,
-    pub(super) namespaces: Arc<[AttachedNamespace]>,
+    /// As it was when the host came.
+    pub(super) product: Arc<Product>,
+    /// MNAN.
+    pub(super) attached_max: u32,
+    /// What the host sees, in the order of identifiers. Replaced as a whole, under the lock of the subsystem's access;
+    /// that of the controller may be held while it is read.
+    pub(super) namespaces: RwLock<Arc<[AttachedNamespace]>>,
     /// CC.EN and CSTS.RDY, and neither shut down nor failed.
     pub(super) enabled: AtomicBool,
     /// ACRE of Host Behavior Support.
@@ -133,7 +140,8 @@ impl Controller {
     /// What its host sees, in the order of identifiers.
     #[must_use]
     pub fn namespaces(&self) -> Arc<[AttachedNamespace]> {
-        Arc::clone(&self.namespaces)
+        let namespaces = self.namespaces.read();
+        Arc::clone(&namespaces.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether commands of I/O queues are taken; they are COMMAND SEQUENCE ERROR otherwise.
@@ -166,20 +174,14 @@ impl Controller {
 
     /// Whether a namespace of this controller can lose completed writes.
     pub(super) fn has_volatile_cache(&self) -> bool {
-        self.namespaces
+        self.namespaces()
             .iter()
             .any(|ns| ns.namespace.parameters().volatile_cache)
     }
 
-    /// NN: identifiers above it are invalid.
-    pub(super) fn namespaces_max(&self) -> u32 {
-        let highest = self.namespaces.last().map_or(0, |ns| ns.id.0);
-        highest.max(limits::NAMESPACES_MAX)
-    }
-
     /// The namespace that a command is about.
-    pub(super) fn named(&self, id: NamespaceId) -> Result<&AttachedNamespace, Failure> {
-        let inactive = (1..=self.namespaces_max()).contains(&id.0);
+    pub(super) fn named(&self, id: NamespaceId) -> Result<AttachedNamespace, Failure> {
+        let inactive = (1..=limits::NAMESPACES_MAX).contains(&id.0);
         self.attached(id).ok_or(if inactive {
             Failure::field(Failure::NAMESPACE_AT)
         } else {
@@ -187,9 +189,54 @@ impl Controller {
         })
     }
 
-    pub(super) fn attached(&self, id: NamespaceId) -> Option<&AttachedNamespace> {
-        let position = self.namespaces.binary_search_by_key(&id, |ns| ns.id).ok()?;
-        self.namespaces.get(position)
+    pub(super) fn attached(&self, id: NamespaceId) -> Option<AttachedNamespace> {
+        let namespaces = self.namespaces();
+        let position = namespaces.binary_search_by_key(&id, |ns| ns.id).ok()?;
+        namespaces.get(position).cloned()
+    }
+
+    /// The host sees these namespaces from now on. Returns the identifiers for which that is another namespace, none,
+    /// or another way to use it.
+    pub(super) fn see(&self, visible: &[(&NamespaceConfig, NamespaceGrant)]) -> Vec<NamespaceId> {
+        let before = self.namespaces();
+        let mut changed = Vec::new();
+        let after: Vec<AttachedNamespace> = visible
+            .iter()
+            .map(|(config, grant)| {
+                let known = before.binary_search_by_key(&config.id, |known| known.id);
+                let known = known.ok().map(|at| &before[at]);
+                match known.filter(|known| known.is_of(config)) {
+                    Some(known) => {
+                        let same = known.granted(*grant);
+                        if same.read_only != known.read_only {
+                            changed.push(config.id);
+                        }
+                        same
+                    }
+                    None => {
+                        changed.push(config.id);
+                        self.attach(config, *grant)
+                    }
+                }
+            })
+            .collect();
+        let gone = before.iter().map(|known| known.id);
+        let gone = gone.filter(|id| after.binary_search_by_key(id, |ns| ns.id).is_err());
+        changed.extend(gone);
+        if !changed.is_empty() {
+            let mut namespaces = self
+                .namespaces
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            *namespaces = after.into();
+        }
+        changed
+    }
+
+    fn attach(&self, config: &NamespaceConfig, grant: NamespaceGrant) -> AttachedNamespace {
+        let log = Arc::clone(&self.reservations);
+        let limits = &self.subsystem.limits;
+        AttachedNamespace::new(config, grant, self.host_identifier, limits, log)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -200,11 +247,6 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.registry.forget(self.id, self);
-        // Commands of I/O queues keep the controller, so none of them is left behind.
-        for attached in &*self.namespaces {
-            let reservations = &attached.namespace.parameters().reservations;
-            attached.host.leave(reservations);
-        }
     }
 }
 

@@ -207,7 +207,7 @@ fn reservation_notifications_are_masked_for_each_namespace() {
     for (id, status) in [
         (0, Status::INVALID_NAMESPACE_OR_FORMAT),
         (2, Status::INVALID_FIELD),
-        (1025, Status::INVALID_NAMESPACE_OR_FORMAT),
+        (16_385, Status::INVALID_NAMESPACE_OR_FORMAT),
     ] {
         assert_eq!(at(set_features(0x82, 0), id).failure().0, status);
         assert_eq!(at(get_features(0x82), id).failure().0, status);

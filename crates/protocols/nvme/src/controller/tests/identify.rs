@@ -47,7 +47,7 @@ fn a_controller_says_what_it_can() {
     assert_eq!((u32_at(&data, 344), u32_at(&data, 348)), (1, 1));
     assert_eq!(data[512..514], [0x66, 0x44], "SQES, CQES");
     assert_eq!(u16_at(&data, 514), 128, "MAXCMD");
-    assert_eq!((u32_at(&data, 516), u32_at(&data, 540)), (1024, 1024));
+    assert_eq!((u32_at(&data, 516), u32_at(&data, 540)), (16_384, 1024));
     assert_eq!(u16_at(&data, 520), 0b1_1111_1101, "ONCS");
     assert_eq!(u16_at(&data, 522), 1, "FUSES");
     assert_eq!(data[525], 0b111, "VWC");
@@ -240,8 +240,8 @@ fn identifiers_no_namespace_can_have_are_invalid() {
         (8, 0),
         (8, ALL.0),
         (0x11, ALL.0),
-        (0, 1025),
-        (0x12, 1025),
+        (0, 16_385),
+        (0x12, 16_385),
     ] {
         assert_eq!(
             status(&scene, &controller, cns, id),

@@ -452,10 +452,10 @@ fn commands_we_do_not_know_are_refused() {
 fn inactive_and_invalid_namespaces_are_told_apart() {
     let mut world = World::with(vec![TestNamespace::new(2), TestNamespace::new(9)]);
     let flush = |id| SubmissionEntry::new(io::FLUSH, CommandId(1), NamespaceId(id));
-    for id in [1, 3, 8, 10, 1024] {
+    for id in [1, 3, 8, 10, 16_384] {
         assert_refused(&world.run(&flush(id), &[]), Status::INVALID_FIELD);
     }
-    for id in [0, 1025, u32::MAX - 1] {
+    for id in [0, 16_385, u32::MAX - 1] {
         assert_refused(
             &world.run(&flush(id), &[]),
             Status::INVALID_NAMESPACE_OR_FORMAT,

@@ -1,0 +1,203 @@
+//! What controls a server while it runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use longshore_volume::{Geometry, VolumeError};
+
+use super::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Switched};
+use crate::config::{ExportsConfig, TransmitConfig};
+use crate::core::Shared;
+use crate::exports::Unit;
+use crate::mail::grace::{Bell, Token};
+use crate::mail::message::Message;
+use crate::observe::Statistics;
+use crate::observe::sessions::{self, NoSuchSession, SessionId, SessionReport};
+use crate::statistics;
+
+/// How long somebody who asks waits for all shards together.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The size of a volume that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resized {
+    /// Its name.
+    pub volume: String,
+    /// Size until now, in blocks.
+    pub before: Geometry,
+    /// Size from now on.
+    pub after: Geometry,
+}
+
+/// Controls a server while it runs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Control {
+    pub(super) board: Arc<Switchboard>,
+}
+
+impl Control {
+    /// Has every reactor export this from now on. Blocks until all have taken it over, for half a minute at most. A
+    /// volume that is exported already (the same `Arc`) stays; volumes that are not listed any more drain in the
+    /// background: no command for them begins after this has returned, their data stay what they are.
+    ///
+    /// Hosts are told of logical units and namespaces that come and go. Sessions whose target or access is gone are
+    /// asked to end, and do not see anything meanwhile. Whatever else has changed is for new sessions.
+    ///
+    /// # Errors
+    /// What is wrong with it. Nothing has changed then, unless a reactor has not answered in time.
+    pub fn switch(
+        &self,
+        exports: ExportsConfig,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
+        self.board.switch(exports, drain)
+    }
+
+    /// Volumes that have been removed and are not closed yet.
+    #[must_use]
+    pub fn draining(&self) -> Vec<DrainingVolume> {
+        self.board.draining()
+    }
+
+    /// iSCSI sessions and NVMe controllers, oldest first. Asks the shards; blocks, for a second at most: what a shard
+    /// that does not answer has is missing.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        let (answers, inbox) = channel();
+        self.shared()
+            .broadcast(|| Message::Sessions(answers.clone()));
+        drop(answers);
+        let until = Instant::now() + PATIENCE;
+        let mut parts = Vec::new();
+        let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now()));
+        while let Ok(more) = next() {
+            parts.extend(more);
+        }
+        sessions::put_together(parts)
+    }
+
+    /// Ends a session or controller. An iSCSI initiator is asked to log out, and disconnected if it does not within the
+    /// time for sessions to end; a host is disconnected. Either may come back: its access is what it was.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn close_session(&self, id: SessionId) -> Result<(), NoSuchSession> {
+        let found = Arc::new(AtomicBool::new(false));
+        let bell = Arc::<Bell>::default();
+        let count = bell.count();
+        let (token, answered) = Token::new(&bell);
+        self.shared().broadcast(|| Message::CloseSession {
+            id,
+            found: Arc::clone(&found),
+            token: Arc::clone(&token),
+        });
+        drop(token);
+        bell.wait(count, Some(Instant::now() + PATIENCE));
+        if found.load(Ordering::Relaxed) || !answered.is() {
+            return Ok(());
+        }
+        Err(NoSuchSession(id))
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.board.shared
+    }
+
+    /// Looks for volumes whose backing object changed its size, and tells initiators (CAPACITY DATA
+    /// HAS CHANGED) and hosts (Namespace Attribute Changed). Blocks.
+    pub fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
+        let exports = self.board.exports();
+        let refresh = |(place, unit): (usize, &Unit)| {
+            let volume = unit.volume.identity().name.clone();
+            let before = unit.volume.geometry();
+            let outcome = unit.volume.refresh_geometry().map(|after| {
+                unit.logical_unit.resize(after.block_count);
+                if unit.namespace.resize(after.block_count) {
+                    exports.nvme.subsystems.namespace_resized(place);
+                }
+                (before != after).then(|| Resized {
+                    volume: volume.clone(),
+                    before,
+                    after,
+                })
+            });
+            (volume, outcome)
+        };
+        exports.exported().map(refresh).collect()
+    }
+
+    /// The names of the volumes by their numbers, which are theirs as long as they are exported. Where there is no
+    /// volume any more, the name is empty.
+    #[must_use]
+    pub fn volume_names(&self) -> Vec<String> {
+        let exports = self.board.exports();
+        let units = (0..exports.places()).map(|place| exports.unit(place));
+        units
+            .map(|unit| unit.volume.identity().name.clone())
+            .collect()
+    }
+
+    /// Looks at what a volume is stored in, and tells hosts if it has failed. Blocks, for as long as a
+    /// network file system does not answer.
+    pub fn inspect_volume(&self, number: usize) {
+        let exports = self.board.exports();
+        if number < exports.places() && !exports.unit(number).volume.inspect().is_sound() {
+            exports.tell_of_failure(number);
+        }
+    }
+
+    /// Volumes that may have lost what was written to them, by name, and why: those that have failed,
+    /// and after the end of the server those whose last flush has.
+    #[must_use]
+    pub fn failed_volumes(&self) -> Vec<(String, String)> {
+        let failure = |unit: &Unit| {
+            let condition = unit.volume.condition();
+            let reason = if condition.is_sound() {
+                let last = unit.statistics.last_flush_failure()?;
+                format!("the last flush failed: {last}")
+            } else {
+                condition.to_string()
+            };
+            Some((unit.volume.identity().name.clone(), reason))
+        };
+        let exports = self.board.exports();
+        exports
+            .units()
+            .filter_map(|(_, unit)| failure(unit))
+            .collect()
+    }
+
+    /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        statistics::statistics(self.shared(), &self.board.exports())
+    }
+
+    /// Has responses leave like this from now on, on all connections.
+    pub fn set_transmit(&self, config: TransmitConfig) {
+        self.shared().broadcast(|| Message::Transmit(config));
+    }
+
+    /// Has the connection of that peer served by another reactor, by its number, as soon as what it has in
+    /// progress allows. Nothing happens if there is no such connection or reactor, if it is not one that
+    /// moves (those of iSCSI sessions with a target and of NVMe I/O queues do), or is not at rest soon.
+    pub fn move_connection(&self, peer: SocketAddr, reactor: usize) {
+        let to = reactor;
+        self.shared().broadcast(|| Message::Relocate { peer, to });
+    }
+
+    /// Stops accepting, asks initiators to log out, finishes what was accepted, flushes, ends.
+    pub fn shut_down(&self) {
+        self.shared().closing.store(true, Ordering::Relaxed);
+        self.shared().broadcast(|| Message::Shutdown);
+    }
+
+    /// Drops all connections, flushes, ends.
+    pub fn shut_down_now(&self) {
+        self.shared().closing.store(true, Ordering::Relaxed);
+        self.shared().broadcast(|| Message::ShutdownNow);
+    }
+}

@@ -1,0 +1,563 @@
+//! Changing what is exported while all shards go on.
+//!
+//! ```text
+//!  prepare ─► publish ═► all shards know ─► controllers ─► renew ═► all connections know ─► tell hosts
+//!                                                                          │
+//!             vacate ◄═ flushed ◄─ flush ◄═ nothing refers to them ◄─ remove (units that are exported no more)
+//!                ╚═► all shards know ─► close                                  ═►  acknowledged by all shards
+//! ```
+//!
+//! 1. **Publish.** Each shard gets a version of its own ([`View`]) and replaces the one it had at the beginning of a
+//!    turn. Units keep their places, so whatever a command holds stays right; units that go are still there.
+//! 2. **Renew.** When all shards have units that are new, NVMe controllers get their namespaces, and each connection
+//!    takes over its difference. A connection on its way from one shard to another is caught up when it arrives. When
+//!    all shards have answered, no command for a removed unit can begin any more.
+//! 3. **Tell.** Hosts learn of it (the table is in ARCHITECTURE.md). The caller has its answer.
+//! 4. **Remove.** Each shard tells when nothing on it needs the unit any more, and ends its tasks after a time. An
+//!    operation that the kernel holds keeps its buffer, its unit and its volume for as long as that takes; nobody
+//!    waits for it but the removal.
+//! 5. **Flush**, then **vacate**: another version without the unit, and when all shards have it, the volume is closed.
+//!
+//! No shard waits for anything here: an answer is the end of a token ([`Token`]). The steps are a state machine, which
+//! is driven by whoever waits, a thread of the server or a simulation.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore_nvme::controller::Reconfigured;
+
+use crate::address::ConnectionAddress;
+use crate::config::check::check;
+use crate::config::{ExportsConfig, StartError};
+use crate::core::{Shared, View};
+use crate::exports::registry::{Next, Registry};
+use crate::exports::{Exports, Unit};
+use crate::mail::grace::{Answered, Bell, Token};
+use crate::mail::message::{Message, Note};
+use crate::mail::removal::Removal;
+use crate::shard::mail::{Mail, Mailer};
+
+/// What becomes of volumes that are exported no more.
+#[derive(Clone)]
+pub struct DrainOptions {
+    /// How long commands that are under way have to end. Then they are ended.
+    pub timeout: Duration,
+    /// Called when a volume has been closed, on a thread of the server.
+    pub on_closed: Option<OnClosed>,
+}
+
+/// See [`DrainOptions::on_closed`].
+pub type OnClosed = Arc<dyn Fn(ClosedVolume) + Send + Sync>;
+
+impl Default for DrainOptions {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+            on_closed: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for DrainOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DrainOptions")
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A volume that was removed and is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedVolume {
+    /// Its name.
+    pub name: String,
+    /// Why data that hosts have written may not be on the medium; `None`: the last flush was successful, or none was
+    /// needed.
+    pub failure: Option<String>,
+    /// Commands did not end in time, and were ended.
+    pub timed_out: bool,
+}
+
+/// A volume that was removed and is not closed yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainingVolume {
+    /// Its name.
+    pub name: String,
+    /// When it was removed.
+    pub since: Instant,
+    /// Commands and operations under way.
+    pub in_flight: usize,
+    /// What is waited for.
+    pub state: DrainState,
+}
+
+/// What the removal of a volume waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainState {
+    /// Commands that were under way when it was removed.
+    Draining,
+    /// The same, and they have had their time: the medium does not answer.
+    Stuck,
+    /// The last flush.
+    Flushing,
+    /// The end of the last that refers to it.
+    Closing,
+}
+
+/// What a switch has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Switched {
+    /// Number of the version that is exported now.
+    pub revision: u64,
+    /// Names of volumes that are exported now and were not.
+    pub added: Vec<String>,
+    /// Names of volumes that are exported no more, and drain.
+    pub removed: Vec<String>,
+}
+
+/// Why something else is not exported.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// It cannot be exported. Nothing has changed.
+    #[error(transparent)]
+    Config(#[from] StartError),
+    /// The server is about to end. Nothing has changed.
+    #[error("the server is shutting down; what it exports does not change any more")]
+    Stopping,
+    /// A volume was removed and is not closed yet. Nothing has changed.
+    #[error("volume {0} was removed and is not closed yet; try again when it is")]
+    StillDraining(String),
+    /// A reactor has not taken it over. It will when it goes on, and so will hosts be told then.
+    #[error("an event loop has not answered within {0:?}; the change is completed when it goes on")]
+    Unanswered(Duration),
+}
+
+/// How long [`Switchboard::switch`] waits for all shards.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// See the module documentation.
+pub(crate) struct Switchboard {
+    pub shared: Arc<Shared>,
+    mailers: Arc<[Mailer]>,
+    bell: Arc<Bell>,
+    /// Held by a switch from its beginning to its end.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+    /// Whether removals go on by themselves, on a thread. A simulation takes their steps itself.
+    has_threads: bool,
+}
+
+struct State {
+    registry: Registry,
+    /// The first is under way.
+    jobs: VecDeque<Job>,
+    removals: Vec<Ongoing>,
+    /// A thread looks after the removals.
+    is_attended: bool,
+}
+
+/// Something that all shards have to take over.
+enum Job {
+    Switch(Box<Switch>),
+    /// The place of a unit is to become vacant.
+    Vacate {
+        removal: Arc<Removal>,
+        stage: VacateStage,
+    },
+}
+
+struct Switch {
+    next: Next,
+    stage: SwitchStage,
+    drain: DrainOptions,
+    changes: Reconfigured,
+}
+
+enum SwitchStage {
+    Waiting,
+    Published(Answered),
+    Renewed(Answered),
+}
+
+enum VacateStage {
+    Waiting,
+    Published(Answered, Arc<Unit>),
+}
+
+/// A removal under way.
+struct Ongoing {
+    removal: Arc<Removal>,
+    name: String,
+    since: Instant,
+    stage: RemovalStage,
+    on_closed: Option<OnClosed>,
+}
+
+enum RemovalStage {
+    Draining(Answered),
+    /// And which shard is to flush.
+    Flushing(Answered, usize),
+    Vacating,
+    /// Nothing but this refers to it any more.
+    Closing(Option<Arc<Unit>>),
+}
+
+impl std::fmt::Debug for Switchboard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switchboard").finish_non_exhaustive()
+    }
+}
+
+impl Switchboard {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        registry: Registry,
+        mailers: &Arc<[Mailer]>,
+        has_threads: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shared: Arc::clone(shared),
+            mailers: Arc::clone(mailers),
+            bell: Arc::default(),
+            turn: Mutex::default(),
+            state: Mutex::new(State {
+                registry,
+                jobs: VecDeque::new(),
+                removals: Vec::new(),
+                is_attended: false,
+            }),
+            has_threads,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest version.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        Arc::clone(self.lock().registry.current())
+    }
+
+    /// Has all shards export something else. Blocks until they do.
+    pub(crate) fn switch(
+        self: &Arc<Self>,
+        config: ExportsConfig,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let switched = self.begin(config, drain)?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let count = self.bell.count();
+            self.advance();
+            if !self.is_switching() {
+                return Ok(switched);
+            }
+            if Instant::now() >= until {
+                self.attend();
+                return Err(SwitchError::Unanswered(PATIENCE));
+            }
+            self.bell.wait(count, Some(until));
+        }
+    }
+
+    /// Begins to have all shards export something else.
+    pub(crate) fn begin(
+        &self,
+        config: ExportsConfig,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
+        check(&config)?;
+        if self.shared.closing.load(Ordering::Relaxed) {
+            return Err(SwitchError::Stopping);
+        }
+        let mut state = self.lock();
+        let before = Arc::clone(state.registry.current());
+        for one in &state.removals {
+            // While the place of a unit waits for its end, the unit is there.
+            let leaving = &before.unit(one.removal.unit).volume;
+            let mut volumes = config.volumes.iter();
+            if volumes.any(|volume| Arc::ptr_eq(volume, leaving)) {
+                return Err(SwitchError::StillDraining(one.name.clone()));
+            }
+        }
+        let next = state.registry.prepare(config)?;
+        state.registry.adopt(&next);
+        let removed = next.removed.iter();
+        let switched = Switched {
+            revision: next.exports.revision,
+            added: next.added.clone(),
+            removed: removed
+                .map(|place| before.unit(*place).volume.identity().name.clone())
+                .collect(),
+        };
+        state.jobs.push_back(Job::Switch(Box::new(Switch {
+            next,
+            stage: SwitchStage::Waiting,
+            drain,
+            changes: Reconfigured::default(),
+        })));
+        Ok(switched)
+    }
+
+    /// Whether a switch is not over.
+    pub(crate) fn is_switching(&self) -> bool {
+        let state = self.lock();
+        state.jobs.iter().any(|job| matches!(job, Job::Switch(_)))
+    }
+
+    /// Takes all steps that can be taken now. Does not block.
+    pub(crate) fn advance(self: &Arc<Self>) {
+        let mut closing = Vec::new();
+        let mut state = self.lock();
+        while self.take_step(&mut state) {}
+        for one in &mut state.removals {
+            if let RemovalStage::Closing(unit) = &mut one.stage
+                && let Some(unit) = unit.take()
+            {
+                let closed = ClosedVolume {
+                    name: one.name.clone(),
+                    failure: one.removal.failure(),
+                    timed_out: one.removal.is_overdue(),
+                };
+                closing.push((unit, closed, one.on_closed.take(), Arc::clone(&one.removal)));
+            }
+        }
+        let needs_attention = !state.removals.is_empty();
+        drop(state);
+        for (unit, closed, on_closed, removal) in closing {
+            let this = Arc::clone(self);
+            let close = move || {
+                drop(unit);
+                this.lock()
+                    .removals
+                    .retain(|one| !Arc::ptr_eq(&one.removal, &removal));
+                this.bell.ring();
+                match &closed.failure {
+                    None => tracing::info!(volume = closed.name, "volume closed"),
+                    Some(failure) => {
+                        tracing::error!(volume = closed.name, failure, "volume closed");
+                    }
+                }
+                if let Some(on_closed) = on_closed {
+                    on_closed(closed);
+                }
+            };
+            self.close(close);
+        }
+        if needs_attention {
+            self.attend();
+        }
+    }
+
+    /// Closing may take long, and nothing else is to wait for it.
+    fn close(&self, close: impl FnOnce() + Send + 'static) {
+        if !self.has_threads {
+            return close();
+        }
+        let thread = std::thread::Builder::new().name("close".to_owned());
+        if let Err(error) = thread.spawn(close) {
+            tracing::error!(%error, "volume not closed: no thread for it");
+        }
+    }
+
+    /// Has a thread take the steps of removals, until there is none left.
+    fn attend(self: &Arc<Self>) {
+        if !self.has_threads || std::mem::replace(&mut self.lock().is_attended, true) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let attend = move || {
+            loop {
+                let count = this.bell.count();
+                this.advance();
+                let mut state = this.lock();
+                if state.removals.is_empty() && state.jobs.is_empty() {
+                    state.is_attended = false;
+                    return;
+                }
+                drop(state);
+                this.bell.wait(count, None);
+            }
+        };
+        let thread = std::thread::Builder::new().name("removal".to_owned());
+        if let Err(error) = thread.spawn(attend) {
+            tracing::error!(%error, "no thread for removing volumes; they are closed with the next change");
+            self.lock().is_attended = false;
+        }
+    }
+
+    /// Takes the next step of anything that can go on.
+    fn take_step(&self, state: &mut State) -> bool {
+        let State {
+            registry,
+            jobs,
+            removals,
+            ..
+        } = state;
+        let mut went_on = false;
+        for one in removals.iter_mut() {
+            went_on |= self.go_on_removing(one, registry.current(), jobs);
+        }
+        let is_over = match jobs.front_mut() {
+            None => return went_on,
+            Some(Job::Switch(switch)) => match &switch.stage {
+                SwitchStage::Waiting => {
+                    let answered = self.publish(&switch.next.exports);
+                    switch.stage = SwitchStage::Published(answered);
+                    false
+                }
+                SwitchStage::Published(answered) if answered.is() => {
+                    let subsystems = &switch.next.exports.nvme.subsystems;
+                    let parameters = std::mem::take(&mut switch.next.subsystems);
+                    switch.changes = subsystems.reconfigure(parameters);
+                    let (token, answered) = Token::new(&self.bell);
+                    self.shared.broadcast(|| Message::Renew(Arc::clone(&token)));
+                    switch.stage = SwitchStage::Renewed(answered);
+                    false
+                }
+                SwitchStage::Renewed(answered) if answered.is() => {
+                    self.tell(switch);
+                    for place in &switch.next.removed {
+                        removals.push(self.remove(*place, registry.current(), &switch.drain));
+                    }
+                    true
+                }
+                SwitchStage::Published(_) | SwitchStage::Renewed(_) => return went_on,
+            },
+            Some(Job::Vacate { removal, stage }) => match stage {
+                VacateStage::Waiting => {
+                    let (exports, unit) = registry.vacate(removal.unit);
+                    *stage = VacateStage::Published(self.publish(&exports), unit);
+                    false
+                }
+                VacateStage::Published(answered, unit) if answered.is() => {
+                    registry.reuse(removal.unit);
+                    let mut removals = removals.iter_mut();
+                    if let Some(one) = removals.find(|one| Arc::ptr_eq(&one.removal, removal)) {
+                        one.stage = RemovalStage::Closing(Some(Arc::clone(unit)));
+                    }
+                    true
+                }
+                VacateStage::Published(..) => return went_on,
+            },
+        };
+        if is_over {
+            jobs.pop_front();
+        }
+        true
+    }
+
+    fn go_on_removing(
+        &self,
+        one: &mut Ongoing,
+        exports: &Exports,
+        jobs: &mut VecDeque<Job>,
+    ) -> bool {
+        match &one.stage {
+            RemovalStage::Draining(answered) if answered.is() => {
+                one.stage = RemovalStage::Flushing(self.flush(&one.removal, 0), 0);
+            }
+            // That shard has ended. Another one may not have.
+            RemovalStage::Flushing(answered, shard)
+                if answered.is()
+                    && !one.removal.is_flushing()
+                    && shard + 1 < self.shared.posts.len() =>
+            {
+                let shard = shard + 1;
+                one.stage = RemovalStage::Flushing(self.flush(&one.removal, shard), shard);
+            }
+            RemovalStage::Flushing(answered, _) if answered.is() => {
+                // If all have ended, the last of them has flushed all volumes, this one too.
+                let unit = exports.unit(one.removal.unit);
+                if let Some(reason) = unit.statistics.last_flush_failure() {
+                    one.removal.note_failure(reason.to_owned());
+                }
+                jobs.push_back(Job::Vacate {
+                    removal: Arc::clone(&one.removal),
+                    stage: VacateStage::Waiting,
+                });
+                one.stage = RemovalStage::Vacating;
+            }
+            RemovalStage::Draining(_)
+            | RemovalStage::Flushing(..)
+            | RemovalStage::Vacating
+            | RemovalStage::Closing(_) => return false,
+        }
+        true
+    }
+
+    fn flush(&self, removal: &Arc<Removal>, shard: usize) -> Answered {
+        let (token, answered) = Token::new(&self.bell);
+        let removal = Arc::clone(removal);
+        self.shared.posts[shard].send(Message::FlushRemoved { removal, token });
+        answered
+    }
+
+    /// Gives each shard a version of its own.
+    fn publish(&self, exports: &Exports) -> Answered {
+        let (token, answered) = Token::new(&self.bell);
+        // No connection moves meanwhile: it would meet shards that know places of units which others do not.
+        let order = self.shared.addresses.begin_move();
+        for mailer in self.mailers.iter() {
+            let view = View::new(&self.shared, exports);
+            let token = Arc::clone(&token);
+            let _ = mailer.hand_over(Mail::Exports { view, token });
+        }
+        drop(order);
+        answered
+    }
+
+    /// Tells hosts, where connections have not done that themselves.
+    fn tell(&self, switch: &Switch) {
+        let subsystems = &switch.next.exports.nvme.subsystems;
+        subsystems.tell(&switch.changes);
+        for controller in &switch.changes.dismissed {
+            let name = ConnectionAddress::from_handle(controller.admin_queue());
+            let message = Message::Note(name, Note::Dismissed);
+            self.shared
+                .addresses
+                .send(&self.shared.posts, name, message);
+        }
+        if switch.next.discovery_changed {
+            subsystems.discovery_changed();
+        }
+    }
+
+    fn remove(&self, place: usize, exports: &Exports, drain: &DrainOptions) -> Ongoing {
+        let shards = self.shared.posts.len();
+        let removal = Removal::new(place, drain.timeout, shards);
+        let (token, answered) = Token::new(&self.bell);
+        self.shared.broadcast(|| Message::Remove {
+            removal: Arc::clone(&removal),
+            token: Arc::clone(&token),
+        });
+        Ongoing {
+            removal,
+            name: exports.unit(place).volume.identity().name.clone(),
+            since: Instant::now(),
+            stage: RemovalStage::Draining(answered),
+            on_closed: drain.on_closed.clone(),
+        }
+    }
+
+    /// Volumes that have been removed and are not closed yet.
+    pub(crate) fn draining(&self) -> Vec<DrainingVolume> {
+        let state = self.lock();
+        let removals = state.removals.iter().map(|one| DrainingVolume {
+            name: one.name.clone(),
+            since: one.since,
+            in_flight: one.removal.under_way(),
+            state: match one.stage {
+                RemovalStage::Draining(_) if one.removal.is_overdue() => DrainState::Stuck,
+                RemovalStage::Draining(_) => DrainState::Draining,
+                RemovalStage::Flushing(..) => DrainState::Flushing,
+                RemovalStage::Vacating | RemovalStage::Closing(_) => DrainState::Closing,
+            },
+        });
+        removals.collect()
+    }
+}
