@@ -172,6 +172,8 @@ impl ServerBuilder {
         Command::new(&words[0])
             .args(&words[1..])
             .args(&self.arguments)
+            // Where its control socket goes: no two servers share one.
+            .env("RUNTIME_DIRECTORY", scratch.path())
             .stdin(Stdio::null())
             .stdout(File::create(scratch.join("stdout"))?)
             .stderr(File::create(scratch.join("stderr"))?)

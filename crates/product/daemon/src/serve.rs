@@ -229,6 +229,9 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     }
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
+    let watched = stopper.clone();
+    service_manager::watch(move || watched.statistics().shards.iter().all(|it| it.answered))
+        .map_err(StartError::Thread)?;
     let mut running = Running {
         _control: control,
         server: controlled,

@@ -1,6 +1,11 @@
 //! What the service manager is told (`sd_notify(3)`). Without one, all of this does nothing.
 
+use std::io;
+use std::thread;
+
 use sd_notify::NotifyState;
+
+use crate::threads::THREAD_STACK_BYTES;
 
 /// All listeners accept.
 pub fn ready(status: &str) {
@@ -18,6 +23,32 @@ pub fn reloading() {
 /// The server finishes what it accepted.
 pub fn stopping() {
     notify(&[NotifyState::Stopping]);
+}
+
+/// Tells the service manager that the server lives, while every event loop answers. Does nothing if it does not want to
+/// know (`WatchdogSec=`).
+///
+/// # Errors
+/// There can be no thread.
+pub fn watch(is_alive: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+    let Some(interval) = sd_notify::watchdog_enabled().filter(|it| !it.is_zero()) else {
+        return Ok(());
+    };
+    thread::Builder::new()
+        .name("watchdog".to_owned())
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(move || {
+            loop {
+                if is_alive() {
+                    notify(&[NotifyState::Watchdog]);
+                } else {
+                    tracing::error!("an event loop does not answer; the service manager is not told to wait longer");
+                }
+                // The time that looking takes is part of what is left.
+                thread::sleep(interval / 3);
+            }
+        })
+        .map(drop)
 }
 
 fn notify(state: &[NotifyState<'_>]) {

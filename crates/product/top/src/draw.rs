@@ -61,17 +61,18 @@ fn header(app: &App) -> Vec<Line<'static>> {
         (None, Some(_)) => (String::new(), Color::Reset),
     };
     let uptime = app.last.as_ref().map(|sample| uptime(sample.uptime_ms));
-    let mut first = vec![
-        Span::styled("longshore", bold()),
-        Span::raw(format!("  {}  ", printable(&app.server))),
-    ];
+    // What is cut on a narrow terminal comes last.
+    let mut first = vec![Span::styled("longshore  ", bold())];
+    if !state.is_empty() {
+        first.push(Span::styled(format!("{state}  "), colored(app, color)));
+    }
     if let Some(uptime) = uptime {
         first.push(Span::raw(format!("up {uptime}  ")));
     }
     if let Some(rates) = &app.rates {
         first.push(Span::raw(totals(rates)));
     }
-    first.push(Span::styled(state, colored(app, color)));
+    first.push(Span::raw(printable(&app.server)));
     let second = match (&app.gone, &app.rates) {
         (Some(reason), _) => Span::styled(printable(reason), colored(app, Color::Red)),
         (None, Some(rates)) => Span::raw(format!("limited by {}", rates.limited_by)),
@@ -124,7 +125,7 @@ fn footer(app: &App) -> Line<'static> {
         _ => "",
     };
     Line::raw(format!(
-        "? help  o sort: {}  / filter  a active  p pause  +/- {} s  Enter detail{close}  q quit",
+        "? help  o sort: {}  / filter  a active  p pause  +/- {} s{close}  q quit",
         app.sort.name(),
         interval(app.interval_ms)
     ))
@@ -156,9 +157,14 @@ fn volumes(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let shown = app.shown_volumes();
     let has_rates = app.rates.is_some();
     let spark = usize::from(area.width.saturating_sub(70)).clamp(8, crate::app::HISTORY);
+    let columns = match area.width {
+        72.. => 8,
+        46.. => 5,
+        _ => 3,
+    };
     let rows = shown.iter().map(|volume| {
         let rate = |text: String| if has_rates { text } else { NONE.to_owned() };
-        Row::new([
+        let cells = [
             printable(&volume.name),
             right(rate(count(volume.reads)), 7),
             right(rate(count(volume.writes)), 7),
@@ -167,32 +173,35 @@ fn volumes(frame: &mut Frame<'_>, app: &App, area: Rect) {
             right(volume.mean_ns.map_or_else(|| NONE.to_owned(), micros), 8),
             right(volume.errors.to_string(), 6),
             sparkline(app, &volume.name, spark),
-        ])
+        ];
+        Row::new(cells.into_iter().take(columns))
     });
+    let headings = [
+        "VOLUME",
+        " READ/s",
+        "WRITE/s",
+        "   READ B",
+        "  WRITE B",
+        "    MEAN",
+        "ERRORS",
+        "LAST MINUTE",
+    ];
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(7),
+        Constraint::Length(7),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(8),
+        Constraint::Length(6),
+        Constraint::Length(u16::try_from(spark).unwrap_or(8).max(11)),
+    ];
     table(
         frame,
         area,
-        &[
-            "VOLUME",
-            " READ/s",
-            "WRITE/s",
-            "   READ B",
-            "  WRITE B",
-            "    MEAN",
-            "ERRORS",
-            "LAST MINUTE",
-        ],
+        &headings[..columns],
         rows.collect(),
-        &[
-            Constraint::Fill(1),
-            Constraint::Length(7),
-            Constraint::Length(7),
-            Constraint::Length(9),
-            Constraint::Length(9),
-            Constraint::Length(8),
-            Constraint::Length(6),
-            Constraint::Length(u16::try_from(spark).unwrap_or(8).max(11)),
-        ],
+        &widths[..columns],
         (!shown.is_empty()).then_some(app.selected.min(shown.len().saturating_sub(1))),
     );
 }
@@ -312,12 +321,12 @@ fn stages(frame: &mut Frame<'_>, app: &App, area: Rect) {
             printable(&kind.volume),
             format!("{} {}", kind.protocol, kind.direction),
             right(bytes_whole(kind.bytes_up_to), 8),
-            right(micros(kind.mean_ns), 8),
+            right(micros(kind.mean_ns), 7),
         ];
         cells.extend(
             kind.parts
                 .iter()
-                .map(|part| right(format!("{part:.0} %"), 7)),
+                .map(|part| right(format!("{part:.0} %"), 5)),
         );
         Row::new(cells)
     });
@@ -328,22 +337,15 @@ fn stages(frame: &mut Frame<'_>, app: &App, area: Rect) {
         frame.render_widget(Paragraph::new(text), area);
         return;
     }
-    let mut headings = vec!["VOLUME", "KIND", "    UPTO", "    MEAN"];
-    headings.extend(INTERVALS.map(|name| match name {
-        "parse" => "  PARSE",
-        "data" => "   DATA",
-        "gate" => "   GATE",
-        "storage" => "STORAGE",
-        "answer" => " ANSWER",
-        _ => "   SEND",
-    }));
+    let mut headings = vec!["VOLUME", "KIND", "    UPTO", "   MEAN"];
+    headings.extend(["PARSE", " DATA", " GATE", " STOR", " ANSW", " SEND"]);
     let mut widths = vec![
         Constraint::Fill(1),
         Constraint::Length(14),
         Constraint::Length(8),
-        Constraint::Length(8),
+        Constraint::Length(7),
     ];
-    widths.extend([Constraint::Length(7); INTERVALS.len()]);
+    widths.extend([Constraint::Length(5); INTERVALS.len()]);
     table(frame, area, &headings, rows, &widths, None);
 }
 

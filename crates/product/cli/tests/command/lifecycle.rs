@@ -218,6 +218,29 @@ fn the_service_manager_hears_of_readiness_reload_and_the_end() {
     assert_eq!(run.end().code(), Some(0));
 }
 
+#[test]
+fn the_service_manager_hears_that_a_server_lives_while_all_event_loops_answer() {
+    let run = Run::serve_memory(&[]);
+    let socket = UnixDatagram::bind(run.path("notify")).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let path = run.path("notify");
+    let run = run.with(|command| {
+        command
+            .env("NOTIFY_SOCKET", path)
+            .env("WATCHDOG_USEC", "300000");
+    });
+    let _run = run.start();
+    let mut bytes = [0; 512];
+    let mut alive = 0;
+    while alive < 3 {
+        let length = socket.recv(&mut bytes).unwrap();
+        alive +=
+            usize::from(&bytes[..length] == b"WATCHDOG=1\n" || &bytes[..length] == b"WATCHDOG=1");
+    }
+}
+
 /// Passes a socket as the service manager does, with its name if it has one, on another descriptor, as `LISTEN_FDS_FIRST_FD`
 /// allows: a test without unsafe code cannot choose descriptor 3.
 fn with_socket(run: Run, socket: TcpListener, name: &str) -> Run {

@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod control;
 mod identity;
 mod installing;
 mod lifecycle;
 mod refusals;
+mod requests;
 mod support;

@@ -36,6 +36,8 @@ impl Run {
         );
         command.stdin(Stdio::null());
         command.env_remove("NOTIFY_SOCKET").env_remove("LISTEN_FDS");
+        // Where its control socket goes: no two servers share one.
+        command.env("RUNTIME_DIRECTORY", scratch.path());
         Self {
             scratch,
             command,

@@ -21,3 +21,6 @@ pub(crate) struct Sources<'a> {
 pub(crate) fn render(sources: &Sources<'_>, form: Form) -> String {
     encode(families::families(sources), form)
 }
+
+#[cfg(test)]
+mod tests;

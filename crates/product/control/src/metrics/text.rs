@@ -1,7 +1,6 @@
 //! The two forms of the text.
 //!
-//! They differ in the names of counters (OpenMetrics names the family without `_total`), in the help's full stop, and in
-//! the end mark.
+//! They differ in the names of counters, whose family OpenMetrics names without `_total`, and in the end mark.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -78,7 +77,6 @@ fn older(text: &str) -> String {
             let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
             let total = if kind == "counter" { "_total" } else { "" };
             let (_, help) = help.split_once(' ').unwrap_or_default();
-            let help = help.strip_suffix('.').unwrap_or(help);
             older += &format!("# HELP {name}{total} {help}\n# TYPE {name}{total} {kind}\n");
         } else if !line.starts_with('#') {
             older += line;
@@ -106,9 +104,9 @@ mod tests {
         let text = encode(families(), Form::OpenMetrics);
         assert_eq!(
             text,
-            "# HELP longshore_reads Reads.\n# TYPE longshore_reads counter\n\
+            "# HELP longshore_reads Reads\n# TYPE longshore_reads counter\n\
              longshore_reads_total{volume=\"a\\\"b\\\\c\"} 3\n\
-             # HELP longshore_size_bytes Size.\n# TYPE longshore_size_bytes gauge\n\
+             # HELP longshore_size_bytes Size\n# TYPE longshore_size_bytes gauge\n\
              longshore_size_bytes 1.5\n# EOF\n"
         );
     }
