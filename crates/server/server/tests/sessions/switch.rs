@@ -622,3 +622,56 @@ fn sessions_and_controllers_are_listed_with_what_they_see_and_can_be_closed() {
     eventually("the end of both", || scene.control().sessions().is_empty());
     scene.control().close_session(ids[0]).unwrap_err();
 }
+
+/// As many volumes and targets as there are to be. Times are printed, not judged.
+#[test]
+fn one_of_ten_thousand_volumes_comes_and_goes() {
+    const VOLUMES: usize = 10_000;
+    const TARGETS: usize = 1000;
+    let volumes: Vec<_> = (0..VOLUMES)
+        .map(|number| null(&format!("v{number}"), 512))
+        .collect();
+    let targets = |last: usize| -> Vec<_> {
+        let each = VOLUMES / TARGETS;
+        (0..TARGETS)
+            .map(|number| {
+                let luns = (0..each).map(|lun_| {
+                    let number_ = u16::try_from(lun_).unwrap();
+                    lun(number_, (number * each + lun_).min(last))
+                });
+                let name = format!("iqn.2026-11.local.longshore:t{number}");
+                longshore_server::config::TargetConfig {
+                    default_luns: Some(
+                        luns.take(if number + 1 == TARGETS { 1 } else { each })
+                            .collect(),
+                    ),
+                    ..target(&name, 0)
+                }
+            })
+            .collect()
+    };
+    let mut config = server(&volumes, EngineChoice::Auto);
+    config.targets = targets(VOLUMES);
+    let started = std::time::Instant::now();
+    let scene = Scene::new(config);
+    eprintln!("start: {:?}", started.elapsed());
+    let login = Login {
+        target: Some("iqn.2026-11.local.longshore:t7".to_owned()),
+        ..login(1)
+    };
+    let mut one = Initiator::log_in(scene.portals[0], &login).unwrap();
+    settle(&mut one);
+    let mut two = nvme_host(&scene, 2);
+    assert_eq!(two.namespace_size(10_000).unwrap(), 64 << 11);
+    for round in 0..4_usize {
+        let kept = VOLUMES - round % 2;
+        let mut exports = exports(&volumes[..kept]);
+        exports.targets = targets(kept - 1);
+        let started = std::time::Instant::now();
+        switch(&scene, exports);
+        eprintln!("switch: {:?}", started.elapsed());
+        eventually("its end", || scene.control().draining().is_empty());
+        assert_eq!(two.namespace_size(10_000).unwrap() > 0, kept == VOLUMES);
+    }
+    assert!(test_unit_ready(&mut one).is_good());
+}
