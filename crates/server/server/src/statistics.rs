@@ -133,6 +133,7 @@ fn volumes(shared: &Shared) -> Vec<VolumeCounts> {
     let units = shared.exports.units.iter();
     let counts = units.map(|unit| {
         let totals = unit.statistics.totals();
+        let delays = unit.throttle.delays();
         VolumeCounts {
             name: unit.volume.identity().name.clone(),
             reads: totals.reads,
@@ -140,6 +141,9 @@ fn volumes(shared: &Shared) -> Vec<VolumeCounts> {
             writes: totals.writes,
             written_bytes: totals.written_bytes,
             errors: totals.errors,
+            delayed: delays.operations,
+            delayed_ns: u64::try_from(delays.time.as_nanos()).unwrap_or(u64::MAX),
+            limits: unit.throttle.limits().into(),
         }
     });
     counts.collect()

@@ -270,7 +270,7 @@ pub(super) fn normal(keys: &Keys, directory: &Path) -> Keys {
             if let Ok(naa) = text.parse::<Naa>() {
                 *value = naa.to_string().into();
             }
-        } else if key == "give-up"
+        } else if matches!(key, "give-up" | "burst")
             && let Ok(span) = Span::parse(text)
         {
             let ms = u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);

@@ -311,6 +311,15 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
         InlineWrites::Never => Some("never"),
     };
     set("inline-writes", inline_writes.map(Value::from));
+    let limits = &spec.limits;
+    set("max-iops", limits.iops.map(Value::from));
+    set("max-read-iops", limits.read_iops.map(Value::from));
+    set("max-write-iops", limits.write_iops.map(Value::from));
+    set("max-bytes", limits.bytes.map(Value::from));
+    set("max-read-bytes", limits.read_bytes.map(Value::from));
+    set("max-write-bytes", limits.write_bytes.map(Value::from));
+    let burst = limits.burst.map(|burst| format!("{}ms", burst.as_millis()));
+    set("burst", burst.map(Value::from));
     if let Some(remote) = spec.options::<RemoteSpec>() {
         let url = remote.url.as_ref();
         set("url", url.map(|url| url.to_string().into()));

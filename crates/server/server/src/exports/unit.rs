@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longshore_block::reservation::Reservations;
 use longshore_nvme::controller::{Namespace, NamespaceParameters};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
-use longshore_volume::{AttemptCost, Volume, WriteCache};
+use longshore_volume::{AttemptCost, Throttle, Volume, WriteCache};
 
 use crate::config::Copies;
 use crate::counters::volume::VolumeStatistics;
@@ -32,6 +32,7 @@ pub(crate) struct Unit {
     pub namespace: Arc<Namespace>,
     pub statistics: VolumeStatistics,
     pub gate: WriteGate,
+    pub throttle: Arc<Throttle>,
     pub sanitize_waiters: SanitizeWaiters,
     /// log2 of the block size.
     pub block_shift: u32,
@@ -99,6 +100,7 @@ impl Unit {
             attempt_cost: volume.attempt_cost(),
             splices: copies.splice.is_done(characteristics.read_only),
             gate: WriteGate::new(shards),
+            throttle: volume.throttle().cloned().unwrap_or_default(),
             sanitize_waiters: SanitizeWaiters::default(),
             logical_unit,
             namespace,
