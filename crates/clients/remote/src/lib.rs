@@ -39,7 +39,7 @@ use longshore_reactor::buffer::Buffer;
 
 use longshore_volume::{
     Attempt, BlockCount, Characteristics, Condition, Ended, Execution, Extent, ExtentState,
-    Geometry, Identity, Io, Lba, Operation, Outline, Reply, Request, Volume, VolumeError,
+    Geometry, Identity, Io, Lba, Operation, Outline, Reply, Request, Throttle, Volume, VolumeError,
     WriteCache,
 };
 
@@ -392,6 +392,10 @@ impl Volume for RemoteBackend {
 
     fn geometry(&self) -> Geometry {
         self.outline.geometry()
+    }
+
+    fn throttle(&self) -> Option<&Arc<Throttle>> {
+        Some(self.outline.throttle())
     }
 
     fn characteristics(&self) -> Characteristics {

@@ -120,6 +120,15 @@ impl<N: AsRef<str> + PartialEq> NamePattern<N> {
         }
     }
 
+    /// The same of a normalised name or pattern that is only known as text.
+    #[must_use]
+    pub fn means(&self, text: &str) -> bool {
+        match self {
+            Self::Name(own) => own.as_ref() == text,
+            Self::Pattern(pattern) => pattern.covers(&Glob::new(text.to_owned())),
+        }
+    }
+
     /// Whether every name of `other` is one of this, as far as that shows.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {

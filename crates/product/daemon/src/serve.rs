@@ -229,7 +229,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     }
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
-    let watched = stopper.clone();
+    let watched = controlled.clone();
     service_manager::watch(move || watched.statistics().shards.iter().all(|it| it.answered))
         .map_err(StartError::Thread)?;
     let mut running = Running {

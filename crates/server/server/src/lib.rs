@@ -14,6 +14,7 @@ pub mod config;
 mod connection;
 mod core;
 mod counters;
+mod delayed;
 mod execute;
 mod exports;
 mod fairness;

@@ -139,6 +139,7 @@ fn put_together(
 fn volumes(exports: &Exports) -> Vec<VolumeCounts> {
     let counts = exports.exported().map(|(_, unit)| {
         let totals = unit.statistics.totals();
+        let delays = unit.throttle.delays();
         VolumeCounts {
             name: unit.volume.identity().name.clone(),
             reads: totals.reads,
@@ -146,6 +147,9 @@ fn volumes(exports: &Exports) -> Vec<VolumeCounts> {
             writes: totals.writes,
             written_bytes: totals.written_bytes,
             errors: totals.errors,
+            delayed: delays.operations,
+            delayed_ns: u64::try_from(delays.time.as_nanos()).unwrap_or(u64::MAX),
+            limits: unit.throttle.limits().into(),
         }
     });
     counts.collect()

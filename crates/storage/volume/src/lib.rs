@@ -43,6 +43,7 @@ mod suite_tests;
 mod sysfs;
 #[cfg(any(test, feature = "test-support"))]
 pub mod testing;
+mod throttle;
 mod volume;
 
 pub use condition::Condition;
@@ -58,4 +59,5 @@ pub use outline::{ByteRange, Outline};
 pub use physical_block::physical_block_size;
 pub use registry::{Backends, open};
 pub use request::{Ended, Execution, Request};
+pub use throttle::{DELAY_MAX, Delays, Limits, Throttle, Way};
 pub use volume::{Attempt, AttemptCost, Volume};

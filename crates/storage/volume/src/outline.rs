@@ -1,10 +1,12 @@
 //! What every backend keeps about itself: identity, block size, current size.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::description::{Geometry, Identity};
 use crate::error::VolumeError;
 use crate::request::Request;
+use crate::throttle::Throttle;
 use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_block::operation::Operation;
 
@@ -34,6 +36,7 @@ pub struct Outline {
     block_shift: u32,
     /// Bytes; a multiple of the block size, never zero, only ever grows.
     size_bytes: AtomicU64,
+    throttle: Arc<Throttle>,
 }
 
 impl Outline {
@@ -45,12 +48,18 @@ impl Outline {
             identity,
             block_shift: block_size.trailing_zeros(),
             size_bytes: AtomicU64::new(size_bytes),
+            throttle: Arc::default(),
         }
     }
 
     /// What the volume is called and recognised by.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The limits of its clients.
+    pub fn throttle(&self) -> &Arc<Throttle> {
+        &self.throttle
     }
 
     /// Its name, for messages.

@@ -46,7 +46,11 @@ impl Backends {
     /// # Errors
     /// What is wrong, and what to do about it.
     pub fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
-        self.checked(spec)?.open(spec)
+        let opened = self.checked(spec)?.open(spec)?;
+        if let Some(throttle) = opened.volume.throttle() {
+            throttle.set(&spec.limits);
+        }
+        Ok(opened)
     }
 
     /// Finds what would keep the volume from being opened: a missing file, device or directory, missing

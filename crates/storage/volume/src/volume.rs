@@ -9,6 +9,7 @@ use crate::description::{Characteristics, Geometry, Identity};
 use crate::error::VolumeError;
 use crate::io::Io;
 use crate::request::{Execution, Request};
+use crate::throttle::Throttle;
 use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::Reply;
 
@@ -40,6 +41,11 @@ pub trait Volume: Send + Sync {
     fn geometry(&self) -> Geometry;
     /// What it can do.
     fn characteristics(&self) -> Characteristics;
+
+    /// The limits of its clients, if it can have any. Whoever exports the volume keeps to them.
+    fn throttle(&self) -> Option<&Arc<Throttle>> {
+        None
+    }
 
     /// True when the range is known to read as zeros without looking (the null volume), so that a
     /// sender may use shared zeros in place of a read.

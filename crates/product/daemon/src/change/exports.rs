@@ -91,7 +91,7 @@ impl<'a> Views<'a> {
         if let Some(at) = self.targets.get(target) {
             let target = &self.config.targets[*at];
             let names = |rule: &&longshore_server::config::AccessRule| {
-                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.as_str() == peer))
+                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.means(peer)))
             };
             let rule = target.access.iter().find(names).map(|rule| &rule.luns);
             let map = rule.or(target.default_luns.as_ref())?;
@@ -103,7 +103,7 @@ impl<'a> Views<'a> {
         }
         let subsystem = &self.config.subsystems[*self.subsystems.get(target)?];
         let names = |rule: &&longshore_server::config::HostRule| {
-            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.as_str() == peer))
+            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.means(peer)))
         };
         let rule = subsystem.hosts.iter().find(names);
         let rule = rule.map(|rule| &rule.namespaces);
@@ -115,7 +115,7 @@ impl<'a> Views<'a> {
         )
     }
 
-    /// The names in rules.
+    /// The names and patterns in rules.
     fn peers(&self, target: &str) -> BTreeSet<&'a str> {
         if let Some(at) = self.targets.get(target) {
             let rules = self.config.targets[*at].access.iter();

@@ -6,6 +6,7 @@ use std::path::Path;
 use longshore_api::change::KeyChange;
 use longshore_api::object::{Keys, ObjectId, ObjectKind};
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_volume::Naa;
 use serde_json::Value;
 
 use crate::config::masked::Masked;
@@ -18,10 +19,11 @@ const SET: &str = "set";
 const PATHS: [&str; 2] = ["path", "secret-file"];
 
 /// Keys with the value that they have when they are not given.
-const DEFAULTS: [(&str, Value); 6] = [
+const DEFAULTS: [(&str, Value); 7] = [
     ("enabled", Value::Bool(true)),
     ("read-only", Value::Bool(false)),
     ("direct", Value::Bool(false)),
+    ("write-through", Value::Bool(false)),
     ("moved-permanently", Value::Bool(false)),
     ("access", Value::Array(Vec::new())),
     ("accounts", Value::Array(Vec::new())),
@@ -257,14 +259,18 @@ pub(super) fn normal(keys: &Keys, directory: &Path) -> Keys {
         let Value::String(text) = value else { return };
         if PATHS.contains(&key) {
             *value = directory.join(&*text).to_string_lossy().into();
-        } else if matches!(key, "size" | "block-size")
+        } else if matches!(key, "size" | "block-size" | "physical-block-size")
             || key.ends_with("-length")
             || key.starts_with("max-")
         {
             if let Ok(Size(bytes)) = Size::parse(text) {
                 *value = bytes.into();
             }
-        } else if key == "give-up"
+        } else if key == "naa" {
+            if let Ok(naa) = text.parse::<Naa>() {
+                *value = naa.to_string().into();
+            }
+        } else if matches!(key, "give-up" | "burst")
             && let Ok(span) = Span::parse(text)
         {
             let ms = u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);

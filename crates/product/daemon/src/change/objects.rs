@@ -295,9 +295,15 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
     set("size", spec.size.map(Value::from));
     let block_size = Some(spec.block_size).filter(|size| *size != 512);
     set("block-size", block_size.map(Value::from));
+    let physical = spec.physical_block_size;
+    set("physical-block-size", physical.map(Value::from));
     set("read-only", spec.read_only.then_some(true.into()));
     set("direct", spec.direct.then_some(true.into()));
+    set("write-through", spec.write_through.then_some(true.into()));
     set("serial", spec.serial.clone().map(Value::from));
+    set("vendor", spec.vendor.clone().map(Value::from));
+    set("product", spec.product.clone().map(Value::from));
+    set("naa", spec.naa.map(|naa| naa.to_string().into()));
     set("uuid", spec.uuid.map(|uuid| uuid.to_string().into()));
     let inline_writes = match spec.inline_writes {
         InlineWrites::Auto => None,
@@ -305,6 +311,15 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
         InlineWrites::Never => Some("never"),
     };
     set("inline-writes", inline_writes.map(Value::from));
+    let limits = &spec.limits;
+    set("max-iops", limits.iops.map(Value::from));
+    set("max-read-iops", limits.read_iops.map(Value::from));
+    set("max-write-iops", limits.write_iops.map(Value::from));
+    set("max-bytes", limits.bytes.map(Value::from));
+    set("max-read-bytes", limits.read_bytes.map(Value::from));
+    set("max-write-bytes", limits.write_bytes.map(Value::from));
+    let burst = limits.burst.map(|burst| format!("{}ms", burst.as_millis()));
+    set("burst", burst.map(Value::from));
     if let Some(remote) = spec.options::<RemoteSpec>() {
         let url = remote.url.as_ref();
         set("url", url.map(|url| url.to_string().into()));

@@ -25,7 +25,18 @@ const TAKEN_OVER: [&str; 5] = [
 ];
 
 /// Keys of a volume that can change while it is open.
-const IN_PLACE: [&str; 3] = ["size", "read-only", "enabled"];
+const IN_PLACE: [&str; 10] = [
+    "size",
+    "read-only",
+    "enabled",
+    "max-iops",
+    "max-read-iops",
+    "max-write-iops",
+    "max-bytes",
+    "max-read-bytes",
+    "max-write-bytes",
+    "burst",
+];
 
 /// The steps from one state to another, in the order in which they are carried out: volumes come before the maps that need
 /// them, and go after the maps that had them.

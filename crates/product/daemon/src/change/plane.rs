@@ -642,6 +642,7 @@ impl Plane {
                 return Err(Box::new(Problem::new(ProblemCode::Invalid, title)));
             }
         }
+        set_limits(outlook, open);
         if has_grown {
             self.refresh_sizes();
         }
@@ -1118,6 +1119,19 @@ fn staying(now: &Now, config: &Config, coming: &[&VolumeSource]) -> OpenVolumes 
         .filter(|name| !coming.contains(&***name))
         .filter_map(|name| Some((name.clone(), Arc::clone(now.open.get(name)?))))
         .collect()
+}
+
+/// Has volumes that are open keep to the limits of the configuration.
+fn set_limits(outlook: &Outlook, open: &OpenVolumes) {
+    let volumes = outlook.plan.steps.iter();
+    for step in volumes.filter(|step| step.id.kind == ObjectKind::Volume) {
+        let name = &step.id.name;
+        if let Some(source) = source_of(&outlook.config, name)
+            && let Some(throttle) = open.get(name).and_then(|volume| volume.throttle())
+        {
+            throttle.set(&source.spec.limits);
+        }
+    }
 }
 
 fn source_of<'a>(config: &'a Config, name: &str) -> Option<&'a VolumeSource> {

@@ -23,6 +23,7 @@ use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin,
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
 use super::syntax;
+use super::throttle::{LimitSettings, Rate};
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
 use super::volume::{
     Backend, BlockSize, InlineWriting, PhysicalBlockSize, Product, Serial, UnitSerial, Vendor,
@@ -98,6 +99,13 @@ pub struct VolumeTable {
     naa: Option<WorldwideName>,
     uuid: Option<Uuid>,
     inline_writes: Option<InlineWriting>,
+    max_iops: Option<Rate>,
+    max_read_iops: Option<Rate>,
+    max_write_iops: Option<Rate>,
+    max_bytes: Option<Size>,
+    max_read_bytes: Option<Size>,
+    max_write_bytes: Option<Size>,
+    burst: Option<Span>,
     url: Option<RemoteUrl>,
     secret_file: Option<PathBuf>,
     initiator_name: Option<InitiatorName>,
@@ -126,6 +134,15 @@ impl VolumeTable {
             naa: self.naa,
             uuid: self.uuid,
             inline_writes: self.inline_writes,
+            limits: LimitSettings {
+                iops: self.max_iops,
+                read_iops: self.max_read_iops,
+                write_iops: self.max_write_iops,
+                bytes: self.max_bytes,
+                read_bytes: self.max_read_bytes,
+                write_bytes: self.max_write_bytes,
+                burst: self.burst,
+            },
             remote: RemoteSettings {
                 url: self.url.clone(),
                 secret_file: self.secret_file.clone(),

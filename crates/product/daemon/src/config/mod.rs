@@ -41,6 +41,7 @@ pub mod size;
 pub mod subsystem;
 pub mod suggest;
 pub mod target;
+pub mod throttle;
 pub mod transmit;
 pub mod volume;
 pub mod warning;
@@ -618,6 +619,8 @@ fn read_volumes(
         settings.path = settings.path.map(|path| file.resolve(&path));
         let secret_file = &mut settings.remote.secret_file;
         *secret_file = secret_file.take().map(|path| file.resolve(&path));
+        let limits = settings.limits.check();
+        problems.note(limits.map_err(|error| at(ProblemKind::Setting(error.into()))));
         let spec = settings.specification(name);
         let spec = spec.ok_or_else(|| at(ProblemKind::NoBackend(name.clone())));
         if let Some(spec) = problems.note(spec) {

@@ -18,6 +18,9 @@
 //!   naa         16 or 32 hexadecimal digits      worldwide name
 //!   uuid        xxxxxxxx-xxxx-…                  source of the identifiers that peers see
 //!   inline-writes  auto | always | never         may buffered writes run on the event loop
+//!   max-iops    1000                             operations per second; max-read-iops, max-write-iops
+//!   max-bytes   100M                             bytes per second; max-read-bytes, max-write-bytes
+//!   burst       100ms                            how much of these limits an idle volume saves
 //!   secret-file PATH                             iscsi: secret of the URL's user (CHAP)
 //!   initiator-name IQN                           iscsi: the name to log in with
 //!   host-nqn    NQN                              nvme-tcp: the name to connect with
@@ -41,8 +44,9 @@ use uuid::Uuid;
 
 use super::masked::Masked;
 use super::remote::{RemoteSettingError, RemoteSettings};
-use super::size::{Size, SizeError, Span};
+use super::size::{Size, SizeError, Span, SpanError};
 use super::suggest;
+use super::throttle::{LimitError, LimitSettings};
 use crate::backends::backends;
 
 /// Backends that are agreed for later versions and refused by this one.
@@ -103,6 +107,8 @@ pub struct VolumeSettings {
     pub uuid: Option<Uuid>,
     /// When buffered writes are made on the event loop itself.
     pub inline_writes: Option<InlineWriting>,
+    /// What its clients together may do in a second.
+    pub limits: LimitSettings,
     /// What is said of a remote volume.
     pub remote: RemoteSettings,
 }
@@ -125,6 +131,7 @@ impl VolumeSettings {
         spec.naa = self.naa.map(|naa| naa.0);
         spec.uuid = self.uuid;
         spec.inline_writes = self.inline_writes.unwrap_or_default().0;
+        spec.limits = self.limits.limits();
         let block_size = self.block_size.map(|size| size.0);
         spec.options = Some(Arc::new(self.remote.specification(block_size)));
         Some(spec)
@@ -184,6 +191,12 @@ pub enum SettingError {
         meant = suggest::did_you_mean(.0, &["auto", "always", "never"])
     )]
     InlineWrites(String),
+    /// A limit.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// Not a duration.
+    #[error(transparent)]
+    Span(#[from] SpanError),
     /// A setting of a remote volume.
     #[error(transparent)]
     Remote(#[from] RemoteSettingError),
@@ -375,7 +388,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 28] = [
     "backend",
     "path",
     "size",
@@ -390,6 +403,13 @@ const KEYS: [&str; 21] = [
     "naa",
     "uuid",
     "inline-writes",
+    "max-iops",
+    "max-read-iops",
+    "max-write-iops",
+    "max-bytes",
+    "max-read-bytes",
+    "max-write-bytes",
+    "burst",
     "url",
     "secret-file",
     "initiator-name",
@@ -533,8 +553,32 @@ impl VolumeSettings {
                 once(key, &mut self.uuid, uuid)
             }
             "inline-writes" => once(key, &mut self.inline_writes, needed(value)?.parse()?),
+            _ if key.starts_with("max-") || key == "burst" => {
+                self.limits.take(key, &needed(value)?)
+            }
             _ => self.remote.take(key, needed(value)?),
         }
+    }
+}
+
+impl LimitSettings {
+    /// Takes one `key=value` in.
+    fn take(&mut self, key: &'static str, value: &str) -> Result<(), VolumeArgumentError> {
+        let rate = || value.parse().map_err(SettingError::from);
+        let size = || Size::parse(value).map_err(SettingError::from);
+        match key {
+            "max-iops" => once(key, &mut self.iops, rate()?),
+            "max-read-iops" => once(key, &mut self.read_iops, rate()?),
+            "max-write-iops" => once(key, &mut self.write_iops, rate()?),
+            "max-bytes" => once(key, &mut self.bytes, size()?),
+            "max-read-bytes" => once(key, &mut self.read_bytes, size()?),
+            "max-write-bytes" => once(key, &mut self.write_bytes, size()?),
+            _ => {
+                let burst = Span::parse(value).map_err(SettingError::from)?;
+                once(key, &mut self.burst, burst)
+            }
+        }?;
+        Ok(self.check().map_err(SettingError::from)?)
     }
 }
 

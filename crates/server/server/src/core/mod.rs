@@ -17,6 +17,7 @@ use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::TransmitConfig;
 use crate::counters::stages::{Followed, Stage, Stages};
 use crate::counters::{Counters, ProtocolKind};
+use crate::delayed::DelayedTasks;
 use crate::exports::Unit;
 use crate::fairness::Fairness;
 use crate::mail::abort::{AbortOrder, AbortScope, Exception};
@@ -54,6 +55,8 @@ pub(crate) struct Core {
     pub alone: bool,
     /// Slots of connections whose peers may have stalled.
     pub suspects: Vec<u32>,
+    /// Tasks that the limits of their volumes have wait.
+    pub delayed: DelayedTasks,
     /// When the shard went on after it had stood still.
     pub stood_still_until_ms: u64,
     /// How the shard waits.
@@ -101,6 +104,7 @@ impl Core {
             fairness: Fairness::default(),
             alone: true,
             suspects: Vec::new(),
+            delayed: DelayedTasks::default(),
             stood_still_until_ms: 0,
             waiting: WaitingState::default(),
             handed_from: usize::MAX,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use longshore_block::command::{CommandEvent, DataLocation};
 use longshore_block::operation::{MediaError, Operation, Reply};
-use longshore_volume::{Attempt, Ended, Request, Started};
+use longshore_volume::{Attempt, Ended, Request, Started, Way};
 
 use super::conversion::outcome;
 use super::inline_reads::InlineReads;
@@ -55,7 +55,7 @@ impl<W> Tasks<W> {
             return Retried::Waits;
         };
         let wanted = match task.state {
-            TaskState::Medium(wanted) => wanted,
+            TaskState::Medium(wanted) | TaskState::Delayed(wanted) => wanted,
             TaskState::Lock { unit } => {
                 if task.try_lock(core, unit) == Passage::Open {
                     return Retried::Runs(task, CommandEvent::Locked);
@@ -109,6 +109,9 @@ impl<W> Tasks<W> {
         unit.statistics
             .count(core.shard, wanted.operation, wanted.payload);
         if !task.followed.is() {
+            if unit.throttle.is_limited() && task.is_delayed(core, wanted) {
+                return Executed::Waits;
+            }
             return self.pass_gate(core, channel, machine, task, wanted);
         }
         self.execute_followed(core, channel, machine, task, wanted)
@@ -134,6 +137,9 @@ impl<W> Tasks<W> {
         let now = core.clock();
         let stages = &mut core.stages;
         stages.queue(task.followed, wanted.unit, direction, bytes as u64, now);
+        if core.unit(wanted.unit).throttle.is_limited() && task.is_delayed(core, wanted) {
+            return Executed::Waits;
+        }
         let executed = self.pass_gate(core, channel, machine, task, wanted);
         if let Executed::Now(_) = executed {
             core.note_stage(task.followed, Stage::Done);
@@ -337,6 +343,26 @@ impl<W> Task<W> {
             stages.queue(self.followed, unit, Direction::Other, 0, now);
         }
         self.try_lock(core, unit)
+    }
+
+    /// Has the task wait if its volume has done as much as it may.
+    #[cold]
+    fn is_delayed(&mut self, core: &mut Core, wanted: MediaRequest) -> bool {
+        let way = match wanted.operation {
+            Operation::Read { .. } => Way::Read,
+            operation if operation.writes() => Way::Write,
+            _ => return false,
+        };
+        let now = core.clock();
+        let bytes = wanted.payload.range().len() as u64;
+        let throttle = &core.unit(wanted.unit).throttle;
+        let delay = throttle.delay(way, bytes, now);
+        if delay.is_zero() {
+            return false;
+        }
+        self.state = TaskState::Delayed(wanted);
+        core.delayed.add(self.address, now + delay);
+        true
     }
 
     fn try_lock(&mut self, core: &mut Core, unit: usize) -> Passage {

@@ -154,6 +154,10 @@ impl<'a> Plain<'a> {
         machine: &mut impl InlineReads,
         wanted: MediaRequest,
     ) -> Executed {
+        if self.unit.throttle.is_limited() {
+            // It may have to wait, as a task.
+            return Executed::Waits;
+        }
         let began = self.followed.is().then(|| core.clock());
         let done = match (wanted.operation, wanted.payload) {
             (Operation::Read { extent }, DataLocation::DataIn { length }) => {

@@ -47,6 +47,8 @@ pub(crate) enum TaskState {
     Medium(MediaRequest),
     /// The medium of a unit to itself; ended by the same.
     Lock { unit: usize },
+    /// Its time by the limits of its volume; ended by the shard when that has come.
+    Delayed(MediaRequest),
     /// Stored reservations or aborts on other shards; ended by a message.
     Elsewhere,
 }
@@ -61,7 +63,11 @@ impl TaskState {
             | Self::Half
             | Self::Deferred
             | Self::Ordering => true,
-            Self::Storage { .. } | Self::Medium(_) | Self::Lock { .. } | Self::Elsewhere => false,
+            Self::Storage { .. }
+            | Self::Medium(_)
+            | Self::Lock { .. }
+            | Self::Delayed(_)
+            | Self::Elsewhere => false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use longshore_block::reservation::Reservations;
 use longshore_nvme::controller::{Namespace, NamespaceParameters, Subsystems};
 use longshore_scsi::unit::{LogicalUnit, LogicalUnitConfig};
-use longshore_volume::{AttemptCost, Volume, WriteCache};
+use longshore_volume::{AttemptCost, Throttle, Volume, WriteCache};
 
 use super::vacant::Vacant;
 use crate::config::Copies;
@@ -34,6 +34,7 @@ pub(crate) struct Unit {
     pub namespace: Arc<Namespace>,
     pub statistics: VolumeStatistics,
     pub gate: WriteGate,
+    pub throttle: Arc<Throttle>,
     pub sanitize_waiters: SanitizeWaiters,
     /// Work for a sanitize operation that is under way.
     pub sanitizing: AtomicUsize,
@@ -106,6 +107,7 @@ impl Unit {
             attempt_cost: volume.attempt_cost(),
             splices: copies.splice.is_done(characteristics.read_only),
             gate: WriteGate::new(shards),
+            throttle: volume.throttle().cloned().unwrap_or_default(),
             sanitize_waiters: SanitizeWaiters::default(),
             sanitizing: AtomicUsize::new(0),
             is_removed: AtomicBool::new(false),

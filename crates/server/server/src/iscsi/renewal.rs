@@ -107,6 +107,7 @@ impl Iscsi {
                 | TaskState::Ordering
                 | TaskState::Storage { .. }
                 | TaskState::Medium(_)
+                | TaskState::Delayed(_)
                 | TaskState::Lock { .. } => {
                     let session = self.session.as_ref();
                     let activity = session.map(|session| Arc::clone(&session.ticket.activity));
@@ -128,7 +129,7 @@ fn parameters_name(machine: &longshore_iscsi::server::Connection) -> &str {
 /// Whether a task needs a unit: its own, or one that it copies from or to.
 fn uses(task: &Task<ScsiWork>, unit: usize) -> bool {
     let waits_for = match task.state {
-        TaskState::Medium(wanted) => wanted.unit == unit,
+        TaskState::Medium(wanted) | TaskState::Delayed(wanted) => wanted.unit == unit,
         _ => false,
     };
     task.unit == Some(unit) || waits_for || task.work.command.uses(UnitIndex(unit))

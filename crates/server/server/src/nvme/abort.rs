@@ -100,6 +100,7 @@ impl Nvme {
             | TaskState::Ordering
             | TaskState::Memory { .. }
             | TaskState::Medium(_)
+            | TaskState::Delayed(_)
             | TaskState::Lock { .. } => {
                 let task = self.tasks.take(slot).expect("looked at above");
                 if lone {

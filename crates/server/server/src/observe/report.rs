@@ -1,5 +1,6 @@
 //! The report: plain values, with names and units as `docs/operating/statistics.md` has them.
 
+use longshore_volume::Limits;
 use std::net::SocketAddr;
 
 use longshore_reactor::EngineCounters;
@@ -210,6 +211,35 @@ pub struct VolumeCounts {
     pub written_bytes: u64,
     /// Operations that the medium failed.
     pub errors: u64,
+    /// Operations that its limits had wait.
+    pub delayed: u64,
+    /// For so long together.
+    pub delayed_ns: u64,
+    pub limits: VolumeLimits,
+}
+
+/// What the clients of a volume together may do in a second; `None`: as much as they can.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct VolumeLimits {
+    pub iops: Option<u64>,
+    pub read_iops: Option<u64>,
+    pub write_iops: Option<u64>,
+    pub bytes: Option<u64>,
+    pub read_bytes: Option<u64>,
+    pub write_bytes: Option<u64>,
+}
+
+impl From<Limits> for VolumeLimits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            iops: limits.iops,
+            read_iops: limits.read_iops,
+            write_iops: limits.write_iops,
+            bytes: limits.bytes,
+            read_bytes: limits.read_bytes,
+            write_bytes: limits.write_bytes,
+        }
+    }
 }
 
 /// Where the time went of those operations of a kind that were followed.

@@ -121,6 +121,9 @@ impl Shard {
             self.end_waiting();
         }
         self.run_timers();
+        if !self.core.delayed.is_empty() {
+            self.end_delays();
+        }
         self.receive_listed();
         if self.memory_short || !self.core.suspects.is_empty() {
             self.cut_stalled();

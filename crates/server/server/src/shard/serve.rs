@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longshore_reactor::{Readiness, SocketToken, TimerId};
 
-use super::state::{Shard, Timer};
+use super::state::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
 use crate::connection::driven::ShardEvent;
 use crate::memory::transmit;
@@ -107,7 +107,8 @@ impl Shard {
 
     /// When to take a turn although nothing has come.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let timers = self.timers.next_deadline();
+        let delayed = self.core.delayed.next_deadline();
+        let timers = self.timers.next_deadline().into_iter().chain(delayed).min();
         if self.connections.waiting.is_empty() {
             return timers;
         }
@@ -117,6 +118,14 @@ impl Shard {
             .iter()
             .filter_map(|slot| self.connections.peek(*slot)?.channel().pacing.waits_until);
         waits.chain(timers).min()
+    }
+
+    /// Lets tasks go on that the limits of their volumes had wait. When the server ends, all do.
+    pub(super) fn end_delays(&mut self) {
+        let at_once = self.phase != Phase::Serving;
+        while let Some(task) = self.core.delayed.pop(self.now, at_once) {
+            self.tell(task.connection, ShardEvent::Retry(task));
+        }
     }
 
     /// Tells connections that are idle so. Nothing slept since their receive buffers were found empty, and what has

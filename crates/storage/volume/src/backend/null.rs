@@ -11,6 +11,7 @@ use crate::open::{OpenError, VolumeSpec};
 use crate::outline::Outline;
 use crate::physical_block::{self, physical_block_size};
 use crate::request::{Execution, Request};
+use crate::throttle::Throttle;
 use crate::volume::{Attempt, Volume};
 use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::{ExtentState, Operation, Reply};
@@ -75,6 +76,10 @@ impl Volume for NullVolume {
 
     fn geometry(&self) -> Geometry {
         self.outline.geometry()
+    }
+
+    fn throttle(&self) -> Option<&Arc<Throttle>> {
+        Some(self.outline.throttle())
     }
 
     fn characteristics(&self) -> Characteristics {

@@ -24,6 +24,7 @@ use crate::error::VolumeError;
 use crate::io::Io;
 use crate::outline::length_of;
 use crate::request::{Execution, Request};
+use crate::throttle::Throttle;
 use crate::volume::{Attempt, AttemptCost, Volume};
 use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::Operation;
@@ -189,6 +190,10 @@ impl Volume for FaultVolume {
 
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
+    }
+
+    fn throttle(&self) -> Option<&Arc<Throttle>> {
+        self.inner.throttle()
     }
 
     fn characteristics(&self) -> Characteristics {

@@ -11,6 +11,7 @@ use crate::description::{Characteristics, Geometry, Identity};
 use crate::error::VolumeError;
 use crate::io::Io;
 use crate::request::{Execution, Request};
+use crate::throttle::Throttle;
 use crate::volume::{Attempt, AttemptCost, Volume};
 use longshore_block::extent::{Extent, Lba};
 
@@ -21,6 +22,10 @@ impl Volume for Medium {
 
     fn geometry(&self) -> Geometry {
         self.outline.geometry()
+    }
+
+    fn throttle(&self) -> Option<&Arc<Throttle>> {
+        Some(self.outline.throttle())
     }
 
     fn characteristics(&self) -> Characteristics {

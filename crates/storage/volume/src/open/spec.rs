@@ -12,6 +12,7 @@ use super::error::OpenError;
 use super::name::BackendName;
 use crate::machine_id::MachineId;
 use crate::medium::InlineWrites;
+use crate::throttle::Limits;
 
 /// Options that one backend alone understands.
 pub trait BackendOptions: Any + fmt::Debug + Send + Sync {
@@ -59,6 +60,8 @@ pub struct VolumeSpec {
     pub machine_id: Option<MachineId>,
     /// When buffered writes are made on the reactor itself.
     pub inline_writes: InlineWrites,
+    /// What its clients together may do in a second.
+    pub limits: Limits,
     /// Options of its backend alone.
     pub options: Option<Arc<dyn BackendOptions>>,
 }
@@ -84,6 +87,7 @@ impl VolumeSpec {
             uuid: None,
             machine_id: None,
             inline_writes: InlineWrites::default(),
+            limits: Limits::default(),
             options: None,
         }
     }

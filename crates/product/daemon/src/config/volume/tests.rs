@@ -30,6 +30,19 @@ fn the_quick_start_volumes_read_as_meant() {
 }
 
 #[test]
+fn limits_read_as_meant() {
+    let limited = volume("d,backend=mem,size=1M,max-read-iops=500,max-bytes=10M,burst=2s");
+    let limits = longshore_volume::Limits {
+        read_iops: Some(500),
+        bytes: Some(10 << 20),
+        burst: Some(std::time::Duration::from_secs(2)),
+        ..longshore_volume::Limits::default()
+    };
+    assert_eq!(limited.limits, limits);
+    assert!(!volume("d,backend=mem,size=1M").limits.any());
+}
+
+#[test]
 fn a_switch_alone_means_yes() {
     let disk = volume("d,backend=block,path=/dev/sdb,read-only,direct=yes");
     assert!(disk.read_only && disk.direct);
@@ -83,6 +96,13 @@ fn each_way_to_misspell_has_its_own_message() {
         ("d,size=1G,size=2G", "`size` is given twice"),
         ("d,read-only=maybe", "neither yes nor no"),
         ("d,block-size=1024", "use 512 or 4096"),
+        ("d,max-iops=0", "use 1 or more"),
+        (
+            "d,max-iops=many",
+            "is not a number of operations per second",
+        ),
+        ("d,max-bytes=0", "lets nothing through"),
+        ("d,burst=2m", "use at most 60 seconds"),
         (
             "d,physical-block-size=3000",
             "a power of two from 512 to 64K",

@@ -151,7 +151,7 @@ fn commands_that_are_supported_are_listed_with_their_effects() {
         let all = (0..256).filter(|n| u32_at(&data, at + n * 4) != 0);
         all.collect::<Vec<_>>()
     };
-    assert_eq!(listed(0), [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18]);
+    assert_eq!(listed(0), [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x84]);
     assert_eq!(
         listed(1024),
         [0, 1, 2, 5, 8, 9, 0x0c, 0x0d, 0x0e, 0x11, 0x15, 0x19]

@@ -16,6 +16,7 @@ use crate::outline::ByteRange;
 use crate::outline::{Outline, length_of};
 use crate::physical_block::{PAGE, physical_block_size};
 use crate::request::{Execution, Request};
+use crate::throttle::Throttle;
 use crate::volume::{Attempt, AttemptCost, Volume};
 use longshore_block::extent::Lba;
 use longshore_block::operation::{ExtentState, Operation, Reply};
@@ -161,6 +162,10 @@ impl Volume for MemVolume {
 
     fn geometry(&self) -> Geometry {
         self.outline.geometry()
+    }
+
+    fn throttle(&self) -> Option<&Arc<Throttle>> {
+        Some(self.outline.throttle())
     }
 
     fn characteristics(&self) -> Characteristics {
