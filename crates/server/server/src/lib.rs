@@ -33,12 +33,10 @@ mod shard;
 mod spin;
 mod statistics;
 pub mod stepped;
-mod transmit_policy;
 mod transport;
 mod volume_store;
 
 pub use config::StartError;
+pub use longshore_transmit::{TransmitStatistics, WaitingState, Way};
 pub use observe::Statistics;
 pub use server::{Resized, Server, Stopper};
-pub use spin::WaitingState;
-pub use transmit_policy::{TransmitStatistics, Way};

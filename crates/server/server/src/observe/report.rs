@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use longshore_reactor::EngineCounters;
+use longshore_transmit::TransmitStatistics;
 use serde::Serialize;
 
 use crate::counters::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
 use crate::counters::{Counters, Durations, Octaves, ProtocolKind};
 use crate::spin::WaitingState;
-use crate::transmit_policy::TransmitStatistics;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
 pub const VERSION: u32 = 3;
