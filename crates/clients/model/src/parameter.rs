@@ -343,7 +343,7 @@ impl Parts {
             Key::Mtu if !(576.0..=65536.0).contains(&value) => {
                 return Err(range("576 to 65536 bytes"));
             }
-            Key::Clock | Key::ClockReference if value <= 0.0 => {
+            Key::Rate | Key::Clock | Key::ClockReference if value <= 0.0 => {
                 return Err(range("more than 0"));
             }
             Key::Variation if value > 0.57 => return Err(range("0 to 0.57")),

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use longshore_bench::chart::{Format, PlotError};
 use longshore_bench::spec::{self, SpecError};
 use longshore_bench::units::{self, UnitError};
-use longshore_model::parameter::{Choice, ParameterError, Parts, Source};
+use longshore_model::parameter::{Choice, Key, ParameterError, Parts, Source};
 use longshore_model::parts_file::{self, PartsFile, PartsFileError};
 use longshore_model::prediction::{Difference, Sweep, differences, sweep};
 use longshore_model::presets::{PRESETS, preset};
@@ -108,6 +108,10 @@ enum PredictError {
     Size(UnitError),
     #[error("--bs: an operation has at least one byte")]
     NoSize,
+    #[error("--bs: {0}")]
+    TooLarge(String),
+    #[error("{0} operations under way are too many to simulate; reduce --iodepth, mix-depth or connections to {most} in all", most = UNDER_WAY_MAX)]
+    TooMany(u64),
     #[error(transparent)]
     Depth(#[from] SpecError),
     #[error(transparent)]
@@ -124,6 +128,9 @@ impl PredictError {
         !matches!(self, Self::Read { .. } | Self::File { .. })
     }
 }
+
+/// Operations under way that a simulation keeps at most.
+const UNDER_WAY_MAX: u64 = 100_000;
 
 /// What is predicted.
 struct Plan {
@@ -191,6 +198,7 @@ impl PredictArguments {
             if file.sizes.contains(&0) {
                 return Err(PredictError::NoSize);
             }
+            parts_file::check_sizes(&file.sizes).map_err(PredictError::TooLarge)?;
         }
         if let Some(text) = &self.iodepth {
             file.depths = spec::depths(text)?;
@@ -220,6 +228,13 @@ impl PredictArguments {
         if parts_file::needs_simulation(&changed) && !self.simulate && !self.parts {
             return Err(PredictError::Mix);
         }
+        if self.simulate {
+            let most = [&file.parts, &changed].map(|parts| under_way(parts, &file.depths));
+            let most = most.into_iter().max().unwrap_or(0);
+            if most > UNDER_WAY_MAX {
+                return Err(PredictError::TooMany(most));
+            }
+        }
         Ok(Plan {
             name,
             file,
@@ -227,6 +242,12 @@ impl PredictArguments {
             changes,
         })
     }
+}
+
+/// Operations under way at the largest depth.
+fn under_way(parts: &Parts, depths: &[u16]) -> u64 {
+    let depth = depths.iter().copied().max().map_or(0, u64::from);
+    (depth + parts.count(Key::MixDepth)) * parts.count(Key::Connections)
 }
 
 fn read(path: &Path) -> Result<PartsFile, PredictError> {

@@ -1,7 +1,10 @@
 use super::*;
 use crate::operation::Operation;
-use crate::parameter::Source;
+use crate::parameter::{CHOICES, KEYS, Quantity, Source};
+use crate::prediction::sweep;
 use crate::presets::preset;
+use crate::random::Random;
+use crate::units::Unit;
 
 fn with(name: &str, changes: &[(&str, &str)]) -> Parts {
     let mut parts = preset(name).unwrap().parts;
@@ -177,4 +180,61 @@ fn a_small_window_limits_what_is_under_way() {
     let bytes = run(&parts, 65_536, 32).iops * 65_536.0;
     assert!(bytes < 65_536.0 / 10e-3, "{bytes}");
     assert!(bytes > 0.7 * 65_536.0 / 10e-3, "{bytes}");
+}
+
+/// A set-up with values that nobody has.
+fn odd(random: &mut Random) -> Parts {
+    let mut parts = with("butterfield-2017", &[]);
+    let mut pick = |count: usize| usize::try_from(random.bits()).unwrap() % count;
+    for (key, definition) in KEYS {
+        let values: &[f64] = match definition.unit {
+            Unit::Time => &[0.0, 0.1, 20.0, 5000.0],
+            Unit::Size => &[0.0, 1.0, 512.0, 4096.0, 65_536.0, 1e9],
+            Unit::LineRate => &[1e3, 1e6, 125e6, 1e12],
+            Unit::Rate => &[0.0, 1e6, 1e9],
+            Unit::Cost => &[0.0, 1e-3, 1.0],
+            Unit::Clock => &[0.5, 4.0],
+            Unit::Count => &[0.0, 1.0, 2.0, 7.0],
+            Unit::Ratio => &[0.0, 0.5, 1.0, 1.05],
+        };
+        let quantity = Quantity {
+            value: values[pick(values.len())],
+            uncertainty: 0.0,
+            source: Source::Given("a test".to_owned()),
+        };
+        if pick(3) == 0 {
+            // What is out of range is refused, and stays as it is.
+            let _ = parts.set(*key, quantity);
+        }
+    }
+    for (choice, definition) in CHOICES {
+        parts
+            .choose(*choice, definition.words[pick(definition.words.len())])
+            .unwrap();
+    }
+    parts
+}
+
+#[test]
+fn odd_setups_have_finite_figures() {
+    let mut random = Random::new(11);
+    for number in 0..150 {
+        let parts = odd(&mut random);
+        let size = [1, 512, 5000, 100_000, 3 << 20][number % 5];
+        let depth = [1, 3, 40][number % 3];
+        let bound = sweep(&parts, &[size], &[depth]).points[0].iops;
+        assert!(
+            bound.value.is_finite() && bound.low > 0.0,
+            "{number}: {bound:?}"
+        );
+        let length = Length {
+            operations: 40,
+            seed: 1,
+        };
+        let outcome = simulate(&parts, size, depth, length);
+        assert!(
+            outcome.iops.is_finite() && outcome.iops > 0.0,
+            "{number}: {outcome:?}\n{parts:?}"
+        );
+    }
 }
