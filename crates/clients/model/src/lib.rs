@@ -7,6 +7,7 @@
 //! | [`bounds`] | many operations: bounds, knee, mean value analysis |
 //! | [`accounting`] | shares of processor time, Little's law |
 //! | [`prediction`] | a sweep over sizes and depths with intervals, and the difference of two set-ups |
+//! | [`simulation`], [`simulated`] | the same event by event, and its sweep |
 //! | [`report`] | a prediction as text and as a document |
 //!
 //! The crate is arithmetic: it does no I/O, reads no clock, and takes random numbers from a seed.
@@ -23,5 +24,7 @@ pub mod prediction;
 pub mod presets;
 pub mod random;
 pub mod report;
+pub mod simulated;
+pub mod simulation;
 pub mod units;
 pub mod write;

@@ -33,6 +33,8 @@ pub enum Element {
     WakeUps,
     /// Cards that hold packets back.
     Interrupts,
+    /// Responses that the transmit policy or the kernel holds back; known to the simulation alone.
+    Held,
 }
 
 impl Element {
@@ -51,6 +53,7 @@ impl Element {
             Self::R2ts => "waiting for R2Ts",
             Self::WakeUps => "wake-ups",
             Self::Interrupts => "interrupts",
+            Self::Held => "held responses",
         }
     }
 }

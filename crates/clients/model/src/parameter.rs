@@ -117,6 +117,7 @@ keys! {
     DigestCost = "negotiated" "digest-cpu-per-byte" Cost 0.0 "Processor time of both ends for a byte under a data digest";
 
     Connections = "workload" "connections" Count 1.0 "Sessions, or I/O queues; the depth is that of each";
+    Variation = "workload" "variation" Ratio 0.3 "Simulation: standard deviation of times and latencies, by their mean";
     MixSize = "workload" "mix-size" Size 0.0 "Size of the operations of a second load on the same volume; 0: none";
     MixDepth = "workload" "mix-depth" Count 1.0 "Depth of the second load";
 }
@@ -150,6 +151,7 @@ choices! {
     Send = "server" "send" ["response", "turn"] "What one send holds, under all transmit policies but auto";
     NagleCycles = "server" "nagle-cycles" ["paper", "corrected"] "adaptive-nagle: how cycles that began with Nagle's algorithm on are measured";
     ClientNagle = "client" "client-nagle" ["off", "on"] "Nagle's algorithm on the client (CN)";
+    ClientSend = "client" "client-send" ["operation", "batch"] "What one send of the client holds: a command, or those of all that has arrived";
     InitialR2t = "negotiated" "initial-r2t" ["no", "yes"] "InitialR2T";
     ImmediateData = "negotiated" "immediate-data" ["yes", "no"] "ImmediateData";
     EarlyR2t = "negotiated" "early-r2t" ["never", "several", "always"]
@@ -341,9 +343,10 @@ impl Parts {
             Key::Mtu if !(576.0..=65536.0).contains(&value) => {
                 return Err(range("576 to 65536 bytes"));
             }
-            Key::Clock | Key::ClockReference if value <= 0.0 => {
+            Key::Rate | Key::Clock | Key::ClockReference if value <= 0.0 => {
                 return Err(range("more than 0"));
             }
+            Key::Variation if value > 0.57 => return Err(range("0 to 0.57")),
             Key::StorageOverlap if value > 1.0 => return Err(range("0 to 1")),
             Key::WireFactor if value != 0.0 && !(1.0..=10.0).contains(&value) => {
                 return Err(range("0 or a factor from 1 to 10"));

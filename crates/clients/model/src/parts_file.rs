@@ -73,7 +73,7 @@ impl PartsFile {
     /// It is not TOML, or has keys or values that are not known.
     pub fn parse(text: &str, name: &str) -> Result<Self, PartsFileError> {
         read(text, name).map_err(|(span, problem)| {
-            let before = &text[..span.start.min(text.len())];
+            let before = text.get(..span.start).unwrap_or(text);
             let line_start = before.rfind('\n').map_or(0, |end| end + 1);
             PartsFileError {
                 line: before.matches('\n').count() + 1,
@@ -150,6 +150,7 @@ fn read_row(
             .map(|text| Unit::Size.parse(text).map(as_bytes))
             .collect::<Result<_, _>>()
             .map_err(|error| at(error.to_string()))?;
+        check_sizes(&file.sizes).map_err(at)?;
         return positive(&file.sizes, &0).map_err(at);
     }
     if table == "workload" && name == "depths" {
@@ -187,6 +188,22 @@ fn read_row(
             .change(name, &text_of(plain, value.span())?, given),
     };
     changed.map_err(|error: ParameterError| at(error.to_string()))
+}
+
+/// The largest operation that is predicted.
+pub const SIZE_MAX: u64 = 1 << 30;
+
+/// Refuses operations that no protocol has.
+///
+/// # Errors
+/// One is larger than [`SIZE_MAX`].
+pub fn check_sizes(sizes: &[u64]) -> Result<(), String> {
+    match sizes.iter().find(|size| **size > SIZE_MAX) {
+        Some(size) => Err(format!(
+            "{size} is too large for an operation; give up to 1 GiB"
+        )),
+        None => Ok(()),
+    }
 }
 
 fn positive<T: PartialEq>(values: &[T], zero: &T) -> Result<(), String> {
@@ -355,6 +372,8 @@ pub fn holds_responses(parts: &Parts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presets::PRESETS;
+    use crate::random::Random;
 
     const SMALL: &str = "title = \"x\"\n[network]\nrate = \"1Gbit/s\"\none-way-latency = { value = \"110us\", \
                          plus-minus = \"10%\", measured = \"ping\" }\n";
@@ -367,6 +386,28 @@ mod tests {
         assert_eq!(latency.source, Source::Measured("ping".to_owned()));
         let rate = file.parts.quantity(Key::Rate);
         assert_eq!(rate.source, Source::Given("x.toml".to_owned()));
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic() {
+        let mut random = Random::new(5);
+        let texts = PRESETS.iter().map(|(_, text)| *text);
+        for text in texts.chain(["title = \"µ±\"\n[network]\nrate = \"1µ\"\n"]) {
+            for _ in 0..400 {
+                let mut letters: Vec<char> = text.chars().collect();
+                for _ in 0..=random.bits() % 4 {
+                    let place = usize::try_from(random.bits()).unwrap() % letters.len();
+                    let other = usize::try_from(random.bits()).unwrap() % letters.len();
+                    match random.bits() % 3 {
+                        0 => letters.truncate(place.max(1)),
+                        1 => letters[place] = letters[other],
+                        _ => letters.insert(place, ['\u{b5}', '"', '\n', '0', '-', '{'][other % 6]),
+                    }
+                }
+                let mutated: String = letters.into_iter().collect();
+                let _ = PartsFile::parse(&mutated, "x");
+            }
+        }
     }
 
     #[test]

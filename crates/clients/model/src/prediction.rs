@@ -14,6 +14,7 @@ use crate::link::full_send_buffer_depth;
 use crate::operation::{Contribution, Demand, Operation};
 use crate::parameter::{Choice, Key, Parts};
 use crate::parts_file::holds_responses;
+use crate::simulation::Outcome;
 
 /// How often the parameters are varied.
 const SAMPLES: usize = 128;
@@ -48,8 +49,10 @@ pub struct Point {
     pub limiting: Limit,
     /// The limit that comes next, if this one goes away.
     pub next: Option<Next>,
-    /// Share of the variations in which the same element limits.
-    pub limiting_share: f64,
+    /// Share of the variations in which the same element limits; of the closed form.
+    pub limiting_share: Option<f64>,
+    /// What a simulation gave, if there was one.
+    pub simulated: Option<Outcome>,
 }
 
 /// The limit behind the first one.
@@ -268,7 +271,8 @@ fn point(size: u64, depth: u16, varied: &Varied, parts: &Parts) -> Point {
         },
         limiting,
         next,
-        limiting_share: varied.share,
+        limiting_share: Some(varied.share),
+        simulated: None,
     }
 }
 
@@ -296,7 +300,9 @@ fn interval(mut values: Vec<f64>) -> (f64, f64) {
     (values[tail], values[values.len() - 1 - tail])
 }
 
-fn summary(parts: &Parts, size: u64, depths: &[u16]) -> SizeSummary {
+/// A size, whatever the depth.
+#[must_use]
+pub fn summary(parts: &Parts, size: u64, depths: &[u16]) -> SizeSummary {
     let deepest = depths.iter().max().copied().unwrap_or(1);
     let operation = Operation::new(parts, float(size), f64::from(deepest));
     let peak = peak(&operation);

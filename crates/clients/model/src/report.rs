@@ -12,6 +12,8 @@ use crate::units::{Microseconds, digits, grouped, show_size};
 pub enum Method {
     /// Bounds and mean value analysis.
     ClosedForm,
+    /// Event by event.
+    Simulation,
 }
 
 /// A change that was asked for.
@@ -53,6 +55,8 @@ pub struct Report {
     pub setup: String,
     pub title: String,
     pub method: Method,
+    /// Of a simulation.
+    pub seed: Option<u64>,
     /// What the intervals hold of what the uncertainties allow, in percent.
     pub interval_percent: u32,
     pub parts: Vec<Part>,
@@ -119,8 +123,12 @@ impl Report {
         for change in &self.what_if {
             text += &format!("what if {} = {}\n", change.name, change.value);
         }
+        let method = match (self.method, self.seed) {
+            (Method::Simulation, Some(seed)) => format!("simulation, seed {seed}"),
+            _ => "closed form".to_owned(),
+        };
         text += &format!(
-            "closed form; in brackets what {} % of the variations within the uncertainties of the parts give\n\n",
+            "{method}; in brackets what {} % of the variations within the uncertainties of the parts give\n\n",
             self.interval_percent
         );
         text += &match &self.changed {
@@ -128,6 +136,7 @@ impl Report {
             Some(changed) => self.table_of_changes(changed),
         };
         text.push('\n');
+        text += &second_load(&self.prediction);
         text += &operations(&self.prediction, "");
         if let Some(changed) = &self.changed {
             text += &operations(changed, ", with the changes");
@@ -235,6 +244,28 @@ fn next(next: Option<Next>) -> String {
         Some(next) => format!("{}, far", next.limit.name()),
         None => "none".to_owned(),
     }
+}
+
+/// The load beside the one that the table shows.
+fn second_load(sweep: &Sweep) -> String {
+    let mut text = String::new();
+    for point in &sweep.points {
+        let outcome = point.simulated.as_ref();
+        let load = outcome.and_then(|it| it.mix_iops.zip(it.mix_latency_us));
+        if let Some((iops, latency)) = load {
+            text += &format!(
+                "  {} at depth {}: {} operations a second, {}\n",
+                size_of(point.size_bytes),
+                point.depth,
+                grouped(iops),
+                Microseconds(latency)
+            );
+        }
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!("The second load, beside:\n{text}\n")
 }
 
 /// One operation of each size: where its time goes.
@@ -364,6 +395,7 @@ mod tests {
             setup: "guerri-wireless".to_owned(),
             title: file.title.clone(),
             method: Method::ClosedForm,
+            seed: None,
             interval_percent: 90,
             parts: parts(&file.parts),
             prediction: sweep(&file.parts, sizes, depths),

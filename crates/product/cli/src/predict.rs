@@ -8,14 +8,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use indicatif::{ProgressBar, ProgressStyle};
 use longshore_bench::chart::{Format, PlotError};
 use longshore_bench::spec::{self, SpecError};
 use longshore_bench::units::{self, UnitError};
-use longshore_model::parameter::{Choice, ParameterError, Parts, Source};
+use longshore_model::parameter::{Choice, Key, ParameterError, Parts, Source};
 use longshore_model::parts_file::{self, PartsFile, PartsFileError};
-use longshore_model::prediction::{differences, sweep};
+use longshore_model::prediction::{Difference, Sweep, differences, sweep};
 use longshore_model::presets::{PRESETS, preset};
 use longshore_model::report::{self, Change, Method, Report};
+use longshore_model::simulated;
 
 use crate::output::{self, OutputFile, OutputFormat};
 
@@ -52,10 +54,20 @@ pub struct PredictArguments {
     #[arg(long, value_name = "DEPTH[,DEPTH]...")]
     iodepth: Option<String>,
 
+    /// Simulate the set-up event by event, with the server's own transmit policies, instead of formulas
+    ///
+    /// Knows how long responses wait for company and acknowledgements, and second loads (mix-size).
+    #[arg(long)]
+    simulate: bool,
+
+    /// Seed of the simulation; the same seed gives the same figures
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
+    seed: u64,
+
     /// Print all parts as a file, with their meanings, sources and uncertainties
     ///
     /// The changes of --what-if are in the file.
-    #[arg(long, conflicts_with_all = ["output", "plot"])]
+    #[arg(long, conflicts_with_all = ["output", "plot", "simulate"])]
     parts: bool,
 
     /// Output format
@@ -96,11 +108,15 @@ enum PredictError {
     Size(UnitError),
     #[error("--bs: an operation has at least one byte")]
     NoSize,
+    #[error("--bs: {0}")]
+    TooLarge(String),
+    #[error("{0} operations under way are too many to simulate; reduce --iodepth, mix-depth or connections to {most} in all", most = UNDER_WAY_MAX)]
+    TooMany(u64),
     #[error(transparent)]
     Depth(#[from] SpecError),
     #[error(transparent)]
     Plot(#[from] PlotError),
-    #[error("mix-size: the closed form knows one load only; set it to 0")]
+    #[error("mix-size: formulas know one load only; add --simulate, or set it to 0")]
     Mix,
     #[error("--plot needs at least two depths or sizes; give --iodepth a range, such as 1..256")]
     OnePoint,
@@ -112,6 +128,9 @@ impl PredictError {
         !matches!(self, Self::Read { .. } | Self::File { .. })
     }
 }
+
+/// Operations under way that a simulation keeps at most.
+const UNDER_WAY_MAX: u64 = 100_000;
 
 /// What is predicted.
 struct Plan {
@@ -141,7 +160,7 @@ pub fn run(arguments: &PredictArguments) -> ExitCode {
         Ok(plot) => plot,
         Err(error) => return crate::fail(&error),
     };
-    let report = plan.report();
+    let report = plan.report(arguments.simulate.then_some(arguments.seed));
     let text = match arguments.output {
         OutputFormat::Text => report.text().into_bytes(),
         OutputFormat::Json => output::json(&report),
@@ -179,6 +198,7 @@ impl PredictArguments {
             if file.sizes.contains(&0) {
                 return Err(PredictError::NoSize);
             }
+            parts_file::check_sizes(&file.sizes).map_err(PredictError::TooLarge)?;
         }
         if let Some(text) = &self.iodepth {
             file.depths = spec::depths(text)?;
@@ -205,8 +225,15 @@ impl PredictArguments {
                 })?;
             changes.push(Change { name, value });
         }
-        if parts_file::needs_simulation(&changed) {
+        if parts_file::needs_simulation(&changed) && !self.simulate && !self.parts {
             return Err(PredictError::Mix);
+        }
+        if self.simulate {
+            let most = [&file.parts, &changed].map(|parts| under_way(parts, &file.depths));
+            let most = most.into_iter().max().unwrap_or(0);
+            if most > UNDER_WAY_MAX {
+                return Err(PredictError::TooMany(most));
+            }
         }
         Ok(Plan {
             name,
@@ -215,6 +242,12 @@ impl PredictArguments {
             changes,
         })
     }
+}
+
+/// Operations under way at the largest depth.
+fn under_way(parts: &Parts, depths: &[u16]) -> u64 {
+    let depth = depths.iter().copied().max().map_or(0, u64::from);
+    (depth + parts.count(Key::MixDepth)) * parts.count(Key::Connections)
 }
 
 fn read(path: &Path) -> Result<PartsFile, PredictError> {
@@ -230,7 +263,8 @@ fn read(path: &Path) -> Result<PartsFile, PredictError> {
 }
 
 impl Plan {
-    fn report(self) -> Report {
+    /// Predicts, by simulation where there is a seed.
+    fn report(self, seed: Option<u64>) -> Report {
         let PartsFile {
             title,
             parts,
@@ -238,18 +272,49 @@ impl Plan {
             depths,
         } = self.file;
         let changed = self.changed.as_ref();
+        let (prediction, changed, differences) = match seed {
+            Some(seed) => simulate(&parts, changed, &sizes, &depths, seed),
+            None => (
+                sweep(&parts, &sizes, &depths),
+                changed.map(|changed| sweep(changed, &sizes, &depths)),
+                changed.map_or_else(Vec::new, |changed| {
+                    differences(&parts, changed, &sizes, &depths)
+                }),
+            ),
+        };
         Report {
             setup: self.name,
             title,
-            method: Method::ClosedForm,
+            method: if seed.is_some() {
+                Method::Simulation
+            } else {
+                Method::ClosedForm
+            },
+            seed,
             interval_percent: 90,
             parts: report::parts(&parts),
-            prediction: sweep(&parts, &sizes, &depths),
+            prediction,
             what_if: self.changes,
-            changed: changed.map(|changed| sweep(changed, &sizes, &depths)),
-            differences: changed.map_or_else(Vec::new, |changed| {
-                differences(&parts, changed, &sizes, &depths)
-            }),
+            changed,
+            differences,
         }
     }
+}
+
+/// Simulates, with a bar on a terminal.
+fn simulate(
+    parts: &Parts,
+    changed: Option<&Parts>,
+    sizes: &[u64],
+    depths: &[u16],
+    seed: u64,
+) -> (Sweep, Option<Sweep>, Vec<Difference>) {
+    let points = sizes.len() * depths.len();
+    let bar = ProgressBar::new(u64::try_from(points).unwrap_or(u64::MAX));
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} points, {eta} left");
+    bar.set_style(style.expect("the template is in order"));
+    let progress = &mut |done: usize| bar.set_position(u64::try_from(done).unwrap_or(u64::MAX));
+    let results = simulated::sweep(parts, changed, sizes, depths, seed, progress);
+    bar.finish_and_clear();
+    results
 }

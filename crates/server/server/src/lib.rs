@@ -36,15 +36,13 @@ mod state_file;
 mod statistics;
 pub mod stepped;
 mod target_ports;
-mod transmit_policy;
 mod transport;
 mod volume_store;
 
 pub use config::StartError;
+pub use longshore_transmit::{TransmitStatistics, WaitingState, Way};
 pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Statistics};
 pub use server::switch::{
     ClosedVolume, DrainOptions, DrainState, DrainingVolume, OnClosed, SwitchError, Switched,
 };
 pub use server::{Control, Resized, Server};
-pub use spin::WaitingState;
-pub use transmit_policy::{TransmitStatistics, Way};

@@ -375,7 +375,8 @@ const PREDICT: Page = Page {
         "Each prediction has an interval: nine tenths of the results when the parts vary within their \
          uncertainties. Between small and large depths the interval also covers how much times vary, \
          which is not among the parts.",
-        "Where responses wait for acknowledgements (`transmit` is nagle or adaptive-nagle), intervals are wide.",
+        "Formulas leave out what responses wait for (`transmit` is nagle or adaptive-nagle); intervals are wide there. \
+         `--simulate` knows it.",
     ],
     signals: &[],
     exit_status: &[
@@ -400,6 +401,10 @@ const PREDICT: Page = Page {
         (
             "Draw throughput and latency by depth:",
             "longshore predict my.toml --rw read --bs 4k,64k --iodepth 1..256 --plot my.svg",
+        ),
+        (
+            "Simulate another transmit policy:",
+            "longshore predict --preset butterfield-2017 --bs 512 --simulate --what-if transmit=nodelay",
         ),
     ],
     see_also: &[("longshore", "1"), ("longshore-bench", "1")],

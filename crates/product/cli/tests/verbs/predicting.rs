@@ -146,6 +146,52 @@ fn a_change_that_the_uncertainties_hide_is_said_to_be_hidden() {
 }
 
 #[test]
+fn a_simulation_gives_the_same_figures_for_the_same_seed() {
+    let desk = Desk::new();
+    let words = "--preset butterfield-2017 --bs 512 --iodepth 24 --simulate --seed";
+    let [one, again, other] =
+        ["1", "1", "2"].map(|seed| predict(&desk, &format!("{words} {seed}")));
+    assert_eq!(one, again);
+    let iops = |json: &Value| point(json, "prediction")["iops"]["value"].clone();
+    assert_ne!(iops(&one), iops(&other));
+    assert_eq!(
+        (&one["method"], &one["seed"]),
+        (&"simulation".into(), &1.into())
+    );
+    let simulated = &point(&one, "prediction")["simulated"];
+    for figure in ["latency_p99_us", "responses_per_train", "held_us"] {
+        assert!(simulated[figure].is_number(), "{figure}: {simulated}");
+    }
+}
+
+#[test]
+fn the_simulation_knows_transmit_policies_and_second_loads_that_formulas_do_not() {
+    let desk = Desk::new();
+    let words =
+        "--preset butterfield-2017 --bs 512 --iodepth 8,64 --simulate --what-if transmit=nagle";
+    let json = predict(&desk, words);
+    let gain = |place: usize| json["differences"][place]["iops_percent"]["value"].as_f64();
+    assert!(gain(0) < Some(-10.0) && gain(1) > Some(-5.0), "{json}");
+
+    let mix = [
+        "predict",
+        "--preset",
+        "butterfield-2017",
+        "--what-if",
+        "mix-size=1M",
+    ];
+    let ran = desk.run(&mix);
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("add --simulate"), "{ran:?}");
+    let json = predict(
+        &desk,
+        "--preset butterfield-2017 --bs 4k --iodepth 4 --simulate --what-if mix-size=1M",
+    );
+    let beside = &point(&json, "changed")["simulated"]["mix_iops"];
+    assert!(beside.as_f64() > Some(0.0), "{json}");
+}
+
+#[test]
 fn pictures_are_drawn_by_depth_or_by_size() {
     let desk = Desk::new();
     for (words, axis) in [

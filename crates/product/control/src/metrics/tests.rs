@@ -11,6 +11,7 @@ use longshore_server::Statistics;
 use longshore_server::observe::{
     Counters, Derived, Direction, Durations, EngineStatistics, MemoryStatistics, Octaves,
     ProtocolKind, Sampling, ShardStatistics, StageStatistics, ThreadTimes, VolumeCounts,
+    VolumeLimits,
 };
 use serde_json::json;
 
@@ -47,6 +48,9 @@ fn statistics() -> Statistics {
             writes: 0,
             written_bytes: 0,
             errors: 0,
+            delayed: 0,
+            delayed_ns: 0,
+            limits: VolumeLimits::default(),
         }],
         stages: vec![StageStatistics {
             volume: "disk0".to_owned(),

@@ -3,7 +3,6 @@
 pub(crate) mod check;
 mod copies;
 mod error;
-mod transmit;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -19,7 +18,7 @@ use longshore_wire::pattern::NamePattern;
 
 pub use copies::{ByReference, Copies};
 pub use error::StartError;
-pub use transmit::{
+pub use longshore_transmit::{
     NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy, UnknownWord,
 };
 

@@ -4,12 +4,12 @@ use longshore_volume::Limits;
 use std::net::SocketAddr;
 
 use longshore_reactor::EngineCounters;
+use longshore_transmit::TransmitStatistics;
 use serde::Serialize;
 
 use crate::counters::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
 use crate::counters::{Counters, Durations, Octaves, ProtocolKind};
 use crate::spin::WaitingState;
-use crate::transmit_policy::TransmitStatistics;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
 pub const VERSION: u32 = 3;
@@ -219,7 +219,7 @@ pub struct VolumeCounts {
 }
 
 /// What the clients of a volume together may do in a second; `None`: as much as they can.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct VolumeLimits {
     pub iops: Option<u64>,
     pub read_iops: Option<u64>,

@@ -13,13 +13,12 @@ use crate::platform::Platform;
 
 mod allowance;
 mod policy;
-mod state;
 mod trials;
 mod wake_up;
 
 use allowance::PREEMPTED_NS;
+pub use longshore_transmit::WaitingState;
 use policy::Policy;
-pub use state::WaitingState;
 use trials::Totals;
 
 /// See the module documentation.

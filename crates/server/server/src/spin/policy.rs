@@ -7,8 +7,9 @@
 //! A load is under way while gaps are short beside what would make a wake-up worth nothing; without one, nothing is
 //! polled.
 
+use longshore_transmit::WaitingState;
+
 use super::allowance::Allowance;
-use super::state::WaitingState;
 use super::trials::{Totals, Trials, WAYS, Way};
 use super::wake_up::WakeUp;
 use crate::config::Spin;

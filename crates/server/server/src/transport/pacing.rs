@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use longshore_transmit::{PolicyState, Switch};
+
 use super::socket::Socket;
 use crate::config::TransmitConfig;
 use crate::core::Core;
 use crate::counters::Counters;
-use crate::transmit_policy::{PolicyState, Switch};
 
 /// See the module documentation.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::SocketAddr;
 
 use longshore_reactor::socket;
+use longshore_transmit::Switch;
 
 use crate::counters::Counters;
 use crate::observe::ConnectionCounts;
 use crate::platform::Link;
-use crate::transmit_policy::Switch;
 
 /// See the module documentation.
 #[derive(Debug)]

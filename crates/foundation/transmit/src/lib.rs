@@ -11,26 +11,32 @@
 //! one; `send = "turn"` has them, too, collect what a turn gives. Adaptive Nagle was specified by the
 //! authors of a user-mode iSCSI target.
 //!
-//! Here is what is decided, without a socket: the driver (`channel`, `connection`, `shard`) tells of requests that were
+//! Here is what is decided, without a socket: the driver (a shard of the server, or a simulation) tells of requests that were
 //! read, of responses that were sent, and of the connection going idle, and sets TCP_NODELAY as it is told.
 //!
 //! **Idle** is a connection in whose receive buffer nothing was left, and which a look at all sockets
 //! found no new data for. One thread serves many connections, so that is for each to say, not for the thread: what the
 //! founding paper calls the session thread going to sleep.
 
+#![forbid(unsafe_code)]
+
 mod adaptive_nagle;
+mod config;
 mod early;
 mod switch;
+mod waiting;
 
 use std::time::{Duration, Instant};
 
-use crate::config::{TransmitConfig, TransmitPolicy};
 use adaptive_nagle::AdaptiveNagle;
 use early::Early;
-pub use early::Way;
-pub(crate) use switch::Switch;
 
-use crate::spin::WaitingState;
+pub use config::{
+    NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy, UnknownWord,
+};
+pub use early::Way;
+pub use switch::Switch;
+pub use waiting::WaitingState;
 
 /// So long a response waits at most under `auto` for the peer to take in what was sent before. Peers that are worth
 /// waiting for answer sooner; a kernel that keeps its acknowledgements back takes 40 ms.
@@ -77,7 +83,7 @@ struct Counts {
 
 /// The policy of one connection. See the module documentation.
 #[derive(Debug)]
-pub(crate) struct PolicyState {
+pub struct PolicyState {
     config: TransmitConfig,
     sends_each_response: bool,
     adaptive: AdaptiveNagle,
@@ -92,7 +98,7 @@ pub(crate) struct PolicyState {
 }
 
 impl PolicyState {
-    pub(crate) fn new(config: &TransmitConfig) -> Self {
+    pub fn new(config: &TransmitConfig) -> Self {
         Self {
             config: *config,
             sends_each_response: config.sends_each_response(),
@@ -106,7 +112,7 @@ impl PolicyState {
     }
 
     /// What TCP_NODELAY is set to now.
-    pub(crate) fn nodelay(&self) -> bool {
+    pub fn nodelay(&self) -> bool {
         match self.config.policy {
             TransmitPolicy::Auto => !self.early.is_paced(),
             TransmitPolicy::NoDelay => true,
@@ -117,7 +123,7 @@ impl PolicyState {
 
     /// Takes other settings. Adaptive Nagle goes on where it is, with other numbers; it starts afresh when it was
     /// not in use.
-    pub(crate) fn configure(&mut self, config: &TransmitConfig) -> Switch {
+    pub fn configure(&mut self, config: &TransmitConfig) -> Switch {
         if *config == self.config {
             return Switch::Keep;
         }
@@ -141,7 +147,7 @@ impl PolicyState {
 
     /// With so many bytes ready it is to be asked whether they leave before the turn ends.
     #[inline]
-    pub(crate) fn early_limit(&self) -> usize {
+    pub fn early_limit(&self) -> usize {
         match self.config.policy {
             TransmitPolicy::Auto => self.early.limit(),
             _ if self.sends_each_response => 1,
@@ -151,14 +157,14 @@ impl PolicyState {
 
     /// So many bytes are ready: whether they leave before the turn ends.
     #[inline]
-    pub(crate) fn leaves_early(&mut self, ready: usize) -> bool {
+    pub fn leaves_early(&mut self, ready: usize) -> bool {
         self.config.policy != TransmitPolicy::Auto || self.early.leaves(ready)
     }
 
     /// A turn ended, at which `sent` bytes have been sent in all; `alone` is whether it was this connection's only, and
     /// `waiting` how its shard waits.
     #[inline]
-    pub(crate) fn turn_ended(
+    pub fn turn_ended(
         &mut self,
         now: Instant,
         sent: u64,
@@ -179,14 +185,14 @@ impl PolicyState {
 
     /// Until when what was sent by now may wait for the peer.
     #[inline]
-    pub(crate) fn waits_until(&self, now: Instant) -> Option<Instant> {
+    pub fn waits_until(&self, now: Instant) -> Option<Instant> {
         let waits =
             self.sent && self.config.policy == TransmitPolicy::Auto && self.early.is_paced();
         waits.then(|| now + WAIT)
     }
 
     /// What was sent has waited for long enough.
-    pub(crate) fn waited(&mut self) -> Switch {
+    pub fn waited(&mut self) -> Switch {
         self.sent = false;
         if self.nodelay() {
             Switch::Keep
@@ -197,7 +203,7 @@ impl PolicyState {
 
     /// A complete request was read.
     #[inline]
-    pub(crate) fn request_read(&mut self) -> Switch {
+    pub fn request_read(&mut self) -> Switch {
         if self.config.policy != TransmitPolicy::AdaptiveNagle {
             return Switch::Keep;
         }
@@ -209,13 +215,13 @@ impl PolicyState {
 
     /// Whether a partial segment may wait, given that this connection has another turn without a pause.
     #[inline]
-    pub(crate) fn may_hold(&self) -> bool {
+    pub fn may_hold(&self) -> bool {
         self.config.policy == TransmitPolicy::Auto
     }
 
     /// Something was sent; a partial segment of it may be `held` back for more.
     #[inline]
-    pub(crate) fn sent(&mut self, held: bool) {
+    pub fn sent(&mut self, held: bool) {
         self.sent = true;
         self.held = held;
         self.waited = false;
@@ -224,7 +230,7 @@ impl PolicyState {
     /// A turn of the connection is over. Returns whether a partial segment that was held back has to leave: there is
     /// not `another` turn at once, or this was the one it waited for, which brought nothing to send.
     #[inline]
-    pub(crate) fn stops_holding(&mut self, another: bool) -> bool {
+    pub fn stops_holding(&mut self, another: bool) -> bool {
         let leaves = self.held && (self.waited || !another);
         self.waited = self.held;
         self.held &= !leaves;
@@ -233,19 +239,19 @@ impl PolicyState {
 
     /// Whether a partial segment was to wait for what comes next, and it must leave if nothing comes.
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
+    pub fn holds(&self) -> bool {
         self.held
     }
 
     /// Whether it has to be told when the connection goes idle.
     #[inline]
-    pub(crate) fn awaits_idle(&self) -> bool {
+    pub fn awaits_idle(&self) -> bool {
         self.config.policy == TransmitPolicy::AdaptiveNagle
             && (self.adaptive.is_busy() || self.sent && self.adaptive.is_nagle())
     }
 
     /// The connection goes idle.
-    pub(crate) fn idle(&mut self) -> Switch {
+    pub fn idle(&mut self) -> Switch {
         if self.config.policy != TransmitPolicy::AdaptiveNagle {
             return Switch::Keep;
         }
@@ -262,7 +268,7 @@ impl PolicyState {
 
     /// What was counted since the policy is in use.
     #[allow(clippy::cast_precision_loss)] // An average need not be exact.
-    pub(crate) fn statistics(&self) -> TransmitStatistics {
+    pub fn statistics(&self) -> TransmitStatistics {
         let counts = &self.counts;
         TransmitStatistics {
             policy: self.config.policy,
@@ -284,7 +290,6 @@ impl PolicyState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{NagleThreshold, SendUnit};
 
     fn config(policy: TransmitPolicy) -> TransmitConfig {
         TransmitConfig {

@@ -14,8 +14,8 @@
 //!               idle: flush
 //! ```
 
-use super::switch::Switch;
 use crate::config::{NagleCycles, NagleThreshold, TransmitConfig};
+use crate::switch::Switch;
 
 /// Cycles whose average counts when Nagle is about to be enabled, the current one among them.
 const CYCLES: usize = 4;

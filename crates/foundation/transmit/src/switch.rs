@@ -3,7 +3,7 @@
 /// What becomes of TCP_NODELAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Switch {
+pub enum Switch {
     /// Nothing.
     Keep,
     /// It is set. What was held back leaves.
@@ -16,7 +16,7 @@ pub(crate) enum Switch {
 
 impl Switch {
     /// The values to set, one after the other.
-    pub(crate) fn settings(self) -> impl Iterator<Item = bool> {
+    pub fn settings(self) -> impl Iterator<Item = bool> {
         let settings: &[bool] = match self {
             Self::Keep => &[],
             Self::NoDelay => &[true],

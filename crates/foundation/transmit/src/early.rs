@@ -11,12 +11,12 @@
 //! A trial begins when many turns had several responses. Connections at depth 1 have none; nor has a connection that
 //! shares its turns with others, because these have work for the processor meanwhile. The pauses between trials grow
 //! while their outcome is the same, or hardly another. One trial goes on at a time: while the shard tries how to wait
-//! ([`crate::spin`]), connections keep to what they have chosen, and try again soon when it waits in another way from then
+//! ([`WaitingState`]), connections keep to what they have chosen, and try again soon when it waits in another way from then
 //! on: what a wake-up costs decides here, too. Nothing here needs a timer: a connection that has nothing to send has no trial.
 
 use std::time::{Duration, Instant};
 
-use crate::spin::WaitingState;
+use crate::waiting::WaitingState;
 
 /// Half of a turn leaves early, but not more than this: the rest of a large turn is worth its send.
 const EARLY_MAX: u64 = 16 << 10;
