@@ -2,13 +2,16 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::object::{Document, Keys, ObjectId, ObjectKind, Owner};
 
 /// Number of a state of the configuration. Each change that is carried out makes the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
 
@@ -32,7 +35,7 @@ pub enum Wish {
 }
 
 /// How a change is carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct ChangeOptions {
     /// Refuse if the revision is another one by now (`If-Match`).
@@ -46,7 +49,7 @@ pub struct ChangeOptions {
 }
 
 /// Who asks for a change, for the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Caller {
     /// A user of this machine (`uid 1000`), a token by name (`token ci`), a signal (`SIGHUP`).
@@ -56,7 +59,7 @@ pub struct Caller {
 }
 
 /// What a change would do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Plan {
     /// What it was compared with.
@@ -73,7 +76,7 @@ pub struct Plan {
 }
 
 /// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Step {
     pub action: Action,
@@ -89,7 +92,7 @@ pub struct Step {
 }
 
 /// What is done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     Add,
@@ -100,7 +103,7 @@ pub enum Action {
 }
 
 /// A key that changes. Absent: it is not there.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyChange {
     /// Dotted path within the object: `luns.1.read-only`.
     pub key: String,
@@ -111,7 +114,7 @@ pub struct KeyChange {
 }
 
 /// What was done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Applied {
     /// The revision from now on.
@@ -123,7 +126,7 @@ pub struct Applied {
 }
 
 /// A revision that is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RevisionInfo {
     pub revision: Revision,

@@ -3,8 +3,12 @@
 //! They are JSON on the wire, in `kebab-case`. Times are milliseconds since 1970 (UTC), sizes are bytes. Objects (volumes,
 //! targets, subsystems) have the keys of the configuration file: one form, whether a file or the API describes them.
 
+pub mod access;
 pub mod change;
+pub mod envelope;
 pub mod object;
+pub mod operation;
+pub mod place;
 pub mod plane;
 pub mod problem;
 pub mod record;

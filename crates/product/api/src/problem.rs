@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Why something was not done.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Problem {
     pub code: ProblemCode,
@@ -74,7 +75,7 @@ impl fmt::Display for Problem {
 }
 
 /// The kinds of problems. Each is one status of HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProblemCode {
     /// 400: the request cannot be understood.
@@ -85,6 +86,8 @@ pub enum ProblemCode {
     Forbidden,
     /// 404: there is no such object.
     NotFound,
+    /// 405: the resource has no such method.
+    MethodNotAllowed,
     /// 409: another owner describes the object.
     OtherOwner,
     /// 409: sessions use it.
@@ -93,6 +96,8 @@ pub enum ProblemCode {
     Exists,
     /// 409: another change is being carried out.
     Busy,
+    /// 413: the request is too large.
+    TooLarge,
     /// 412: the revision is another one.
     RevisionChanged,
     /// 422: what is asked for cannot be served.
@@ -114,8 +119,10 @@ impl ProblemCode {
             Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
             Self::OtherOwner | Self::InUse | Self::Exists | Self::Busy => 409,
             Self::RevisionChanged => 412,
+            Self::TooLarge => 413,
             Self::Invalid => 422,
             Self::System => 500,
             Self::Unavailable => 503,

@@ -1,21 +1,26 @@
 //! What a running server is like: status, health, sessions, events.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::change::Revision;
 
 /// The server in a few lines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
     /// Of the program.
+    #[serde(rename = "program-version")]
     pub version: String,
     pub pid: u32,
     pub started_ms: u64,
     pub revision: Revision,
     /// `io_uring` or `epoll`.
     pub engine: String,
+    /// The configuration file, absolute, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_file: Option<String>,
     /// Addresses in use, by service: `iscsi`, `nvme`, `nvme-discovery`, `api`.
     pub listeners: Vec<Listener>,
     pub volumes: usize,
@@ -28,14 +33,14 @@ pub struct Status {
 }
 
 /// Where a service is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Listener {
     pub service: String,
     pub address: String,
 }
 
 /// Whether it works.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Health {
     /// Every event loop has answered within a second (`/healthz`).
@@ -47,7 +52,7 @@ pub struct Health {
 }
 
 /// A session of an initiator, or a controller of a host.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Session {
     /// Never reused while the server runs.
@@ -67,7 +72,7 @@ pub struct Session {
 }
 
 /// Something that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
     /// Rises by one from event to event.

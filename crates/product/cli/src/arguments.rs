@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use longshore_daemon::config::Arguments;
+use longshore_daemon::config::api::{ApiAddress, ApiSocket};
 use longshore_daemon::config::copies::{ByReference, RegisteredBuffers};
 use longshore_daemon::config::engine::CoreList;
 use longshore_daemon::config::listener::ListenerConfig;
@@ -25,10 +26,19 @@ use longshore_daemon::config::words;
 use longshore_reactor::EngineChoice;
 
 use crate::bench::BenchArguments;
+use crate::config::ConfigArguments;
 use crate::copy::CopyArguments;
 use crate::discover::DiscoverArguments;
+use crate::events::EventsArguments;
 use crate::info::InfoArguments;
 use crate::manual;
+use crate::plan::{ApplyArguments, PlanArguments};
+use crate::session::SessionArguments;
+use crate::status::StatusArguments;
+use crate::target::TargetArguments;
+use crate::token::TokenArguments;
+use crate::top::TopArguments;
+use crate::volume::VolumeArguments;
 
 /// Serve block volumes over iSCSI and NVMe/TCP from one ordinary process
 #[derive(Debug, Parser)]
@@ -66,6 +76,36 @@ pub enum Command {
     /// The default workload reads. A workload that writes DESTROYS the data of the volume.
     #[command(after_long_help = manual::help("bench"))]
     Bench(Box<BenchArguments>),
+    /// Show whether a running server serves what it should
+    #[command(after_long_help = manual::help("status"))]
+    Status(Box<StatusArguments>),
+    /// Show what a running server does: volumes, sessions, cores, stages, events
+    #[command(after_long_help = manual::help("top"))]
+    Top(Box<TopArguments>),
+    /// List, create, change and remove volumes of a running server
+    #[command(after_long_help = manual::help("volume"))]
+    Volume(Box<VolumeArguments>),
+    /// List, create, change and remove targets and subsystems, their maps and access rules
+    #[command(after_long_help = manual::help("target"))]
+    Target(Box<TargetArguments>),
+    /// List and close sessions of clients
+    #[command(after_long_help = manual::help("session"))]
+    Session(Box<SessionArguments>),
+    /// Show what a configuration file would change on a running server
+    #[command(after_long_help = manual::help("plan"))]
+    Plan(Box<PlanArguments>),
+    /// Make a running server serve what a configuration file describes
+    #[command(after_long_help = manual::help("apply"))]
+    Apply(Box<ApplyArguments>),
+    /// Export the configuration of a running server; show and restore earlier revisions
+    #[command(after_long_help = manual::help("config"))]
+    Config(Box<ConfigArguments>),
+    /// Show what happens on a running server
+    #[command(after_long_help = manual::help("events"))]
+    Events(Box<EventsArguments>),
+    /// List, create and remove tokens for the API over TCP
+    #[command(after_long_help = manual::help("token"))]
+    Token(Box<TokenArguments>),
     /// Print a completion script for a shell
     #[command(after_long_help = manual::help("completions"))]
     Completions {
@@ -134,6 +174,19 @@ pub struct Serve {
     /// the server refuses to start.
     #[arg(long)]
     allow_open: bool,
+
+    /// Serve the control API and metrics over TCP, too [default without ADDR:PORT: 127.0.0.1:9260]
+    ///
+    /// Requests need a token; the first one is in the file admin-token of the state directory. Beyond loopback
+    /// the API needs TLS (see [api] of the file).
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:9260")]
+    api: Option<ApiAddress>,
+
+    /// Unix socket of the control API, or `none`
+    ///
+    /// [default: $XDG_RUNTIME_DIR/longshore.sock, for root /run/longshore/longshore.sock]
+    #[arg(long, value_name = "PATH|none")]
+    socket: Option<ApiSocket>,
 
     /// Read volumes, targets, subsystems, listeners and limits from a TOML file
     ///
@@ -304,10 +357,6 @@ pub struct Serve {
     /// create files or open them for writing.
     #[arg(long)]
     pub check: bool,
-
-    /// Known so that the message can say that it is not available.
-    #[arg(long, hide = true, value_name = "ADDR:PORT", num_args = 0..=1)]
-    api: Option<Option<String>>,
 }
 
 /// Reads `--volume`. Like the usual parser, but its message does not repeat the passwords of URLs.
@@ -337,11 +386,6 @@ impl TypedValueParser for VolumeParser {
 }
 
 impl Serve {
-    /// The first option given that belongs to a later version.
-    pub fn not_built(&self) -> Option<&'static str> {
-        self.api.is_some().then_some("--api")
-    }
-
     /// What the configuration is put together from.
     pub fn into_arguments(self) -> Arguments {
         Arguments {
@@ -349,6 +393,8 @@ impl Serve {
             iscsi: self.iscsi,
             nvme: self.nvme,
             nvme_discovery: self.nvme_discovery,
+            api: self.api,
+            socket: self.socket,
             engine: self.engine,
             cores: self.cores,
             transmit: TransmitKeys {
@@ -490,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_serve_shows_fifteen_options_and_where_the_others_are() {
+    fn the_help_of_serve_shows_the_usual_options_and_where_the_others_are() {
         let shown = |help: &str| {
             let options = help.split("Exit status:").next().unwrap_or_default();
             let lines = options.lines().map(str::trim_start);
@@ -500,7 +546,7 @@ mod tests {
         for flag in ["-h", "--help"] {
             let help = Longshore::try_parse_from(["longshore", "serve", flag]).unwrap_err();
             let help = help.to_string();
-            assert_eq!(shown(&help), 15, "{flag}:\n{help}");
+            assert_eq!(shown(&help), 17, "{flag}:\n{help}");
             assert!(
                 help.trim_end().ends_with(manual::OTHER_OPTIONS),
                 "{flag}:\n{help}"

@@ -5,18 +5,29 @@
 //! | 0 | success, or there was nothing to do |
 //! | 1 | failure; standard error says why and what to do next |
 //! | 2 | the command line is wrong; standard error shows where |
+//! | 10 | `plan`: there are changes |
 //! | 130, 143 | SIGINT or SIGTERM: a client verb stopped early, or a second signal ended the server at once |
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod bench;
+mod config;
 mod connection;
 mod copy;
 mod discover;
+mod events;
 mod info;
 mod manual;
 mod output;
+mod plan;
+mod server;
+mod session;
+mod status;
+mod target;
+mod token;
+mod top;
+mod volume;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -40,6 +51,16 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+        Command::Volume(arguments) => volume::run(&arguments),
+        Command::Target(arguments) => target::run(&arguments),
+        Command::Session(arguments) => session::run(&arguments),
+        Command::Plan(arguments) => plan::plan(&arguments),
+        Command::Apply(arguments) => plan::apply(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
+        Command::Events(arguments) => events::run(&arguments),
+        Command::Token(arguments) => token::run(&arguments),
         Command::Completions { shell } => print(&arguments::completions(shell)),
         Command::Manual(arguments) => run_manual(&arguments),
     }
@@ -67,12 +88,6 @@ fn run_manual(arguments: &ManualArguments) -> ExitCode {
 
 /// `longshore serve`
 fn run_serve(serve: Serve) -> ExitCode {
-    if let Some(option) = serve.not_built() {
-        let text = format!("{option} is not available in this version; remove it");
-        Longshore::command()
-            .error(ErrorKind::InvalidValue, text)
-            .exit();
-    }
     let file = match serve.config.as_deref().map(ConfigFile::load).transpose() {
         Ok(file) => file,
         Err(problem) => return fail(&problem),

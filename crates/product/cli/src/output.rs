@@ -148,6 +148,51 @@ impl fmt::Display for Table {
     }
 }
 
+/// Rows of cells below headings, the columns as wide as they must be.
+pub fn columns(headings: &[&str], rows: Vec<Vec<String>>) -> String {
+    let headings: Vec<String> = headings.iter().map(|it| (*it).to_owned()).collect();
+    let width = |column: usize| {
+        let cells = rows
+            .iter()
+            .chain([&headings])
+            .filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let mut text = String::new();
+    for row in [&headings].into_iter().chain(&rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing into a String does not fail.
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Milliseconds since 1970 as date and time (UTC): `2026-11-23 21:30:00`.
+pub fn time(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days in cycles of 400 years that begin with March of year 0.
+    let shifted = days + 719_468;
+    let (cycle, of_cycle) = (shifted / 146_097, shifted % 146_097);
+    let year_of_cycle = (of_cycle - of_cycle / 1460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = cycle * 400 + year_of_cycle + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
 /// What comes from a server, without characters that could command a terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
@@ -202,6 +247,27 @@ mod tests {
         let text = OutputFile::open(&missing).unwrap_err().to_string();
         assert!(text.contains("missing/plot.svg"), "{text}");
         assert!(OutputFile::open(directory.path()).is_err());
+    }
+
+    #[test]
+    fn times_are_dates() {
+        for (ms, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400_000, "2000-02-29 00:00:00"),
+            (1_795_471_090_222, "2026-11-23 21:58:10"),
+            (4_107_542_399_999, "2100-02-28 23:59:59"),
+        ] {
+            assert_eq!(time(ms), text);
+        }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_they_must_be() {
+        let rows = vec![
+            vec!["a".to_owned(), String::new()],
+            vec!["long".to_owned(), "x".to_owned()],
+        ];
+        assert_eq!(columns(&["N", "M"], rows), "N     M\na\nlong  x\n");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod backends;
 pub mod change;
 pub mod config;

@@ -8,12 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_api::object::Owner;
+use longshore_api::plane::ControlPlane;
 use longshore_api::state::Listener;
+use longshore_control::ControlServer;
+use longshore_control::events::Events;
 use longshore_reactor::EngineError;
 use longshore_remote::RemoteSpec;
 use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
 
+use crate::api::{self, Api, ApiError, Recorder};
 use crate::backends::backends;
 use crate::change::exports::OpenVolumes;
 use crate::change::plane::{Plane, Process};
@@ -65,6 +69,9 @@ pub enum StartError {
     /// A portal cannot be had.
     #[error(transparent)]
     Portal(#[from] PortalError),
+    /// The control API cannot be had.
+    #[error(transparent)]
+    Api(#[from] ApiError),
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
@@ -134,7 +141,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let addresses = portals::addresses(&bound);
     let state_directory = state::directory(config.state_dir.as_deref())?;
     let is_chosen = config.state_dir.is_some();
-    let is_managed = sources.arguments.is_managed;
+    let is_managed = sources.arguments.is_managed || config.api.is_asked_for();
     let (directory, Sources { file, arguments }) = (state_directory.as_deref(), sources);
     let start = Start::read(arguments, file, directory, is_chosen)?;
     // With the objects of the API.
@@ -147,8 +154,12 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     for warning in config.warnings.iter().chain(&reach) {
         tracing::warn!("{warning}");
     }
-    let ready = ready_line(&bound);
-    let listeners = listeners(&bound);
+    let api = Api::bind(&config.api)?;
+    let listeners = listeners(&bound, &api);
+    let ready = ready_line(&listeners);
+    let audit = api::audit(directory)?;
+    let published = Events::default();
+    logging::publish(&published);
     let specs = config.enabled_volumes().map(|source| &source.spec);
     let machine = machine::settle(specs, directory)?;
     let (volumes, new_files) = open_volumes(config, machine.as_ref())?;
@@ -174,11 +185,19 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         engine: server.engine().to_string(),
         listeners,
         addresses: addresses.clone(),
-        state_directory,
+        state_directory: state_directory.clone(),
         drain_timeout: config.limits.drain_timeout,
     };
     let switch = Box::new(ServerSwitch::new(server.control()));
     let plane = Plane::new(start, volumes, switch, process);
+    plane.set_record(Arc::new(Recorder::new(audit.clone(), published.clone())));
+    let control = api.start(
+        Arc::clone(&plane) as Arc<dyn ControlPlane>,
+        controlled.clone(),
+        published,
+        audit,
+        state_directory.as_deref(),
+    )?;
     thread::Builder::new()
         .name("wait".to_owned())
         .stack_size(THREAD_STACK_BYTES)
@@ -211,6 +230,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     print(&format!("{ready}\n"));
     service_manager::ready(&ready);
     let mut running = Running {
+        _control: control,
         server: controlled,
         plane,
         ready,
@@ -230,6 +250,8 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
 
 /// A server that has started.
 struct Running {
+    /// Answers until the server has ended.
+    _control: Option<ControlServer>,
     server: Control,
     /// What is served, and what changes it.
     plane: Arc<Plane>,
@@ -395,25 +417,34 @@ fn log_engine(server: &Server) {
     }
 }
 
-/// The addresses that are listened on, for those who ask.
-fn listeners(portals: &[Portal]) -> Vec<Listener> {
-    let portals = portals.iter();
-    let listener = |portal: &Portal| Listener {
-        service: portal.kind().name().to_owned(),
-        address: portal.address.to_string(),
-    };
-    portals.map(listener).collect()
+/// Where which service is reached, in the order of the `ready` line.
+fn listeners(portals: &[Portal], api: &Api) -> Vec<Listener> {
+    let kinds = [Kind::Iscsi, Kind::Nvme, Kind::NvmeDiscovery];
+    let of_portals = kinds.iter().flat_map(|kind| {
+        let of_kind = portals.iter().filter(|portal| portal.kind() == *kind);
+        of_kind.map(|portal| Listener {
+            service: kind.name().to_owned(),
+            address: portal.address.to_string(),
+        })
+    });
+    let of_api = api.address.map(|address| Listener {
+        service: "api".to_owned(),
+        address: address.to_string(),
+    });
+    of_portals.chain(of_api).collect()
 }
 
-/// The line that says that all listeners accept: for each kind of them, their addresses.
-fn ready_line(portals: &[Portal]) -> String {
+/// The line that says that all listeners accept: for each service, its addresses.
+fn ready_line(listeners: &[Listener]) -> String {
     let mut line = "ready".to_owned();
-    for kind in [Kind::Iscsi, Kind::Nvme, Kind::NvmeDiscovery] {
-        let of_kind = portals.iter().filter(|portal| portal.kind() == kind);
-        let addresses: Vec<String> = of_kind.map(|portal| portal.address.to_string()).collect();
-        if !addresses.is_empty() {
-            line = format!("{line} {}={}", kind.name(), addresses.join(","));
+    let mut before = "";
+    for listener in listeners {
+        if listener.service == before {
+            line += &format!(",{}", listener.address);
+        } else {
+            line += &format!(" {}={}", listener.service, listener.address);
         }
+        before = &listener.service;
     }
     line
 }

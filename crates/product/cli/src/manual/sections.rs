@@ -25,6 +25,16 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("info", &INFO),
     ("copy", &COPY),
     ("bench", &BENCH),
+    ("status", &STATUS),
+    ("top", &TOP),
+    ("volume", &VOLUME),
+    ("target", &TARGET),
+    ("session", &SESSION),
+    ("plan", &PLAN),
+    ("apply", &APPLY),
+    ("config", &CONFIG),
+    ("events", &EVENTS),
+    ("token", &TOKEN),
     ("completions", &COMPLETIONS),
     ("manual", &MANUAL),
 ];
@@ -96,6 +106,16 @@ const LONGSHORE: Page = Page {
         ("longshore-info", "1"),
         ("longshore-copy", "1"),
         ("longshore-bench", "1"),
+        ("longshore-status", "1"),
+        ("longshore-top", "1"),
+        ("longshore-volume", "1"),
+        ("longshore-target", "1"),
+        ("longshore-session", "1"),
+        ("longshore-plan", "1"),
+        ("longshore-apply", "1"),
+        ("longshore-config", "1"),
+        ("longshore-events", "1"),
+        ("longshore-token", "1"),
         ("longshore-completions", "1"),
         ("longshore-manual", "1"),
         ("longshore.toml", "5"),
@@ -346,6 +366,256 @@ const BENCH: Page = Page {
         ),
     ],
     see_also: &[("longshore", "1"), ("longshore-info", "1"), ("fio", "1")],
+};
+
+const SERVER_VARIABLES: Rows = &[
+    (
+        "LONGSHORE_SERVER",
+        "The server, as with `--server`: the path of its socket, or a URL.",
+    ),
+    (
+        "LONGSHORE_TOKEN",
+        "Token for a server that is named by a URL, unless `--token-file` is given.",
+    ),
+    (
+        "XDG_RUNTIME_DIR",
+        "Directory of the socket of servers of this user.",
+    ),
+];
+
+const SERVER_FILES: Rows = &[
+    (
+        "/run/longshore/longshore.sock",
+        "Socket of a server that root or the service manager has started.",
+    ),
+    (
+        "STATE_DIRECTORY/admin-token",
+        "First token of a server with `--api`, with all rights.",
+    ),
+];
+
+const STATUS: Page = Page {
+    notes: &[],
+    signals: &[],
+    exit_status: &[
+        ("0", "The server answers and serves what it should."),
+        (
+            "1",
+            "It does not, or no server answers; the output says why.",
+        ),
+        USAGE,
+    ],
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        ("Ask the server of this machine:", "longshore status"),
+        (
+            "Ask one over TCP:",
+            "longshore status --server http://127.0.0.1:9260 --token-file admin-token",
+        ),
+    ],
+    see_also: &[("longshore", "1"), ("longshore-serve", "1")],
+};
+
+const DONE: Rows = &[
+    ("0", "Done, or there was nothing to do."),
+    (
+        "1",
+        "The server refused it, or no server answers; standard error says why and what to do next.",
+    ),
+    USAGE,
+    ("10", "With `--dry-run`: there is something to do."),
+];
+
+const ANSWERED: Rows = &[
+    ("0", "The server answered."),
+    (
+        "1",
+        "The server refused it, or no server answers; standard error says why and what to do next.",
+    ),
+    USAGE,
+];
+
+const CHANGE_NOTES: &[&str] = &[
+    "A change happens as a whole or not at all, and survives a restart of the server. Objects that the configuration \
+     file or the command line of the server describes can only be changed there.",
+];
+
+const VOLUME: Page = Page {
+    notes: CHANGE_NOTES,
+    signals: &[],
+    exit_status: DONE,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        (
+            "Create a volume, and offer it to initiators and hosts:",
+            "longshore volume create db backend=file path=/srv/db.img size=10G\nlongshore target map \
+             iqn.2026-11.com.example:disks db",
+        ),
+        ("Grow it:", "longshore volume resize db 20G"),
+        (
+            "Remove it after accepted commands have ended:",
+            "longshore volume remove db --drain",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-target", "1"),
+        ("longshore.toml", "5"),
+    ],
+};
+
+const TARGET: Page = Page {
+    notes: CHANGE_NOTES,
+    signals: &[],
+    exit_status: DONE,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        (
+            "Create a target for one initiator, with one volume:",
+            "longshore target create iqn.2026-11.com.example:db 'luns=[{\"lun\": 0, \"volume\": \"db\"}]'\nlongshore \
+             target allow iqn.2026-11.com.example:db iqn.1993-08.org.debian:01:web1",
+        ),
+        (
+            "Map a volume as namespace 3:",
+            "longshore target map nqn.2026-11.com.example:disks db --number 3",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-volume", "1"),
+        ("longshore.toml", "5"),
+    ],
+};
+
+const TOP: Page = Page {
+    notes: &[
+        "Keys: `v` `s` `c` `g` `e` choose the page; `o` sorts, `/` filters, `a` hides what is idle, `p` pauses, Enter \
+         shows details, `x` closes a session, `?` shows all keys, `q` quits.",
+        "Rates go by the clock of the server. The mean time is that of the operations that the server follows through \
+         their stages, one in many (`--sample` of `longshore-serve`(1)). `–` means that there is no number yet.",
+    ],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        ("Watch the server of this machine:", "longshore top"),
+        (
+            "Rates of five seconds for a program:",
+            "longshore top --once --interval 5s --output json",
+        ),
+    ],
+    see_also: &[("longshore", "1"), ("longshore-bench", "1"), ("top", "1")],
+};
+
+const SESSION: Page = Page {
+    notes: &[],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[("List who is connected:", "longshore session list")],
+    see_also: &[("longshore", "1"), ("longshore-top", "1")],
+};
+
+const PLAN: Page = Page {
+    notes: &[
+        "Of the file with which the server was started, the server compares what it serves with what the file says now. \
+         Any other file holds [[volume]], [[target]] and [[subsystem]] tables: all objects that the API owns.",
+    ],
+    signals: &[],
+    exit_status: &[
+        ("0", "There is nothing to do."),
+        (
+            "1",
+            "The file cannot be served, or no server answers; standard error names all problems with their places.",
+        ),
+        USAGE,
+        ("10", "There are changes; they are printed."),
+    ],
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[(
+        "See what an edited configuration would change, and do that:",
+        "longshore plan /etc/longshore/longshore.toml\nlongshore apply /etc/longshore/longshore.toml --revision 7",
+    )],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-apply", "1"),
+        ("longshore.toml", "5"),
+    ],
+};
+
+const APPLY: Page = Page {
+    notes: PLAN.notes,
+    signals: &[],
+    exit_status: DONE,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: PLAN.examples,
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-plan", "1"),
+        ("longshore-config", "1"),
+    ],
+};
+
+const CONFIG: Page = Page {
+    notes: &[],
+    signals: &[],
+    exit_status: DONE,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[
+        (
+            "Save what the API has made as a file:",
+            "longshore config export --owner api > objects.toml",
+        ),
+        (
+            "Undo the last change:",
+            "longshore config history\nlongshore config rollback 6",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-plan", "1"),
+        ("longshore.toml", "5"),
+    ],
+};
+
+const EVENTS: Page = Page {
+    notes: &[
+        "The server keeps the last 4,096 events. An event with the topic `gap` tells that older ones are missing. With \
+         `--follow --output json`, each line is one event.",
+    ],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[(
+        "Follow changes and sessions:",
+        "longshore events --follow --topics change,session",
+    )],
+    see_also: &[("longshore", "1"), ("longshore-top", "1")],
+};
+
+const TOKEN: Page = Page {
+    notes: &[
+        "A socket needs no token. The roles are `metrics` (read /metrics), `read`, `operate` (close sessions, too) and \
+         `admin`; each may do what those before it may.",
+    ],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[(
+        "Make a token for Prometheus:",
+        "longshore token create prometheus --role metrics > /etc/prometheus/longshore.token",
+    )],
+    see_also: &[("longshore", "1"), ("longshore-serve", "1")],
 };
 
 const PRINTED: Rows = &[

@@ -76,11 +76,6 @@ fn arguments_that_make_no_sense_are_usage_errors() {
 #[test]
 fn parts_of_later_versions_are_refused_and_never_pretended() {
     let not_available = "not available in this version";
-    refused(
-        Run::serve_memory(&["--api", "127.0.0.1:9260"]),
-        2,
-        &["--api", not_available],
-    );
     for backend in ["pool", "rbd"] {
         let volume = format!("d,backend={backend}");
         refused(

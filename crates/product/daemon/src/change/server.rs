@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::state::Session;
-use longshore_server::observe::ProtocolKind;
 use longshore_server::config::{ExportsConfig, TransmitConfig};
-use longshore_server::{ClosedVolume, Control, DrainOptions, DrainState, Resized, SwitchError};
+use longshore_server::observe::ProtocolKind;
+use longshore_server::{
+    ClosedVolume, Control, DrainOptions, DrainState, Resized, SessionId, SessionReport, SwitchError,
+};
 use longshore_volume::VolumeError;
 
 use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Switch};
@@ -31,7 +33,7 @@ fn session(report: SessionReport) -> Session {
         id: report.id.0.to_string(),
         protocol: match report.protocol {
             ProtocolKind::Iscsi => "iscsi".to_owned(),
-            ProtocolKind::Nvme => "nvme".to_owned(),
+            ProtocolKind::NvmeTcp => "nvme".to_owned(),
         },
         peer_name: report.name,
         connections: report.peers.len(),

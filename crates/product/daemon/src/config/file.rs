@@ -11,6 +11,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use toml::Spanned;
 use uuid::Uuid;
 
+use super::api::{ApiAddress, ApiSocket, ApiTable};
 use super::copies::{ByReference, RegisteredBuffers};
 use super::engine::CoreList;
 use super::limits::{LimitsTable, NegotiationTable};
@@ -63,6 +64,7 @@ pub struct Document {
     pub discovery: Option<AuthenticationTable>,
     #[serde(default)]
     pub listen: ListenTable,
+    pub api: Option<Spanned<ApiTable>>,
     #[serde(default)]
     pub engine: EngineTable,
     #[serde(default)]
@@ -287,8 +289,10 @@ pub struct ListenTable {
     /// reach.
     #[serde(default)]
     pub allow_open: bool,
-    /// Not available in this version; known so that the message can say so.
-    api: Option<Spanned<toml::Value>>,
+    /// Where the control API is reached over TCP.
+    pub api: Option<ApiAddress>,
+    /// Its Unix socket, or `none`.
+    pub socket: Option<ApiSocket>,
 }
 
 /// A portal: `"ADDR:PORT[,advertise=…][,tag=N]"` or a table with the same keys.
@@ -438,16 +442,12 @@ impl ConfigFile {
                 kind: ProblemKind::Syntax(message),
             }
         })?;
-        let file = Self {
+        Ok(Self {
             path: path.to_owned(),
             lines: Lines::of(&text),
             text,
             document,
-        };
-        if let Some(value) = &file.document.listen.api {
-            return Err(file.problem(value.span(), ProblemKind::NotBuilt("listen.api")));
-        }
-        Ok(file)
+        })
     }
 
     /// A path of the file: relative ones start at the file's directory.

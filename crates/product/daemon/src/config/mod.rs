@@ -22,6 +22,7 @@ macro_rules! deserialize_from_str {
     )*};
 }
 
+pub mod api;
 pub mod check;
 pub mod copies;
 pub mod engine;
@@ -62,6 +63,7 @@ use longshore_server::config::{PeerLimits, SubsystemConfig, TargetConfig};
 use longshore_volume::VolumeSpec;
 
 use access::VolumeNames;
+use api::{ApiAddress, ApiConfig, ApiSocket};
 use authentication::Demand;
 use copies::{ByReference, RegisteredBuffers};
 use engine::{CoreList, EngineConfig};
@@ -87,6 +89,10 @@ pub struct Arguments {
     pub iscsi: Vec<ListenerConfig>,
     pub nvme: Vec<NvmeListenerConfig>,
     pub nvme_discovery: Vec<DiscoveryArgument>,
+    /// `--api`
+    pub api: Option<ApiAddress>,
+    /// `--socket`
+    pub socket: Option<ApiSocket>,
     pub engine: Option<EngineChoice>,
     pub cores: Option<CoreList>,
     /// `--transmit`, `--send` and `--nagle-…`
@@ -136,6 +142,8 @@ pub struct Config {
     pub listeners_by_default: bool,
     /// Targets and subsystems without access control may be reached from other machines.
     pub allow_open: bool,
+    /// The control API.
+    pub api: ApiConfig,
     /// How the event loops run.
     pub engine: EngineConfig,
     /// Where it is said when responses leave, to be read again.
@@ -231,6 +239,7 @@ impl Config {
             nvme_discovery: DiscoveryListeners::default(),
             listeners_by_default: false,
             allow_open: false,
+            api: ApiConfig::default(),
             engine: EngineConfig::default(),
             transmit: TransmitSources {
                 file: file.map(|file| file.path.clone()),
@@ -266,6 +275,9 @@ impl Config {
         }
         problems.note(config.fill_in(parts, &names));
 
+        config.api.address = arguments.api.or(config.api.address);
+        replace(&mut config.api.socket, arguments.socket.clone());
+        problems.note(config.check_api());
         replace(&mut config.engine.kind, arguments.engine);
         if let Some(transmit) = problems.note(config.transmit.settle(file)) {
             config.engine.transmit = transmit;
@@ -387,6 +399,7 @@ impl Config {
             document.listen.nvme_discovery.clone(),
         );
         self.allow_open = document.listen.allow_open;
+        self.take_api(file)?;
         self.engine.cores = document.engine.cores.clone();
         replace(&mut self.engine.kind, document.engine.kind);
         replace(&mut self.engine.splice, document.engine.splice);
@@ -399,6 +412,47 @@ impl Config {
         self.log.statistics = statistics.map(|path| file.resolve(path));
         self.state_dir = document.state_dir.as_ref().map(|path| file.resolve(path));
         Ok(())
+    }
+
+    /// Takes `[api]`, and what `[listen]` says of the API.
+    fn take_api(&mut self, file: &ConfigFile) -> Result<(), Problem> {
+        let document = &file.document;
+        self.api.address = document.listen.api;
+        self.api.socket = match &document.listen.socket {
+            Some(ApiSocket::At(path)) => ApiSocket::At(file.resolve(path)),
+            Some(other) => other.clone(),
+            None => ApiSocket::Default,
+        };
+        let Some(table) = &document.api else {
+            return Ok(());
+        };
+        let (span, table) = (table.span(), table.get_ref());
+        if table.tls_certificate.is_some() != table.tls_key.is_some() {
+            return Err(file.problem(span, ProblemKind::HalfOfTls));
+        }
+        self.api.table = table.clone();
+        for path in [
+            &mut self.api.table.tls_certificate,
+            &mut self.api.table.tls_key,
+        ] {
+            if let Some(path) = path {
+                *path = file.resolve(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens do not cross a network in the clear, unless asked for.
+    fn check_api(&self) -> Result<(), Problem> {
+        let Some(ApiAddress(address)) = self.api.address else {
+            return Ok(());
+        };
+        let table = &self.api.table;
+        if address.ip().is_loopback() || table.tls_certificate.is_some() || table.allow_plain {
+            return Ok(());
+        }
+        let address = address.to_string();
+        Err(Problem::general(ProblemKind::PlainApi { address }))
     }
 
     /// Takes `[discovery]`.
@@ -481,7 +535,11 @@ impl Config {
         let discovery = self.nvme_discovery.by_name();
         let nvme = self.nvme_listeners.iter().chain(discovery);
         let mut seen = HashSet::new();
-        for address in iscsi.chain(nvme.map(|listener| listener.address)) {
+        let api = self.api.address.map(|ApiAddress(address)| address);
+        for address in iscsi
+            .chain(nvme.map(|listener| listener.address))
+            .chain(api)
+        {
             if address.port() != 0 && !seen.insert(address) {
                 let kind = ProblemKind::DuplicateListener(address.to_string());
                 return Err(Problem::general(kind));

@@ -172,9 +172,21 @@ pub enum ProblemKind {
     /// Not TOML, an unknown key, or a value of the wrong kind.
     #[error("{0}")]
     Syntax(String),
-    /// A part of a later version.
-    #[error("{0} is not available in this version; remove it")]
-    NotBuilt(&'static str),
+    /// One of two files.
+    #[error("TLS needs both `tls-certificate` and `tls-key`; add the other one")]
+    HalfOfTls,
+    /// The control API in the clear.
+    #[error(
+        "other machines can reach the control API at {address}, and tokens would cross the network in the clear.\n\
+         Do one of these:\n  \
+         - listen on loopback only: --api 127.0.0.1:9260\n  \
+         - give it a certificate: tls-certificate and tls-key of [api] in the file given with --config\n  \
+         - if something in front of it encrypts: [api] allow-plain = true in that file"
+    )]
+    PlainApi {
+        /// Of the listener.
+        address: String,
+    },
     /// A setting of a volume.
     #[error(transparent)]
     Setting(#[from] SettingError),

@@ -7,6 +7,7 @@ use serde::de::value::Error;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
+use super::api::ApiTable;
 use super::file::{
     AccessTable, AccountTable, AuthenticationTable, Document, EngineTable, HostTable, ListenTable,
     LogTable, LunTable, NamespaceTable, SubsystemTable, TargetTable, VolumeTable,
@@ -37,6 +38,7 @@ pub fn tables() -> Vec<Table> {
         table("namespaces", keys_of::<NamespaceTable>()),
         table("[discovery]", keys_of::<AuthenticationTable>()),
         table("[listen]", keys_of::<ListenTable>()),
+        table("[api]", keys_of::<ApiTable>()),
         table("[engine]", keys_of::<EngineTable>()),
         table("[limits]", keys_of::<LimitsTable>()),
         table("[iscsi]", keys_of::<NegotiationTable>()),

@@ -232,12 +232,21 @@ fn a_bad_value_is_shown_where_it_stands() {
 }
 
 #[test]
-fn parts_of_later_versions_are_refused_as_such() {
-    let message = file("[listen]\napi = \"127.0.0.1:9260\"\n").unwrap_err();
-    assert!(
-        message.contains("listen.api is not available in this version"),
-        "{message}"
-    );
+fn tokens_cross_a_network_only_encrypted_unless_asked_for() {
+    let volume = "[[volume]]\nname = \"a\"\nbackend = \"mem\"\nsize = \"1M\"\n";
+    let with = |text: &str| refusal(&format!("{volume}{text}"));
+    let message = with("[listen]\napi = \"192.0.2.7:9260\"\n");
+    assert!(message.contains("in the clear"), "{message}");
+    let message = with("[api]\ntls-key = \"key.pem\"\n");
+    assert!(message.contains("TLS needs both"), "{message}");
+    for text in [
+        "[listen]\napi = \"127.0.0.1\"\nsocket = \"none\"\n",
+        "[listen]\napi = \"192.0.2.7\"\n[api]\nallow-plain = true\n",
+        "[listen]\napi = \"0.0.0.0\"\n[api]\ntls-key = \"key.pem\"\ntls-certificate = \"cert.pem\"\n",
+    ] {
+        let config = config(text);
+        assert_eq!(config.api.address.map(|it| it.0.port()), Some(9260));
+    }
 }
 
 #[test]
@@ -760,7 +769,7 @@ fn documented(page: &str) -> Vec<(String, String)> {
 fn the_documentation_has_every_key_and_no_other() {
     let page = include_str!("../../../../../docs/configuration.md");
     let documented = documented(page);
-    // `api` is known so that it can be refused. These tables share what another one says of their keys.
+    // These tables share what another one says of their keys.
     let is_shared =
         |table: &str| ["[discovery]", "luns", "accounts", "namespaces"].contains(&table);
     for table in schema::tables() {
@@ -774,7 +783,7 @@ fn the_documentation_has_every_key_and_no_other() {
                 ));
             let has_row = documented.contains(&(table.header.to_owned(), (*key).to_owned()));
             let is_named = page.contains(&format!("`{key}`")) || page.contains(&format!("{key} ="));
-            let is_there = if is_shared(table.header) || *key == "api" {
+            let is_there = if is_shared(table.header) {
                 is_named
             } else {
                 has_row || has_table

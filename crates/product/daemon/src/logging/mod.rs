@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tracing::{Event, Subscriber};
+use longshore_control::events::Events;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -69,6 +70,9 @@ struct Queue {
 /// The log of this process, once it is up.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
+/// Where events of the API go.
+static EVENTS: OnceLock<Events> = OnceLock::new();
+
 /// Sets the log up for the rest of the process. A second call does nothing.
 pub fn start(config: &LogConfig) {
     if QUEUE.get().is_some() {
@@ -94,6 +98,11 @@ pub fn start(config: &LogConfig) {
             );
         }
     }
+}
+
+/// Has all lines from `info` on shown as events of the API, too. A second call does nothing.
+pub fn publish(events: &Events) {
+    let _ = EVENTS.set(events.clone());
 }
 
 /// Waits until the log is written, for a short time where standard error is not read. For the end of the process.
@@ -179,6 +188,12 @@ impl<S: Subscriber> Layer<S> for Queue {
             let admitted = limiter.admit(place, &record, (self.now)());
             (admitted, was_asleep && limiter.due().is_some())
         };
+        if admitted
+            && record.level <= Level::INFO
+            && let Some(events) = EVENTS.get()
+        {
+            events.publish(record.topic(), &*record.message, record.data());
+        }
         if admitted {
             self.send(self.style.line(&record));
         } else if wake {

@@ -39,6 +39,31 @@ impl Record {
     }
 }
 
+impl Record {
+    /// What it is about, as an event of the API.
+    pub(super) fn topic(&self) -> &'static str {
+        let comes_from = |module: &str| self.target.starts_with(module);
+        let names = |name: &str| self.fields.iter().any(|(field, _)| *field == name);
+        if comes_from("longshore_server::iscsi") || comes_from("longshore_server::nvme") {
+            "session"
+        } else if names("volume") {
+            "volume"
+        } else {
+            "log"
+        }
+    }
+
+    /// Its values, as those of an event of the API.
+    pub(super) fn data(&self) -> Value {
+        let level = self.level.as_str().to_lowercase();
+        let mut data = serde_json::Map::from_iter([("level".to_owned(), Value::String(level))]);
+        for (name, value) in &self.fields {
+            data.insert((*name).to_owned(), value.clone());
+        }
+        Value::Object(data)
+    }
+}
+
 /// Takes in the values of an event.
 struct Collector {
     record: Record,

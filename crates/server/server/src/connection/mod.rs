@@ -220,7 +220,7 @@ impl<P: Protocol> Driven for Connection<P> {
             established,
             moves: channel.migration.moves,
             counts: channel.counts,
-            transmit: channel.pacing.policy.take_statistics(),
+            transmit: channel.pacing.policy.statistics(),
             pending_bytes: channel.transmit.pending_bytes(),
             transmit_bytes: channel.transmit.memory() + channel.transmit.list_memory(),
             task_bytes: tasks.memory(),

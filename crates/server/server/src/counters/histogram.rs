@@ -54,7 +54,53 @@ pub struct Durations {
     pub max_ns: u64,
 }
 
+/// Lowest and highest power of two, in nanoseconds, that [`Octaves`] counts by: 4.096 µs to 8.59 s.
+const OCTAVE_SHIFTS: std::ops::RangeInclusive<u32> = 12..=33;
+const OCTAVE_BOUNDS: usize = (*OCTAVE_SHIFTS.end() - *OCTAVE_SHIFTS.start() + 1) as usize;
+
+/// What a histogram says by powers of two, where its buckets have a bound: these counts are exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Octaves {
+    /// How many were shorter than each of the [bounds](Self::bounds_ns).
+    pub below: [u64; OCTAVE_BOUNDS],
+    pub count: u64,
+    pub sum_ns: u64,
+}
+
+impl Octaves {
+    /// The bounds in nanoseconds, the lowest first.
+    pub fn bounds_ns() -> impl Iterator<Item = u64> {
+        OCTAVE_SHIFTS.map(|shift| 1 << shift)
+    }
+
+    /// Adds the counts of other operations.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, more) in self.below.iter_mut().zip(&other.below) {
+            *mine += more;
+        }
+        self.count += other.count;
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+    }
+}
+
 impl Histogram {
+    pub(crate) fn octaves(&self) -> Octaves {
+        let mut octaves = Octaves {
+            count: self.count,
+            sum_ns: self.sum_ns,
+            ..Octaves::default()
+        };
+        let (mut seen, mut next) = (0, 0);
+        for (below, bound) in octaves.below.iter_mut().zip(Octaves::bounds_ns()) {
+            let end = bucket_of(bound);
+            let buckets = &self.buckets[next..end];
+            seen += buckets.iter().map(|count| u64::from(*count)).sum::<u64>();
+            next = end;
+            *below = seen;
+        }
+        octaves
+    }
+
     pub(crate) fn record(&mut self, ns: u64) {
         let bucket = &mut self.buckets[bucket_of(ns)];
         *bucket = bucket.saturating_add(1);
@@ -133,6 +179,27 @@ mod tests {
                 assert_eq!(histogram.durations().max_ns, value);
             }
         }
+    }
+
+    #[test]
+    fn counts_by_powers_of_two_are_exact() {
+        let mut histogram = Histogram::default();
+        let lengths: Vec<u64> = (0..2000).map(|it| it * it * 7919).collect();
+        for length in &lengths {
+            histogram.record(*length);
+        }
+        for bound in Octaves::bounds_ns() {
+            for length in [bound - 1, bound, bound + 1] {
+                histogram.record(length);
+            }
+        }
+        let octaves = histogram.octaves();
+        for (place, bound) in Octaves::bounds_ns().enumerate() {
+            let others = lengths.iter().filter(|length| **length < bound).count();
+            let own = 3 * place + 1;
+            assert_eq!(octaves.below[place], (others + own) as u64, "{bound}");
+        }
+        assert_eq!(octaves.count, (lengths.len() + 3 * OCTAVE_BOUNDS) as u64);
     }
 
     #[test]

@@ -11,6 +11,6 @@ mod shard;
 pub(crate) mod stages;
 pub(crate) mod volume;
 
-pub use histogram::Durations;
+pub use histogram::{Durations, Octaves};
 pub use protocol::ProtocolKind;
 pub use shard::Counters;

@@ -8,7 +8,7 @@ pub(crate) mod sessions;
 pub(crate) mod shard_report;
 
 pub use crate::counters::stages::Direction;
-pub use crate::counters::{Counters, Durations, ProtocolKind};
+pub use crate::counters::{Counters, Durations, Octaves, ProtocolKind};
 pub(crate) use report::VERSION;
 pub use report::{
     ConnectionCounts, ConnectionStatistics, Derived, EngineStatistics, MemoryStatistics, Sampling,

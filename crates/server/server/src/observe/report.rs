@@ -6,12 +6,12 @@ use longshore_reactor::EngineCounters;
 use serde::Serialize;
 
 use crate::counters::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
-use crate::counters::{Counters, Durations, ProtocolKind};
+use crate::counters::{Counters, Durations, Octaves, ProtocolKind};
 use crate::spin::WaitingState;
 use crate::transmit_policy::TransmitStatistics;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What a server has done since it started.
 #[derive(Clone, Debug, Serialize)]
@@ -183,7 +183,7 @@ pub struct ConnectionStatistics {
     pub reading_bytes: usize,
     /// Bytes of memory its commands hold for write data.
     pub writing_bytes: usize,
-    /// What its transmit policy did since the last report.
+    /// What its transmit policy did since it is in use.
     pub transmit: TransmitStatistics,
 }
 
@@ -239,6 +239,9 @@ pub struct StageStatistics {
     pub send: Durations,
     /// From the receive to the send.
     pub total: Durations,
+    /// The same intervals in the order of [`Self::by_name`], for metrics.
+    #[serde(skip)]
+    pub octaves: [Octaves; INTERVALS],
 }
 
 /// How operations are chosen that are followed.
@@ -342,6 +345,7 @@ impl StageStatistics {
             answer,
             send,
             total,
+            octaves: std::array::from_fn(|index| histograms[index].octaves()),
         }
     }
 

@@ -1,0 +1,186 @@
+//! `longshore config`
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use longshore_api::change::RevisionInfo;
+use longshore_api::envelope::{Listing, Versioned};
+use longshore_api::object::{Document, Keys, ObjectKind};
+use serde_json::Value;
+
+use crate::output::{columns, printable, time};
+use crate::server::change::{ChangeArguments, change};
+use crate::server::client::ClientError;
+use crate::server::path::path;
+use crate::server::{ServerArguments, ended};
+
+#[derive(Debug, Args)]
+pub struct ConfigArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+
+    #[command(subcommand)]
+    verb: ConfigVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigVerb {
+    /// Print what is served as tables of the configuration file; secrets read as "set"
+    Export {
+        /// Only objects of this owner
+        #[arg(
+            long,
+            value_name = "file|command-line|api",
+            hide_possible_values = true
+        )]
+        owner: Option<OwnerName>,
+    },
+    /// List the revisions that are kept
+    History,
+    /// Print the objects of the API at a revision
+    Show { revision: u64 },
+    /// Make the objects of the API what they were at a revision
+    Rollback {
+        revision: u64,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+}
+
+/// As the API calls them.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "kebab-case")]
+enum OwnerName {
+    File,
+    CommandLine,
+    Api,
+}
+
+impl OwnerName {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::CommandLine => "command-line",
+            Self::Api => "api",
+        }
+    }
+}
+
+pub fn run(arguments: &ConfigArguments) -> ExitCode {
+    ended(act(&arguments.server, &arguments.verb))
+}
+
+fn act(server: &ServerArguments, verb: &ConfigVerb) -> Result<ExitCode, ClientError> {
+    let client = server.client()?;
+    match verb {
+        ConfigVerb::Export { owner } => {
+            let mut place = path(&["config"]);
+            if let Some(owner) = owner {
+                place += &format!("?owner={}", owner.name());
+            }
+            let document: Versioned<Document> = client.get(&place)?.read()?;
+            Ok(server.print(&document, |document| tables(&document.body)))
+        }
+        ConfigVerb::History => {
+            let place = path(&["config", "revisions"]);
+            let revisions: Listing<RevisionInfo> = client.get(&place)?.read()?;
+            Ok(server.print(&revisions, |revisions| history(&revisions.items)))
+        }
+        ConfigVerb::Show { revision } => {
+            let place = path(&["config", "revisions", &revision.to_string()]);
+            let document: Versioned<Document> = client.get(&place)?.read()?;
+            Ok(server.print(&document, |document| tables(&document.body)))
+        }
+        ConfigVerb::Rollback {
+            revision,
+            change: options,
+        } => {
+            let place = path(&["config", "revisions", &format!("{revision}:rollback")]);
+            change(server, &client, options, ("POST", &place), None)
+        }
+    }
+}
+
+fn history(revisions: &[RevisionInfo]) -> String {
+    let rows = revisions.iter().map(|revision| {
+        vec![
+            revision.revision.0.to_string(),
+            time(revision.time_ms),
+            printable(&revision.caller.name),
+            printable(&revision.steps.join("; ")),
+        ]
+    });
+    columns(&["REVISION", "TIME (UTC)", "BY", "STEPS"], rows.collect())
+}
+
+/// Objects as tables of the configuration file.
+fn tables(document: &Document) -> String {
+    let mut text = String::new();
+    for kind in ObjectKind::ALL {
+        let name_key = match kind {
+            ObjectKind::Subsystem => "nqn",
+            ObjectKind::Volume | ObjectKind::Target => "name",
+        };
+        for (name, keys) in document.of_kind(kind) {
+            let separator = if text.is_empty() { "" } else { "\n" };
+            text += &format!(
+                "{separator}[[{kind}]]\n{name_key} = {}\n",
+                Value::from(name.as_str())
+            );
+            text += &lines(keys);
+        }
+    }
+    text
+}
+
+fn lines(keys: &Keys) -> String {
+    let lines = keys.iter().filter(|(_, value)| !value.is_null());
+    lines
+        .map(|(key, value)| format!("{key} = {}\n", inline(value)))
+        .collect()
+}
+
+/// A value in one line of TOML. Its texts are those of JSON, which TOML understands.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(inline).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(keys) => {
+            let pairs: Vec<String> = keys
+                .iter()
+                .map(|(key, value)| format!("{key} = {}", inline(value)))
+                .collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_export_is_a_file_that_can_be_read_again() {
+        let keys = |value: Value| match value {
+            Value::Object(keys) => keys,
+            _ => panic!("keys"),
+        };
+        let mut document = Document::default();
+        let volume = json!({"backend": "file", "path": "/srv/a \"b\".img", "read-only": true});
+        document.volumes.insert("a".to_owned(), keys(volume));
+        let target =
+            json!({"luns": [{"lun": 0, "volume": "a"}], "access": [{"initiators": ["*"]}]});
+        let name = "iqn.2026-11.x:y";
+        document.targets.insert(name.to_owned(), keys(target));
+        let text = tables(&document);
+        let read: Keys = toml::from_str(&text).unwrap();
+        assert_eq!(read["volume"][0]["path"], "/srv/a \"b\".img");
+        assert_eq!(read["target"][0]["name"], name);
+        assert_eq!(read["target"][0]["access"][0]["initiators"][0], "*");
+    }
+}

@@ -1,0 +1,240 @@
+//! Changes, as all verbs ask for them and show them.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use longshore_api::change::{Action, Applied, Plan, Revision, Step};
+use longshore_api::envelope::Versioned;
+use longshore_api::operation::{Operation, OperationState};
+use serde_json::Value;
+
+use super::ServerArguments;
+use super::client::{Ask, Client, ClientError};
+
+/// How often is asked whether volumes have drained.
+const POLL: Duration = Duration::from_millis(300);
+/// Exit status of a plan with changes.
+pub const CHANGES: u8 = 10;
+
+/// Options of all changes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ChangeArguments {
+    /// Show what would be done, and change nothing; exit status 10 if there is something to do
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Refuse if the configuration has another revision by now
+    #[arg(long, value_name = "N")]
+    pub revision: Option<u64>,
+
+    /// Remove also what sessions use, after accepted commands have ended
+    #[arg(long)]
+    pub drain: bool,
+
+    /// The same, without waiting for commands
+    #[arg(long)]
+    pub force: bool,
+
+    /// Put another volume under a number that clients know: they may not notice
+    #[arg(long)]
+    pub replace: bool,
+
+    /// Do not wait until removed volumes have drained
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+impl ChangeArguments {
+    /// The path with these options in its query.
+    fn query(&self, path: &str) -> String {
+        let options = [
+            (self.dry_run, "dry-run"),
+            (self.drain, "drain"),
+            (self.force, "force"),
+            (self.replace, "replace"),
+        ];
+        let given = options.iter().filter(|(given, _)| *given);
+        let names: Vec<&str> = given.map(|(_, name)| *name).collect();
+        if names.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{path}?{}", names.join("&"))
+        }
+    }
+}
+
+/// Asks for a change, and shows what was done or would be.
+pub fn change(
+    server: &ServerArguments,
+    client: &Client,
+    options: &ChangeArguments,
+    (method, path): (&str, &str),
+    body: Option<Value>,
+) -> Result<ExitCode, ClientError> {
+    let answer = client.ask(Ask {
+        method,
+        path: options.query(path),
+        body,
+        if_match: options.revision.map(Revision),
+    })?;
+    if options.dry_run {
+        return show_plan(server, &answer.read()?);
+    }
+    let applied: Versioned<Applied> = answer.read()?;
+    let printed = server.print(&applied, |applied| done(&applied.body));
+    if let Some(place) = answer.location.filter(|_| !options.no_wait) {
+        wait(client, &place)?;
+    }
+    Ok(printed)
+}
+
+/// Prints a plan. The exit status tells whether there is something to do.
+pub fn show_plan(
+    server: &ServerArguments,
+    plan: &Versioned<Plan>,
+) -> Result<ExitCode, ClientError> {
+    let printed = server.print(plan, |plan| planned(&plan.body));
+    let has_changes = !plan.body.steps.is_empty();
+    Ok(if has_changes {
+        ExitCode::from(CHANGES)
+    } else {
+        printed
+    })
+}
+
+fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
+    let mut told = Vec::new();
+    loop {
+        let operation: Versioned<Operation> = client.get(place)?.read()?;
+        let operation = operation.body;
+        if operation.state == OperationState::Done {
+            return Ok(());
+        }
+        if operation.draining != told {
+            eprintln!(
+                "waiting for accepted commands: {}",
+                operation.draining.join(", ")
+            );
+            told = operation.draining;
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn done(applied: &Applied) -> String {
+    if applied.plan.steps.is_empty() {
+        return format!("no changes (revision {})\n", applied.revision.0);
+    }
+    let mut text = steps(&applied.plan);
+    let _ = writeln!(text, "revision {}", applied.revision.0);
+    text
+}
+
+fn planned(plan: &Plan) -> String {
+    let revision = plan.revision.map_or(0, |Revision(revision)| revision);
+    let mut text = steps(plan);
+    let _ = match plan.steps.len() {
+        0 => writeln!(text, "no changes (revision {revision})"),
+        1 => writeln!(text, "1 change to revision {revision}"),
+        number => writeln!(text, "{number} changes to revision {revision}"),
+    };
+    text
+}
+
+fn steps(plan: &Plan) -> String {
+    let mut text = String::new();
+    for step in &plan.steps {
+        text += &shown(step);
+    }
+    for key in &plan.needs_restart {
+        let _ = writeln!(text, "! {key} takes effect at the next start");
+    }
+    for warning in &plan.warnings {
+        let _ = writeln!(text, "! {warning}");
+    }
+    text
+}
+
+/// A step with the keys that change.
+fn shown(step: &Step) -> String {
+    let (mark, verb) = match step.action {
+        Action::Add => ('+', "add"),
+        Action::Change => ('~', "change"),
+        Action::Adopt => ('=', "adopt"),
+        Action::Remove => ('-', "remove"),
+    };
+    let mut text = format!("{mark} {verb} {}", step.id);
+    if let Some(effect) = &step.effect {
+        let _ = write!(text, " ({effect})");
+    }
+    text.push('\n');
+    for change in &step.changes {
+        let _ = match (&change.before, &change.after) {
+            (None, Some(after)) => writeln!(text, "    + {} = {after}", change.key),
+            (Some(before), None) => writeln!(text, "    - {} = {before}", change.key),
+            (Some(before), Some(after)) => {
+                writeln!(text, "    ~ {}: {before} -> {after}", change.key)
+            }
+            (None, None) => Ok(()),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_api::change::KeyChange;
+    use longshore_api::object::{ObjectId, ObjectKind, Owner};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_reads_as_a_difference() {
+        let change = |key: &str, before, after| KeyChange {
+            key: key.to_owned(),
+            before,
+            after,
+        };
+        let plan = Plan {
+            revision: Some(Revision(7)),
+            steps: vec![Step {
+                action: Action::Change,
+                id: ObjectId {
+                    kind: ObjectKind::Volume,
+                    name: "a".to_owned(),
+                },
+                owner: Owner::Api,
+                changes: vec![
+                    change("size", Some(json!("1G")), Some(json!("2G"))),
+                    change("direct", None, Some(json!(true))),
+                ],
+                effect: Some("hosts see the new size".to_owned()),
+            }],
+            settings: Vec::new(),
+            needs_restart: vec!["engine.cores".to_owned()],
+            warnings: Vec::new(),
+        };
+        assert_eq!(
+            planned(&plan),
+            "~ change volume a (hosts see the new size)\n    \
+             ~ size: \"1G\" -> \"2G\"\n    + direct = true\n\
+             ! engine.cores takes effect at the next start\n1 change to revision 7\n"
+        );
+        assert_eq!(planned(&Plan::default()), "no changes (revision 0)\n");
+    }
+
+    #[test]
+    fn options_become_a_query() {
+        let options = ChangeArguments {
+            dry_run: true,
+            force: true,
+            ..ChangeArguments::default()
+        };
+        assert_eq!(options.query("/x"), "/x?dry-run&force");
+        assert_eq!(ChangeArguments::default().query("/x"), "/x");
+    }
+}

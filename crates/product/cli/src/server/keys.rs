@@ -1,0 +1,97 @@
+//! Keys of objects on the command line: `size=10G`, `read-only`.
+
+use std::str::FromStr;
+
+use longshore_api::object::Keys;
+use serde_json::Value;
+
+/// Keys whose values are texts, whatever they look like.
+const TEXTS: &[&str] = &[
+    "alias",
+    "host-nqn",
+    "initiator-name",
+    "moved-to",
+    "naa",
+    "path",
+    "product",
+    "secret-file",
+    "serial",
+    "url",
+    "uuid",
+    "vendor",
+];
+
+/// `KEY=VALUE`, `KEY` (yes), or `KEY=` (as if it were not there).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    key: String,
+    value: Value,
+}
+
+/// Not a setting.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not KEY=VALUE")]
+pub struct SettingError(String);
+
+impl FromStr for Setting {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (text, None),
+        };
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if key.is_empty() || !key.chars().all(is_plain) {
+            return Err(SettingError(text.to_owned()));
+        }
+        let value = match value {
+            None => Value::Bool(true),
+            Some("") => Value::Null,
+            Some(value) if TEXTS.contains(&key) => Value::String(value.to_owned()),
+            Some(value) => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
+        };
+        Ok(Self {
+            key: key.to_owned(),
+            value,
+        })
+    }
+}
+
+/// All of them, for a patch: those to be taken away are null.
+pub fn patch(settings: &[Setting]) -> Keys {
+    let pairs = settings.iter();
+    pairs.map(|it| (it.key.clone(), it.value.clone())).collect()
+}
+
+/// All of them, for a new object.
+pub fn keys(settings: &[Setting]) -> Keys {
+    let mut keys = patch(settings);
+    keys.retain(|_, value| !value.is_null());
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_have_the_types_of_the_file() {
+        let setting = |text: &str| text.parse::<Setting>().unwrap().value;
+        assert_eq!(setting("size=10G"), json!("10G"));
+        assert_eq!(setting("block-size=4096"), json!(4096));
+        assert_eq!(setting("serial=4096"), json!("4096"));
+        assert_eq!(setting("read-only"), json!(true));
+        assert_eq!(setting("read-only=false"), json!(false));
+        assert_eq!(setting("uuid="), json!(null));
+        assert_eq!(
+            setting(r#"luns=[{"lun":0,"volume":"a"}]"#),
+            json!([{"lun": 0, "volume": "a"}])
+        );
+        for text in ["=x", "", "Key=x", "a b=x"] {
+            assert!(text.parse::<Setting>().is_err(), "{text}");
+        }
+    }
+}

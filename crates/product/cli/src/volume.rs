@@ -1,0 +1,178 @@
+//! `longshore volume`
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use longshore_api::envelope::{Listing, Versioned};
+use longshore_api::object::{Object, ObjectState};
+use serde_json::{Value, json};
+
+use crate::output::{Bytes, columns, printable};
+use crate::server::change::{ChangeArguments, change};
+use crate::server::client::ClientError;
+use crate::server::keys::{Setting, keys, patch};
+use crate::server::path::path;
+use crate::server::{ServerArguments, ended};
+
+#[derive(Debug, Args)]
+pub struct VolumeArguments {
+    #[command(flatten)]
+    server: ServerArguments,
+
+    #[command(subcommand)]
+    verb: VolumeVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum VolumeVerb {
+    /// List volumes with their state
+    List,
+    /// Show a volume
+    Show { name: String },
+    /// Create a volume, or give it exactly these keys
+    Create {
+        name: String,
+        /// Keys of [[volume]], such as backend=file path=/srv/a.img size=10G
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        settings: Vec<Setting>,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Change keys of a volume; KEY= takes a key away
+    Set {
+        name: String,
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        settings: Vec<Setting>,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Give a volume another size
+    Resize {
+        name: String,
+        /// Such as 20G
+        size: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Keep a volume, and do not serve it
+    Disable {
+        name: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Serve a volume again
+    Enable {
+        name: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+    /// Remove a volume; its data stay where they are
+    Remove {
+        name: String,
+        #[command(flatten)]
+        change: ChangeArguments,
+    },
+}
+
+pub fn run(arguments: &VolumeArguments) -> ExitCode {
+    ended(act(&arguments.server, &arguments.verb))
+}
+
+fn act(server: &ServerArguments, verb: &VolumeVerb) -> Result<ExitCode, ClientError> {
+    let client = server.client()?;
+    let (options, method, place, body) = match verb {
+        VolumeVerb::List => {
+            let volumes: Listing<Object> = client.get(&path(&["volumes"]))?.read()?;
+            return Ok(server.print(&volumes, |volumes| table(&volumes.items)));
+        }
+        VolumeVerb::Show { name } => {
+            let volume: Versioned<Object> = client.get(&path(&["volumes", name]))?.read()?;
+            return Ok(server.print(&volume, |volume| detail(&volume.body)));
+        }
+        VolumeVerb::Create {
+            name,
+            settings,
+            change,
+        } => {
+            let body = Value::Object(keys(settings));
+            (change, "PUT", path(&["volumes", name]), Some(body))
+        }
+        VolumeVerb::Set {
+            name,
+            settings,
+            change,
+        } => {
+            let body = Value::Object(patch(settings));
+            (change, "PATCH", path(&["volumes", name]), Some(body))
+        }
+        VolumeVerb::Resize { name, size, change } => {
+            let place = path(&["volumes", &format!("{name}:resize")]);
+            (change, "POST", place, Some(json!({ "size": size })))
+        }
+        VolumeVerb::Disable { name, change } => {
+            let place = path(&["volumes", &format!("{name}:disable")]);
+            (change, "POST", place, None)
+        }
+        VolumeVerb::Enable { name, change } => {
+            let place = path(&["volumes", &format!("{name}:enable")]);
+            (change, "POST", place, None)
+        }
+        VolumeVerb::Remove { name, change } => (change, "DELETE", path(&["volumes", name]), None),
+    };
+    change(server, &client, options, (method, &place), body)
+}
+
+/// The state of an object in a word.
+pub fn state(state: ObjectState) -> &'static str {
+    match state {
+        ObjectState::Up => "up",
+        ObjectState::Disabled => "disabled",
+        ObjectState::Draining => "draining",
+        ObjectState::Stuck => "stuck",
+        ObjectState::Failed => "failed",
+    }
+}
+
+/// A key or fact as a text.
+pub fn text_of(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => printable(text),
+        Some(other) => printable(&other.to_string()),
+    }
+}
+
+fn table(volumes: &[Object]) -> String {
+    let rows = volumes.iter().map(|volume| {
+        let size = volume.facts.get("size-bytes").and_then(Value::as_u64);
+        vec![
+            printable(&volume.id.name),
+            state(volume.state).to_owned(),
+            text_of(volume.keys.get("backend")),
+            size.map_or_else(String::new, |size| Bytes(size).to_string()),
+            volume.owner.to_string(),
+            text_of(volume.keys.get("path").or_else(|| volume.keys.get("url"))),
+        ]
+    });
+    columns(
+        &["NAME", "STATE", "BACKEND", "SIZE", "OWNER", "PATH"],
+        rows.collect(),
+    )
+}
+
+/// Everything known of an object, a line each.
+pub fn detail(object: &Object) -> String {
+    let mut table = crate::output::Table::default();
+    table.row("name", printable(&object.id.name));
+    table.row("state", state(object.state));
+    table.row("owner", object.owner);
+    table.optional("location", object.location.as_ref());
+    for (key, value) in object.keys.iter().chain(&object.facts) {
+        let text = match (key.as_str(), value.as_u64()) {
+            ("size-bytes", Some(bytes)) => format!("{bytes} ({})", Bytes(bytes)),
+            _ => text_of(Some(value)),
+        };
+        table.row(key, text);
+    }
+    table.to_string()
+}

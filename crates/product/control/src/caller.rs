@@ -1,0 +1,74 @@
+//! Who calls, and what they may do.
+//!
+//! | way | who | role |
+//! |---|---|---|
+//! | Unix socket | root, the user of the server | admin |
+//! | | members of the group `longshore` | operate |
+//! | | others | none |
+//! | TCP | bearer of a token | that of the token |
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_api::access::Role;
+use longshore_api::change::Caller;
+use nix::unistd::{Gid, Group, Uid, User};
+
+/// Members of it may operate.
+const GROUP: &str = "longshore";
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Peer {
+    Unix {
+        uid: u32,
+        /// `None`: this user may nothing.
+        role: Option<Role>,
+        socket: Arc<PathBuf>,
+    },
+    Tcp {
+        address: SocketAddr,
+        /// Where it was accepted.
+        local: SocketAddr,
+    },
+}
+
+/// A request's caller, once it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub caller: Caller,
+    pub role: Role,
+}
+
+impl Peer {
+    /// The other end of a Unix socket. Looks the user up, which may block.
+    pub(crate) fn of_user(uid: u32, gid: u32, socket: Arc<PathBuf>) -> Self {
+        Self::Unix {
+            uid,
+            role: role_of_user(uid, gid),
+            socket,
+        }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn from(&self) -> String {
+        match self {
+            Self::Unix { socket, .. } => socket.display().to_string(),
+            Self::Tcp { address, .. } => address.to_string(),
+        }
+    }
+}
+
+fn role_of_user(uid: u32, gid: u32) -> Option<Role> {
+    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+        return Some(Role::Admin);
+    }
+    let group = Group::from_name(GROUP).ok().flatten()?;
+    let is_member = group.gid == Gid::from_raw(gid)
+        || User::from_uid(Uid::from_raw(uid))
+            .ok()
+            .flatten()
+            .is_some_and(|user| user.gid == group.gid || group.mem.contains(&user.name));
+    is_member.then_some(Role::Operate)
+}

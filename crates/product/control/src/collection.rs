@@ -1,0 +1,75 @@
+//! What metrics, health and samples show: collected at most once a second, for all who ask.
+//!
+//! Asking wakes every event loop. Many readers cost no more than one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longshore_api::object::{Object, ObjectKind};
+use longshore_api::plane::ControlPlane;
+use longshore_api::state::Status;
+use longshore_server::Statistics;
+use tokio::sync::Mutex;
+
+use crate::app::Measure;
+use crate::clock;
+use crate::process::Process;
+
+/// So long an answer is given again.
+const LIFETIME: Duration = Duration::from_millis(990);
+
+/// All of one moment.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    pub time_ms: u64,
+    pub monotonic_ns: u64,
+    pub statistics: Statistics,
+    pub status: Status,
+    pub volumes: Vec<Object>,
+    pub sessions: Vec<longshore_api::state::Session>,
+    pub process: Process,
+}
+
+/// See the module documentation.
+pub(crate) struct Collection {
+    plane: Arc<dyn ControlPlane>,
+    statistics: Arc<Measure>,
+    latest: Mutex<Option<(Instant, Arc<Collected>)>>,
+}
+
+impl Collection {
+    pub(crate) fn new(plane: Arc<dyn ControlPlane>, statistics: Arc<Measure>) -> Self {
+        Self {
+            plane,
+            statistics,
+            latest: Mutex::new(None),
+        }
+    }
+
+    /// What was collected within the last second. `None`: the server is ending.
+    pub(crate) async fn get(&self) -> Option<Arc<Collected>> {
+        // Those who come meanwhile wait here and share the answer.
+        let mut latest = self.latest.lock().await;
+        if let Some((at, collected)) = &*latest
+            && at.elapsed() < LIFETIME
+        {
+            return Some(Arc::clone(collected));
+        }
+        let (plane, statistics) = (Arc::clone(&self.plane), Arc::clone(&self.statistics));
+        let collect = move || {
+            let statistics = statistics();
+            Collected {
+                time_ms: clock::now_ms(),
+                monotonic_ns: clock::monotonic_ns(),
+                statistics,
+                status: plane.status(),
+                volumes: plane.objects(ObjectKind::Volume),
+                sessions: plane.sessions(),
+                process: Process::read(),
+            }
+        };
+        let collected = Arc::new(tokio::task::spawn_blocking(collect).await.ok()?);
+        *latest = Some((Instant::now(), Arc::clone(&collected)));
+        Some(collected)
+    }
+}

@@ -1,0 +1,40 @@
+//! The control API of a server: HTTP on a Unix socket and on TCP.
+//!
+//! ```text
+//!  curl, longshore, browser ─► thread `control` (tokio, axum) ─► ControlPlane ─► messages to event loops
+//!                                   │      ▲                     statistics
+//!                                   │      └─ events, audit ◄─── change engine, log
+//!                                   └─ guard: Host, Origin, who calls
+//! ```
+//!
+//! Everything runs on one thread beside the event loops. Calls of [`ControlPlane`](longshore_api::plane::ControlPlane)
+//! block; at most two of them run at a time, on threads of their own. Nothing here is on the data path.
+//!
+//! `docs/operating/api.md` describes the API, `docs/operating/metrics.md` the metrics.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod app;
+pub mod audit;
+mod caller;
+mod change;
+mod clock;
+mod collection;
+pub mod events;
+mod guard;
+mod input;
+pub mod listen;
+mod metrics;
+pub mod openapi;
+mod operations;
+mod process;
+mod requests;
+mod resources;
+mod routes;
+mod server;
+pub mod tls;
+pub mod tokens;
+
+pub use app::Parts;
+pub use server::{ControlServer, Listeners};

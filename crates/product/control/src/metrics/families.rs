@@ -1,0 +1,388 @@
+//! Which metrics there are. `docs/operating/metrics.md` lists them.
+
+use std::collections::BTreeMap;
+
+use longshore_api::object::{Object, ObjectState};
+use longshore_server::observe::{Octaves, ShardStatistics, VolumeCounts};
+use serde_json::Value as Json;
+
+use super::Sources;
+use super::family::{Family, Labels, Value};
+use crate::app::STREAMS_MAX;
+use crate::requests::{BOUNDS, bound};
+
+/// All families with what was collected.
+pub(super) fn families(sources: &Sources<'_>) -> Vec<Family> {
+    let mut families = server(sources);
+    families.extend(process(sources));
+    families.extend(volumes(sources));
+    families.push(stages(sources));
+    families.extend(sessions(sources));
+    families.extend(reactors(sources));
+    families.push(memory(sources));
+    families.extend(api(sources));
+    families
+}
+
+#[allow(clippy::cast_precision_loss)] // Prometheus keeps 53 bits.
+fn gauge(value: u64) -> Value {
+    Value::Gauge(value as f64)
+}
+
+fn size(value: usize) -> Value {
+    gauge(value as u64)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn seconds_of_ns(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn is(value: bool) -> Value {
+    gauge(u64::from(value))
+}
+
+fn label(name: &'static str, value: impl ToString) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+fn server(sources: &Sources<'_>) -> Vec<Family> {
+    let status = &sources.collected.status;
+    let labels = vec![
+        ("version", status.version.clone()),
+        ("engine", status.engine.clone()),
+    ];
+    let sampling = &sources.collected.statistics.sampling;
+    let ratio = match sampling.one_in {
+        0 => 0.0,
+        one_in => 1.0 / f64::from(one_in),
+    };
+    vec![
+        Family::new("longshore_build_info", "Version and engine; always 1").with(labels, gauge(1)),
+        Family::new("longshore_config_revision", "Revision of the configuration")
+            .with(Vec::new(), gauge(status.revision.0)),
+        Family::new(
+            "longshore_config_restart_pending",
+            "Whether settings wait for the next start",
+        )
+        .with(Vec::new(), is(!status.needs_restart.is_empty())),
+        Family::new("longshore_alive", "Whether every event loop answers")
+            .with(Vec::new(), is(status.health.alive)),
+        Family::new("longshore_ready", "Whether the server serves what it should")
+            .with(Vec::new(), is(status.health.ready)),
+        Family::new(
+            "longshore_operation_sample_ratio",
+            "Part of all operations that operation_stage_seconds follows",
+        )
+        .with(Vec::new(), Value::Gauge(ratio)),
+        Family::new(
+            "longshore_operation_samples_beyond",
+            "Operations that were followed and are not in operation_stage_seconds, whose table was full",
+        )
+        .with(Vec::new(), Value::Counter(sampling.beyond)),
+    ]
+}
+
+/// The standard names of client libraries.
+fn process(sources: &Sources<'_>) -> Vec<Family> {
+    let process = &sources.collected.process;
+    #[allow(clippy::cast_precision_loss)]
+    let started = sources.collected.status.started_ms as f64 / 1e3;
+    let entries = [
+        (
+            "process_cpu_seconds",
+            "Processor time of the process",
+            process.cpu_seconds.map(Value::Seconds),
+        ),
+        (
+            "process_resident_memory_bytes",
+            "Resident memory of the process",
+            process.resident_bytes.map(gauge),
+        ),
+        (
+            "process_open_fds",
+            "Open file descriptors",
+            process.open_descriptors.map(gauge),
+        ),
+        (
+            "process_max_fds",
+            "Limit of open file descriptors",
+            process.max_descriptors.map(gauge),
+        ),
+        (
+            "process_start_time_seconds",
+            "When the process started, in seconds since 1970",
+            Some(Value::Gauge(started)),
+        ),
+    ];
+    entries
+        .into_iter()
+        .filter_map(|(name, help, value)| Some(Family::new(name, help).with(Vec::new(), value?)))
+        .collect()
+}
+
+fn volumes(sources: &Sources<'_>) -> Vec<Family> {
+    let volumes = &sources.collected.volumes;
+    let text = |value: Option<&Json>| match value {
+        Some(Json::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let name = |object: &Object| label("volume", &object.id.name);
+    let counts = &sources.collected.statistics.volumes;
+    let counter = |name, help, value: fn(&VolumeCounts) -> u64| {
+        Family::new(name, help).each(counts, |it: &VolumeCounts| {
+            (label("volume", &it.name), Value::Counter(value(it)))
+        })
+    };
+    vec![
+        Family::new(
+            "longshore_volume_info",
+            "Backend and UUID of a volume; always 1",
+        )
+        .each(volumes, |it| {
+            let mut labels = name(it);
+            labels.push(("backend", text(it.keys.get("backend"))));
+            labels.push(("uuid", text(it.facts.get("uuid"))));
+            (labels, gauge(1))
+        }),
+        Family::new("longshore_volume_size_bytes", "Size of a volume").each(
+            volumes.iter().filter_map(|it| {
+                let bytes = it.facts.get("size-bytes").and_then(Json::as_u64)?;
+                Some((it, bytes))
+            }),
+            |(it, bytes)| (name(it), gauge(bytes)),
+        ),
+        Family::new("longshore_volume_up", "Whether a volume is served")
+            .each(volumes, |it| (name(it), is(it.state == ObjectState::Up))),
+        Family::new(
+            "longshore_volume_failed",
+            "Whether a volume may have lost what was written to it",
+        )
+        .each(volumes, |it| {
+            (name(it), is(it.state == ObjectState::Failed))
+        }),
+        counter(
+            "longshore_volume_reads_completed",
+            "Commands that read data",
+            |it| it.reads,
+        ),
+        counter(
+            "longshore_volume_writes_completed",
+            "Commands that write data",
+            |it| it.writes,
+        ),
+        counter(
+            "longshore_volume_read_bytes",
+            "Bytes that were read",
+            |it| it.read_bytes,
+        ),
+        counter(
+            "longshore_volume_written_bytes",
+            "Bytes that were written",
+            |it| it.written_bytes,
+        ),
+        counter(
+            "longshore_volume_errors",
+            "Operations that the medium failed",
+            |it| it.errors,
+        ),
+    ]
+}
+
+/// Where the time of operations went, over all sizes.
+fn stages(sources: &Sources<'_>) -> Family {
+    let mut sums: BTreeMap<(&str, &str, &str, &str), Octaves> = BTreeMap::new();
+    for kind in &sources.collected.statistics.stages {
+        let (protocol, direction) = (kind.protocol.name(), kind.direction.name());
+        let names = kind.by_name().map(|(name, _)| name);
+        for (stage, octaves) in names.into_iter().zip(&kind.octaves) {
+            let key = (kind.volume.as_str(), protocol, direction, stage);
+            sums.entry(key).or_default().add(octaves);
+        }
+    }
+    let help = "Time between two stages of an operation, and the whole (stage=\"total\"); of a sample, so that _count is \
+                no number of operations";
+    Family::new("longshore_operation_stage_seconds", help).each(
+        sums,
+        |((volume, protocol, direction, stage), octaves)| {
+            let labels = vec![
+                ("volume", volume.to_owned()),
+                ("protocol", protocol.to_owned()),
+                ("direction", direction.to_owned()),
+                ("stage", stage.to_owned()),
+            ];
+            (labels, histogram(&octaves))
+        },
+    )
+}
+
+fn histogram(octaves: &Octaves) -> Value {
+    let mut before = 0;
+    let bounds = Octaves::bounds_ns().zip(octaves.below);
+    let mut buckets: Vec<(f64, u64)> = bounds
+        .map(|(bound_ns, below)| {
+            let within = below - before;
+            before = below;
+            (seconds_of_ns(bound_ns), within)
+        })
+        .collect();
+    buckets.push((f64::INFINITY, octaves.count - before));
+    Value::Histogram {
+        sum: seconds_of_ns(octaves.sum_ns),
+        count: octaves.count,
+        buckets,
+    }
+}
+
+fn sessions(sources: &Sources<'_>) -> Vec<Family> {
+    let mut sessions: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for session in &sources.collected.sessions {
+        let key = (session.target.as_str(), session.protocol.as_str());
+        *sessions.entry(key).or_default() += 1;
+    }
+    let mut connections = BTreeMap::from([("iscsi", 0), ("nvme-tcp", 0)]);
+    for connection in &sources.collected.statistics.connections {
+        *connections.entry(connection.protocol.name()).or_default() += 1;
+    }
+    vec![
+        Family::new(
+            "longshore_sessions",
+            "Sessions of initiators, and controllers of hosts",
+        )
+        .each(sessions, |((target, protocol), count)| {
+            let mut labels = label("target", target);
+            labels.push(("protocol", protocol.to_owned()));
+            (labels, gauge(count))
+        }),
+        Family::new("longshore_connections", "Open connections")
+            .each(connections, |(protocol, count)| {
+                (label("protocol", protocol), gauge(count))
+            }),
+    ]
+}
+
+fn reactors(sources: &Sources<'_>) -> Vec<Family> {
+    let shards = &sources.collected.statistics.shards;
+    let labels = |it: &ShardStatistics| label("reactor", it.shard);
+    let counter = |name, help, value: fn(&ShardStatistics) -> u64| {
+        Family::new(name, help).each(shards, |it| (labels(it), Value::Counter(value(it))))
+    };
+    let mut times = Family::new(
+        "longshore_reactor_seconds",
+        "Where the time of an event loop's thread went",
+    );
+    let mut operations = Family::new(
+        "longshore_reactor_operations",
+        "Commands of every kind that arrived",
+    );
+    for shard in shards {
+        let of = &shard.times;
+        for (state, ns) in [
+            ("working", of.working_ns),
+            ("polling", of.polling_ns),
+            ("waiting", of.waiting_for_core_ns),
+            ("asleep", of.asleep_ns),
+        ] {
+            let mut labels = labels(shard);
+            labels.push(("state", state.to_owned()));
+            times = times.with(labels, Value::Seconds(seconds_of_ns(ns)));
+        }
+        for (protocol, count) in [
+            ("iscsi", shard.counters.operations_iscsi),
+            ("nvme-tcp", shard.counters.operations_nvme),
+        ] {
+            let mut labels = labels(shard);
+            labels.push(("protocol", protocol.to_owned()));
+            operations = operations.with(labels, Value::Counter(count));
+        }
+    }
+    vec![
+        Family::new("longshore_reactor_up", "Whether an event loop answers")
+            .each(shards, |it| (labels(it), is(it.answered))),
+        times,
+        operations,
+        counter("longshore_reactor_turns", "Turns of an event loop", |it| {
+            it.counters.turns
+        }),
+        counter(
+            "longshore_reactor_system_calls",
+            "System calls of an event loop: sockets, files, engine and helper threads",
+            system_calls,
+        ),
+        counter(
+            "longshore_reactor_copied_bytes",
+            "Bytes that the server itself copied",
+            copied_bytes,
+        ),
+        counter(
+            "longshore_reactor_moves",
+            "Connections that came from other event loops",
+            |it| it.counters.moved_in,
+        ),
+    ]
+}
+
+/// The same sum as the report's `system_calls_per_operation`.
+fn system_calls(shard: &ShardStatistics) -> u64 {
+    let of = &shard.counters;
+    let sockets = of.receives + of.receives_empty + of.sends + of.sends_blocked + of.option_calls;
+    let files = of.attempt_calls + of.page_calls;
+    sockets + files + shard.engine.system_calls + shard.engine.helper_operations
+}
+
+fn copied_bytes(shard: &ShardStatistics) -> u64 {
+    let of = &shard.counters;
+    of.copied_data_out_bytes + of.copied_transmit_bytes + of.bounced_bytes + of.copied_volume_bytes
+}
+
+fn memory(sources: &Sources<'_>) -> Family {
+    let memory = &sources.collected.statistics.memory;
+    let entries = [
+        ("payload_budget", memory.budget_bytes),
+        ("payload", memory.used_bytes),
+        ("payload_kept", memory.kept_bytes),
+        ("transmit_budget", memory.transmit_budget_bytes),
+        ("transmit", memory.transmit_bytes),
+        ("tasks", memory.task_bytes),
+        ("receive_buffers", memory.receive_buffer_bytes),
+        ("registered", memory.registered_bytes),
+    ];
+    Family::new(
+        "longshore_memory_bytes",
+        "Memory for what peers read and write, by use; payload_budget and transmit_budget are limits",
+    )
+    .each(entries, |(used, bytes)| (label("use", used), size(bytes)))
+}
+
+fn api(sources: &Sources<'_>) -> Vec<Family> {
+    let labels = |kind: &crate::requests::RequestKind| {
+        vec![
+            ("route", kind.route.to_owned()),
+            ("method", kind.method.to_owned()),
+            ("code", kind.code.to_string()),
+        ]
+    };
+    vec![
+        Family::new(
+            "longshore_api_request_seconds",
+            "Requests to the API, by their time",
+        )
+        .each(&sources.requests, |(kind, times)| {
+            let mut buckets: Vec<(f64, u64)> = (0..BOUNDS)
+                .map(|place| (bound(place).as_secs_f64(), times.buckets[place]))
+                .collect();
+            let within: u64 = times.buckets.iter().sum();
+            buckets.push((f64::INFINITY, times.count - within));
+            let value = Value::Histogram {
+                sum: times.sum.as_secs_f64(),
+                count: times.count,
+                buckets,
+            };
+            (labels(kind), value)
+        }),
+        Family::new("longshore_api_streams", "Streams of events that are open")
+            .with(Vec::new(), size(sources.streams)),
+        Family::new("longshore_api_streams_max", "Limit of streams of events")
+            .with(Vec::new(), size(STREAMS_MAX)),
+    ]
+}

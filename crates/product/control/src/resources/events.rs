@@ -1,0 +1,246 @@
+//! Events: a stream (server-sent events), or a list of those that are kept.
+//!
+//! A stream begins with the next event. It resumes after `Last-Event-ID`, or after `?after`, from the ring of the last
+//! events; what is not there any more shows as one event with the topic `gap`. The topic `sample` brings the statistics
+//! once a second, for those who name it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream::{Stream, unfold};
+use longshore_api::envelope::Listing;
+use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::state::Event;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Failure, list};
+use crate::app::{App, STREAMS_MAX};
+use crate::clock;
+use crate::events::{Events, Next};
+use crate::input::{bad_request, query};
+use crate::resources::health::sample;
+use crate::routes::{Content, Route, of};
+
+const HEARTBEAT: Duration = Duration::from_secs(15);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) fn routes() -> Vec<Route> {
+    let stream = Route {
+        method: "GET",
+        path: "/api/v1/events",
+        id: "getEvents",
+        summary: "Follow what happens (server-sent events). With Accept: application/json, the events that are kept",
+        needs: App::READ,
+        query: &[
+            (
+                "topics",
+                "Only these topics, with commas between; `sample` comes only if it is named",
+            ),
+            (
+                "after",
+                "Begin after the event of this id (as Last-Event-ID); 0: with the oldest that is kept",
+            ),
+        ],
+        body: None,
+        content: Content::Json(of::<Listing<Event>>),
+        handler: Some(get(events)),
+    };
+    vec![stream]
+}
+
+async fn events(
+    State(app): State<Arc<App>>,
+    RawQuery(raw): RawQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let text = |name| {
+        let value: Option<&HeaderValue> = headers.get(name);
+        value.and_then(|value| value.to_str().ok())
+    };
+    let mut topics = None;
+    let mut after = text("last-event-id").map(str::to_owned);
+    for (name, value) in query(raw.as_deref().unwrap_or_default()) {
+        match name.as_str() {
+            "topics" => topics = Some(value.split(',').map(str::to_owned).collect::<Vec<_>>()),
+            "after" => after = after.or(Some(value)),
+            _ => return Err(bad_request("use ?topics and ?after")),
+        }
+    }
+    let start = Start::new(&app.events, after.as_deref())?;
+    let wanted = |event: &Event| {
+        let topics = topics.as_ref();
+        topics.is_none_or(|topics| topics.contains(&event.topic))
+    };
+    if text(header::ACCEPT.as_str()) == Some("application/json") {
+        let kept = kept(&app.events, start.seen).filter(wanted);
+        return Ok(list(kept.collect()));
+    }
+    let permit = Arc::clone(&app.streams).try_acquire_owned();
+    let permit = permit.map_err(|_| too_many())?;
+    let samples = topics
+        .as_ref()
+        .is_some_and(|it| it.iter().any(|it| it == "sample"));
+    let follower = Follower {
+        watch: app.events.watch(),
+        seen: start.seen,
+        gap: start.gap,
+        next_sample: samples.then(Instant::now),
+        topics,
+        _permit: permit,
+        app,
+    };
+    Ok(stream(follower))
+}
+
+fn too_many() -> Failure {
+    let title = format!("there are {STREAMS_MAX} streams of events already");
+    let problem = Problem::new(ProblemCode::Unavailable, title);
+    problem.advise("close some of them").into()
+}
+
+/// The events in the ring after some number.
+fn kept(events: &Events, mut seen: u64) -> impl Iterator<Item = Event> {
+    std::iter::from_fn(move || {
+        let (Next::Event(event) | Next::Gap { event, .. }) = events.after(seen) else {
+            return None;
+        };
+        seen = event.sequence;
+        Some(*event)
+    })
+}
+
+/// Where a reader begins.
+struct Start {
+    seen: u64,
+    /// It has seen events of another process: some may be missing.
+    gap: bool,
+}
+
+impl Start {
+    /// From `EPOCH-SEQUENCE`, or a sequence alone; without one, with the next event.
+    fn new(events: &Events, after: Option<&str>) -> Result<Self, Failure> {
+        let Some(after) = after else {
+            return Ok(Self {
+                seen: events.newest(),
+                gap: false,
+            });
+        };
+        let malformed = || bad_request("Last-Event-ID is not the id of an event");
+        let (epoch, sequence) = match after.split_once('-') {
+            Some((epoch, sequence)) => (Some(epoch), sequence),
+            None => (None, after),
+        };
+        let sequence: u64 = sequence.parse().map_err(|_| malformed())?;
+        let epoch = epoch.map(str::parse).transpose().map_err(|_| malformed())?;
+        let same = epoch.is_none_or(|epoch: u64| epoch == events.epoch());
+        Ok(if same && sequence <= events.newest() {
+            Self {
+                seen: sequence,
+                gap: false,
+            }
+        } else {
+            Self { seen: 0, gap: true }
+        })
+    }
+}
+
+/// A reader of the stream.
+struct Follower {
+    app: Arc<App>,
+    watch: watch::Receiver<u64>,
+    seen: u64,
+    gap: bool,
+    topics: Option<Vec<String>>,
+    next_sample: Option<Instant>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// The next event that is wanted; it may take any time.
+    async fn next(&mut self) -> Option<sse::Event> {
+        loop {
+            if std::mem::take(&mut self.gap) {
+                return self.gap_event("the server was started anew");
+            }
+            match self.app.events.after(self.seen) {
+                Next::Gap { missing, event } => {
+                    self.seen = event.sequence - 1;
+                    return self.gap_event(&format!("{missing} events are not kept any more"));
+                }
+                Next::Event(event) => {
+                    self.seen = event.sequence;
+                    let topics = self.topics.as_ref();
+                    if topics.is_none_or(|topics| topics.contains(&event.topic)) {
+                        return self.event(&event);
+                    }
+                }
+                Next::None => {
+                    if let Some(sample) = self.wait().await? {
+                        return Some(sample);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for an event, or for the time of a sample. `None`: the server is ending.
+    async fn wait(&mut self) -> Option<Option<sse::Event>> {
+        let Some(at) = self.next_sample else {
+            return self.watch.changed().await.ok().map(|()| None);
+        };
+        tokio::select! {
+            changed = self.watch.changed() => changed.ok().map(|()| None),
+            () = tokio::time::sleep_until(at) => {
+                self.next_sample = Some(Instant::now() + SAMPLE_INTERVAL);
+                let collected = self.app.collection.get().await?;
+                // Not in the ring: it has no number to resume from.
+                let event = sse::Event::default().event("sample");
+                Some(event.json_data(sample(&collected)).ok())
+            }
+        }
+    }
+
+    fn event(&self, event: &Event) -> Option<sse::Event> {
+        let id = format!("{}-{}", self.app.events.epoch(), event.sequence);
+        let named = sse::Event::default().event(&event.topic).id(id);
+        named.json_data(event).ok()
+    }
+
+    fn gap_event(&self, reason: &str) -> Option<sse::Event> {
+        self.event(&Event {
+            sequence: self.seen,
+            time_ms: clock::now_ms(),
+            monotonic_ns: clock::monotonic_ns(),
+            topic: "gap".to_owned(),
+            message: format!("events are missing: {reason}"),
+            data: json!({}),
+        })
+    }
+}
+
+fn events_of(follower: Follower) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+    unfold(follower, |mut follower| async move {
+        let event = follower.next().await?;
+        Some((Ok(event), follower))
+    })
+}
+
+fn stream(follower: Follower) -> Response {
+    let keep_alive = KeepAlive::new().interval(HEARTBEAT);
+    let mut response = Sse::new(events_of(follower))
+        .keep_alive(keep_alive)
+        .into_response();
+    let headers = response.headers_mut();
+    // Proxies are not to collect events before they pass them on.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,162 @@
+//! The server itself: `/healthz`, `/readyz`, `/metrics`, status, statistics, the OpenAPI document.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use axum::routing::get;
+use longshore_api::access::Role;
+use longshore_api::envelope::Versioned;
+use longshore_api::state::{Health, Status};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::answer::{Answer, at_revision, bytes, document, json, unavailable};
+use crate::app::{App, STREAMS_MAX};
+use crate::collection::Collected;
+use crate::metrics::{Form, Sources, render};
+use crate::openapi;
+use crate::routes::{Content, Route, of};
+
+pub(crate) fn routes() -> Vec<Route> {
+    let plain = |path, id, summary, content, handler| Route {
+        method: "GET",
+        path,
+        id,
+        summary,
+        needs: None,
+        query: &[],
+        body: None,
+        content,
+        handler: Some(handler),
+    };
+    let health = Content::Json(of::<Versioned<Health>>);
+    vec![
+        plain(
+            "/healthz",
+            "healthz",
+            "200 while every event loop answers, else 503",
+            health,
+            get(healthz),
+        ),
+        plain(
+            "/readyz",
+            "readyz",
+            "200 while the server accepts and serves what it should, else 503 with the reasons",
+            health,
+            get(readyz),
+        ),
+        plain(
+            "/openapi.json",
+            "openapi",
+            "This document",
+            Content::Other("application/json"),
+            get(openapi_document),
+        ),
+        Route {
+            needs: Some(Role::Metrics),
+            ..plain(
+                "/metrics",
+                "metrics",
+                "Metrics in OpenMetrics 1.0 or the text form 0.0.4, by Accept",
+                Content::Other("text/plain"),
+                get(metrics),
+            )
+        },
+        Route {
+            needs: App::READ,
+            ..plain(
+                "/api/v1/",
+                "getStatus",
+                "The server in a few lines",
+                Content::Json(of::<Versioned<Status>>),
+                get(status),
+            )
+        },
+        Route {
+            needs: App::READ,
+            ..plain(
+                "/api/v1/statistics",
+                "getStatistics",
+                "What the server has done since it started, and the clocks at that moment",
+                Content::Other("application/json"),
+                get(statistics),
+            )
+        },
+    ]
+}
+
+async fn collected(app: &Arc<App>) -> Result<Arc<Collected>, crate::answer::Failure> {
+    let collected = app.collection.get().await;
+    collected.ok_or_else(|| unavailable("the server is ending"))
+}
+
+async fn healthz(State(app): State<Arc<App>>) -> Answer {
+    let health = collected(&app).await?.status.health.clone();
+    Ok(verdict(health.alive, health))
+}
+
+async fn readyz(State(app): State<Arc<App>>) -> Answer {
+    let health = collected(&app).await?.status.health.clone();
+    Ok(verdict(health.ready && health.alive, health))
+}
+
+fn verdict(good: bool, health: Health) -> Response {
+    let mut response = document(health);
+    if !good {
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    }
+    response
+}
+
+async fn status(State(app): State<Arc<App>>) -> Answer {
+    let status = app.blocking(|app| app.plane.status()).await?;
+    Ok(at_revision(status.revision, status))
+}
+
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
+    let collected = collected(&app).await?;
+    let accept = headers.get(header::ACCEPT);
+    let accept = accept.and_then(|accept| accept.to_str().ok());
+    let form = Form::accepted(accept.unwrap_or_default());
+    let sources = Sources {
+        collected: &collected,
+        requests: app.requests.all(),
+        streams: STREAMS_MAX - app.streams.available_permits(),
+    };
+    Ok(bytes(form.content_type(), render(&sources, form)))
+}
+
+/// A sample of everything that is counted, with the server's clocks.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Sample<'a> {
+    time_ms: u64,
+    monotonic_ns: u64,
+    pid: u32,
+    #[serde(flatten)]
+    statistics: &'a longshore_server::Statistics,
+}
+
+pub(crate) fn sample(collected: &Collected) -> Sample<'_> {
+    Sample {
+        time_ms: collected.time_ms,
+        monotonic_ns: collected.monotonic_ns,
+        pid: collected.status.pid,
+        statistics: &collected.statistics,
+    }
+}
+
+/// The report has a version of its own.
+async fn statistics(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&sample(&*collected(&app).await?)))
+}
+
+async fn openapi_document() -> Answer {
+    let document: Box<RawValue> = openapi::document().map_err(|error| {
+        tracing::error!("the OpenAPI document has no JSON form: {error}");
+        unavailable("the document cannot be made")
+    })?;
+    Ok(json(&document))
+}

@@ -1,0 +1,89 @@
+//! Tokens of callers over TCP.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::{delete, get, post};
+use longshore_api::access::{NewToken, Role, TokenInfo, TokenRequest};
+use longshore_api::envelope::{Listing, Versioned};
+
+use crate::answer::{Answer, document, list};
+use crate::app::App;
+use crate::caller::Known;
+use crate::input::Input;
+use crate::routes::{Content, Route, of};
+
+pub(crate) fn routes() -> Vec<Route> {
+    let route = |method, path, id, summary, content, handler| Route {
+        method,
+        path,
+        id,
+        summary,
+        needs: Some(Role::Admin),
+        query: &[],
+        body: None,
+        content,
+        handler: Some(handler),
+    };
+    vec![
+        route(
+            "GET",
+            "/api/v1/tokens",
+            "listTokens",
+            "Names, roles and ends of tokens",
+            Content::Json(of::<Listing<TokenInfo>>),
+            get(tokens),
+        ),
+        Route {
+            body: Some(of::<TokenRequest>),
+            ..route(
+                "POST",
+                "/api/v1/tokens",
+                "createToken",
+                "Make a token. The answer is the only place where its secret is told",
+                Content::Json(of::<Versioned<NewToken>>),
+                post(create),
+            )
+        },
+        route(
+            "DELETE",
+            "/api/v1/tokens/{name}",
+            "deleteToken",
+            "Refuse a token from now on",
+            Content::Nothing,
+            delete(remove),
+        ),
+    ]
+}
+
+async fn tokens(State(app): State<Arc<App>>) -> Answer {
+    Ok(list(app.tokens.list()))
+}
+
+async fn create(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Input(request): Input<TokenRequest>,
+) -> Answer {
+    let token = app.blocking(move |app| {
+        let step = format!("create token {} ({})", request.name, request.role);
+        app.audited(&known.caller, &step, || app.tokens.create(&request))
+    });
+    Ok(document(token.await??))
+}
+
+async fn remove(
+    State(app): State<Arc<App>>,
+    Extension(known): Extension<Known>,
+    Path(name): Path<String>,
+) -> Answer {
+    app.blocking(move |app| {
+        let step = format!("remove token {name}");
+        app.audited(&known.caller, &step, || app.tokens.remove(&name))
+    })
+    .await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

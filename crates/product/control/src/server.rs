@@ -1,0 +1,214 @@
+//! The thread `control`: accepts connections and answers their requests.
+
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tower::ServiceExt;
+
+use crate::app::{App, Parts};
+use crate::caller::Peer;
+use crate::listen::{Socket, SocketFile};
+use crate::routes::router;
+use crate::tls::Tls;
+
+/// Connections at a time. Others wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 256;
+/// So long the head of a request may take, and the handshake of TLS.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Threads for what may block.
+const BLOCKING_THREADS: usize = 2;
+/// Of those, and of the thread itself.
+const STACK_BYTES: usize = 512 << 10;
+/// So long accepting pauses when the process has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Where requests come from.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    pub tcp: Option<TcpListener>,
+    /// For `tcp`.
+    pub tls: Option<Tls>,
+    pub unix: Option<Socket>,
+}
+
+/// The API while it is served. It ends when this is dropped.
+#[derive(Debug)]
+pub struct ControlServer {
+    stop: Option<watch::Sender<bool>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl ControlServer {
+    /// Begins to answer.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn start(listeners: Listeners, parts: Parts) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("control-work")
+            .thread_stack_size(STACK_BYTES)
+            .build()?;
+        let app = App::new(parts);
+        let thread = thread::Builder::new()
+            .name("control".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                runtime.block_on(serve(listeners, app, stopped));
+                // A call that blocks holds up nothing.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listeners: Listeners, app: Arc<App>, mut stopped: watch::Receiver<bool>) {
+    let router = router(&app);
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let _file = listeners.unix.map(|socket| {
+        let Socket { listener, file } = socket;
+        let path = Arc::new(file.path.clone());
+        let (router, places) = (router.clone(), Arc::clone(&places));
+        tokio::spawn(accept_unix(listener, path, router, places));
+        KeptFile(file)
+    });
+    if let Some(listener) = listeners.tcp {
+        let tls = listeners.tls.map(Arc::new);
+        tokio::spawn(accept_tcp(listener, tls, router, places));
+    }
+    // The sender goes when the server ends.
+    while stopped.changed().await.is_ok() {}
+}
+
+/// Removed when serving ends.
+struct KeptFile(#[allow(dead_code)] SocketFile);
+
+async fn place(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(places).acquire_owned().await.ok()
+}
+
+async fn accept_unix(
+    listener: std::os::unix::net::UnixListener,
+    path: Arc<PathBuf>,
+    router: Router,
+    places: Arc<Semaphore>,
+) {
+    let listener = match tokio::net::UnixListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("API: cannot accept on {}: {error}", path.display()),
+    };
+    while let Some(permit) = place(&places).await {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                pause(&error).await;
+                continue;
+            }
+        };
+        let (router, path) = (router.clone(), Arc::clone(&path));
+        tokio::spawn(async move {
+            let Ok(credentials) = stream.peer_cred() else {
+                return;
+            };
+            let (uid, gid) = (credentials.uid(), credentials.gid());
+            // Looking a user up may ask another machine.
+            let peer = tokio::task::spawn_blocking(move || Peer::of_user(uid, gid, path)).await;
+            if let Ok(peer) = peer {
+                answer(stream, peer, router).await;
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn accept_tcp(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    places: Arc<Semaphore>,
+) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("API: cannot accept: {error}"),
+    };
+    while let Some(permit) = place(&places).await {
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                pause(&error).await;
+                continue;
+            }
+        };
+        let Ok(local) = stream.local_addr() else {
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (router, tls) = (router.clone(), tls.clone());
+        tokio::spawn(async move {
+            let peer = Peer::Tcp { address, local };
+            match tls {
+                None => answer(stream, peer, router).await,
+                Some(tls) => {
+                    let handshake = tls.acceptor().accept(stream);
+                    match tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+                        Ok(Ok(stream)) => answer(stream, peer, router).await,
+                        Ok(Err(error)) => tracing::debug!(%address, "API: TLS: {error}"),
+                        Err(_) => tracing::debug!(%address, "API: TLS: no handshake in time"),
+                    }
+                }
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn pause(error: &io::Error) {
+    tracing::warn!("API: cannot accept a connection: {error}");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// Answers the requests of a connection until it ends.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+) {
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.clone().oneshot(request.map(axum::body::Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(64)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!("API: a connection ended: {error}");
+    }
+}
