@@ -16,12 +16,12 @@ use longshore_server::{ClosedVolume, DrainOptions, SwitchError};
 use longshore_volume::{BackendName, Volume, VolumeSpec};
 use uuid::Uuid;
 
-use crate::Planted;
 use crate::checker::Violation;
 use crate::environment::Shared;
 use crate::host::SUBSYSTEM;
 use crate::initiator::TARGET;
 use crate::platform::SimVolume;
+use crate::profile::Planted;
 use crate::random::Random;
 use crate::scene::{Absence, Reservations};
 use crate::workload::UnitShape;

@@ -69,6 +69,7 @@ mod world;
 use std::fmt;
 
 use checker::Violation;
+pub use profile::Planted;
 use profile::Profile;
 pub use world::World;
 
@@ -85,15 +86,6 @@ pub struct Settings {
     pub planted: Option<Planted>,
     /// The trace goes to standard error.
     pub echo: bool,
-}
-
-/// Mistakes that are made on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    /// The first change exchanges two units.
-    MixedUpMap,
-    /// Flushes do nothing.
-    ForgottenFlush,
 }
 
 impl Settings {

@@ -4,6 +4,15 @@
 use crate::environment::{MICROSECOND, MILLISECOND};
 use crate::random::Random;
 
+/// Mistakes that are made on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The first change exchanges two units.
+    MixedUpMap,
+    /// Flushes do nothing.
+    ForgottenFlush,
+}
+
 /// Chances are of ten thousand, delays are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {

@@ -49,6 +49,8 @@ pub(crate) trait Driven: Movable {
     fn has_task(&self, task: TaskAddress) -> bool;
     /// Whether it knows that version of the exports, or a newer one.
     fn knows_exports(&self, revision: u64) -> bool;
+    /// Units that it sees.
+    fn mapped(&self) -> usize;
     /// Forgets what it kept of earlier exports for tasks that have ended. Whether nothing of it is left.
     fn settle(&mut self, core: &mut Core) -> bool;
     /// The session or controller that ends with it.

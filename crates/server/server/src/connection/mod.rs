@@ -309,6 +309,10 @@ impl<P: Protocol> Driven for Connection<P> {
         self.protocol.knows_exports(revision)
     }
 
+    fn mapped(&self) -> usize {
+        self.protocol.mapped()
+    }
+
     fn settle(&mut self, core: &mut Core) -> bool {
         self.protocol.settle(core)
     }

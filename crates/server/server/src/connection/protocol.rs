@@ -54,6 +54,8 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled;
     /// See [`Driven::knows_exports`](super::driven::Driven::knows_exports).
     fn knows_exports(&self, revision: u64) -> bool;
+    /// See [`Driven::mapped`](super::driven::Driven::mapped).
+    fn mapped(&self) -> usize;
     /// See [`Driven::settle`](super::driven::Driven::settle).
     fn settle(&mut self, core: &mut Core) -> bool;
     /// See [`Driven::session_id`](super::driven::Driven::session_id).

@@ -105,7 +105,7 @@ impl Unit {
     pub(super) fn vacant(shards: usize, copies: Copies) -> Self {
         Self {
             is_vacant: true,
-            ..Self::new(Vacant::new(), shards, false, 0, copies)
+            ..Self::new(Vacant::volume(), shards, false, 0, copies)
         }
     }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 pub(super) struct Vacant(Identity);
 
 impl Vacant {
-    pub(super) fn new() -> Arc<dyn Volume> {
+    pub(super) fn volume() -> Arc<dyn Volume> {
         Arc::new(Self(Identity {
             name: String::new(),
             uuid: Uuid::nil(),

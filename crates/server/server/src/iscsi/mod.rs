@@ -166,6 +166,10 @@ impl Protocol for Iscsi {
         session.is_none_or(|session| session.revision >= revision)
     }
 
+    fn mapped(&self) -> usize {
+        self.luns().len()
+    }
+
     fn settle(&mut self, core: &mut Core) -> bool {
         !self.forget_gone(core)
     }

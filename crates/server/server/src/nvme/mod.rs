@@ -163,6 +163,13 @@ impl Protocol for Nvme {
         !matches!(self.queue, Queue::Io(_))
     }
 
+    fn mapped(&self) -> usize {
+        match &self.queue {
+            Queue::Io(queue) => queue.known.len(),
+            Queue::Fresh | Queue::Admin(_) | Queue::Left(_) => 0,
+        }
+    }
+
     fn settle(&mut self, _core: &mut Core) -> bool {
         !self.forget_gone()
     }

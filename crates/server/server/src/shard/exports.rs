@@ -1,45 +1,22 @@
 //! Taking over other exports: see [`crate::server::switch`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::changes::ShardRemoval;
 use super::state::{Shard, Timer};
 use crate::connection::driven::ShardEvent;
 use crate::core::request::{InFlight, Owner};
 use crate::mail::grace::Token;
 use crate::mail::removal::Removal;
 
-/// Connections that are told of other exports in one turn. Peers of others wait for its end meanwhile.
+/// Connections that are told of other exports in one turn, and units that these see. Peers of others wait for its end
+/// meanwhile.
 const RENEWED_PER_TURN: u32 = 256;
+const UNITS_PER_TURN: usize = 4096;
 /// How often is looked whether what was kept for tasks that were under way can go: at first, and at most.
 const SETTLE_SOON: Duration = Duration::from_millis(2);
 const SETTLE_LATER: Duration = Duration::from_millis(100);
-
-/// What a shard has to do yet because other things are exported.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    /// The version that connections know, or are about to be told of.
-    revision: u64,
-    /// Connections from this slot on have not been told.
-    next: Option<u32>,
-    /// Of those who wait until all have been.
-    waiting: Vec<Arc<Token>>,
-    removals: Vec<ShardRemoval>,
-    /// Connections keep things for tasks that are under way.
-    is_unsettled: bool,
-    /// [`Timer::Settle`] is armed, and after that long.
-    settle: Option<Duration>,
-}
-
-/// A unit that is removed.
-#[derive(Debug)]
-struct ShardRemoval {
-    removal: Arc<Removal>,
-    /// Its end tells that this shard has nothing to do with the unit any more.
-    token: Arc<Token>,
-    until: Instant,
-    is_overdue: bool,
-}
 
 impl Shard {
     /// Tells connections to take over what is exported now, some in each turn.
@@ -56,9 +33,11 @@ impl Shard {
             return;
         };
         let slots = self.connections.slots();
-        let to = slots.end.min(from.saturating_add(RENEWED_PER_TURN));
-        for slot in from..to {
-            self.renew_connection(slot);
+        let most = slots.end.min(from.saturating_add(RENEWED_PER_TURN));
+        let (mut to, mut units) = (from, 0);
+        while to < most && units < UNITS_PER_TURN {
+            units += self.renew_connection(to);
+            to += 1;
         }
         if to < slots.end {
             self.changes.next = Some(to);
@@ -69,21 +48,22 @@ impl Shard {
         self.changes.waiting.clear();
     }
 
-    fn renew_connection(&mut self, slot: u32) {
+    /// Tells a connection, if it is there and does not know yet. Returns how many units it sees.
+    fn renew_connection(&mut self, slot: u32) -> usize {
         let revision = self.changes.revision;
-        let Some(connection) = self.connections.at(slot) else {
-            return;
+        let connection = self.connections.at(slot);
+        let Some(connection) = connection.filter(|one| !one.knows_exports(revision)) else {
+            return 0;
         };
-        if connection.knows_exports(revision) {
-            return;
-        }
         connection.handle(&mut self.core, ShardEvent::Exports);
         let is_settled = connection.settle(&mut self.core);
+        let mapped = connection.mapped();
         self.connections.mark_dirty(slot);
         if !is_settled {
             self.changes.is_unsettled = true;
             self.settle_in(SETTLE_SOON);
         }
+        mapped
     }
 
     /// A connection has come from a shard that may not have told it, or may not be able to settle what it keeps.

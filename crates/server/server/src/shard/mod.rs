@@ -13,6 +13,7 @@
 //! connections away that are to go to another shard ([`crate::placement`]).
 
 mod arrivals;
+mod changes;
 mod connections;
 mod drain;
 mod exports;

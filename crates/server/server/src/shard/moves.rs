@@ -254,7 +254,7 @@ impl Shard {
         if self.phase != Phase::Serving || !connection.state().may_move {
             return Departure::GivenUp;
         }
-        if !connection.is_at_rest(&self.core) {
+        if !connection.is_at_rest(&self.core) || self.changes.keep(connection) {
             return Departure::NotYet;
         }
         let shared = std::sync::Arc::clone(&self.core.shared);

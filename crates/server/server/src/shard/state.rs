@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use longshore_reactor::TimerQueue;
 
+use super::changes::Changes;
 use super::connections::Connections;
-use super::exports::Changes;
 use super::mail::{Inbox, Mailer};
 use crate::address::ConnectionAddress;
 use crate::core::Core;
