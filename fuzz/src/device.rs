@@ -52,6 +52,9 @@ pub fn device_commands(input: &[u8]) {
             uuid: Uuid::from_u128(1),
             name: "fuzz".into(),
             serial: "F".into(),
+            vendor: None,
+            product: None,
+            naa: None,
             block_size: BLOCK_SIZE,
             block_count: BLOCKS,
             read_only: false,
@@ -59,6 +62,7 @@ pub fn device_commands(input: &[u8]) {
             unmap_granularity_blocks: Some(8),
             unmapped_reads_zeros: true,
             rotational: false,
+            physical_block_size: 4096,
             max_transfer_blocks: 256,
             persistent_reservations_store: true,
             product_revision: "0".into(),
@@ -123,7 +127,7 @@ fn run(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, cdb: &[u8], offered: &[u8]) 
                 assert!(extent.blocks.0 > 0 && extent.fits(BLOCKS), "{extent:?}");
                 event = CommandEvent::Locked;
             }
-            Step::Persist(_) => event = CommandEvent::Persisted(true),
+            Step::Persist(_) | Step::Sanitize(_) => event = CommandEvent::Persisted(true),
             Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
             Step::Complete(_) => {
                 assert!(

@@ -4,9 +4,10 @@ use longshore_block::extent::Lba;
 use longshore_nvme::command::NamespaceId;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::status::Status;
+use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, discover};
 use longshore_tests::scratch::Scratch;
-use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::server::{Server, ServerBuilder, TARGET};
 
 use crate::{blocks, connect_by, volumes};
 
@@ -118,4 +119,51 @@ fn a_volume_that_is_read_only_is_write_protected_for_everybody() {
     assert_eq!(answer.code(), Status::NAMESPACE_WRITE_PROTECTED);
     let identify = host.identify(0x00, 1).unwrap();
     assert_eq!(identify[99] & 1, 1, "NSATTR");
+}
+
+#[test]
+fn patterns_of_names_let_initiators_and_hosts_in_unless_an_exception_stands_in_front() {
+    let volume = "[[volume]]\nname = \"v\"\nbackend = \"mem\"\nsize = \"1M\"\n";
+    let target = format!(
+        "[[target]]\nname = \"{TARGET}\"\n\
+         [[target.access]]\ninitiators = [\"iqn.2026-11.com.example:web1\"]\nread-only = true\n\
+         [[target.access]]\ninitiators = [\"iqn.2026-11.com.EXAMPLE:web?\"]\n"
+    );
+    let subsystem = HostOptions::default().subsystem;
+    let subsystem = format!(
+        "[[subsystem]]\nnqn = \"{subsystem}\"\n\
+         [[subsystem.access]]\nhosts = [\"nqn.2026-11.com.example:db*\"]\n"
+    );
+    let server = ServerBuilder::new()
+        .iscsi()
+        .nvme()
+        .config(&format!("{volume}{target}{subsystem}"))
+        .start()
+        .unwrap();
+    let log_in = |name: &str| {
+        let login = Login {
+            initiator: format!("iqn.2026-11.com.example:{name}"),
+            ..Login::numbered(1)
+        };
+        Initiator::ready(server.portal(0), &login)
+    };
+    let write = |scsi: &mut Initiator| {
+        let write = cdb::write_16(0, 1, false);
+        let answer = scsi.command(0, &write, Data::Out(&[1; 512])).unwrap();
+        answer.is_good()
+    };
+    assert!(write(&mut log_in("web2").unwrap()));
+    assert!(write(&mut log_in("WEB3").unwrap()), "names have no case");
+    assert!(!write(&mut log_in("web1").unwrap()), "the exception");
+    assert!(log_in("web12").is_err(), "one character, no more");
+
+    let connect = |name: &str| {
+        let options = HostOptions {
+            host: format!("nqn.2026-11.com.example:{name}"),
+            ..HostOptions::default()
+        };
+        Host::connect(server.nvme(0), &options)
+    };
+    assert!(connect("db").is_ok() && connect("db-7").is_ok());
+    assert!(connect("web").is_err());
 }

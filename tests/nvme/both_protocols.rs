@@ -71,6 +71,117 @@ fn both_protocols_tell_the_same_size_and_identity() {
     assert_eq!(number(&identify, 128 + 4 * format + 2, 1), 9);
 }
 
+/// An INQUIRY of a vital product data page, or of the standard data where there is no page.
+fn inquiry(scsi: &mut Initiator, lun: u8, page: Option<u8>) -> Vec<u8> {
+    let cdb = [0x12, u8::from(page.is_some()), page.unwrap_or(0), 0, 255, 0];
+    let mut padded = [0; 16];
+    padded[..6].copy_from_slice(&cdb);
+    let answer = scsi.command(lun, &padded, Data::In(255)).unwrap();
+    assert!(answer.is_good());
+    answer.data
+}
+
+/// Bytes of a physical block, as each protocol tells them.
+fn physical_blocks(scsi: &mut Initiator, nvme: &mut Host, lun: u8) -> [u64; 2] {
+    scsi.become_ready(lun).unwrap();
+    let capacity = scsi.command(lun, &cdb::read_capacity_16(), Data::In(32));
+    let capacity = capacity.unwrap().data;
+    let block = u64::from(u32::from_be_bytes(capacity[8..12].try_into().unwrap()));
+    let identify = nvme.identify(0x00, u32::from(lun) + 1).unwrap();
+    let preferred = number(&identify, 64, 2) + 1;
+    assert_eq!(preferred, number(&identify, 72, 2) + 1, "NOWS as NPWG");
+    [block << (capacity[13] & 0xf), block * preferred]
+}
+
+#[test]
+fn both_protocols_tell_the_same_physical_block() {
+    let server = ServerBuilder::new()
+        .volume("usual,backend=mem,size=1M")
+        .volume("small,backend=mem,size=1M,physical-block-size=512")
+        .volume("large,backend=mem,size=1M,physical-block-size=16K")
+        .volume("whole,backend=mem,size=1M,block-size=4096")
+        .iscsi()
+        .nvme()
+        .start()
+        .unwrap();
+    let (mut scsi, mut nvme) = (scsi(&server, 1), nvme(&server, 1));
+    for (lun, expected) in [4096, 512, 16_384, 4096].into_iter().enumerate() {
+        let lun = u8::try_from(lun).unwrap();
+        assert_eq!(
+            physical_blocks(&mut scsi, &mut nvme, lun),
+            [expected; 2],
+            "{lun}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_moves_here_keeps_its_identity() {
+    let server = ServerBuilder::new()
+        .iscsi()
+        .nvme()
+        .config(
+            "[[volume]]\nname = \"a\"\nbackend = \"mem\"\nsize = \"1M\"\n\
+             vendor = \"LIO-ORG\"\nproduct = \"block1\"\n\
+             serial = \"7f0b5e0a-9a0b-4a1e-8a51-5e3c1a2b3c4d\"\n\
+             naa = \"naa.60014057f0b5e0a9a0b4a1e8a515e3c1\"\n",
+        )
+        .volume("b,backend=mem,size=1M,naa=0x5001405AAAABBBBB")
+        .start()
+        .unwrap();
+    let (mut scsi, mut nvme) = (scsi(&server, 1), nvme(&server, 1));
+    assert_eq!(
+        inquiry(&mut scsi, 0, None)[8..32],
+        *b"LIO-ORG block1          "
+    );
+    let serial = inquiry(&mut scsi, 0, Some(0x80));
+    assert_eq!(serial[4..], *b"7f0b5e0a-9a0b-4a1e-8a51-5e3c1a2b3c4d");
+    let names = inquiry(&mut scsi, 0, Some(0x83));
+    let naa = 0x6001_4057_f0b5_e0a9_a0b4_a1e8_a515_e3c1_u128.to_be_bytes();
+    assert_eq!(names[4..8], [0x01, 0x03, 0, 16]);
+    assert_eq!(names[8..24], naa);
+    let nguid = 0xa0b4_a1e8_a515_e3c1_0014_0507_f0b5_e0a9_u128.to_be_bytes();
+    assert_eq!(nvme.identify(0x00, 1).unwrap()[104..120], nguid);
+
+    let names = inquiry(&mut scsi, 1, Some(0x83));
+    assert_eq!(names[8..16], 0x5001_405a_aaab_bbbb_u64.to_be_bytes());
+    let identify = nvme.identify(0x00, 2).unwrap();
+    assert_eq!(identify[120..128], 0x0014_050a_aaab_bbbb_u64.to_be_bytes());
+}
+
+#[test]
+fn a_write_through_volume_has_no_write_cache_over_either_protocol() {
+    let scratch = Scratch::new("write-through");
+    let path = scratch.path().join("disk");
+    let caching = |server: &Server| {
+        let mut scsi = scsi(server, 1);
+        let sense = [0x1a, 0x08, 0x08, 0, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let page = scsi.command(0, &sense, Data::In(255)).unwrap().data;
+        assert_eq!(page[4] & 0x3f, 0x08, "the caching mode page");
+        let wce = page[6] & 0x04 != 0;
+        let vwc = nvme(server, 1).identify(0x01, 0).unwrap()[525] & 1 != 0;
+        let write = cdb::write_16(8, 8, false);
+        let data = pattern(8 * 512, 3);
+        assert!(scsi.command(0, &write, Data::Out(&data)).unwrap().is_good());
+        let read = scsi.command(0, &cdb::read_16(8, 8), Data::In(8 * 512));
+        assert_eq!(read.unwrap().data, data);
+        (wce, vwc)
+    };
+    for (option, cached) in [
+        ("", true),
+        (",write-through", false),
+        (",write-through=no", true),
+    ] {
+        let volume = format!("a,backend=file,path={},size=1M{option}", path.display());
+        let server = ServerBuilder::new().volume(&volume).iscsi().nvme();
+        assert_eq!(
+            caching(&server.start().unwrap()),
+            (cached, cached),
+            "{option}"
+        );
+    }
+}
+
 /// A block whose first bytes say which value it is.
 fn block(value: u64) -> Vec<u8> {
     let mut block = vec![0; 512];

@@ -133,6 +133,10 @@ impl World {
                 assert_eq!(queues, known.controller.io_queues());
             }
             AdminOutcome::Abort { .. } => {}
+            AdminOutcome::Sanitize { volumes, .. }
+            | AdminOutcome::ExitSanitizeFailure { volumes } => {
+                assert!(!volumes.is_empty());
+            }
             AdminOutcome::Disconnect => panic!("an admin queue cannot be disconnected"),
         }
     }

@@ -60,6 +60,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
     let namespace = |number: u8| {
         Namespace::new(NamespaceParameters {
             uuid: Uuid::from_u128(u128::from(number) + 1),
+            naa: None,
             block_size: if number == 0 { 512 } else { 4096 },
             block_count: BLOCKS,
             read_only: false,
@@ -67,6 +68,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
             unmap_granularity_blocks: Some(8),
             unmapped_reads_zeros: true,
             rotational: false,
+            physical_block_size: 4096,
             can_store_reservations: number == 0,
             reservations: Reservations::new(),
         })
@@ -78,7 +80,7 @@ pub(super) fn subsystems() -> (Subsystems, Vec<Arc<Namespace>>) {
         vec![grant(id(1)), grant(id(3))]
     };
     let rule = |number, read_only| HostRule {
-        hosts: vec![host(number)],
+        hosts: vec![host(number).into()],
         namespaces: grants(read_only),
     };
     let subsystem = |nqn, hosts| SubsystemConfig {

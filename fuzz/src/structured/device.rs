@@ -7,7 +7,7 @@ use longshore_block::extent::{BlockCount, Extent};
 use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
-    Buffers, Command, CommandEvent, Direction, Siblings, Step, UnitIndex,
+    Buffers, Command, CommandEvent, Direction, SanitizeRequest, Siblings, Step, UnitIndex,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};
@@ -54,6 +54,9 @@ impl Device {
                 uuid: Uuid::from_u128(1),
                 name: "fuzz".to_owned(),
                 serial: "FUZZ".to_owned(),
+                vendor: None,
+                product: None,
+                naa: None,
                 block_size,
                 block_count: 1 << 12,
                 read_only: false,
@@ -61,6 +64,7 @@ impl Device {
                 unmap_granularity_blocks: Some(8),
                 unmapped_reads_zeros: true,
                 rotational: false,
+                physical_block_size: 4096,
                 max_transfer_blocks: 4096,
                 persistent_reservations_store: true,
                 product_revision: "0".to_owned(),
@@ -121,6 +125,7 @@ impl Device {
                     assert!(restored.is_ok(), "what is stored can be restored");
                     CommandEvent::Persisted(input.byte() & 7 != 7)
                 }
+                Step::Sanitize(request) => CommandEvent::Persisted(self.sanitize(request, input)),
                 Step::AbortTasks(_) => CommandEvent::TasksAborted,
                 Step::Complete(completion) => {
                     let _ = completion.sense_bytes();
@@ -129,6 +134,26 @@ impl Device {
             };
         }
         panic!("the command does not end: {cdb:02x?}");
+    }
+
+    /// Begins an operation, which may go on, or ends it.
+    fn sanitize(&self, request: SanitizeRequest, input: &mut Input<'_>) -> bool {
+        let reservations = self.unit.reservations();
+        let SanitizeRequest::Begin { order, .. } = request else {
+            return reservations.exit_sanitize_failure().is_ok();
+        };
+        reservations
+            .begin_sanitize(order)
+            .expect("one that is running is refused before");
+        let fresh = Self::new(512);
+        let text = reservations.sanitize().to_text();
+        let restored = fresh.unit.reservations().restore_sanitize(&text);
+        assert!(restored.is_ok(), "what is stored can be restored");
+        let end = input.byte();
+        if end & 3 != 3 {
+            reservations.end_sanitize(end & 1 == 0);
+        }
+        end & 1 == 0
     }
 
     /// What a driver relies on.

@@ -11,7 +11,7 @@ use longshore_initiator::url::Url;
 use longshore_initiator::volume::RemoteVolume;
 use longshore_iscsi::chap::{ChapAccount, Secret};
 use longshore_reactor::buffer::Buffer;
-use longshore_volume::{OpenError, Outline, VolumeSpec, identify};
+use longshore_volume::{OpenError, Outline, VolumeSpec, identify, physical_block_size};
 
 use super::{Abilities, RemoteBackend, ZEROS_PER_WRITE};
 use crate::backend::{ISCSI, backend_of_url};
@@ -56,8 +56,10 @@ impl RemoteBackend {
         remote: RemoteVolume,
     ) -> Result<RemoteBackend, OpenError> {
         let info = remote.info();
-        let outline = match outline(spec, url, &info) {
-            Ok(outline) => outline,
+        let described = outline(spec, url, &info)
+            .and_then(|outline| Ok((outline, Abilities::of(spec, &info)?)));
+        let (outline, abilities) = match described {
+            Ok(described) => described,
             Err(error) => {
                 remote.close();
                 return Err(error);
@@ -68,7 +70,7 @@ impl RemoteBackend {
             outline,
             remote,
             place: url.to_string(),
-            abilities: Abilities::of(spec, &info),
+            abilities,
             zeros: Arc::new(Buffer::allocate(zeros)),
             poisoned: AtomicBool::new(false),
         })
@@ -76,19 +78,25 @@ impl RemoteBackend {
 }
 
 impl Abilities {
-    fn of(spec: &VolumeSpec, info: &VolumeInfo) -> Abilities {
+    fn of(spec: &VolumeSpec, info: &VolumeInfo) -> Result<Abilities, OpenError> {
         let granularity = info.unmap_granularity_blocks.unwrap_or(1).max(1);
-        Abilities {
+        Ok(Abilities {
             read_only: spec.read_only || info.read_only,
             write_cache: info.write_cache,
+            write_through: spec.write_through,
             fua: info.fua,
             unmap_granularity: info
                 .unmap
                 .then(|| info.block_size.saturating_mul(granularity)),
             unmapped_reads_zeros: info.unmapped_reads_zeros,
+            physical_block_size: physical_block_size(
+                spec,
+                info.block_size,
+                info.physical_block_size,
+            )?,
             write_zeroes: AtomicBool::new(info.write_zeroes),
             extent_status: AtomicBool::new(info.extent_status),
-        }
+        })
     }
 }
 

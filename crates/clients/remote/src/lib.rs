@@ -69,10 +69,13 @@ pub struct RemoteBackend {
 struct Abilities {
     read_only: bool,
     write_cache: bool,
+    /// Every change is made durable, so that the volume has no cache for its users.
+    write_through: bool,
     fua: bool,
     /// Bytes; `None`: no unmap.
     unmap_granularity: Option<u32>,
     unmapped_reads_zeros: bool,
+    physical_block_size: u32,
     write_zeroes: AtomicBool,
     extent_status: AtomicBool,
 }
@@ -181,6 +184,9 @@ impl RemoteBackend {
                 self.command(operation, io)
                     .await
                     .map_err(|failure| self.error("unmap", failure))?;
+                if self.needs_sync(false) {
+                    self.sync(io).await?;
+                }
             }
             Operation::WriteZeroes {
                 extent,
@@ -228,9 +234,9 @@ impl RemoteBackend {
             .0
     }
 
-    /// Whether FUA takes more than a completed write.
+    /// Whether a change has to be durable, and that takes more than its completion.
     fn needs_sync(&self, fua: bool) -> bool {
-        fua && self.abilities.write_cache
+        (fua || self.abilities.write_through) && self.abilities.write_cache
     }
 
     async fn write(
@@ -392,7 +398,7 @@ impl Volume for RemoteBackend {
         let abilities = &self.abilities;
         Characteristics {
             read_only: abilities.read_only,
-            write_cache: if abilities.write_cache {
+            write_cache: if abilities.write_cache && !abilities.write_through {
                 WriteCache::Volatile
             } else {
                 WriteCache::None
@@ -400,6 +406,7 @@ impl Volume for RemoteBackend {
             unmap_granularity: abilities.unmap_granularity,
             unmapped_reads_zeros: abilities.unmapped_reads_zeros,
             rotational: false,
+            physical_block_size: abilities.physical_block_size,
         }
     }
 

@@ -57,7 +57,7 @@ pub enum CommandEvent {
     Locked,
     /// Its operation on the medium ended.
     Media(Result<Reply, MediaError>),
-    /// Whether the reservations it wanted stored were.
+    /// Whether what it wanted stored was: reservations, or that its unit is being sanitized.
     Persisted(bool),
     /// The commands of others that it wanted aborted are no more.
     TasksAborted,

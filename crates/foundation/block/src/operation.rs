@@ -184,6 +184,9 @@ pub enum MediaError {
     /// There is no memory for it now. Nothing is wrong with the volume; it works later.
     #[error("out of memory")]
     OutOfMemory,
+    /// The volume is being sanitized, or that has failed.
+    #[error("the volume is being sanitized")]
+    Sanitizing,
     /// The medium or the operating system reported an error.
     #[error("medium error")]
     Io,

@@ -3,6 +3,7 @@
 //! - [`field`]: fixed-offset integers of a fixed-size header, big and little endian;
 //! - [`Reader`] and [`Writer`]: bounded cursors for the variable parts;
 //! - [`Crc32c`]: the incremental CRC of iSCSI and NVMe/TCP digests;
+//! - [`pattern`]: names that rules of access mean;
 //! - [`pdu_data`]: the data of a PDU while they arrive;
 //! - [`serial_number!`]: sequence numbers that wrap around (RFC 1982);
 //! - [`transmit`]: what a connection has to send, by copy and by reference.
@@ -15,6 +16,7 @@
 pub mod back_to_back;
 mod crc32c;
 pub mod field;
+pub mod pattern;
 pub mod pdu_data;
 mod reader;
 mod serial;

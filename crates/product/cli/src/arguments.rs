@@ -33,6 +33,7 @@ use crate::events::EventsArguments;
 use crate::info::InfoArguments;
 use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
+use crate::predict::PredictArguments;
 use crate::session::SessionArguments;
 use crate::status::StatusArguments;
 use crate::target::TargetArguments;
@@ -76,6 +77,11 @@ pub enum Command {
     /// The default workload reads. A workload that writes DESTROYS the data of the volume.
     #[command(after_long_help = manual::help("bench"))]
     Bench(Box<BenchArguments>),
+    /// Predict throughput and latency of a set-up, the element that limits them, and the effect of changes
+    ///
+    /// A set-up is a TOML file or a preset. No server is contacted.
+    #[command(after_long_help = manual::help("predict"))]
+    Predict(Box<PredictArguments>),
     /// Show whether a running server serves what it should
     #[command(after_long_help = manual::help("status"))]
     Status(Box<StatusArguments>),

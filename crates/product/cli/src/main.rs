@@ -21,6 +21,7 @@ mod info;
 mod manual;
 mod output;
 mod plan;
+mod predict;
 mod server;
 mod session;
 mod status;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Volume(arguments) => volume::run(&arguments),

@@ -24,6 +24,7 @@ mod inspection;
 pub mod logging;
 pub mod machine;
 pub mod memory;
+
 pub mod portals;
 pub mod serve;
 pub mod service_manager;

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use longshore_wire::pattern::Glob;
 use thiserror::Error;
 
 /// A validated and normalised iSCSI name.
@@ -69,8 +70,10 @@ impl NameType {
         }
     }
 
+    const ALL: [Self; 3] = [Self::Qualified, Self::Eui64, Self::Naa];
+
     fn of(name: &str) -> Option<Self> {
-        [Self::Qualified, Self::Eui64, Self::Naa]
+        Self::ALL
             .into_iter()
             .find(|kind| name.starts_with(kind.designator()))
     }
@@ -110,6 +113,28 @@ impl IscsiName {
         Ok(Self(name))
     }
 
+    /// A pattern of names as configured, in which `*` stands for any characters and `?` for one: normalised as the
+    /// names of peers are.
+    ///
+    /// # Errors
+    /// Says which rule every name of the pattern would break.
+    pub fn pattern(text: &str) -> Result<Glob, NameError> {
+        let pattern = Glob::new(prepare(text)?);
+        let is_allowed = |c: char| matches!(c, '*' | '?') || is_allowed(c, Strictness::Received);
+        if !pattern.as_str().chars().all(is_allowed) {
+            return Err(NameError::ForbiddenCharacter);
+        }
+        let length = pattern.length_min();
+        if length > Self::LENGTH_MAX {
+            return Err(NameError::TooLong { length });
+        }
+        let designators = NameType::ALL.map(NameType::designator);
+        if !designators.iter().any(|it| pattern.may_begin_with(it)) {
+            return Err(NameError::UnknownType);
+        }
+        Ok(pattern)
+    }
+
     /// The normalised name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -130,20 +155,7 @@ enum Strictness {
 }
 
 fn normalise(text: &str, strictness: Strictness) -> Result<String, NameError> {
-    if text.is_empty() {
-        return Err(NameError::Empty);
-    }
-    // Normalising never makes a name four times shorter, so this bounds the work on hostile input.
-    if text.len() > 4 * IscsiName::LENGTH_MAX {
-        return Err(NameError::TooLong { length: text.len() });
-    }
-    let name = if text.is_ascii() {
-        text.to_ascii_lowercase()
-    } else {
-        stringprep::nameprep(text)
-            .map_err(|_| NameError::ForbiddenCharacter)?
-            .into_owned()
-    };
+    let name = prepare(text)?;
     if !name
         .chars()
         .all(|character| is_allowed(character, strictness))
@@ -154,6 +166,22 @@ fn normalise(text: &str, strictness: Strictness) -> Result<String, NameError> {
         return Err(NameError::TooLong { length: name.len() });
     }
     Ok(name)
+}
+
+/// Lower case and form KC.
+fn prepare(text: &str) -> Result<String, NameError> {
+    if text.is_empty() {
+        return Err(NameError::Empty);
+    }
+    // Normalising never makes a name four times shorter, so this bounds the work on hostile input.
+    if text.len() > 4 * IscsiName::LENGTH_MAX {
+        return Err(NameError::TooLong { length: text.len() });
+    }
+    if text.is_ascii() {
+        return Ok(text.to_ascii_lowercase());
+    }
+    let name = stringprep::nameprep(text).map_err(|_| NameError::ForbiddenCharacter)?;
+    Ok(name.into_owned())
 }
 
 /// RFC 3722 §6: of ASCII only lower-case letters, digits, dash, dot and colon; of the rest what the

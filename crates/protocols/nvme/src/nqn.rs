@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use longshore_wire::pattern::Glob;
+
 /// A name of a host or subsystem: UTF-8, at most 223 bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn(String);
@@ -63,6 +65,25 @@ impl Nqn {
         Ok(Self(text.to_owned()))
     }
 
+    /// A pattern of names, in which `*` stands for any characters and `?` for one.
+    ///
+    /// # Errors
+    /// No name matches it.
+    pub fn pattern(text: &str) -> Result<Glob, NqnError> {
+        let pattern = Glob::new(text.to_owned());
+        if pattern.length_min() > NQN_LENGTH_MAX {
+            return Err(NqnError::TooLong(pattern.length_min()));
+        }
+        let is_bad = |c: &char| c.is_control() || c.is_whitespace();
+        if let Some(bad) = text.chars().find(is_bad) {
+            return Err(NqnError::Character(bad));
+        }
+        if !pattern.may_begin_with("nqn.") {
+            return Err(NqnError::Prefix);
+        }
+        Ok(pattern)
+    }
+
     /// From a field of a Connect command's data or a log page: any text will do, none included. What it has to be
     /// beyond that depends on whose name it is.
     ///
@@ -99,6 +120,12 @@ impl Nqn {
     #[must_use]
     pub fn is_discovery(&self) -> bool {
         self.0 == DISCOVERY_NQN
+    }
+}
+
+impl AsRef<str> for Nqn {
+    fn as_ref(&self) -> &str {
+        &self.0
     }
 }
 

@@ -16,6 +16,7 @@ pub mod admin {
     /// Asynchronous Event Request.
     pub const ASYNC_EVENT_REQUEST: Opcode = Opcode(0x0c);
     pub const KEEP_ALIVE: Opcode = Opcode(0x18);
+    pub const SANITIZE: Opcode = Opcode(0x84);
 }
 
 /// Commands of the NVM command set, and the reservation commands of I/O queues.

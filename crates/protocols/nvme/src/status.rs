@@ -54,6 +54,7 @@ statuses! {
     COMMAND_INTERRUPTED = 0x0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT_ERROR = 0x0, 0x22, "Transient Transport Error";
     LBA_OUT_OF_RANGE = 0x0, 0x80, "LBA Out of Range";
+    SANITIZE_FAILED = 0x0, 0x1c, "Sanitize Failed";
     SANITIZE_IN_PROGRESS = 0x0, 0x1d, "Sanitize In Progress";
     FORMAT_IN_PROGRESS = 0x0, 0x84, "Format In Progress";
     CAPACITY_EXCEEDED = 0x0, 0x81, "Capacity Exceeded";

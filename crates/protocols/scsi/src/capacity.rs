@@ -29,8 +29,10 @@ pub(crate) fn read_capacity_16(
     let mut data = [0; 32];
     data[..8].copy_from_slice(&block_count.saturating_sub(1).to_be_bytes());
     data[8..12].copy_from_slice(&block_size.to_be_bytes());
-    // Byte 12: no protection information. Byte 13: one logical block per physical block.
     let config = unit.config();
+    // Byte 12: no protection information. Bytes 14 and 15: the lowest aligned block is 0.
+    let exponent = config.blocks_per_physical_block().ilog2();
+    data[13] = u8::try_from(exponent).unwrap_or(0).min(0xf);
     if config.unmap_granularity_blocks.is_some() {
         let lbpme = 0x80;
         let lbprz = if config.unmapped_reads_zeros { 0x40 } else { 0 };

@@ -25,7 +25,8 @@ use crate::unit::LogicalUnit;
 
 pub use crate::completion::Completion;
 pub use crate::step::{
-    Buffers, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex, UnitSelector,
+    Buffers, CommandEvent, Direction, SanitizeRequest, Siblings, Step, Transfer, UnitIndex,
+    UnitSelector,
 };
 use crate::step::{Procedure, StepContext};
 use longshore_block::command::DataLocation;

@@ -37,6 +37,7 @@ pub(crate) enum CommandKind {
     WriteSame,
     ReadDefectData10,
     ReadDefectData12,
+    Sanitize,
     Unmap,
     PersistentReserveIn,
     PersistentReserveOut,
@@ -57,6 +58,10 @@ pub(crate) enum Needs {
     Nothing,
     /// Logical block provisioning.
     Unmap,
+    /// SANITIZE by overwriting, and leaving its failure.
+    Sanitize,
+    /// SANITIZE by freeing blocks.
+    BlockErase,
 }
 
 /// How long a command takes, for command timeouts descriptors.
@@ -98,6 +103,19 @@ pub(crate) struct CommandDescription {
 }
 
 impl CommandDescription {
+    /// Whether it runs while the medium is being sanitized (SBC-3 §4.11.2). SANITIZE decides for itself.
+    #[inline]
+    pub(crate) fn runs_during_sanitize(&self) -> bool {
+        matches!(self.access.reservation, ReservationClass::Unaffected)
+            || matches!(
+                self.operation,
+                CommandKind::Sanitize
+                    | CommandKind::PersistentReserveIn
+                    | CommandKind::ReportSupportedOperationCodes
+                    | CommandKind::ReportSupportedTaskManagementFunctions
+            )
+    }
+
     pub(crate) fn operation_code(&self) -> u8 {
         self.usage[0]
     }
@@ -129,6 +147,8 @@ impl CommandDescription {
         match self.needs {
             Needs::Nothing => true,
             Needs::Unmap => config.unmap_granularity_blocks.is_some(),
+            Needs::Sanitize => config.sanitizes(),
+            Needs::BlockErase => config.erases_blocks(),
         }
     }
 }
@@ -253,6 +273,10 @@ impl Class {
         }
     }
 
+    const fn needing(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
     const fn provisioning(self) -> Self {
         Self {
             needs: Needs::Unmap,
@@ -341,6 +365,10 @@ const TABLE_CONST: &[CommandDescription] = {
         plain(ReadDefectData10, SETTINGS_IN, &[0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0]),
         plain(WriteSame, WRITES_LONG, &[0x41, 0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
         plain(Unmap, WRITES_LONG.provisioning(), &[0x42, 0x01, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]),
+        // IMMED, AUSE. ZNR is for zoned media.
+        action(Sanitize, 0x01, WRITES_LONG.needing(Needs::Sanitize), &[0x48, 0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+        action(Sanitize, 0x02, WRITES_LONG.needing(Needs::BlockErase), &[0x48, 0xa2, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+        action(Sanitize, 0x1f, WRITES_LONG.needing(Needs::Sanitize), &[0x48, 0x9f, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
         plain(ModeSelect10, SETTINGS_OUT, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
         plain(ModeSense10, SETTINGS_IN, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
         action(PersistentReserveIn, 0x00, RESERVATION, &[0x5e, 0x00, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),

@@ -16,6 +16,7 @@ use crate::media::atomic::{self, WriteAtomic};
 use crate::media::compare_and_write::{self, CompareAndWrite};
 use crate::media::lba_status::GetLbaStatus;
 use crate::media::or_write::OrWrite;
+use crate::media::sanitize::Sanitize;
 use crate::media::unmap::Unmap;
 use crate::media::verify::{ByteCheck, Verify};
 use crate::media::write_same::{self, WriteSame};
@@ -49,12 +50,20 @@ fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, bytes: &[u8]) -> Result<Co
     let cdb = Cdb::new(bytes);
     let command = match command_table::lookup(cdb) {
         Lookup::Found(command) if command.is_supported(unit.config()) => command,
-        Lookup::Found(_) | Lookup::UnknownOperationCode => {
-            return Err(Sense::invalid_operation_code().into());
+        Lookup::UnknownOperationCode => return Err(Sense::invalid_operation_code().into()),
+        Lookup::Found(_) | Lookup::UnknownServiceAction => {
+            let others = command_table::commands(cdb.operation_code());
+            return Err(if others.iter().any(|it| it.is_supported(unit.config())) {
+                Sense::invalid_field_in_cdb(1, 4).into()
+            } else {
+                Sense::invalid_operation_code().into()
+            });
         }
-        Lookup::UnknownServiceAction => return Err(Sense::invalid_field_in_cdb(1, 4).into()),
     };
     unit.admit(nexus, access(command, cdb))?;
+    if !command.runs_during_sanitize() {
+        unit.admit_medium(nexus)?;
+    }
     if let Some((byte, bit)) = command.forbidden_bit(cdb) {
         return Err(Sense::invalid_field_in_cdb(byte, bit).into());
     }
@@ -162,6 +171,7 @@ fn dispatch(
             let machine = Unmap::new(length, cdb.flag(1, 0));
             Command::procedure(from_initiator(u64::from(length)), 0, machine)
         }
+        CommandKind::Sanitize => sanitize(cdb, unit)?,
         CommandKind::GetLbaStatus => get_lba_status(cdb, unit)?,
         CommandKind::TestUnitReady => Command::completed(Completion::GOOD),
         // The medium cannot be removed, so preventing its removal holds without our doing.
@@ -207,6 +217,16 @@ fn dispatch(
             Command::parameter(transfer, Parameter::new(operation, cdb, Some(nexus)))
         }
     })
+}
+
+fn sanitize(cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Completion> {
+    let length = cdb.be16(7);
+    let machine = Sanitize::begin(cdb, unit)?;
+    Ok(Command::procedure(
+        from_initiator(u64::from(length)),
+        0,
+        machine,
+    ))
 }
 
 /// ALLOCATION LENGTH of commands that return parameter data; what they transfer at most.

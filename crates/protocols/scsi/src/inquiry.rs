@@ -1,5 +1,7 @@
 //! INQUIRY (SPC-4 §6.6): standard data and vital product data pages (SPC-4 §7.8, SBC-3 VPD parameters).
 
+use longshore_block::naa::Naa;
+
 use crate::cdb::Cdb;
 use crate::extended_copy::third_party_copy_page;
 use crate::media::{atomic, compare_and_write, unmap, write_same};
@@ -7,11 +9,11 @@ use crate::nexus::NexusPort;
 use crate::sense::Sense;
 use crate::unit::{LogicalUnit, LogicalUnitConfig};
 
-/// T10 VENDOR IDENTIFICATION.
-pub const VENDOR: &str = "LONGSHOR";
+/// T10 VENDOR IDENTIFICATION of volumes that have none of their own.
+const VENDOR: &str = "LONGSHOR";
 
-/// PRODUCT IDENTIFICATION.
-pub const PRODUCT: &str = "VIRTUAL-DISK";
+/// PRODUCT IDENTIFICATION of volumes that have none of their own.
+const PRODUCT: &str = "VIRTUAL-DISK";
 
 /// Pages we have, in ascending order: what page 00h lists.
 const PAGES: [(u8, Page); 8] = [
@@ -50,7 +52,15 @@ pub(crate) fn inquiry(
         if code != 0 {
             return Err(Sense::invalid_field_in_cdb(2, 7));
         }
-        standard(0x00, &unit.config().product_revision, data_in);
+        let config = unit.config();
+        let product = config.product.as_deref().unwrap_or(PRODUCT);
+        standard(
+            0x00,
+            vendor(config),
+            product,
+            &config.product_revision,
+            data_in,
+        );
         return Ok(());
     }
     let page = PAGES.iter().find(|(known, _)| *known == code);
@@ -66,7 +76,7 @@ pub(crate) fn inquiry(
 /// Of the VPD pages only the list exists (SPC-4 leaves that open).
 pub(crate) fn without_unit(cdb: Cdb, data_in: &mut Vec<u8>) -> Result<(), Sense> {
     match (cdb.flag(1, 0), cdb.byte(2)) {
-        (false, 0) => standard(0x7f, "", data_in),
+        (false, 0) => standard(0x7f, VENDOR, PRODUCT, "", data_in),
         (true, 0) => data_in.extend([0x7f, 0, 0, 1, 0]),
         _ => return Err(Sense::invalid_field_in_cdb(2, 7)),
     }
@@ -74,7 +84,7 @@ pub(crate) fn without_unit(cdb: Cdb, data_in: &mut Vec<u8>) -> Result<(), Sense>
 }
 
 /// Standard INQUIRY data, 96 bytes.
-fn standard(peripheral: u8, revision: &str, data_in: &mut Vec<u8>) {
+fn standard(peripheral: u8, vendor: &str, product: &str, revision: &str, data_in: &mut Vec<u8>) {
     const VERSION_SPC_4: u8 = 0x06;
     const HISUP: u8 = 0x10;
     const RESPONSE_DATA_FORMAT: u8 = 0x02;
@@ -92,8 +102,8 @@ fn standard(peripheral: u8, revision: &str, data_in: &mut Vec<u8>) {
     data[5] = THIRD_PARTY_COPY;
     data[6] = MULTIP;
     data[7] = CMDQUE;
-    put_ascii(&mut data[8..16], VENDOR);
-    put_ascii(&mut data[16..32], PRODUCT);
+    put_ascii(&mut data[8..16], vendor);
+    put_ascii(&mut data[16..32], product);
     put_ascii(&mut data[32..36], revision);
     for (place, version) in data[58..].chunks_exact_mut(2).zip(VERSION_DESCRIPTORS) {
         place.copy_from_slice(&version.to_be_bytes());
@@ -150,20 +160,23 @@ impl DesignatorType {
     }
 }
 
-/// NAA IEEE Registered Extended. We own no OUI, so the company ID is one with the U/L bit set
-/// ("locally administered"): no registered one looks like it. All other bits come from the UUID.
-fn naa(config: &LogicalUnitConfig) -> [u8; 16] {
-    let uuid = config.uuid.as_bytes();
-    let mut naa = *uuid;
-    // NAA takes the upper half of byte 0; the company ID starts in the lower one, so its U/L bit
-    // (bit 1 of its first byte) is bit 5 of byte 1, and the group bit is bit 4.
-    naa[0] = 0x60 | (uuid[0] & 0x0f);
-    naa[1] = (uuid[1] & !0x30) | 0x20;
-    naa
+fn vendor(config: &LogicalUnitConfig) -> &str {
+    config.vendor.as_deref().unwrap_or(VENDOR)
 }
 
-/// EUI-64 with the U/L bit set, from the end of the UUID, which is its most random part.
+/// The NAA identifier that the volume was given, or the one of its UUID.
+fn naa(config: &LogicalUnitConfig) -> Naa {
+    config
+        .naa
+        .unwrap_or_else(|| Naa::locally_administered(config.uuid.as_bytes()))
+}
+
+/// The EUI-64 that follows from the NAA identifier the volume was given, or one with the U/L bit set, from the end
+/// of the UUID, which is its most random part.
 fn eui64(config: &LogicalUnitConfig) -> [u8; 8] {
+    if let Some(eui64) = config.naa.and_then(|naa| naa.eui64()) {
+        return eui64;
+    }
     let [.., a, b, c, d, e, f, g, h] = *config.uuid.as_bytes();
     [(a & 0xfc) | 0x02, b, c, d, e, f, g, h]
 }
@@ -171,7 +184,7 @@ fn eui64(config: &LogicalUnitConfig) -> [u8; 8] {
 /// T10 vendor ID and the UUID as text.
 fn t10_vendor_id(config: &LogicalUnitConfig) -> Vec<u8> {
     let mut designator = vec![b' '; 8];
-    put_ascii(&mut designator, VENDOR);
+    put_ascii(&mut designator, vendor(config));
     designator.extend(config.uuid.hyphenated().to_string().into_bytes());
     designator
 }
@@ -207,7 +220,7 @@ fn push_designator(
 fn device_identification(unit: &LogicalUnit, port: &NexusPort, page: &mut Vec<u8>) {
     use Association::{LogicalUnit as Unit, TargetDevice, TargetPort};
     let config = unit.config();
-    push_designator(Unit, DesignatorType::Naa, &naa(config), page);
+    push_designator(Unit, DesignatorType::Naa, naa(config).as_bytes(), page);
     push_designator(
         Unit,
         DesignatorType::T10VendorId,
@@ -253,7 +266,7 @@ impl LogicalUnit {
     /// EXTENDED COPY names it.
     pub fn is_designated_by(&self, designator: &[u8]) -> bool {
         let config = self.config();
-        designator == naa(config)
+        designator == naa(config).as_bytes()
             || designator == eui64(config)
             || designator == t10_vendor_id(config)
     }
@@ -302,9 +315,7 @@ fn block_limits(config: &LogicalUnitConfig, page: &mut Vec<u8>) {
     const WSNZ: u8 = 0x01;
     data[4] = WSNZ;
     data[5] = compare_and_write::max_blocks(max_transfer);
-    let granularity = u16::try_from(4096 / config.block_size.max(1))
-        .unwrap_or(0)
-        .max(1);
+    let granularity = u16::try_from(config.blocks_per_physical_block()).unwrap_or(u16::MAX);
     data[6..8].copy_from_slice(&granularity.to_be_bytes());
     page.extend(&data[4..]);
 }
@@ -321,6 +332,8 @@ fn block_device_characteristics(config: &LogicalUnitConfig, page: &mut Vec<u8>) 
     let rate = if config.rotational { 0 } else { SOLID_STATE };
     let mut data = [0; 60];
     data[..2].copy_from_slice(&rate.to_be_bytes());
+    // WABEREQ: after SANITIZE by BLOCK ERASE, reads succeed without a write before them.
+    data[3] = if config.erases_blocks() { 0x40 } else { 0 };
     page.extend(data);
 }
 

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! bit  0..12  pending unit attention conditions, highest precedence first
-//! bit 24..27  reservations: what would conflict at this moment (see `longshore_block::reservation`)
+//! bit 24..26  reservations: what would conflict at this moment (see `longshore_block::reservation`)
+//! bit 31      the volume is being sanitized
 //! ```
 //!
 //! A command that finds its bits clear is admitted with one load. The reservation bits are written
@@ -12,7 +13,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use longshore_block::reservation::{NexusIdentity, NoticeEvent, Participant};
+use longshore_block::reservation::{GATE_BLOCKED, NexusIdentity, NoticeEvent, Participant};
 
 use crate::unit_attention::UnitAttention;
 
@@ -47,6 +48,8 @@ impl NexusPort {
 /// Bits of the gate above those of unit attentions.
 pub(crate) const GATE_RESERVATION_SHIFT: u32 = 24;
 const GATE_RESERVATION_MASK: u32 = 0xff << GATE_RESERVATION_SHIFT;
+/// The volume is being sanitized, or that has failed.
+pub(crate) const GATE_SANITIZE: u32 = (GATE_BLOCKED as u32) << GATE_RESERVATION_SHIFT;
 const _: () = assert!(UnitAttention::MASK & GATE_RESERVATION_MASK == 0);
 
 /// An I_T nexus on one logical unit. Made by

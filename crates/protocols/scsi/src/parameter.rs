@@ -60,9 +60,10 @@ impl Parameter {
         match self.operation {
             CommandKind::Inquiry => inquiry::inquiry(cdb, unit, nexus.port(), data_in)?,
             CommandKind::RequestSense => {
-                let sense = nexus.take_unit_attention().map_or(NO_SENSE, |attention| {
-                    Sense::unit_attention(attention.additional_sense())
-                });
+                let sense = match nexus.take_unit_attention() {
+                    Some(attention) => Sense::unit_attention(attention.additional_sense()),
+                    None => unit.sanitize_sense().unwrap_or(NO_SENSE),
+                };
                 request_sense(cdb, sense, data_in);
             }
             CommandKind::ReportLuns => {

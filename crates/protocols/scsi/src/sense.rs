@@ -108,6 +108,8 @@ additional_sense! {
     RESERVATIONS_RELEASED = 0x2a, 0x04, "RESERVATIONS RELEASED";
     REGISTRATIONS_PREEMPTED = 0x2a, 0x05, "REGISTRATIONS PREEMPTED";
     CAPACITY_DATA_HAS_CHANGED = 0x2a, 0x09, "CAPACITY DATA HAS CHANGED";
+    SANITIZE_COMMAND_FAILED = 0x31, 0x03, "SANITIZE COMMAND FAILED";
+    SANITIZE_IN_PROGRESS = 0x04, 0x1b, "LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS";
     COMMAND_SEQUENCE_ERROR = 0x2c, 0x00, "COMMAND SEQUENCE ERROR";
     COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = 0x2f, 0x00, "COMMANDS CLEARED BY ANOTHER INITIATOR";
     SAVING_PARAMETERS_NOT_SUPPORTED = 0x39, 0x00, "SAVING PARAMETERS NOT SUPPORTED";
@@ -151,6 +153,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// Which field is wrong.
     pub field: Option<FieldPointer>,
+    /// PROGRESS INDICATION, in 65536ths.
+    pub progress: Option<u16>,
 }
 
 impl Sense {
@@ -161,6 +165,7 @@ impl Sense {
             additional,
             information: None,
             field: None,
+            progress: None,
         }
     }
 
@@ -172,6 +177,22 @@ impl Sense {
     /// UNIT ATTENTION with the given code.
     pub const fn unit_attention(additional: AdditionalSense) -> Self {
         Self::new(SenseKey::UnitAttention, additional)
+    }
+
+    /// The medium is being sanitized, so far.
+    pub const fn sanitize_in_progress(progress: u16) -> Self {
+        Self {
+            progress: Some(progress),
+            ..Self::new(SenseKey::NotReady, AdditionalSense::SANITIZE_IN_PROGRESS)
+        }
+    }
+
+    /// Sanitizing the medium has failed.
+    pub const fn sanitize_failed() -> Self {
+        Self::new(
+            SenseKey::MediumError,
+            AdditionalSense::SANITIZE_COMMAND_FAILED,
+        )
     }
 
     /// INVALID FIELD IN CDB, pointing at a byte and the most significant bit of the field.
@@ -259,6 +280,7 @@ impl Sense {
             MediaError::Poisoned => (SenseKey::HardwareError, Code::INTERNAL_TARGET_FAILURE),
             // The same of reads: SPC-4 annex D.
             MediaError::Failed => (SenseKey::HardwareError, Code::LOGICAL_UNIT_FAILURE),
+            MediaError::Sanitizing => (SenseKey::NotReady, Code::SANITIZE_IN_PROGRESS),
             // Hosts repeat an aborted command.
             MediaError::OutOfMemory => (SenseKey::AbortedCommand, Code::INSUFFICIENT_RESOURCES),
             MediaError::ShortFile | MediaError::Io if writing => {
@@ -313,6 +335,10 @@ impl Sense {
 
     /// The SENSE KEY SPECIFIC field with SKSV set.
     fn key_specific(self) -> Option<[u8; 3]> {
+        if let Some(progress) = self.progress {
+            let [high, low] = progress.to_be_bytes();
+            return Some([0x80, high, low]);
+        }
         let field = self.field?;
         let [high, low] = field.byte.to_be_bytes();
         let in_cdb = if field.in_cdb { 0x40 } else { 0 };

@@ -13,6 +13,7 @@ use longshore_block::command::DataLocation;
 use longshore_block::extent::Extent;
 use longshore_block::operation::Operation;
 use longshore_block::reservation::{Participant, StoreOrder};
+use longshore_block::sanitize::SanitizeOrder;
 
 /// Which way the data of a command goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +75,25 @@ pub enum Step {
     /// Store these bytes (the unit's reservations) durably, then step with
     /// [`CommandEvent::Persisted`]. Keep the order until then, even if the command goes.
     Persist(StoreOrder),
+    /// Sanitize the unit's volume, or leave the failure of that behind, and step with
+    /// [`CommandEvent::Persisted`]. What was begun goes on whatever becomes of the command.
+    Sanitize(SanitizeRequest),
     /// Abort all commands of these nexuses and NVMe hosts on this unit's volume (PREEMPT AND ABORT),
     /// then step with [`CommandEvent::TasksAborted`].
     AbortTasks(Vec<Arc<dyn Participant>>),
     /// It is over.
     Complete(Completion),
+}
+
+/// What SANITIZE asks of the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SanitizeRequest {
+    Begin {
+        order: SanitizeOrder,
+        /// Step when it is stored that it has begun, rather than when it has ended (IMMED).
+        immediate: bool,
+    },
+    ExitFailureMode,
 }
 
 /// Whose medium a [`Step::Media`] is about.

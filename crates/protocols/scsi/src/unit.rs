@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_block::reservation::{self, Participant, Reservations, gate_bit};
+use longshore_block::sanitize::Blocked;
 
 use crate::access::Access;
 use crate::completion::Completion;
 use crate::copies::CopyResults;
 use crate::mode_state::ModeState;
-use crate::nexus::{GATE_RESERVATION_SHIFT, Nexus, NexusPort};
+use crate::nexus::{GATE_RESERVATION_SHIFT, GATE_SANITIZE, Nexus, NexusPort};
 use crate::sense::Sense;
 use crate::status::Status;
 use crate::unit_attention::UnitAttention;
@@ -248,12 +249,36 @@ impl LogicalUnit {
         Self::refuse(nexus, conflict_bits, attention_bits)
     }
 
+    /// Refuses commands that touch the medium while it is being sanitized, and after that has failed.
+    ///
+    /// # Errors
+    /// The completion the command ends with.
+    #[inline]
+    pub(crate) fn admit_medium(&self, nexus: &Nexus) -> Result<(), Completion> {
+        if nexus.gate() & GATE_SANITIZE == 0 {
+            return Ok(());
+        }
+        match self.sanitize_sense() {
+            Some(sense) => Err(sense.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// What commands are told while the medium is being sanitized, or after that has failed.
+    pub(crate) fn sanitize_sense(&self) -> Option<Sense> {
+        let sanitize = self.reservations.sanitize();
+        sanitize.blocked().map(|blocked| match blocked {
+            Blocked::InProgress => Sense::sanitize_in_progress(sanitize.progress()),
+            Blocked::Failed => Sense::sanitize_failed(),
+        })
+    }
+
     /// Whether a command of this kind may run and has nothing to report. Changes nothing: whoever is
     /// told `false` asks [`Self::admit`].
     #[inline]
     pub(crate) fn admits_at_once(nexus: &Nexus, access: Access) -> bool {
         let conflict_bits = u32::from(gate_bit(access.reservation)) << GATE_RESERVATION_SHIFT;
-        nexus.gate() & (conflict_bits | UnitAttention::MASK) == 0
+        nexus.gate() & (conflict_bits | UnitAttention::MASK | GATE_SANITIZE) == 0
     }
 
     #[cold]

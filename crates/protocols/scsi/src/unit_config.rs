@@ -1,5 +1,6 @@
 //! What a logical unit is and can do, before anybody uses it.
 
+use longshore_block::naa::Naa;
 use uuid::Uuid;
 
 /// What a logical unit is and can do. Fixed, but for the number of blocks.
@@ -9,10 +10,18 @@ pub struct LogicalUnitConfig {
     pub uuid: Uuid,
     /// Name of the volume, for product identification and logs.
     pub name: String,
-    /// Unit serial number, printable ASCII, at most 20 characters.
+    /// Unit serial number, printable ASCII, at most 64 characters.
     pub serial: String,
+    /// T10 VENDOR IDENTIFICATION, printable ASCII, at most 8 characters; `None`: ours.
+    pub vendor: Option<String>,
+    /// PRODUCT IDENTIFICATION, printable ASCII, at most 16 characters; `None`: ours.
+    pub product: Option<String>,
+    /// Worldwide name; `None`: derived from the UUID.
+    pub naa: Option<Naa>,
     /// 512 or 4096.
     pub block_size: u32,
+    /// Bytes that the medium writes in one piece: a power of two, at least the block size.
+    pub physical_block_size: u32,
     /// At least 1.
     pub block_count: u64,
     /// Writes are refused with WRITE PROTECTED.
@@ -27,8 +36,25 @@ pub struct LogicalUnitConfig {
     pub rotational: bool,
     /// Largest transfer in one READ or WRITE; more is INVALID FIELD IN CDB.
     pub max_transfer_blocks: u32,
-    /// The driver can store reservations durably: APTPL is offered.
+    /// The driver can store reservations, and how far sanitizing is, durably: APTPL and SANITIZE are offered.
     pub persistent_reservations_store: bool,
     /// PRODUCT REVISION LEVEL, printable ASCII, at most 4 characters.
     pub product_revision: String,
+}
+
+impl LogicalUnitConfig {
+    /// SANITIZE can overwrite it.
+    pub(crate) fn sanitizes(&self) -> bool {
+        self.persistent_reservations_store && !self.read_only
+    }
+
+    /// SANITIZE can erase its blocks: freed ones read as zeros.
+    pub(crate) fn erases_blocks(&self) -> bool {
+        self.sanitizes() && self.unmap_granularity_blocks.is_some() && self.unmapped_reads_zeros
+    }
+
+    /// Logical blocks of a physical one.
+    pub(crate) fn blocks_per_physical_block(&self) -> u32 {
+        (self.physical_block_size / self.block_size.max(1)).max(1)
+    }
 }

@@ -18,8 +18,20 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Poll, Waker};
 
-use crate::address::TaskAddress;
+use crate::address::{ConnectionAddress, TaskAddress};
+
+/// Stands for the operation that holds the gate without being a task (see [`WriteGate::poll_hold`]).
+const OPERATION: TaskAddress = TaskAddress {
+    connection: ConnectionAddress {
+        shard: u32::MAX,
+        slot: u32::MAX,
+        generation: u32::MAX,
+    },
+    slot: u32::MAX,
+    generation: u32::MAX,
+};
 
 /// One shard's count of writes in flight, on a cache line of its own.
 #[repr(align(128))]
@@ -40,6 +52,19 @@ struct Slow {
     holder: Option<TaskAddress>,
     /// Tasks that wait, first come first served.
     waiting: VecDeque<Waiter>,
+    /// Of the operation that holds the gate or waits for it.
+    operation: Option<Waker>,
+}
+
+impl Slow {
+    /// Has whoever it is try again.
+    fn wake(&self, who: TaskAddress, wake: impl FnOnce(TaskAddress)) {
+        match &self.operation {
+            Some(operation) if who == OPERATION => operation.wake_by_ref(),
+            _ if who == OPERATION => {}
+            _ => wake(who),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +106,9 @@ impl WriteGate {
     /// After a [`Self::try_enter`] in vain that nothing follows: its short visit to the counter may have
     /// hidden a zero from the holder. `wake` is called with that.
     pub(crate) fn visited_in_vain(&self, wake: impl FnOnce(TaskAddress)) {
-        let holder = self.lock().holder;
-        if let Some(holder) = holder {
-            wake(holder);
+        let slow = self.lock();
+        if let Some(holder) = slow.holder {
+            slow.wake(holder, wake);
         }
     }
 
@@ -109,7 +134,7 @@ impl WriteGate {
         });
         // Our own short visit to the counter may have hidden a zero from the holder.
         if let Some(holder) = slow.holder {
-            wake(holder);
+            slow.wake(holder, &mut wake);
         }
         Passage::Wait
     }
@@ -119,11 +144,27 @@ impl WriteGate {
         let before = self.writes[shard].0.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "a write leaves the gate it entered");
         if before == 1 && self.closed.load(Ordering::SeqCst) {
-            let holder = self.lock().holder;
-            if let Some(holder) = holder {
-                wake(holder);
+            let slow = self.lock();
+            if let Some(holder) = slow.holder {
+                slow.wake(holder, wake);
             }
         }
+    }
+
+    /// An operation of the volume itself wants its writes for itself, until [`Self::end_hold`]. There is at most one
+    /// at a time.
+    pub(crate) fn poll_hold(&self, waker: &Waker) -> Poll<()> {
+        self.lock().operation = Some(waker.clone());
+        match self.enter_exclusive(OPERATION) {
+            Passage::Open => Poll::Ready(()),
+            Passage::Wait => Poll::Pending,
+        }
+    }
+
+    /// The operation is over, or was never begun.
+    pub(crate) fn end_hold(&self, wake: impl FnMut(TaskAddress)) {
+        self.lock().operation = None;
+        self.leave_exclusive(OPERATION, wake);
     }
 
     /// An exclusive command wants the volume's writes for itself, or tries again after being woken.
@@ -170,7 +211,7 @@ impl WriteGate {
         assert_eq!(was_closed, held, "the gate is closed while a task holds it");
         // Writes go first up to the next exclusive command, which closes the gate behind them.
         while let Some(waiter) = slow.waiting.pop_front() {
-            wake(waiter.task);
+            slow.wake(waiter.task, &mut wake);
             if waiter.exclusive {
                 break;
             }
@@ -192,7 +233,6 @@ impl WriteGate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::ConnectionAddress;
 
     fn task(number: u32) -> TaskAddress {
         TaskAddress {
@@ -264,6 +304,39 @@ mod tests {
         gate.leave_exclusive(task(1), |task| woken.push(task));
         assert_eq!(woken, [task(2)]);
         assert_eq!(gate.enter_exclusive(task(2)), Passage::Open);
+    }
+
+    #[test]
+    fn an_operation_waits_for_writes_and_keeps_others_out() {
+        use std::sync::Arc;
+        use std::sync::atomic::AtomicUsize;
+        struct Count(AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        let gate = WriteGate::new(1);
+        assert!(gate.try_enter(0));
+        assert!(gate.poll_hold(&waker).is_pending());
+        gate.leave(0, nobody);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(gate.poll_hold(&waker).is_ready());
+        assert_eq!(gate.enter_exclusive(task(1)), Passage::Wait);
+        // A task that is gone lets nobody in.
+        gate.leave_exclusive(task(2), nobody);
+        assert!(!gate.try_enter(0));
+        let mut woken = Vec::new();
+        gate.end_hold(|task| woken.push(task));
+        assert_eq!(woken, [task(1)]);
+        assert_eq!(gate.enter_exclusive(task(1)), Passage::Open);
+        assert!(gate.poll_hold(&waker).is_pending());
+        gate.leave_exclusive(task(1), nobody);
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        assert!(gate.poll_hold(&waker).is_ready());
+        gate.end_hold(nobody);
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod nvme;
 pub mod observe;
 mod placement;
 pub mod platform;
-mod reservation_store;
+mod sanitize;
 mod server;
 mod sessions;
 mod shard;
@@ -37,6 +37,7 @@ pub mod stepped;
 mod target_ports;
 mod transmit_policy;
 mod transport;
+mod volume_store;
 
 pub use config::StartError;
 pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Statistics};

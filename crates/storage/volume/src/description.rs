@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use longshore_block::extent::{BlockCount, Extent};
+use longshore_block::naa::Naa;
 use uuid::Uuid;
 
 /// What a volume is called and recognised by.
@@ -12,8 +13,14 @@ pub struct Identity {
     pub name: String,
     /// Source of every identifier that peers see (NAA, EUI-64, NGUID …). Stable across restarts.
     pub uuid: Uuid,
-    /// Unit serial number, printable ASCII, at most 20 characters.
+    /// Unit serial number, printable ASCII, at most 64 characters.
     pub serial: String,
+    /// T10 vendor identification, printable ASCII, at most 8 characters; `None`: the server's own.
+    pub vendor: Option<String>,
+    /// Product identification, printable ASCII, at most 16 characters; `None`: the server's own.
+    pub product: Option<String>,
+    /// Worldwide name; `None`: derived from the UUID.
+    pub naa: Option<Naa>,
 }
 
 /// Size at this moment; it can change when the volume is resized.
@@ -82,4 +89,7 @@ pub struct Characteristics {
     pub unmapped_reads_zeros: bool,
     /// Spinning medium (block device characteristics VPD page).
     pub rotational: bool,
+    /// Bytes that the medium writes in one piece: a power of two, at least the block size. A hint for
+    /// aligning; it promises no atomicity.
+    pub physical_block_size: u32,
 }

@@ -175,6 +175,17 @@ impl<T> Executor<T> {
         self.run(execution, owner, storage)
     }
 
+    /// Runs what `work` makes beside the requests until it ends, or the event loop does. It shares its thread with
+    /// everything else there, as [`Io::spawn`] says.
+    pub fn spawn<F: Future<Output = ()> + 'static>(
+        &mut self,
+        work: impl FnOnce(Io) -> F,
+        storage: &mut dyn Storage,
+    ) {
+        self.io.spawn(work(self.io.clone()));
+        self.proceed(storage);
+    }
+
     /// Lets a volume begin what it does of its own accord on this event loop; see
     /// [`Volume::attach`].
     pub fn attach(&mut self, volume: &Arc<dyn Volume>, storage: &mut dyn Storage) {

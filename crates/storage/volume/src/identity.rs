@@ -16,17 +16,27 @@ use uuid::Uuid;
 
 use crate::description::Identity;
 use crate::machine_id::MachineId;
-use crate::open::error::{OpenError, SERIAL_LENGTH_MAX};
+use crate::open::error::OpenError;
 use crate::open::{BackendName, VolumeSpec};
 
 /// Namespace of derived volume UUIDs. Changing it changes every disk's identity.
 const NAMESPACE: Uuid = Uuid::from_u128(0x5c0d_86b4_0d0e_4f0a_9b1e_6c6f_6e67_7368);
 
+/// Longest unit serial number. Other servers have made theirs of a UUID or longer.
+const SERIAL_LENGTH_MAX: usize = 64;
+
+/// Length of serial numbers of our own.
+const DERIVED_SERIAL_LENGTH: usize = 20;
+
+/// T10 VENDOR IDENTIFICATION and PRODUCT IDENTIFICATION of INQUIRY.
+const VENDOR_LENGTH_MAX: usize = 8;
+const PRODUCT_LENGTH_MAX: usize = 16;
+
 /// Identity of a volume; `origin` is what its backing object is known by, if there is one: a canonical path, or
 /// the worldwide name of a volume of another server.
 ///
 /// # Errors
-/// The serial number cannot be shown to peers.
+/// The serial number, vendor or product cannot be shown to peers.
 pub fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, OpenError> {
     let uuid = match spec.uuid {
         Some(uuid) => uuid,
@@ -39,14 +49,38 @@ pub fn identify(spec: &VolumeSpec, origin: Option<&[u8]>) -> Result<Identity, Op
             None => Uuid::new_v4(),
         },
     };
-    let serial = match &spec.serial {
-        Some(serial) => checked_serial(&spec.name, serial)?,
-        None => derive_serial(uuid),
-    };
+    let given = checked(spec)?;
     Ok(Identity {
         name: spec.name.clone(),
         uuid,
-        serial,
+        serial: given.serial.unwrap_or_else(|| derive_serial(uuid)),
+        vendor: given.vendor,
+        product: given.product,
+        naa: spec.naa,
+    })
+}
+
+/// The texts of a specification that peers see.
+pub(crate) struct Texts {
+    serial: Option<String>,
+    vendor: Option<String>,
+    product: Option<String>,
+}
+
+/// Checks the texts of a specification that peers see.
+///
+/// # Errors
+/// One of them cannot be shown to peers.
+pub(crate) fn checked(spec: &VolumeSpec) -> Result<Texts, OpenError> {
+    let text = |option, text: &Option<String>, most| {
+        let text = text.as_deref();
+        text.map(|text| checked_text(&spec.name, option, text, most))
+            .transpose()
+    };
+    Ok(Texts {
+        serial: text("serial", &spec.serial, SERIAL_LENGTH_MAX)?,
+        vendor: text("vendor", &spec.vendor, VENDOR_LENGTH_MAX)?,
+        product: text("product", &spec.product, PRODUCT_LENGTH_MAX)?,
     })
 }
 
@@ -81,19 +115,26 @@ fn derive_uuid(machine_id: &str, backend: BackendName, origin: Option<&[u8]>, na
 /// only one that all volumes share.
 fn derive_serial(uuid: Uuid) -> String {
     let mut serial = uuid.simple().to_string();
-    serial.truncate(SERIAL_LENGTH_MAX);
+    serial.truncate(DERIVED_SERIAL_LENGTH);
     serial
 }
 
 /// Trailing spaces go, because the standards pad with them; everything else that cannot be shown to
 /// peers as it was written is refused rather than changed.
-pub(crate) fn checked_serial(name: &str, serial: &str) -> Result<String, OpenError> {
-    let trimmed = serial.trim_end_matches(' ');
+fn checked_text(
+    name: &str,
+    option: &'static str,
+    text: &str,
+    most: usize,
+) -> Result<String, OpenError> {
+    let trimmed = text.trim_end_matches(' ');
     let printable = trimmed.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-    if trimmed.is_empty() || trimmed.len() > SERIAL_LENGTH_MAX || !printable {
-        return Err(OpenError::Serial {
+    if trimmed.is_empty() || trimmed.len() > most || !printable {
+        return Err(OpenError::Text {
             name: name.to_owned(),
-            serial: serial.to_owned(),
+            option,
+            text: text.to_owned(),
+            most,
         });
     }
     Ok(trimmed.to_owned())
@@ -142,16 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn serials_that_peers_could_not_see_as_written_are_refused() {
-        assert_eq!(checked_serial("n", "ABC 1  ").expect("fine"), "ABC 1");
-        assert_eq!(
-            checked_serial("n", "12345678901234567890")
-                .expect("fine")
-                .len(),
-            20
-        );
-        for bad in ["", "   ", "123456789012345678901", "caf\u{e9}", "a\tb"] {
-            assert!(checked_serial("n", bad).is_err(), "{bad:?}");
+    fn texts_that_peers_could_not_see_as_written_are_refused() {
+        let serial = |text: &str| checked_text("n", "serial", text, SERIAL_LENGTH_MAX);
+        assert_eq!(serial("ABC 1  ").expect("fine"), "ABC 1");
+        assert_eq!(serial(&"1".repeat(64)).expect("fine").len(), 64);
+        for bad in ["", "   ", &"1".repeat(65), "caf\u{e9}", "a\tb"] {
+            assert!(serial(bad).is_err(), "{bad:?}");
         }
+        let mut spec = VolumeSpec::new("n", BackendName::MEM);
+        spec.vendor = Some("EIGHTLET".into());
+        spec.product = Some("SIXTEEN CHARS 16".into());
+        assert!(identify(&spec, None).is_ok());
+        spec.vendor = Some("NINE CHAR".into());
+        let refused = identify(&spec, None).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "volume n: vendor \"NINE CHAR\" must be 1 to 8 printable ASCII characters"
+        );
     }
 }

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub use longshore_block::extent::{BlockCount, Extent, Lba};
+pub use longshore_block::naa::{Naa, NaaError};
 pub use longshore_block::operation::{ExtentState, Operation, Reply};
 
 pub mod backend;
@@ -34,6 +35,7 @@ pub mod machine_id;
 mod medium;
 pub mod open;
 mod outline;
+mod physical_block;
 pub mod registry;
 pub mod request;
 #[cfg(test)]
@@ -53,6 +55,7 @@ pub use machine_id::MachineId;
 pub use medium::InlineWrites;
 pub use open::{BackendName, OpenError, VolumeSpec};
 pub use outline::{ByteRange, Outline};
+pub use physical_block::physical_block_size;
 pub use registry::{Backends, open};
 pub use request::{Ended, Execution, Request};
 pub use volume::{Attempt, AttemptCost, Volume};

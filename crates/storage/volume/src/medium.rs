@@ -187,25 +187,23 @@ impl Medium {
         if self.is_at_end(operation, bytes) {
             self.check_end(io).await?;
         }
+        let mut syncs = false;
         match operation {
             Operation::Read { .. } => self.read(bytes.offset, request, io).await?,
             Operation::Write { fua, .. } => {
-                let durable = fua && self.abilities.syncs;
+                let durable = self.is_durable(fua);
                 self.write(bytes.offset, durable, request, io).await?;
             }
-            Operation::Flush if self.abilities.syncs && !self.abilities.read_only => {
-                self.sync(io).await?;
-            }
+            Operation::Flush => syncs = self.abilities.syncs && !self.abilities.read_only,
             Operation::Unmap { .. } if bytes.length > 0 => {
                 let ways = self.abilities.zeroing.unmap;
                 self.zero(bytes, ways, io).await?;
+                syncs = !ways.is_empty() && self.is_durable(false);
             }
             Operation::WriteZeroes { may_unmap, fua, .. } if bytes.length > 0 => {
                 let ways = self.abilities.zeroing.ways_to_zero(may_unmap);
                 self.zero(bytes, ways, io).await?;
-                if fua && !ways.is_empty() && self.abilities.syncs {
-                    self.sync(io).await?;
-                }
+                syncs = !ways.is_empty() && self.is_durable(fua);
             }
             Operation::Anchor { .. } if bytes.length > 0 => {
                 while !self.reserve(bytes, io).await? {
@@ -220,13 +218,15 @@ impl Medium {
                 return Ok(self.extent(bytes, io).await);
             }
             // Reading ahead has no operation that is sure not to sleep; the kernel's own read-ahead
-            // follows the reads. Of the rest there is nothing to move, or nothing that a flush could do.
+            // follows the reads. Of the rest there is nothing to move.
             Operation::Prefetch { .. }
-            | Operation::Flush
             | Operation::Unmap { .. }
             | Operation::WriteZeroes { .. }
             | Operation::Anchor { .. } => {}
             Operation::CompareAndWrite { .. } => unreachable!("it is not admitted"),
+        }
+        if syncs {
+            self.sync(io).await?;
         }
         Ok(Reply::Done)
     }

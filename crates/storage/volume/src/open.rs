@@ -9,7 +9,7 @@ mod name;
 mod spec;
 
 pub use backend::{Backend, Opened};
-pub use error::{LockHolder, OpenError};
+pub use error::{LockHolder, OpenError, PHYSICAL_BLOCK_MAX};
 pub use name::BackendName;
 pub(crate) use spec::check_size;
 pub use spec::{BackendOptions, VolumeSpec};

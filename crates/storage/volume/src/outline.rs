@@ -175,6 +175,9 @@ mod tests {
             name: "t".into(),
             uuid: uuid::Uuid::nil(),
             serial: "s".into(),
+            vendor: None,
+            product: None,
+            naa: None,
         };
         Outline::new(identity, 512, 8192)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::identity;
 use crate::open::{Backend, BackendName, OpenError, Opened, VolumeSpec, check_size};
+use crate::physical_block::physical_block_size;
 use crate::volume::Volume;
 
 mod local;
@@ -83,9 +84,8 @@ fn check(spec: &VolumeSpec, backend: &dyn Backend) -> Result<(), OpenError> {
         return Err(spec.misplaced("direct"));
     }
     backend.check(spec)?;
-    if let Some(serial) = &spec.serial {
-        identity::checked_serial(&spec.name, serial)?;
-    }
+    physical_block_size(spec, spec.block_size, spec.block_size)?;
+    identity::checked(spec)?;
     match spec.size {
         Some(size) => check_size(&spec.name, size, spec.block_size),
         None => Ok(()),

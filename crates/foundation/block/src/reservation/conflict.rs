@@ -54,6 +54,9 @@ pub const fn gate_bit(class: ReservationClass) -> u8 {
     }
 }
 
+/// The bit of a gate that keeps out every command that touches the medium, reservations or not.
+pub const GATE_BLOCKED: u8 = 0x80;
+
 const GATED: [ReservationClass; 3] = [
     ReservationClass::Inspects,
     ReservationClass::Reads,

@@ -26,7 +26,7 @@ pub mod table;
 
 pub use change::{Applied, Change, PendingChange};
 pub use class::ReservationClass;
-pub use conflict::gate_bit;
+pub use conflict::{GATE_BLOCKED, gate_bit};
 pub use legacy::LegacyRefusal;
 pub use participant::{Participant, is_same_participant, tasks_cleared_by};
 pub use state::{Locked, Reservations, Unchangeable};

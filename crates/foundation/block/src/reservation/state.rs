@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::conflict;
+use super::conflict::{self, GATE_BLOCKED};
 use super::participant::{Participant, is_same_participant};
 use super::store::ReservationFormatError;
 use super::table::{Notice, ReservationTable};
+use crate::sanitize::{Refusal, Sanitize, SanitizeFormatError, SanitizeOrder};
 
 /// All reservation state of a volume. Whoever exports the volume shares it.
 ///
@@ -15,6 +16,7 @@ use super::table::{Notice, ReservationTable};
 #[derive(Debug, Default)]
 pub struct Reservations {
     state: Mutex<State>,
+    sanitize: Sanitize,
 }
 
 /// What the lock protects.
@@ -31,6 +33,8 @@ pub(super) struct State {
     /// What is stored may differ from the table: the last attempt failed or was abandoned.
     pub(super) store_uncertain: bool,
     pub(super) waiters: Waiters,
+    /// Commands that touch the medium are kept out: see [`Reservations::sanitize`].
+    is_blocked: bool,
 }
 
 /// Callbacks for the end of storing.
@@ -121,6 +125,55 @@ impl Reservations {
         Ok(())
     }
 
+    /// Whether the volume is being sanitized, and how far that is.
+    #[must_use]
+    pub fn sanitize(&self) -> &Sanitize {
+        &self.sanitize
+    }
+
+    /// An operation begins: from here on, every gate keeps commands out. Those under way go on until the caller has
+    /// seen them end.
+    ///
+    /// # Errors
+    /// Another one is running.
+    pub fn begin_sanitize(&self, order: SanitizeOrder) -> Result<(), Refusal> {
+        let begun = self.sanitize.begin(order);
+        self.refresh_blocked();
+        begun
+    }
+
+    /// The operation is over. Commands run again if it did what it was to do.
+    pub fn end_sanitize(&self, succeeded: bool) {
+        self.sanitize.end(succeeded);
+        self.refresh_blocked();
+    }
+
+    /// Leaves the failure of an operation behind. Does nothing where none has failed.
+    ///
+    /// # Errors
+    /// One is running, or the one that failed did not allow that.
+    pub fn exit_sanitize_failure(&self) -> Result<(), Refusal> {
+        let left = self.sanitize.exit_failure();
+        self.refresh_blocked();
+        left
+    }
+
+    /// Takes up the state of an operation stored before a restart.
+    ///
+    /// # Errors
+    /// The text is not what [`Sanitize::to_text`] gave.
+    pub fn restore_sanitize(&self, text: &str) -> Result<(), SanitizeFormatError> {
+        let restored = self.sanitize.restore(text);
+        self.refresh_blocked();
+        restored
+    }
+
+    fn refresh_blocked(&self) {
+        let mut state = self.state();
+        state.is_blocked = self.sanitize.is_blocked();
+        state.refresh_gates();
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere must not take the volume down with it; every change under the lock is
         // made by assigning finished values.
@@ -168,8 +221,14 @@ impl State {
             .is_some_and(|holder| is_same_participant(&**holder, participant))
     }
 
-    /// The gate bits of a participant: one for each class of commands that would conflict now.
+    /// The gate bits of a participant.
     fn gate_of(&self, participant: &dyn Participant) -> u8 {
+        let blocked = if self.is_blocked { GATE_BLOCKED } else { 0 };
+        blocked | self.conflicts_of(participant)
+    }
+
+    /// One bit for each class of commands that would conflict now.
+    fn conflicts_of(&self, participant: &dyn Participant) -> u8 {
         if self.legacy_holder.is_some() {
             return if self.holds_legacy(participant) {
                 0

@@ -25,6 +25,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("info", &INFO),
     ("copy", &COPY),
     ("bench", &BENCH),
+    ("predict", &PREDICT),
     ("status", &STATUS),
     ("top", &TOP),
     ("volume", &VOLUME),
@@ -106,6 +107,7 @@ const LONGSHORE: Page = Page {
         ("longshore-info", "1"),
         ("longshore-copy", "1"),
         ("longshore-bench", "1"),
+        ("longshore-predict", "1"),
         ("longshore-status", "1"),
         ("longshore-top", "1"),
         ("longshore-volume", "1"),
@@ -368,6 +370,41 @@ const BENCH: Page = Page {
     see_also: &[("longshore", "1"), ("longshore-info", "1"), ("fio", "1")],
 };
 
+const PREDICT: Page = Page {
+    notes: &[
+        "Each prediction has an interval: nine tenths of the results when the parts vary within their \
+         uncertainties. Between small and large depths the interval also covers how much times vary, \
+         which is not among the parts.",
+        "Where responses wait for acknowledgements (`transmit` is nagle or adaptive-nagle), intervals are wide.",
+    ],
+    signals: &[],
+    exit_status: &[
+        ("0", "The prediction is printed."),
+        (
+            "1",
+            "The file cannot be read or is wrong, or the picture cannot be written; standard error says where.",
+        ),
+        USAGE,
+    ],
+    environment: &[],
+    files: &[],
+    examples: &[
+        (
+            "Show what more outstanding R2Ts bring to writes over a wireless network:",
+            "longshore predict --preset guerri-wireless --what-if max-outstanding-r2t=16",
+        ),
+        (
+            "Write a set-up of your own, beginning with a published one:",
+            "longshore predict --preset guerri-wired-ssd --parts > my.toml",
+        ),
+        (
+            "Draw throughput and latency by depth:",
+            "longshore predict my.toml --rw read --bs 4k,64k --iodepth 1..256 --plot my.svg",
+        ),
+    ],
+    see_also: &[("longshore", "1"), ("longshore-bench", "1")],
+};
+
 const SERVER_VARIABLES: Rows = &[
     (
         "LONGSHORE_SERVER",
@@ -490,6 +527,16 @@ const TARGET: Page = Page {
     ],
 };
 
+const SESSION: Page = Page {
+    notes: &[],
+    signals: &[],
+    exit_status: ANSWERED,
+    environment: SERVER_VARIABLES,
+    files: SERVER_FILES,
+    examples: &[("List who is connected:", "longshore session list")],
+    see_also: &[("longshore", "1"), ("longshore-top", "1")],
+};
+
 const TOP: Page = Page {
     notes: &[
         "Keys: `v` `s` `c` `g` `e` choose the page; `o` sorts, `/` filters, `a` hides what is idle, `p` pauses, Enter \
@@ -509,16 +556,6 @@ const TOP: Page = Page {
         ),
     ],
     see_also: &[("longshore", "1"), ("longshore-bench", "1"), ("top", "1")],
-};
-
-const SESSION: Page = Page {
-    notes: &[],
-    signals: &[],
-    exit_status: ANSWERED,
-    environment: SERVER_VARIABLES,
-    files: SERVER_FILES,
-    examples: &[("List who is connected:", "longshore session list")],
-    see_also: &[("longshore", "1"), ("longshore-top", "1")],
 };
 
 const PLAN: Page = Page {

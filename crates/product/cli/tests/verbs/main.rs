@@ -7,5 +7,6 @@ mod full;
 mod interrupted;
 mod looking;
 mod outputs;
+mod predicting;
 mod support;
 mod terminal;

@@ -53,6 +53,7 @@ fn every_json_document_has_a_version() {
             &["bench", &a, "--vs", &b, "--rounds", "2", small[0], small[1]],
             0,
         ),
+        (&["predict", "--preset", "scst-10ms"], 0),
     ];
     for (words, status) in outputs {
         let ran = desk.run(&[words, &["--output", "json"][..]].concat());
@@ -171,6 +172,10 @@ fn exit_statuses_are_those_of_the_manual() {
         (&["bench", &url, "--rw", "trim"], 2),
         (&["bench", &url, "--plot", "one.svg"], 2),
         (&["bench", &url, "--chap-user", "x"], 2),
+        (&["predict", "--preset", "scst-10ms"], 0),
+        (&["predict", &missing], 1),
+        (&["predict"], 2),
+        (&["predict", "--preset", "scst"], 2),
         (&["completions", "bash"], 0),
         (&["completions", "tcsh"], 2),
         (&["manual"], 0),

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use longshore_api::state::Session;
+use longshore_iscsi::name::IscsiName;
+use longshore_nvme::nqn::Nqn;
+use longshore_server::config::{AccessRule, HostRule};
 use longshore_volume::Volume;
 
 use super::switch::Exports;
@@ -90,8 +93,10 @@ impl<'a> Views<'a> {
         };
         if let Some(at) = self.targets.get(target) {
             let target = &self.config.targets[*at];
-            let names = |rule: &&longshore_server::config::AccessRule| {
-                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.as_str() == peer))
+            let peer = peer.and_then(|peer| IscsiName::from_peer(peer).ok());
+            let names = |rule: &&AccessRule| {
+                let peer = peer.as_ref();
+                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.matches(peer)))
             };
             let rule = target.access.iter().find(names).map(|rule| &rule.luns);
             let map = rule.or(target.default_luns.as_ref())?;
@@ -102,8 +107,10 @@ impl<'a> Views<'a> {
             );
         }
         let subsystem = &self.config.subsystems[*self.subsystems.get(target)?];
-        let names = |rule: &&longshore_server::config::HostRule| {
-            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.as_str() == peer))
+        let peer = peer.and_then(|peer| Nqn::new(peer).ok());
+        let names = |rule: &&HostRule| {
+            let peer = peer.as_ref();
+            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.matches(peer)))
         };
         let rule = subsystem.hosts.iter().find(names);
         let rule = rule.map(|rule| &rule.namespaces);

@@ -778,7 +778,7 @@ impl ControlPlane for Plane {
             started_ms: since_1970_ms(self.started),
             revision: now.revision,
             engine: self.process.engine.clone(),
-            config_file: now.file.as_deref().and_then(absolute),
+            config_file: config_file(now.file.as_deref()),
             listeners: self.process.listeners.clone(),
             volumes: count(ObjectKind::Volume),
             targets: count(ObjectKind::Target),
@@ -913,12 +913,6 @@ impl ControlPlane for Plane {
         self.leaving.record().tell("session", &message, data);
         Ok(())
     }
-}
-
-/// Where a file really is.
-fn absolute(file: &ConfigFile) -> Option<String> {
-    let path = std::fs::canonicalize(&file.path).ok()?;
-    Some(path.to_string_lossy().into_owned())
 }
 
 impl Plane {
@@ -1160,6 +1154,12 @@ fn check_revision(now: &Now, options: ChangeOptions) -> Result<(), Refused> {
         }
         _ => Ok(()),
     }
+}
+
+/// The file that SIGHUP reads.
+fn config_file(file: Option<&ConfigFile>) -> Option<String> {
+    let path = std::fs::canonicalize(&file?.path).ok()?;
+    Some(path.to_string_lossy().into_owned())
 }
 
 fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use longshore_wire::pattern::NamePattern;
 use toml::Spanned;
 
 use super::file::ConfigFile;
@@ -17,45 +18,64 @@ const ALL_OTHERS: &str = "*";
 
 /// The initiators or hosts of a rule.
 pub(super) struct Peers<N> {
-    pub named: Vec<N>,
+    pub named: Vec<NamePattern<N>>,
     /// All that no rule names.
     pub others: bool,
 }
 
-impl<N: PartialEq> Peers<N> {
-    /// Reads the names of a rule.
+/// What earlier rules say.
+pub(super) struct EarlierRules<'a, N> {
+    pub named: Vec<&'a NamePattern<N>>,
+    /// One of them is for all others.
+    pub others: bool,
+}
+
+/// The problem with a name that comes too late.
+pub(super) type TooLate = fn(String) -> ProblemKind;
+
+impl<N: AsRef<str> + PartialEq> Peers<N> {
+    /// Reads the names of a rule. `twice` is the problem with a name that is there already.
     ///
-    /// `is_taken` tells whether an earlier rule has that name, where `None` stands for all others; `twice` is
-    /// the problem with it.
+    /// A name or pattern that another one before it covers would never decide anything.
     pub(super) fn read(
         file: &ConfigFile,
         names: &[Spanned<String>],
-        parse: impl Fn(&Spanned<String>) -> Result<N, Problem>,
-        is_taken: impl Fn(Option<&N>) -> bool,
-        twice: impl Fn(String) -> ProblemKind,
+        parse: impl Fn(&Spanned<String>) -> Result<NamePattern<N>, Problem>,
+        earlier: &EarlierRules<'_, N>,
+        twice: TooLate,
     ) -> Result<Self, Problem> {
         let mut peers = Self {
             named: Vec::new(),
             others: false,
         };
         for name in names {
-            let peer = match name.get_ref().as_str() {
-                ALL_OTHERS => None,
-                _ => Some(parse(name)?),
-            };
-            if peers.has(peer.as_ref()) || is_taken(peer.as_ref()) {
-                return Err(file.problem(name.span(), twice(name.get_ref().clone())));
+            let text = name.get_ref();
+            let at = |kind| file.problem(name.span(), kind);
+            if text == ALL_OTHERS {
+                if peers.others || earlier.others {
+                    return Err(at(twice(text.clone())));
+                }
+                peers.others = true;
+                continue;
             }
-            match peer {
-                Some(peer) => peers.named.push(peer),
-                None => peers.others = true,
+            let peer = parse(name)?;
+            if matches!(&peer, NamePattern::Pattern(pattern) if pattern.is_all_wild()) {
+                return Err(at(ProblemKind::PatternForAll(text.clone())));
             }
+            let mut before = earlier.named.iter().copied().chain(&peers.named);
+            if let Some(other) = before.find(|other| other.covers(&peer)) {
+                return Err(at(if *other == peer {
+                    twice(text.clone())
+                } else {
+                    ProblemKind::NeverReached {
+                        name: text.clone(),
+                        pattern: other.as_str().to_owned(),
+                    }
+                }));
+            }
+            peers.named.push(peer);
         }
         Ok(peers)
-    }
-
-    fn has(&self, peer: Option<&N>) -> bool {
-        peer.map_or(self.others, |peer| self.named.contains(peer))
     }
 }
 

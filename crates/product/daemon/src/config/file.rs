@@ -24,7 +24,10 @@ use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, Remot
 use super::size::{Size, Span};
 use super::syntax;
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
-use super::volume::{Backend, BlockSize, InlineWriting, Serial, VolumeSettings};
+use super::volume::{
+    Backend, BlockSize, InlineWriting, PhysicalBlockSize, Product, Serial, UnitSerial, Vendor,
+    VolumeSettings, WorldwideName,
+};
 use super::words;
 
 /// A file that was read.
@@ -85,9 +88,14 @@ pub struct VolumeTable {
     path: Option<PathBuf>,
     size: Option<Size>,
     block_size: Option<BlockSize>,
+    physical_block_size: Option<PhysicalBlockSize>,
     read_only: Option<bool>,
     direct: Option<bool>,
-    serial: Option<Serial>,
+    write_through: Option<bool>,
+    serial: Option<UnitSerial>,
+    vendor: Option<Vendor>,
+    product: Option<Product>,
+    naa: Option<WorldwideName>,
     uuid: Option<Uuid>,
     inline_writes: Option<InlineWriting>,
     url: Option<RemoteUrl>,
@@ -108,9 +116,14 @@ impl VolumeTable {
             path: self.path.clone(),
             size: self.size,
             block_size: self.block_size,
+            physical_block_size: self.physical_block_size,
             read_only: self.read_only,
             direct: self.direct,
+            write_through: self.write_through,
             serial: self.serial.clone(),
+            vendor: self.vendor.clone(),
+            product: self.product.clone(),
+            naa: self.naa,
             uuid: self.uuid,
             inline_writes: self.inline_writes,
             remote: RemoteSettings {
@@ -175,7 +188,7 @@ pub struct LunTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AccessTable {
-    /// iSCSI names, or `*` for all that no other rule names.
+    /// iSCSI names, patterns of them, or `*` for all that no other rule matches.
     pub initiators: Vec<Spanned<String>>,
     /// Their own map; the target's when not given.
     pub luns: Option<Vec<Spanned<LunTable>>>,
@@ -253,7 +266,7 @@ pub struct NamespaceTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostTable {
-    /// NQNs of hosts, or `*` for all that no other rule names.
+    /// NQNs of hosts, patterns of them, or `*` for all that no other rule matches.
     pub hosts: Vec<Spanned<String>>,
     /// Their own map; the subsystem's when not given.
     pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,

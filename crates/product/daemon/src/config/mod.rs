@@ -50,7 +50,7 @@ mod access;
 mod authentication;
 mod syntax;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::engine::EngineChoice;
 use longshore_remote::RemoteSpec;
 use longshore_server::config::{PeerLimits, SubsystemConfig, TargetConfig};
-use longshore_volume::VolumeSpec;
+use longshore_volume::{Naa, VolumeSpec};
+use uuid::Uuid;
 
 use access::VolumeNames;
 use api::{ApiAddress, ApiConfig, ApiSocket};
@@ -592,6 +593,7 @@ fn volumes(parts: Parts<'_>, problems: &mut Problems) -> (Vec<VolumeSource>, Vol
     for file in parts.objects {
         read_volumes(file, Owner::Api, &mut volumes, &mut names, problems);
     }
+    check_worldwide_names(&volumes, problems);
     (volumes, names)
 }
 
@@ -624,6 +626,29 @@ fn read_volumes(
                 location: Some(file.location(table.name.span())),
                 owner,
                 enabled: table.enabled.unwrap_or(true),
+            });
+        }
+    }
+}
+
+/// Hosts take two disks of one worldwide name for two paths to one disk, and mix their data up. Names that are
+/// derived from path and volume name differ by themselves.
+fn check_worldwide_names(volumes: &[VolumeSource], problems: &mut Problems) {
+    let mut known: HashMap<Naa, &str> = HashMap::new();
+    for volume in volumes.iter().filter(|volume| volume.enabled) {
+        let spec = &volume.spec;
+        let of_uuid = |uuid: Uuid| Naa::locally_administered(uuid.as_bytes());
+        let Some(naa) = spec.naa.or(spec.uuid.map(of_uuid)) else {
+            continue;
+        };
+        if let Some(other) = known.insert(naa, &spec.name) {
+            problems.add(Problem {
+                location: volume.location.clone().map(Box::new),
+                kind: ProblemKind::WorldwideNameTwice {
+                    volume: spec.name.clone(),
+                    other: other.to_owned(),
+                    naa,
+                },
             });
         }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use longshore_iscsi::name::NameError;
 use longshore_nvme::nqn::{DISCOVERY_NQN, NqnError};
+use longshore_volume::Naa;
 use longshore_volume::open::OpenError;
 
 use super::engine::CoreList;
@@ -202,6 +203,17 @@ pub enum ProblemKind {
     /// Two volumes of one name.
     #[error("two volumes have the name `{0}`; rename one of them")]
     DuplicateVolume(String),
+    /// Two volumes that hosts would take for one.
+    #[error(
+        "volume `{volume}` has the worldwide name naa.{naa}, which is that of volume `{other}`: hosts \
+         would take them for one disk; change `naa` or `uuid` of one of them"
+    )]
+    WorldwideNameTwice {
+        volume: String,
+        /// The volume that has it already.
+        other: String,
+        naa: Naa,
+    },
     /// A volume that could not be opened.
     #[error(transparent)]
     Volume(#[from] OpenError),
@@ -281,6 +293,20 @@ pub enum ProblemKind {
         "an earlier rule of this target names initiator `{0}` already; remove it from one of them"
     )]
     InitiatorInTwoRules(String),
+    /// A name behind a pattern that means it too.
+    #[error(
+        "`{name}` never decides, because `{pattern}` in front of it matches it already; put the \
+         narrower one first, or remove it"
+    )]
+    NeverReached {
+        /// As written.
+        name: String,
+        /// The pattern in front of it.
+        pattern: String,
+    },
+    /// A pattern of nothing but wildcards.
+    #[error("`{0}` means everybody; write \"*\" for all that no other rule matches")]
+    PatternForAll(String),
     /// Not a name of a subsystem or host.
     #[error("`{name}` is not an NVMe qualified name: {reason}")]
     BadNqn {

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longshore_nvme::nqn::Nqn;
+use longshore_nvme::nqn::{Nqn, NqnError};
 use longshore_server::config::{HostRule, NamespaceMapEntry, SubsystemConfig};
+use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
-use super::access::{Peers, VOLUMES_MAX, VolumeNames};
+use super::access::{EarlierRules, Peers, VOLUMES_MAX, VolumeNames};
 use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
 use super::problem::{Problem, ProblemKind};
 use super::target::UnknownVolumes;
@@ -28,12 +29,13 @@ pub(super) fn default_subsystem(volumes: &VolumeNames) -> Result<SubsystemConfig
     })
 }
 
-/// The map of a host; `None` stands for all that no rule names.
+/// The map of a host, or of the hosts of a pattern; `None` stands for all that no rule names.
 fn map_of<'a>(
     subsystem: &'a SubsystemConfig,
-    host: Option<&Nqn>,
+    host: Option<&NamePattern<Nqn>>,
 ) -> Option<&'a [NamespaceMapEntry]> {
-    let named = |rule: &&HostRule| host.is_some_and(|host| rule.hosts.contains(host));
+    let named =
+        |rule: &&HostRule| host.is_some_and(|host| rule.hosts.iter().any(|own| own.covers(host)));
     let rule = subsystem.hosts.iter().find(named);
     let map = rule.map(|rule| &rule.namespaces);
     map.or(subsystem.default_namespaces.as_ref())
@@ -56,7 +58,7 @@ impl SubsystemReader<'_> {
     pub(super) fn read(&mut self, table: &SubsystemTable) -> Result<SubsystemConfig, Problem> {
         let file = self.file;
         let at_name = |kind| file.problem(table.nqn.span(), kind);
-        let nqn = self.nqn(&table.nqn)?;
+        let nqn = self.nqn(&table.nqn, Nqn::new)?;
         if nqn.is_discovery() {
             return Err(at_name(ProblemKind::DiscoveryNqn));
         }
@@ -112,14 +114,22 @@ impl SubsystemReader<'_> {
         for entry in &mut namespaces {
             entry.read_only |= table.read_only;
         }
+        let earlier = EarlierRules {
+            named: subsystem
+                .hosts
+                .iter()
+                .flat_map(|rule| &rule.hosts)
+                .collect(),
+            others: subsystem.default_namespaces.is_some(),
+        };
         let peers = Peers::read(
             self.file,
             &table.hosts,
-            |name| self.nqn(name),
-            |peer| match peer {
-                Some(peer) => subsystem.hosts.iter().any(|rule| rule.hosts.contains(peer)),
-                None => subsystem.default_namespaces.is_some(),
+            |name| match Glob::is_pattern(name.get_ref()) {
+                true => self.nqn(name, Nqn::pattern).map(NamePattern::Pattern),
+                false => self.nqn(name, Nqn::new).map(NamePattern::Name),
             },
+            &earlier,
             ProblemKind::HostInTwoRules,
         )?;
         if peers.others {
@@ -184,9 +194,13 @@ impl SubsystemReader<'_> {
         Ok(namespace)
     }
 
-    /// Reads the name of a subsystem or host.
-    fn nqn(&self, name: &Spanned<String>) -> Result<Nqn, Problem> {
-        Nqn::new(name.get_ref()).map_err(|reason| {
+    /// Reads the name of a subsystem or host, or a pattern of them.
+    fn nqn<N>(
+        &self,
+        name: &Spanned<String>,
+        parse: impl Fn(&str) -> Result<N, NqnError>,
+    ) -> Result<N, Problem> {
+        parse(name.get_ref()).map_err(|reason| {
             let kind = ProblemKind::BadNqn {
                 name: name.get_ref().clone(),
                 reason,

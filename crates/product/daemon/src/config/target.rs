@@ -3,9 +3,10 @@
 use longshore_iscsi::name::{IscsiName, NameError};
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_server::config::{AccessRule, LunConfig, Moved, TargetConfig};
+use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
-use super::access::{Peers, VOLUMES_MAX, VolumeNames};
+use super::access::{EarlierRules, Peers, VOLUMES_MAX, VolumeNames};
 use super::authentication::{Demand, authentication};
 use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
 use super::limits::NegotiationTable;
@@ -162,19 +163,24 @@ impl TargetReader<'_> {
             luns,
         };
 
+        let earlier = EarlierRules {
+            named: target
+                .access
+                .iter()
+                .flat_map(|rule| &rule.initiators)
+                .collect(),
+            others: target.default_luns.is_some(),
+        };
         let peers = Peers::read(
             file,
             &rule.initiators,
             // Names of initiators are taken as peers send them: some in daily use break the letter
             // of the rules, and those machines want access too.
-            |name| parse_name(file, name, IscsiName::from_peer),
-            |peer| match peer {
-                Some(peer) => target
-                    .access
-                    .iter()
-                    .any(|rule| rule.initiators.contains(peer)),
-                None => target.default_luns.is_some(),
+            |name| match Glob::is_pattern(name.get_ref()) {
+                true => parse_name(file, name, IscsiName::pattern).map(NamePattern::Pattern),
+                false => parse_name(file, name, IscsiName::from_peer).map(NamePattern::Name),
             },
+            &earlier,
             ProblemKind::InitiatorInTwoRules,
         )?;
         if peers.others {
@@ -296,12 +302,12 @@ fn every_volume(volumes: &VolumeNames) -> Result<Vec<LunConfig>, ProblemKind> {
     Ok(volumes.in_order()?.map(lun).collect())
 }
 
-/// Reads an iSCSI name.
-fn parse_name(
+/// Reads an iSCSI name, or a pattern of them.
+fn parse_name<N>(
     file: &ConfigFile,
     name: &Spanned<String>,
-    parse: impl Fn(&str) -> Result<IscsiName, NameError>,
-) -> Result<IscsiName, Problem> {
+    parse: impl Fn(&str) -> Result<N, NameError>,
+) -> Result<N, Problem> {
     parse(name.get_ref()).map_err(|reason| {
         let kind = ProblemKind::BadName {
             name: name.get_ref().clone(),

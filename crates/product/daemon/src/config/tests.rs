@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use longshore_iscsi::name::IscsiName;
 use longshore_server::config::LunConfig;
 
 use super::reach::Addresses;
@@ -537,6 +538,25 @@ fn a_star_stands_for_all_others() {
 }
 
 #[test]
+fn a_rule_may_mean_initiators_by_a_pattern_with_exceptions_in_front() {
+    let config = config(&format!(
+        "{TARGET}[[target.access]]\ninitiators = [\"iqn.2026-11.com.example:web1\"]\n\
+         [[target.access]]\ninitiators = [\"IQN.2026-11.com.example:*\", \"eui.*\"]\nread-only = true\n"
+    ));
+    let target = &config.targets[0];
+    assert!(!target.is_open());
+    let named = |name: &str| {
+        let name = IscsiName::from_peer(name).unwrap();
+        let mut rules = target.access.iter();
+        rules.position(|rule| rule.initiators.iter().any(|it| it.matches(&name)))
+    };
+    assert_eq!(named("iqn.2026-11.com.example:WEB1"), Some(0));
+    assert_eq!(named("iqn.2026-11.com.Example:web2"), Some(1));
+    assert_eq!(named("eui.0123456789abcdef"), Some(1));
+    assert_eq!(named("iqn.2026-11.com.other:web1"), None);
+}
+
+#[test]
 fn rules_that_contradict_each_other_are_refused() {
     let rule = |names: &str| format!("[[target.access]]\ninitiators = [{names}]\n");
     for (rules, expected) in [
@@ -550,6 +570,24 @@ fn rules_that_contradict_each_other_are_refused() {
             "names initiator `*` already",
         ),
         (rule("\"web1\""), "`web1` is not an iSCSI name"),
+        (
+            rule("\"web*\""),
+            "`web*` is not an iSCSI name: the name does not start",
+        ),
+        (rule("\"iqn.*/x\""), "contains a character"),
+        (rule("\"**\""), "`**` means everybody"),
+        (
+            rule("\"iqn.2026-11.com.example:*\"") + &rule("\"iqn.2026-11.com.Example:a\""),
+            "`iqn.2026-11.com.Example:a` never decides, because `iqn.2026-11.com.example:*`",
+        ),
+        (
+            rule("\"iqn.2026-11.*\"") + &rule("\"iqn.2026-11.com.example:web?\""),
+            "never decides",
+        ),
+        (
+            rule("\"iqn.2026-11.*\"") + &rule("\"IQN.2026-11.*\""),
+            "an earlier rule of this target names",
+        ),
     ] {
         let message = refusal(&format!("{TARGET}{rules}"));
         assert!(message.contains(expected), "{rules}: {message}");
@@ -731,7 +769,7 @@ fn the_examples_of_the_documentation_are_in_order() {
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for example in examples {
         let config = assemble(example).unwrap_or_else(|e| panic!("{e}"));
         check(&config).unwrap_or_else(|e| panic!("{e}"));
@@ -799,4 +837,29 @@ fn the_documentation_has_every_key_and_no_other() {
             "{heading} {key}"
         );
     }
+}
+
+#[test]
+fn two_volumes_of_one_worldwide_name_are_refused() {
+    let volume = |name: &str, key: &str| {
+        format!("[[volume]]\nname = \"{name}\"\nbackend = \"mem\"\nsize = 512\n{key}\n")
+    };
+    let uuid = "uuid = \"f81d4fae-7dec-11d0-a765-00a0c91e6bf6\"";
+    for (one, other) in [
+        (
+            "naa = \"5001405aaaabbbbb\"",
+            "naa = \"naa.5001405AAAABBBBB\"",
+        ),
+        (uuid, uuid),
+        (uuid, "naa = \"682d4fae7dec11d0a76500a0c91e6bf6\""),
+    ] {
+        let text = volume("x1", one) + &volume("x2", other);
+        let message = refusal(&text);
+        assert!(
+            message.contains("volume `x2` has the worldwide name naa.")
+                && message.contains("which is that of volume `x1`"),
+            "{message}"
+        );
+    }
+    config(&(volume("x1", uuid) + &volume("x2", "naa = \"5001405aaaabbbbb\"")));
 }

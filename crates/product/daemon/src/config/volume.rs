@@ -8,9 +8,14 @@
 //!   url         iscsi://… | nvme+tcp://…         iscsi, nvme-tcp: the remote volume
 //!   size        10G                              null, mem: required; file: creates it
 //!   block-size  512 | 4096                       512 when not given
+//!   physical-block-size  512 to 64K              what hosts are told the medium writes in one piece
 //!   read-only   [yes|no]                         alone it means yes
 //!   direct      [yes|no]                         O_DIRECT; file, block
-//!   serial      up to 20 printable characters    unit serial number
+//!   write-through  [yes|no]                      every write is on the medium when it completes
+//!   serial      up to 64 printable characters    unit serial number
+//!   vendor      up to 8 printable characters     T10 vendor identification
+//!   product     up to 16 printable characters    product identification
+//!   naa         16 or 32 hexadecimal digits      worldwide name
 //!   uuid        xxxxxxxx-xxxx-…                  source of the identifiers that peers see
 //!   inline-writes  auto | always | never         may buffered writes run on the event loop
 //!   secret-file PATH                             iscsi: secret of the URL's user (CHAP)
@@ -29,7 +34,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use longshore_volume::InlineWrites;
-use longshore_volume::{BackendName, VolumeSpec};
+use longshore_volume::open::PHYSICAL_BLOCK_MAX;
+use longshore_volume::{BackendName, Naa, NaaError, VolumeSpec};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -77,12 +83,22 @@ pub struct VolumeSettings {
     pub size: Option<Size>,
     /// 512 or 4096.
     pub block_size: Option<BlockSize>,
+    /// What hosts are told the medium writes in one piece.
+    pub physical_block_size: Option<PhysicalBlockSize>,
     /// Writes are refused.
     pub read_only: Option<bool>,
     /// Bypass the page cache (O_DIRECT).
     pub direct: Option<bool>,
+    /// Every write is on the medium when it completes.
+    pub write_through: Option<bool>,
     /// Unit serial number.
-    pub serial: Option<Serial>,
+    pub serial: Option<UnitSerial>,
+    /// T10 vendor identification.
+    pub vendor: Option<Vendor>,
+    /// Product identification.
+    pub product: Option<Product>,
+    /// Worldwide name.
+    pub naa: Option<WorldwideName>,
     /// Source of the identifiers that peers see.
     pub uuid: Option<Uuid>,
     /// When buffered writes are made on the event loop itself.
@@ -101,7 +117,12 @@ impl VolumeSettings {
         spec.block_size = self.block_size.unwrap_or_default().0;
         spec.read_only = self.read_only.unwrap_or(false);
         spec.direct = self.direct.unwrap_or(false);
+        spec.physical_block_size = self.physical_block_size.map(|size| size.0);
+        spec.write_through = self.write_through.unwrap_or(false);
         spec.serial = self.serial.map(|serial| serial.0);
+        spec.vendor = self.vendor.map(|vendor| vendor.0);
+        spec.product = self.product.map(|product| product.0);
+        spec.naa = self.naa.map(|naa| naa.0);
         spec.uuid = self.uuid;
         spec.inline_writes = self.inline_writes.unwrap_or_default().0;
         let block_size = self.block_size.map(|size| size.0);
@@ -128,12 +149,35 @@ pub enum SettingError {
     /// Not a supported block size.
     #[error("`{0}` is not a block size; use 512 or 4096")]
     BlockSize(String),
+    /// Not a physical block size.
+    #[error("`{0}` is not a physical block size; use a power of two from 512 to 64K")]
+    PhysicalBlockSize(String),
     /// Neither yes nor no.
     #[error("`{0}` is neither yes nor no")]
     Switch(String),
-    /// Not a serial number.
-    #[error("`{0}` is not a serial number; use 1 to 20 printable ASCII characters")]
-    Serial(String),
+    /// A text that peers could not see as it was written.
+    #[error(
+        "`{text}` is not a {what}; use 1 to {most} printable ASCII characters, no space at either end"
+    )]
+    Text {
+        /// What it is to be.
+        what: &'static str,
+        /// As written.
+        text: String,
+        /// Its most characters.
+        most: usize,
+    },
+    /// Not an NAA identifier.
+    #[error(
+        "`{text}` is not an NAA identifier: {reason}; write it as another server shows it, for example \
+         naa.6001405f1e2d3c4b5a69788796a5b4c3"
+    )]
+    Naa {
+        /// As written.
+        text: String,
+        /// What is wrong with it.
+        reason: NaaError,
+    },
     /// Not a way to write.
     #[error(
         "`{0}` is not a value of inline-writes; use auto, always or never{meant}",
@@ -190,20 +234,78 @@ impl FromStr for BlockSize {
     }
 }
 
-/// A unit serial number: 1 to 20 printable ASCII characters, no space at either end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Serial(pub String);
+/// What hosts are told the medium writes in one piece: a power of two from 512 to 64 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhysicalBlockSize(pub u32);
 
-impl FromStr for Serial {
+impl FromStr for PhysicalBlockSize {
     type Err = SettingError;
 
     fn from_str(text: &str) -> Result<Self, SettingError> {
-        let printable = text.bytes().all(|b| (0x20..0x7f).contains(&b));
-        if printable && (1..=20).contains(&text.len()) && text.trim() == text {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(SettingError::Serial(text.to_owned()))
-        }
+        let size = Size::parse(text).ok();
+        size.and_then(|size| u32::try_from(size.0).ok())
+            .filter(|size| size.is_power_of_two() && (512..=PHYSICAL_BLOCK_MAX).contains(size))
+            .map(Self)
+            .ok_or_else(|| SettingError::PhysicalBlockSize(text.to_owned()))
+    }
+}
+
+/// A text that peers see: printable ASCII, no space at either end.
+fn shown(what: &'static str, text: &str, most: usize) -> Result<String, SettingError> {
+    let printable = text.bytes().all(|b| (0x20..0x7f).contains(&b));
+    if printable && (1..=most).contains(&text.len()) && text.trim() == text {
+        Ok(text.to_owned())
+    } else {
+        Err(SettingError::Text {
+            what,
+            text: text.to_owned(),
+            most,
+        })
+    }
+}
+
+/// Types of such texts: name, what it is called in messages, most characters.
+macro_rules! shown_texts {
+    ($($(#[$doc:meta])* $name:ident, $what:literal, $most:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct $name(pub String);
+
+            impl FromStr for $name {
+                type Err = SettingError;
+
+                fn from_str(text: &str) -> Result<Self, SettingError> {
+                    shown($what, text, $most).map(Self)
+                }
+            }
+        )*
+    };
+}
+
+shown_texts! {
+    /// The serial number of a subsystem.
+    Serial, "serial number", 20;
+    /// The serial number of a volume.
+    UnitSerial, "serial number", 64;
+    /// T10 vendor identification.
+    Vendor, "vendor", 8;
+    /// Product identification.
+    Product, "product", 16;
+}
+
+/// An NAA identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorldwideName(pub Naa);
+
+impl FromStr for WorldwideName {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, SettingError> {
+        text.parse().map(Self).map_err(|reason| SettingError::Naa {
+            text: text.to_owned(),
+            reason,
+        })
     }
 }
 
@@ -233,6 +335,16 @@ fn parse_switch(text: &str) -> Result<bool, SettingError> {
     }
 }
 
+impl<'de> Deserialize<'de> for PhysicalBlockSize {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Size::deserialize(deserializer)?
+            .0
+            .to_string()
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for BlockSize {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Size::deserialize(deserializer)?
@@ -243,7 +355,15 @@ impl<'de> Deserialize<'de> for BlockSize {
     }
 }
 
-deserialize_from_str!(InlineWriting, Backend, Serial);
+deserialize_from_str!(
+    InlineWriting,
+    Backend,
+    Serial,
+    UnitSerial,
+    Vendor,
+    Product,
+    WorldwideName
+);
 
 /// A `--volume` argument that could be read. The settings are not yet checked against each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,14 +375,19 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 21] = [
     "backend",
     "path",
     "size",
     "block-size",
+    "physical-block-size",
     "read-only",
     "direct",
+    "write-through",
     "serial",
+    "vendor",
+    "product",
+    "naa",
     "uuid",
     "inline-writes",
     "url",
@@ -392,9 +517,16 @@ impl VolumeSettings {
                 once(key, &mut self.size, size)
             }
             "block-size" => once(key, &mut self.block_size, needed(value)?.parse()?),
+            "physical-block-size" => {
+                once(key, &mut self.physical_block_size, needed(value)?.parse()?)
+            }
             "read-only" => once(key, &mut self.read_only, switch(&value)?),
             "direct" => once(key, &mut self.direct, switch(&value)?),
+            "write-through" => once(key, &mut self.write_through, switch(&value)?),
             "serial" => once(key, &mut self.serial, needed(value)?.parse()?),
+            "vendor" => once(key, &mut self.vendor, needed(value)?.parse()?),
+            "product" => once(key, &mut self.product, needed(value)?.parse()?),
+            "naa" => once(key, &mut self.naa, needed(value)?.parse()?),
             "uuid" => {
                 let text = needed(value)?;
                 let uuid = Uuid::parse_str(&text).map_err(|_| SettingError::Uuid(text))?;

@@ -1,5 +1,7 @@
 //! Which hosts may use a subsystem, and what each of them sees there.
 
+use longshore_wire::pattern::NamePattern;
+
 use crate::command::NamespaceId;
 use crate::nqn::Nqn;
 
@@ -15,8 +17,8 @@ pub struct NamespaceGrant {
 /// What a group of hosts may do.
 #[derive(Clone, Debug)]
 pub struct HostRule {
-    /// Their names.
-    pub hosts: Vec<Nqn>,
+    /// Their names, or patterns of them.
+    pub hosts: Vec<NamePattern<Nqn>>,
     /// What they see. Hosts may connect to a subsystem in which they see nothing.
     pub namespaces: Vec<NamespaceGrant>,
 }
@@ -24,7 +26,7 @@ pub struct HostRule {
 /// Who may connect to a subsystem, by name.
 #[derive(Clone, Debug, Default)]
 pub struct HostAccess {
-    /// The first rule that names a host decides.
+    /// The first rule that matches a host decides.
     pub rules: Vec<HostRule>,
     /// The map of hosts that no rule names; `None`: they are refused.
     pub default_namespaces: Option<Vec<NamespaceGrant>>,
@@ -36,7 +38,7 @@ impl HostAccess {
     pub fn namespaces_of(&self, host: &Nqn) -> Option<&[NamespaceGrant]> {
         self.rules
             .iter()
-            .find(|rule| rule.hosts.contains(host))
+            .find(|rule| rule.hosts.iter().any(|named| named.matches(host)))
             .map(|rule| &rule.namespaces)
             .or(self.default_namespaces.as_ref())
             .map(Vec::as_slice)
@@ -59,22 +61,23 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_names_a_host_decides() {
+    fn the_first_rule_that_matches_a_host_decides() {
         let access = HostAccess {
             rules: vec![
                 HostRule {
-                    hosts: vec![nqn("a"), nqn("b")],
+                    hosts: vec![nqn("a").into(), nqn("b").into()],
                     namespaces: vec![grant(1, false)],
                 },
                 HostRule {
-                    hosts: vec![nqn("b")],
+                    hosts: vec![NamePattern::Pattern(Nqn::pattern("nqn.*:?").unwrap())],
                     namespaces: vec![grant(2, false)],
                 },
             ],
             default_namespaces: Some(vec![grant(1, true)]),
         };
         assert_eq!(access.namespaces_of(&nqn("b")).unwrap(), [grant(1, false)]);
-        assert_eq!(access.namespaces_of(&nqn("c")).unwrap(), [grant(1, true)]);
+        assert_eq!(access.namespaces_of(&nqn("c")).unwrap(), [grant(2, false)]);
+        assert_eq!(access.namespaces_of(&nqn("cc")).unwrap(), [grant(1, true)]);
     }
 
     #[test]

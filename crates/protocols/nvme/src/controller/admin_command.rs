@@ -1,5 +1,7 @@
 //! Admin commands, as all of them see it: what comes with one, and what the driver does afterwards.
 
+use longshore_block::sanitize::SanitizeOrder;
+
 use super::environment::Environment;
 use super::failure::Failure;
 use crate::command::{CommandId, SubmissionEntry};
@@ -45,6 +47,18 @@ pub enum AdminOutcome {
     ShutDown {
         /// I/O queues.
         queues: Vec<QueueHandle>,
+    },
+    /// Sanitizes volumes: completes with success when it is stored that this has begun, and with Sanitize In Progress
+    /// if another operation was quicker.
+    Sanitize {
+        /// The driver's indices of the volumes.
+        volumes: Vec<usize>,
+        order: SanitizeOrder,
+    },
+    /// Leaves failed operations behind: completes with success, or Sanitize Failed.
+    ExitSanitizeFailure {
+        /// The driver's indices of the volumes.
+        volumes: Vec<usize>,
     },
     /// Of an I/O queue: completes with success, then closes this connection.
     Disconnect,

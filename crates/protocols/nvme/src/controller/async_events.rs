@@ -4,6 +4,8 @@
 //! with it without Retain Asynchronous Event. What happens meanwhile is in that page, so nothing is
 //! lost.
 
+use longshore_block::sanitize::Outcome;
+
 use super::admin_command::AdminOutcome;
 use super::failure::Failure;
 use super::state::{AsyncEvent, Controller, State};
@@ -55,6 +57,14 @@ impl Controller {
     pub(super) fn namespace_failed(&self, index: usize) -> bool {
         self.namespaces().iter().any(|ns| ns.index == index)
             && self.lock().events.raise(AsyncEvent::Degraded)
+    }
+
+    /// The sanitize operation of a volume has ended. Whether the driver should poll.
+    pub(super) fn sanitize_ended(&self, index: usize) -> bool {
+        let is_over = self.subsystem.sanitize_status().outcome != Outcome::InProgress;
+        is_over
+            && self.subsystem.has_volume(index)
+            && self.lock().events.raise(AsyncEvent::SanitizeCompleted)
     }
 
     /// Discovery has other entries. Whether the driver should poll.

@@ -11,3 +11,4 @@ pub(super) const LOG_FEATURE_EFFECTS: u8 = 0x12;
 pub(super) const LOG_MANAGEMENT_EFFECTS: u8 = 0x13;
 pub(super) const LOG_DISCOVERY: u8 = 0x70;
 pub(super) const LOG_RESERVATION: u8 = 0x80;
+pub(super) const LOG_SANITIZE: u8 = 0x81;

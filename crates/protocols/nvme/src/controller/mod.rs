@@ -43,6 +43,7 @@ mod log_page_id;
 pub mod namespace;
 mod properties;
 mod registry;
+mod sanitize;
 mod state;
 mod subsystem;
 mod subsystems;
@@ -128,6 +129,7 @@ impl Controller {
             admin::ASYNC_EVENT_REQUEST => self.async_event_request(state, entry),
             // Like every command it has left its mark.
             admin::KEEP_ALIVE => Ok(DONE),
+            admin::SANITIZE if self.sanitizes() => self.sanitize(entry),
             admin::ABORT if !self.is_discovery() => Ok(self.abort(state, entry)),
             _ => Err(Failure::of(Status::INVALID_COMMAND_OPCODE.do_not_retry())),
         }

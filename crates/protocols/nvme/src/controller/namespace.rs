@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use longshore_block::naa::Naa;
 use longshore_block::reservation::Reservations;
 use uuid::Uuid;
 
@@ -20,8 +21,12 @@ pub(super) const ANA_GROUP: u32 = 1;
 pub struct NamespaceParameters {
     /// Source of every identifier that hosts see.
     pub uuid: Uuid,
+    /// A worldwide name that the volume was given; EUI64 or NGUID follow from it, where they do.
+    pub naa: Option<Naa>,
     /// 512 or 4096.
     pub block_size: u32,
+    /// Bytes that the medium writes in one piece: a power of two, at least the block size.
+    pub physical_block_size: u32,
     /// At least 1.
     pub block_count: u64,
     /// The volume never changes.
@@ -34,7 +39,7 @@ pub struct NamespaceParameters {
     pub unmapped_reads_zeros: bool,
     /// Spinning medium.
     pub rotational: bool,
-    /// The driver can store reservations durably: PTPL is offered.
+    /// The driver can store reservations, and how far sanitizing is, durably: PTPL and Sanitize are offered.
     pub can_store_reservations: bool,
     /// Registrations and the reservation of the volume, whatever protocols export it.
     pub reservations: Arc<Reservations>,
@@ -84,10 +89,19 @@ impl Namespace {
         self.block_count.swap(block_count, Ordering::AcqRel) != block_count
     }
 
-    /// NGUID. We own no OUI, so the company identifier is one with the U/L bit set ("locally
+    /// EUI64, where it follows from the name that the volume was given. Of others NGUID and UUID say more.
+    #[must_use]
+    pub fn eui64(&self) -> Option<[u8; 8]> {
+        self.parameters.naa.and_then(|naa| naa.eui64())
+    }
+
+    /// NGUID: what follows from the name that the volume was given, or one of the UUID. We own no OUI, so the company identifier is one with the U/L bit set ("locally
     /// administered"): no registered one looks like it. All other bits come from the UUID.
     #[must_use]
     pub fn nguid(&self) -> [u8; 16] {
+        if let Some(nguid) = self.parameters.naa.and_then(|naa| naa.nguid()) {
+            return nguid;
+        }
         // 8 bytes of vendor specific extension, then a company identifier of 3 and 5 more.
         let mut nguid = *self.parameters.uuid.as_bytes();
         nguid[8] = nguid[8] & !0b11 | 0b10;

@@ -83,6 +83,16 @@ impl Subsystem {
         self.access.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All its namespaces, whoever sees them.
+    pub(super) fn namespaces(&self) -> &[NamespaceConfig] {
+        &self.namespaces
+    }
+
+    /// Whether a volume of the driver is one of its namespaces.
+    pub(super) fn has_volume(&self, index: usize) -> bool {
+        self.namespaces.iter().any(|it| it.index == index)
+    }
+
     /// I/O queues a controller may have.
     pub(super) fn io_queues_max(&self) -> u16 {
         if self.is_discovery {

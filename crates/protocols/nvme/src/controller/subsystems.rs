@@ -193,6 +193,13 @@ impl Subsystems {
         });
     }
 
+    /// A sanitize operation of a volume has ended.
+    pub fn sanitize_ended(&self, index: usize) {
+        self.notify_where(&self.controllers(), |controller| {
+            controller.sanitize_ended(index)
+        });
+    }
+
     /// The entries of discovery have changed.
     pub fn discovery_changed(&self) {
         self.notify_where(&self.discovery.controllers.controllers(), |controller| {

@@ -37,6 +37,7 @@ use crate::io::verify::Verify;
 use crate::opcode::io;
 use crate::status::Status;
 use longshore_block::reservation::ReservationClass;
+use longshore_block::sanitize::Blocked;
 
 impl Command {
     /// Decodes an entry and admits it. If it is refused, the outcome waits for the first step.
@@ -143,9 +144,20 @@ fn no_namespace(id: NamespaceId) -> Status {
 #[inline]
 fn admit<N: Attached>(namespace: &N, class: ReservationClass) -> Result<(), Status> {
     if namespace.conflicts(class) {
-        return Err(Status::RESERVATION_CONFLICT.do_not_retry());
+        return Err(refusal(namespace));
     }
     Ok(())
+}
+
+/// What stands against it.
+#[cold]
+fn refusal<N: Attached>(namespace: &N) -> Status {
+    match namespace.reservations().sanitize().blocked() {
+        Some(Blocked::InProgress) => Status::SANITIZE_IN_PROGRESS,
+        // It may be left behind, or sanitized again.
+        Some(Blocked::Failed) => Status::SANITIZE_FAILED.do_not_retry(),
+        None => Status::RESERVATION_CONFLICT.do_not_retry(),
+    }
 }
 
 /// The same for what changes the medium.

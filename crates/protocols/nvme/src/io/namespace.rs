@@ -30,7 +30,8 @@ pub trait Attached {
     /// Reservations can be made to persist through power loss.
     fn can_store_reservations(&self) -> bool;
 
-    /// Whether commands of a class conflict with a reservation at this moment.
+    /// Whether something stands against commands of a class at this moment: a reservation, or that the namespace is
+    /// being sanitized.
     #[inline]
     fn conflicts(&self, class: ReservationClass) -> bool {
         self.host().conflicts(class)

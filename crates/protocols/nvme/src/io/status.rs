@@ -23,6 +23,7 @@ pub fn media_failure(error: MediaError, writing: bool) -> Status {
         MediaError::Poisoned => Status::WRITE_FAULT.do_not_retry(),
         MediaError::Failed if writing => Status::WRITE_FAULT.do_not_retry(),
         MediaError::Failed => Status::UNRECOVERED_READ_ERROR.do_not_retry(),
+        MediaError::Sanitizing => Status::SANITIZE_IN_PROGRESS,
         MediaError::OutOfMemory => Status::COMMAND_INTERRUPTED,
         MediaError::ShortFile | MediaError::Io if writing => Status::WRITE_FAULT,
         MediaError::ShortFile | MediaError::Io => Status::UNRECOVERED_READ_ERROR,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use longshore_block::reservation::{
-    NexusIdentity, NoticeEvent, Participant, ReservationClass, Reservations, gate_bit,
+    GATE_BLOCKED, NexusIdentity, NoticeEvent, Participant, ReservationClass, Reservations, gate_bit,
 };
 
 use super::notification::{NotificationLog, NotificationMask};
@@ -46,10 +46,17 @@ impl HostRegistrant {
         reservations.leave(self);
     }
 
-    /// Whether commands of this class conflict with a reservation now. One atomic load.
+    /// Whether something stands against commands of this class now: a reservation, or that the namespace is being
+    /// sanitized. One atomic load.
     #[inline]
     #[must_use]
     pub fn conflicts(&self, class: ReservationClass) -> bool {
+        self.gate.load(Ordering::Acquire) & (gate_bit(class) | GATE_BLOCKED) != 0
+    }
+
+    /// Whether a reservation stands against commands of this class now.
+    #[must_use]
+    pub fn is_reserved_against(&self, class: ReservationClass) -> bool {
         self.gate.load(Ordering::Acquire) & gate_bit(class) != 0
     }
 

@@ -107,6 +107,9 @@ impl World {
             uuid: Uuid::from_u128(1),
             name: "disk0".into(),
             serial: "disk0".into(),
+            vendor: None,
+            product: None,
+            naa: None,
             block_size: 512,
             block_count: 10_000,
             read_only: false,
@@ -114,6 +117,7 @@ impl World {
             unmap_granularity_blocks: None,
             unmapped_reads_zeros: true,
             rotational: false,
+            physical_block_size: 4096,
             max_transfer_blocks: 8192,
             persistent_reservations_store: true,
             product_revision: "1".into(),
@@ -154,7 +158,9 @@ impl World {
             };
             event = match command.step(Some(&self.unit), event, buffers, &Alone) {
                 Step::Complete(completion) => return (completion.into(), data_in),
-                Step::Media { .. } | Step::LockRange(_) => return (Ending::Success, data_in),
+                Step::Media { .. } | Step::LockRange(_) | Step::Sanitize(_) => {
+                    return (Ending::Success, data_in);
+                }
                 Step::Persist(order) => {
                     self.stored = Some(order.to_vec());
                     CommandEvent::Persisted(true)

@@ -11,6 +11,7 @@ pub(crate) mod compare_and_write;
 pub(crate) mod lba_status;
 pub(crate) mod or_write;
 pub(crate) mod partial_write;
+pub(crate) mod sanitize;
 pub(crate) mod unmap;
 pub(crate) mod verify;
 pub(crate) mod write_same;

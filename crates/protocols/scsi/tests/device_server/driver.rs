@@ -8,7 +8,7 @@ use longshore_block::extent::{BlockCount, Extent};
 use longshore_block::operation::{ExtentState, MediaError, Operation, Reply};
 use longshore_block::reservation::Reservations;
 use longshore_scsi::command::{
-    Buffers, Command, CommandEvent, Direction, Siblings, Step, Transfer, UnitIndex,
+    Buffers, Command, CommandEvent, Direction, SanitizeRequest, Siblings, Step, Transfer, UnitIndex,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};
@@ -26,6 +26,9 @@ pub fn config(block_size: u32, block_count: u64) -> LogicalUnitConfig {
         uuid: Uuid::from_u128(0x1234_5678_9abc_def0_1122_3344_5566_7788),
         name: "disk0".into(),
         serial: "LS0001".into(),
+        vendor: None,
+        product: None,
+        naa: None,
         block_size,
         block_count,
         read_only: false,
@@ -33,6 +36,7 @@ pub fn config(block_size: u32, block_count: u64) -> LogicalUnitConfig {
         unmap_granularity_blocks: Some(8),
         unmapped_reads_zeros: true,
         rotational: false,
+        physical_block_size: 4096,
         max_transfer_blocks: 4096,
         persistent_reservations_store: true,
         product_revision: "0.1".into(),
@@ -108,6 +112,8 @@ pub struct Device {
     pub blocks: BTreeMap<u64, Vec<u8>>,
     /// Fails operations for which this says so.
     pub fault: fn(&Operation) -> Option<MediaError>,
+    /// What SANITIZE has asked for.
+    pub sanitize_requests: Vec<SanitizeRequest>,
 }
 
 struct OneUnit;
@@ -142,6 +148,7 @@ impl Device {
             nexus,
             blocks: BTreeMap::new(),
             fault: |_| None,
+            sanitize_requests: Vec::new(),
         }
     }
 
@@ -259,6 +266,10 @@ impl Device {
                     event = CommandEvent::Locked;
                 }
                 Step::Persist(_) => event = CommandEvent::Persisted(true),
+                Step::Sanitize(request) => {
+                    self.sanitize_requests.push(request);
+                    event = CommandEvent::Persisted(true);
+                }
                 Step::AbortTasks(_) => event = CommandEvent::TasksAborted,
                 Step::Complete(completion) => {
                     if completion.status == Status::GOOD {

@@ -156,7 +156,7 @@ fn provisioning_shows_in_capacity_and_vpd_alike() {
     let mut thin = Device::new(1000);
     assert_eq!(vpd(&mut thin, 0xb2)[4..], [0, 0xe6, 2, 0]);
     let capacity = thin.run(&cdb_16(0x9e, 0x10, 0, 32)).good().data_in;
-    assert_eq!(capacity[7..16], [0xe7, 0, 0, 2, 0, 0, 0, 0xc0, 0]);
+    assert_eq!(capacity[7..16], [0xe7, 0, 0, 2, 0, 0, 3, 0xc0, 0]);
     let thick = LogicalUnitConfig {
         unmap_granularity_blocks: None,
         ..config(512, 1000)
@@ -164,6 +164,46 @@ fn provisioning_shows_in_capacity_and_vpd_alike() {
     let mut thick = Device::with(thick);
     assert_eq!(vpd(&mut thick, 0xb2)[4..], [0, 0, 0, 0]);
     assert_eq!(thick.run(&cdb_16(0x9e, 0x10, 0, 32)).good().data_in[14], 0);
+}
+
+#[test]
+fn the_physical_block_shows_in_capacity_and_block_limits_alike() {
+    for (block, physical, exponent) in [(512, 512, 0), (512, 4096, 3), (4096, 65_536, 4)] {
+        let mut device = Device::with(LogicalUnitConfig {
+            physical_block_size: physical,
+            ..config(block, 1000)
+        });
+        let capacity = device.run(&cdb_16(0x9e, 0x10, 0, 32)).good().data_in;
+        assert_eq!(capacity[13], exponent);
+        let granularity = u16::try_from(physical / block).unwrap();
+        let limits = vpd(&mut device, 0xb0);
+        assert_eq!(limits[6..8], granularity.to_be_bytes());
+        assert_eq!(be32(&limits, 12) % u32::from(granularity), 0);
+    }
+}
+
+#[test]
+fn a_disk_that_came_from_elsewhere_keeps_vendor_product_and_names() {
+    let moved = LogicalUnitConfig {
+        vendor: Some("LIO-ORG".into()),
+        product: Some("disk0".into()),
+        naa: Some("naa.5001405aaaabbbbb".parse().unwrap()),
+        ..config(512, 1000)
+    };
+    let mut device = Device::with(moved);
+    let data = device.run(&[0x12, 0, 0, 0, 96, 0]).good().data_in;
+    assert_eq!(data[8..32], *b"LIO-ORG disk0           ");
+    let page = vpd(&mut device, 0x83);
+    let naa = [0x50, 0x01, 0x40, 0x5a, 0xaa, 0xab, 0xbb, 0xbb];
+    assert_eq!(
+        page[4..8],
+        [0x01, 0x03, 0, 8],
+        "the first designator is the NAA"
+    );
+    assert_eq!(page[8..16], naa);
+    assert_eq!(page[20..28], *b"LIO-ORG ", "of the T10 vendor ID");
+    let eui64 = [0x00, 0x14, 0x05, 0x0a, 0xaa, 0xab, 0xbb, 0xbb];
+    assert!(device.unit.is_designated_by(&naa) && device.unit.is_designated_by(&eui64));
 }
 
 #[test]
@@ -274,7 +314,7 @@ fn unknown_commands_and_naca_are_refused() {
         .illegal(Code::INVALID_COMMAND_OPERATION_CODE);
     assert!(outcome.decided_early);
     device
-        .run(&[0x48, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .run(&[0x4c, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         .illegal(Code::INVALID_COMMAND_OPERATION_CODE);
     device
         .run(&cdb_16(0x9e, 0x1f, 0, 32))

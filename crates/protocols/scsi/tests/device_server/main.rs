@@ -7,4 +7,5 @@ mod media;
 mod mode_pages;
 mod model;
 mod random;
+mod sanitize;
 mod supported_commands;

@@ -106,7 +106,7 @@ fn timeouts_come_when_asked_for() {
 #[test]
 fn commands_that_do_not_exist_are_reported_as_such() {
     let mut device = Device::new(1000);
-    for (options, opcode, action) in [(1, 0x48, 0), (2, 0x9e, 0x01), (3, 0x28, 1), (3, 0xff, 0)] {
+    for (options, opcode, action) in [(1, 0x4c, 0), (2, 0x9e, 0x01), (3, 0x28, 1), (3, 0xff, 0)] {
         let data = report(&mut device, options, opcode, action).good().data_in;
         assert_eq!(data, [0, 1, 0, 0]);
     }

@@ -93,6 +93,18 @@ pub enum StartError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The stored state of a sanitize operation cannot be read.
+    #[error(
+        "stored sanitize operation {}: {reason}; the volume must not be served before it is known whether it was \
+         sanitized. Remove the file if it holds nothing that must be erased",
+        path.display()
+    )]
+    Sanitize {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No event loop could be made.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -15,6 +15,7 @@ use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_nvme::nqn::Nqn;
 use longshore_reactor::EngineChoice;
 use longshore_volume::Volume;
+use longshore_wire::pattern::NamePattern;
 
 pub use copies::{ByReference, Copies};
 pub use error::StartError;
@@ -141,7 +142,8 @@ pub struct Moved {
 /// What one group of initiators may do with a target.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
-    pub initiators: Vec<IscsiName>,
+    /// Their names, or patterns of them.
+    pub initiators: Vec<NamePattern<IscsiName>>,
     /// What they must prove; `None`: as the target says.
     pub authentication: Option<Authentication>,
     /// Their own map of logical units. A rule without any refuses the login.
@@ -190,8 +192,8 @@ impl SubsystemConfig {
 /// What one group of hosts may do with a subsystem.
 #[derive(Clone, Debug)]
 pub struct HostRule {
-    /// Names it is for.
-    pub hosts: Vec<Nqn>,
+    /// Names it is for, or patterns of them.
+    pub hosts: Vec<NamePattern<Nqn>>,
     /// Their own map of namespaces.
     pub namespaces: Vec<NamespaceMapEntry>,
 }

@@ -14,9 +14,9 @@ use crate::observe::sessions::SessionId;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
 use crate::platform::Link;
-use crate::reservation_store::ReservationStore;
 use crate::sessions::hosts::Hosts;
 use crate::sessions::iscsi::Sessions;
+use crate::volume_store::VolumeStore;
 
 /// See the module documentation.
 pub(crate) struct Shared {
@@ -38,7 +38,8 @@ pub(crate) struct Shared {
     pub connections: Vec<AtomicUsize>,
     /// Connections of each shard that have not finished their login.
     pub pending_logins: Vec<AtomicUsize>,
-    pub reservation_store: Option<ReservationStore>,
+    pub reservation_store: Option<VolumeStore>,
+    pub sanitize_store: Option<VolumeStore>,
     pub blocking: BlockingPool,
     /// Sessions and controllers that there have been.
     pub sessions_begun: AtomicU64,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use longshore_block::command::{CommandEvent, DataLocation};
-use longshore_block::operation::{Operation, Reply};
+use longshore_block::operation::{MediaError, Operation, Reply};
 use longshore_volume::{Attempt, Ended, Request, Started};
 
 use super::conversion::outcome;
@@ -152,6 +152,10 @@ impl<W> Tasks<W> {
     ) -> Executed {
         let view = Arc::clone(&core.view);
         let unit = view.exports.unit(wanted.unit);
+        // It was admitted before that began.
+        if unit.logical_unit.reservations().sanitize().is_blocked() {
+            return Executed::Now(Err(MediaError::Sanitizing));
+        }
         if !is_gated(task, wanted) {
             assert!(
                 !holds_gate(task, wanted) || unit.gate.is_held_by(task.address),

@@ -55,6 +55,11 @@ impl Exports {
         &self.units[place]
     }
 
+    /// The same, to hold for longer than this version.
+    pub(crate) fn shared_unit(&self, place: usize) -> Arc<Unit> {
+        Arc::clone(&self.units[place])
+    }
+
     /// Units, with their places, that are exported or were and may still have something to do.
     pub(crate) fn units(&self) -> impl Iterator<Item = (usize, &Arc<Unit>)> {
         let units = self.units.iter().enumerate();

@@ -136,11 +136,8 @@ pub(super) fn parameters(
 /// Whether the same hosts may use the same subsystems.
 pub(super) fn is_same_access(one: &[SubsystemConfig], other: &[SubsystemConfig]) -> bool {
     let access = |subsystem: &SubsystemConfig| {
-        let hosts: Vec<Vec<Nqn>> = subsystem
-            .hosts
-            .iter()
-            .map(|rule| rule.hosts.clone())
-            .collect();
+        let rules = subsystem.hosts.iter();
+        let hosts: Vec<_> = rules.map(|rule| rule.hosts.clone()).collect();
         (subsystem.nqn.clone(), hosts, subsystem.is_open())
     };
     one.iter().map(access).eq(other.iter().map(access))

@@ -13,8 +13,8 @@ use super::{Exports, Portal, Target, Targets, Unit};
 use crate::address::TargetId;
 use crate::config::{Copies, ExportsConfig, LunConfig, PeerLimits, StartError, TargetConfig};
 use crate::mail::message::Post;
-use crate::reservation_store::ReservationStore;
 use crate::target_ports::{TargetPorts, TargetPortsError};
+use crate::volume_store::VolumeStore;
 
 /// What units are made with.
 pub(crate) struct UnitOptions {
@@ -35,7 +35,8 @@ pub(crate) struct Registry {
     next_target: u32,
     target_ports: TargetPorts,
     state_directory: Option<PathBuf>,
-    store: Option<ReservationStore>,
+    store: Option<VolumeStore>,
+    sanitize_store: Option<VolumeStore>,
 }
 
 /// A version that is not in force yet, and what it differs in.
@@ -63,12 +64,17 @@ impl Registry {
         posts: &[Post],
         state_directory: Option<PathBuf>,
     ) -> Result<Self, StartError> {
-        let store = state_directory.as_ref().map(|path| {
-            ReservationStore::open(path).map_err(|source| StartError::StateDirectory {
-                path: path.clone(),
-                source,
-            })
-        });
+        let open = |kind| {
+            let opened = state_directory.as_ref().map(|path| {
+                VolumeStore::open(path, kind).map_err(|source| StartError::StateDirectory {
+                    path: path.clone(),
+                    source,
+                })
+            });
+            opened.transpose()
+        };
+        let store = open(VolumeStore::RESERVATIONS)?;
+        let sanitize_store = open(VolumeStore::SANITIZE)?;
         let target_ports = TargetPorts::open(state_directory.as_deref())
             .map_err(|error| ports_failed(state_directory.as_deref(), &error))?;
         let exports = Exports {
@@ -88,7 +94,8 @@ impl Registry {
             next_target: 0,
             target_ports,
             state_directory,
-            store: store.transpose()?,
+            store,
+            sanitize_store,
         })
     }
 
@@ -98,8 +105,13 @@ impl Registry {
     }
 
     /// Where reservations are kept.
-    pub(crate) fn store(&self) -> Option<&ReservationStore> {
+    pub(crate) fn store(&self) -> Option<&VolumeStore> {
         self.store.as_ref()
+    }
+
+    /// Where it is kept how far sanitize operations are.
+    pub(crate) fn sanitize_store(&self) -> Option<&VolumeStore> {
+        self.sanitize_store.as_ref()
     }
 
     /// Makes the version that comes next. The configuration was checked. Numbers of new ports are stored when this
@@ -215,6 +227,9 @@ impl Registry {
                 restored.map_err(|error| failed(error.to_string()))?;
             }
         }
+        if let Some(store) = &self.sanitize_store {
+            restore_sanitize(store, &unit)?;
+        }
         Ok(unit)
     }
 
@@ -274,6 +289,24 @@ impl Registry {
         }
         Ok(Targets::new(list))
     }
+}
+
+/// Takes up how far a sanitize operation was.
+fn restore_sanitize(store: &VolumeStore, unit: &Unit) -> Result<(), StartError> {
+    let uuid = unit.volume.identity().uuid;
+    let failed = |reason| StartError::Sanitize {
+        path: store.path(uuid),
+        reason,
+    };
+    let stored = store
+        .load(uuid)
+        .map_err(|error| failed(error.to_string()))?;
+    let text =
+        String::from_utf8(stored.unwrap_or_default()).map_err(|error| failed(error.to_string()))?;
+    let reservations = unit.logical_unit.reservations();
+    reservations
+        .restore_sanitize(&text)
+        .map_err(|error| failed(error.to_string()))
 }
 
 fn ports_failed(directory: Option<&Path>, error: &TargetPortsError) -> StartError {

@@ -30,7 +30,8 @@ pub(crate) struct Admission<'a> {
 impl Target {
     /// What `initiator` gets here; `None` when it is not let in.
     pub(crate) fn admission(&self, initiator: &IscsiName) -> Option<Admission<'_>> {
-        let names = |rule: &&AccessRule| rule.initiators.contains(initiator);
+        let names =
+            |rule: &&AccessRule| rule.initiators.iter().any(|named| named.matches(initiator));
         let config = &self.config;
         let (luns, authentication) = match config.access.iter().find(names) {
             Some(rule) => (rule.luns.as_slice(), rule.authentication.as_ref()),

@@ -1,6 +1,7 @@
 //! A volume as a logical unit and a namespace.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_block::reservation::Reservations;
 use longshore_nvme::controller::{Namespace, NamespaceParameters};
@@ -11,6 +12,7 @@ use super::vacant::Vacant;
 use crate::config::Copies;
 use crate::counters::volume::VolumeStatistics;
 use crate::gate::WriteGate;
+use crate::mail::waiters::SanitizeWaiters;
 
 /// Largest READ or WRITE, in bytes, where there is memory for it: the MAXIMUM TRANSFER LENGTH of the
 /// block limits VPD page.
@@ -32,12 +34,15 @@ pub(crate) struct Unit {
     pub namespace: Arc<Namespace>,
     pub statistics: VolumeStatistics,
     pub gate: WriteGate,
+    pub sanitize_waiters: SanitizeWaiters,
     /// log2 of the block size.
     pub block_shift: u32,
     pub attempt_cost: AttemptCost,
     /// Its pages may be sent by reference.
     pub splices: bool,
     is_vacant: bool,
+    /// It is exported no more: what goes on in the background ends.
+    is_leaving: AtomicBool,
 }
 
 impl Unit {
@@ -63,7 +68,11 @@ impl Unit {
                 uuid: identity.uuid,
                 name: identity.name.clone(),
                 serial: identity.serial.clone(),
+                vendor: identity.vendor.clone(),
+                product: identity.product.clone(),
+                naa: identity.naa,
                 block_size,
+                physical_block_size: characteristics.physical_block_size,
                 block_count: geometry.block_count,
                 read_only: characteristics.read_only,
                 volatile_cache,
@@ -78,7 +87,9 @@ impl Unit {
         );
         let namespace = Namespace::new(NamespaceParameters {
             uuid: identity.uuid,
+            naa: identity.naa,
             block_size,
+            physical_block_size: characteristics.physical_block_size,
             block_count: geometry.block_count,
             read_only: characteristics.read_only,
             volatile_cache,
@@ -93,11 +104,13 @@ impl Unit {
             attempt_cost: volume.attempt_cost(),
             splices: copies.splice.is_done(characteristics.read_only),
             gate: WriteGate::new(shards),
+            sanitize_waiters: SanitizeWaiters::default(),
             logical_unit,
             namespace,
             statistics: VolumeStatistics::new(shards),
             volume,
             is_vacant: false,
+            is_leaving: AtomicBool::new(false),
         }
     }
 
@@ -112,6 +125,21 @@ impl Unit {
     /// Whether this only stands in for a unit.
     pub(crate) fn is_vacant(&self) -> bool {
         self.is_vacant
+    }
+
+    /// It is exported no more.
+    pub(crate) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
+    }
+
+    /// A sanitize operation has begun and is not over.
+    pub(crate) fn is_being_sanitized(&self) -> bool {
+        let reservations = self.logical_unit.reservations();
+        reservations.sanitize().running().is_some()
     }
 }
 

@@ -3,7 +3,7 @@
 use longshore_block::operation::MediaError;
 use longshore_iscsi::server::{Completion, Payload, ScsiCommand, TaskAttribute, TaskId};
 use longshore_scsi::command::{
-    Buffers, Command, CommandEvent, Direction, Step, Transfer, UnitSelector,
+    Buffers, Command, CommandEvent, Direction, SanitizeRequest, Step, Transfer, UnitSelector,
 };
 use longshore_scsi::lun::Lun;
 use longshore_scsi::sense::{AdditionalSense, Sense};
@@ -214,6 +214,19 @@ impl Iscsi {
                 },
                 Step::Persist(order) => {
                     core.persist(task.address, task.unit, order);
+                    task.state = TaskState::Elsewhere;
+                    Executed::Waits
+                }
+                Step::Sanitize(request) => {
+                    let volumes = task.unit.into_iter().collect();
+                    match request {
+                        SanitizeRequest::Begin { order, immediate } => {
+                            core.begin_sanitize(task.address, volumes, &order, immediate);
+                        }
+                        SanitizeRequest::ExitFailureMode => {
+                            core.exit_sanitize_failure(task.address, volumes);
+                        }
+                    }
                     task.state = TaskState::Elsewhere;
                     Executed::Waits
                 }

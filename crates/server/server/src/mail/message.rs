@@ -50,6 +50,8 @@ pub(crate) enum Message {
         found: Arc<AtomicBool>,
         token: Arc<Token>,
     },
+    /// A sanitize operation of that volume has begun: carry it out.
+    Sanitize(usize),
     /// Some shard finds no memory: those whose peers do not move make room.
     MemoryShort,
     /// From now on, responses leave like this.
@@ -77,7 +79,7 @@ pub(crate) enum Message {
 pub(crate) enum Note {
     /// Those whose place it took can act no more: commands may run.
     PredecessorsEnded,
-    /// The reservations of a task's unit were stored, or not.
+    /// What a task wanted stored was, or not: the reservations of its unit, or that it is being sanitized.
     Persisted { task: TaskAddress, stored: bool },
     /// Reservations of a task's unit that another task changed are stored: this one may try again.
     StoreIsFree { task: TaskAddress },

@@ -15,3 +15,4 @@ pub(crate) mod grace;
 pub(crate) mod mailbox;
 pub(crate) mod message;
 pub(crate) mod removal;
+pub(crate) mod waiters;

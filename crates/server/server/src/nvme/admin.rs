@@ -117,6 +117,16 @@ impl Nvme {
                 self.flush_at_end = true;
                 self.flush_for_shutdown(core);
             }
+            AdminOutcome::Sanitize { volumes, order } => {
+                core.begin_sanitize(task.address, volumes, &order, true);
+                task.state = TaskState::Elsewhere;
+                self.tasks.park(task);
+            }
+            AdminOutcome::ExitSanitizeFailure { volumes } => {
+                core.exit_sanitize_failure(task.address, volumes);
+                task.state = TaskState::Elsewhere;
+                self.tasks.park(task);
+            }
             AdminOutcome::Disconnect => {
                 self.finish(core, channel, task, success);
                 tracing::debug!(peer = %channel.socket.peer, "host disconnected a queue");
@@ -273,6 +283,22 @@ impl Nvme {
             activity,
             fusing: Fusing::default(),
         }));
+    }
+
+    /// The Sanitize that this task is has begun, or a failure was left behind; or neither.
+    pub(super) fn sanitize_answered(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: Task,
+        succeeded: bool,
+    ) {
+        let status = if succeeded {
+            Status::SUCCESS
+        } else {
+            Status::SANITIZE_FAILED
+        };
+        self.finish_status(core, channel, task, status);
     }
 
     /// The Abort that this task is has been tried.

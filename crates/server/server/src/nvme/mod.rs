@@ -22,7 +22,7 @@ use longshore_nvme::io::CommandEvent;
 use longshore_nvme::server::{CloseReason, ConnectionEvent};
 use longshore_volume::Ended;
 
-use self::state::{Nvme, NvmeWork, Queue};
+use self::state::{Kind, Nvme, NvmeWork, Queue};
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
@@ -263,7 +263,15 @@ impl Nvme {
         match note {
             Note::PredecessorsEnded => self.held = false,
             Note::Persisted { task, stored } => {
-                self.resume(core, channel, task, CommandEvent::Persisted(stored));
+                let Some(task) = self.tasks.take_elsewhere(task) else {
+                    return;
+                };
+                if let Kind::Admin(_) = task.work.kind {
+                    self.sanitize_answered(core, channel, task, stored);
+                } else {
+                    let event = CommandEvent::Persisted(stored);
+                    self.run_command(core, channel, task, event);
+                }
             }
             Note::StoreIsFree { task } => self.resume(core, channel, task, CommandEvent::Start),
             Note::PreemptedTasksAborted { task, aborted } => {

@@ -12,7 +12,7 @@ use crate::exports::Portal;
 use crate::exports::nvme::NvmePort;
 use crate::exports::registry::{Registry, UnitOptions};
 use crate::mail::addresses::ConnectionAddresses;
-use crate::mail::message::Post;
+use crate::mail::message::{Message, Post};
 use crate::memory::share::Shares;
 use crate::observe::shard_report::Board;
 use crate::placement::load::Load;
@@ -64,11 +64,18 @@ pub(crate) fn share(
         connections: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         pending_logins: (0..shards).map(|_| AtomicUsize::new(0)).collect(),
         reservation_store: registry.store().cloned(),
+        sanitize_store: registry.sanitize_store().cloned(),
         blocking: BlockingPool::new(BLOCKING_THREADS_MAX),
         sessions_begun: AtomicU64::new(0),
         closing: AtomicBool::new(false),
         shards_busy: AtomicUsize::new(shards),
     };
+    let first = registry.current();
+    for (place, unit) in first.exported() {
+        if unit.is_being_sanitized() {
+            shared.posts[place % shards].send(Message::Sanitize(place));
+        }
+    }
     Ok((Arc::new(shared), registry))
 }
 

@@ -511,8 +511,15 @@ impl Switchboard {
         answered
     }
 
-    /// Tells hosts, where connections have not done that themselves.
+    /// Tells hosts, where connections have not done that themselves. Sanitize operations of volumes that have come go on.
     fn tell(&self, switch: &Switch) {
+        for (place, unit) in switch.next.exports.exported() {
+            let is_new = switch.next.added.contains(&unit.volume.identity().name);
+            if is_new && unit.is_being_sanitized() {
+                let shard = place % self.shared.posts.len();
+                self.shared.posts[shard].send(Message::Sanitize(place));
+            }
+        }
         let subsystems = &switch.next.exports.nvme.subsystems;
         subsystems.tell(&switch.changes);
         for controller in &switch.changes.dismissed {
@@ -529,6 +536,7 @@ impl Switchboard {
 
     fn remove(&self, place: usize, exports: &Exports, drain: &DrainOptions) -> Ongoing {
         let shards = self.shared.posts.len();
+        exports.unit(place).leave();
         let removal = Removal::new(place, drain.timeout, shards);
         let (token, answered) = Token::new(&self.bell);
         self.shared.broadcast(|| Message::Remove {

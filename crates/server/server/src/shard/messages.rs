@@ -70,6 +70,10 @@ impl Shard {
                     }
                 }
             }
+            Message::Sanitize(volume) => {
+                self.core.carry_out_sanitize(volume);
+                self.end_requests();
+            }
             Message::MemoryShort => {
                 self.memory_short = true;
                 // What this shard keeps for later may be what another one lacks.

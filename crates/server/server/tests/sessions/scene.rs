@@ -82,7 +82,7 @@ pub fn target(name_: &str, volumes: usize) -> TargetConfig {
 
 pub fn rule(initiator: &str, luns: Vec<LunConfig>) -> AccessRule {
     AccessRule {
-        initiators: vec![name(initiator)],
+        initiators: vec![name(initiator).into()],
         authentication: None,
         luns,
     }

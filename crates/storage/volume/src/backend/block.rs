@@ -23,6 +23,7 @@ use crate::medium::backing::{Backing, Kind};
 use crate::medium::{Abilities, Medium, Zeroing};
 use crate::open::{OpenError, Opened, VolumeSpec, check_size};
 use crate::outline::Outline;
+use crate::physical_block::{PAGE, physical_block_size};
 use crate::sysfs::Queue;
 
 /// How long to wait for a claim that no server holds. The kernel takes a ring of io_uring down after
@@ -52,7 +53,14 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
         None
     };
     let outline = Outline::new(identify_at(spec, Some(path))?, spec.block_size, size);
-    let abilities = abilities(spec, queue.as_ref(), direct_memory_alignment);
+    let physical_block_size =
+        physical_block_size(spec, spec.block_size, preferred_write(spec, path, &file)?)?;
+    let abilities = abilities(
+        spec,
+        queue.as_ref(),
+        direct_memory_alignment,
+        physical_block_size,
+    );
     let backing = Backing::new(path, &file, Kind::Device);
     let medium = Medium::new(outline, file, backing, abilities);
     Ok(Opened::existing(Arc::new(medium)))
@@ -162,10 +170,22 @@ fn check_logical_block(spec: &VolumeSpec, path: &Path, file: &File) -> Result<()
     })
 }
 
+/// What is written in one piece: physical blocks of the device, or pages of the page cache where it is used.
+fn preferred_write(spec: &VolumeSpec, path: &Path, file: &File) -> Result<u32, OpenError> {
+    let physical = rustix::fs::ioctl_blkpbszget(file)
+        .map_err(|errno| OpenError::io("ioctl BLKPBSZGET", path, errno))?;
+    Ok(if spec.direct {
+        physical
+    } else {
+        physical.max(PAGE)
+    })
+}
+
 fn abilities(
     spec: &VolumeSpec,
     queue: Option<&Queue>,
     direct_memory_alignment: Option<usize>,
+    physical_block_size: u32,
 ) -> Abilities {
     let granularity = queue
         .and_then(Queue::discard_granularity)
@@ -185,7 +205,9 @@ fn abilities(
         extents: false,
         reserves: false,
         rotational: queue.is_some_and(Queue::is_rotational),
+        physical_block_size,
         in_memory: false,
+        write_through: spec.write_through,
         inline_writes: spec.inline_writes,
     }
 }

@@ -25,6 +25,7 @@ use crate::medium::backing::{Backing, Kind, SIZE_MAX};
 use crate::medium::{Abilities, Medium, Zeroing};
 use crate::open::{OpenError, Opened, VolumeSpec, check_size};
 use crate::outline::Outline;
+use crate::physical_block::{PAGE, physical_block_size};
 use crate::sysfs;
 
 /// What the addresses of all buffers are multiples of. Kept for O_DIRECT where the file system does
@@ -202,7 +203,13 @@ fn serve(spec: &VolumeSpec, path: &Path, file: File) -> Result<Medium, OpenError
         reserves: true,
         rotational: sysfs::Queue::of_device(metadata.dev())
             .is_some_and(|queue| queue.is_rotational()),
+        physical_block_size: physical_block_size(
+            spec,
+            spec.block_size,
+            preferred_write(spec, metadata.blksize()),
+        )?,
         in_memory: is_in_memory(&file),
+        write_through: spec.write_through,
         inline_writes: spec.inline_writes,
     };
     let backing = Backing::new(path, &file, Kind::File);
@@ -309,6 +316,12 @@ fn unmap_granularity(spec: &VolumeSpec, file: &File, metadata: &Metadata) -> Opt
     Some(block.next_multiple_of(spec.block_size))
 }
 
+/// What is written in one piece: blocks of the file system, or pages of the page cache where it is used.
+fn preferred_write(spec: &VolumeSpec, file_system_block: u64) -> u32 {
+    let block = u32::try_from(file_system_block).unwrap_or(PAGE);
+    if spec.direct { block } else { block.max(PAGE) }
+}
+
 fn seeks_data(file: &File) -> bool {
     matches!(
         rustix::fs::seek(file, SeekFrom::Data(0)),
@@ -349,7 +362,9 @@ fn open_endless(spec: &VolumeSpec, path: &Path) -> Result<Medium, OpenError> {
         extents: false,
         reserves: false,
         rotational: false,
+        physical_block_size: physical_block_size(spec, spec.block_size, PAGE)?,
         in_memory: true,
+        write_through: spec.write_through,
         inline_writes: spec.inline_writes,
     };
     let backing = Backing::new(path, &file, Kind::Endless);

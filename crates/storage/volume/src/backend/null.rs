@@ -9,6 +9,7 @@ use crate::identity::identify_at;
 use crate::io::Io;
 use crate::open::{OpenError, VolumeSpec};
 use crate::outline::Outline;
+use crate::physical_block::{self, physical_block_size};
 use crate::request::{Execution, Request};
 use crate::volume::{Attempt, Volume};
 use longshore_block::extent::{Extent, Lba};
@@ -19,6 +20,7 @@ use longshore_block::operation::{ExtentState, Operation, Reply};
 pub struct NullVolume {
     outline: Outline,
     read_only: bool,
+    physical_block_size: u32,
 }
 
 impl NullVolume {
@@ -29,9 +31,11 @@ impl NullVolume {
             spec.block_size,
             spec.required_size()?,
         );
+        let physical_block_size = physical_block_size(spec, spec.block_size, physical_block::PAGE)?;
         Ok(NullVolume {
             outline,
             read_only: spec.read_only,
+            physical_block_size,
         })
     }
 
@@ -80,6 +84,7 @@ impl Volume for NullVolume {
             unmap_granularity: Some(self.outline.block_size()),
             unmapped_reads_zeros: true,
             rotational: false,
+            physical_block_size: self.physical_block_size,
         }
     }
 

@@ -44,8 +44,11 @@ pub(crate) struct Abilities {
     /// fallocate reserves space.
     pub(crate) reserves: bool,
     pub(crate) rotational: bool,
+    pub(crate) physical_block_size: u32,
     /// Reads and writes that cannot sleep by the nature of the file system (tmpfs).
     pub(crate) in_memory: bool,
+    /// Every change is on the medium when it completes.
+    pub(crate) write_through: bool,
     pub(crate) inline_writes: InlineWrites,
 }
 
@@ -98,6 +101,8 @@ impl Medium {
         let inline_writes = match abilities.inline_writes {
             InlineWrites::Never => inline::OFF,
             _ if !buffered => inline::OFF,
+            // A durable write always sleeps.
+            _ if abilities.syncs && abilities.write_through => inline::OFF,
             InlineWrites::Always => inline::PLAIN,
             InlineWrites::Auto if abilities.in_memory => inline::PLAIN,
             InlineWrites::Auto => inline::NOWAIT,
@@ -127,7 +132,7 @@ impl Medium {
     pub(crate) fn characteristics(&self) -> Characteristics {
         Characteristics {
             read_only: self.abilities.read_only,
-            write_cache: if self.abilities.syncs {
+            write_cache: if self.abilities.syncs && !self.abilities.write_through {
                 WriteCache::Volatile
             } else {
                 WriteCache::None
@@ -135,7 +140,13 @@ impl Medium {
             unmap_granularity: self.abilities.unmap_granularity,
             unmapped_reads_zeros: self.abilities.zeroing.unmapped_reads_zeros(),
             rotational: self.abilities.rotational,
+            physical_block_size: self.abilities.physical_block_size,
         }
+    }
+
+    /// Whether a change must be on the medium when it completes.
+    pub(super) fn is_durable(&self, fua: bool) -> bool {
+        (fua || self.abilities.write_through) && self.abilities.syncs
     }
 
     /// What is known to be wrong with it.

@@ -502,3 +502,34 @@ fn a_request_under_way_takes_little_memory() {
         size_of_val(&*future)
     );
 }
+
+#[test]
+fn a_write_through_volume_has_no_cache_and_every_change_fails_when_the_medium_does() {
+    let through = |spec: VolumeSpec| VolumeSpec {
+        write_through: true,
+        ..spec
+    };
+    let mut bench = Bench::with(through);
+    let characteristics = bench.volume.characteristics();
+    assert_eq!(characteristics.write_cache, crate::WriteCache::None);
+    let attempt = bench.volume.try_write(Lba(0), &block(1), false);
+    assert!(matches!(attempt, Attempt::WouldSleep));
+    bench.client().write(0, &block(1)).expect("write");
+    bench.client().unmap(0, BLOCK).expect("unmap");
+    for change in [
+        (|bench| bench.client().write(0, &block(2))) as fn(&mut Bench) -> _,
+        |bench| bench.client().unmap(0, BLOCK),
+        |bench| bench.client().write_zeroes(0, BLOCK, true, false),
+    ] {
+        let mut bench = Bench::with(through);
+        bench
+            .storage
+            .once(OperationName::DurableWrite, Effect::Fail(Errno::IO));
+        bench
+            .storage
+            .once(OperationName::DataSync, Effect::Fail(Errno::IO));
+        let result: Result<(), VolumeError> = change(&mut bench);
+        result.expect_err("it reached the medium, which failed");
+        assert_poisoned(bench.client().write(BLOCK, &block(3)));
+    }
+}

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::name::BackendName;
 
-/// Longest unit serial number.
-pub(crate) const SERIAL_LENGTH_MAX: usize = 20;
+/// The largest physical block, in bytes.
+pub const PHYSICAL_BLOCK_MAX: u32 = 64 * 1024;
 
 /// Who holds the lock that we wanted, for the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,19 @@ pub enum OpenError {
         name: String,
         /// The block size asked for.
         found: u32,
+    },
+    /// The physical block does not fit the logical one.
+    #[error(
+        "volume {name}: physical-block-size={asked} does not fit blocks of {block_size} bytes; use a \
+         power of two from {block_size} to {PHYSICAL_BLOCK_MAX}, or leave it out"
+    )]
+    PhysicalBlockSize {
+        /// Volume.
+        name: String,
+        /// Bytes asked for.
+        asked: u32,
+        /// Bytes of a logical block.
+        block_size: u32,
     },
     #[error("{subject} is empty; give a size=… of at least one block")]
     SizeZero {
@@ -257,16 +270,17 @@ pub enum OpenError {
         /// Logical block size of the device.
         logical: u32,
     },
-    /// The serial number cannot be shown to peers.
-    #[error(
-        "volume {name}: serial {serial:?} must be 1 to {SERIAL_LENGTH_MAX} printable ASCII \
-         characters"
-    )]
-    Serial {
+    /// A serial number, vendor or product that cannot be shown to peers.
+    #[error("volume {name}: {option} {text:?} must be 1 to {most} printable ASCII characters")]
+    Text {
         /// Volume.
         name: String,
+        /// The option.
+        option: &'static str,
         /// What was asked for.
-        serial: String,
+        text: String,
+        /// The most characters of it.
+        most: usize,
     },
     /// This program has no such backend.
     #[error("volume {name}: there is no backend={backend} in this program")]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longshore_block::naa::Naa;
 use uuid::Uuid;
 
 use super::error::OpenError;
@@ -32,6 +33,8 @@ pub struct VolumeSpec {
     pub size: Option<u64>,
     /// 512 or 4096. A volume of another server has its own.
     pub block_size: u32,
+    /// Bytes that hosts are told the medium writes in one piece. `None`: what the backend finds.
+    pub physical_block_size: Option<u32>,
     /// Writes are refused, and the backing object is opened for reading only.
     pub read_only: bool,
     /// Without the lock that keeps those who write apart from everybody else. For reading alone, by those to whom it does
@@ -39,8 +42,16 @@ pub struct VolumeSpec {
     pub unlocked: bool,
     /// Bypasses the page cache (O_DIRECT).
     pub direct: bool,
-    /// Unit serial number, up to 20 printable ASCII characters; otherwise the start of the UUID.
+    /// Every write is on the medium when it completes.
+    pub write_through: bool,
+    /// Unit serial number, up to 64 printable ASCII characters; otherwise the start of the UUID.
     pub serial: Option<String>,
+    /// T10 vendor identification, up to 8 printable ASCII characters.
+    pub vendor: Option<String>,
+    /// Product identification, up to 16 printable ASCII characters.
+    pub product: Option<String>,
+    /// Worldwide name; otherwise derived from the UUID.
+    pub naa: Option<Naa>,
     /// Otherwise derived from machine, backend, path and name.
     pub uuid: Option<Uuid>,
     /// The machine in a derived UUID. `None`: this host's own ([`MachineId::of_host`]), and where it
@@ -61,10 +72,15 @@ impl VolumeSpec {
             path: None,
             size: None,
             block_size: 512,
+            physical_block_size: None,
             read_only: false,
             unlocked: false,
             direct: false,
+            write_through: false,
             serial: None,
+            vendor: None,
+            product: None,
+            naa: None,
             uuid: None,
             machine_id: None,
             inline_writes: InlineWrites::default(),
@@ -109,7 +125,7 @@ impl VolumeSpec {
     }
 
     /// Refuses options of other backends.
-    pub(super) fn refuse_options(&self) -> Result<(), OpenError> {
+    pub(crate) fn refuse_options(&self) -> Result<(), OpenError> {
         let options = self.options.as_deref();
         match options.and_then(BackendOptions::first_given) {
             Some(option) => Err(self.misplaced(option)),

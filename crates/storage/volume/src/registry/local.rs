@@ -25,6 +25,10 @@ impl Backend for Null {
         BackendName::NULL
     }
 
+    fn check(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        has_no_medium(spec)
+    }
+
     fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
         spec.required_size().map(drop)
     }
@@ -39,6 +43,10 @@ impl Backend for Mem {
         BackendName::MEM
     }
 
+    fn check(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
+        has_no_medium(spec)
+    }
+
     fn survey(&self, spec: &VolumeSpec) -> Result<(), OpenError> {
         spec.required_size().map(drop)
     }
@@ -46,6 +54,14 @@ impl Backend for Mem {
     fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
         Ok(Opened::existing(Arc::new(mem::MemVolume::open(spec)?)))
     }
+}
+
+/// Where nothing outlives the process, no write can be made to.
+fn has_no_medium(spec: &VolumeSpec) -> Result<(), OpenError> {
+    if spec.write_through {
+        return Err(spec.misplaced("write-through"));
+    }
+    spec.refuse_options()
 }
 
 impl Backend for File {

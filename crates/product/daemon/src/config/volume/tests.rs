@@ -83,7 +83,26 @@ fn each_way_to_misspell_has_its_own_message() {
         ("d,size=1G,size=2G", "`size` is given twice"),
         ("d,read-only=maybe", "neither yes nor no"),
         ("d,block-size=1024", "use 512 or 4096"),
-        ("d,serial=123456789012345678901", "1 to 20 printable"),
+        (
+            "d,physical-block-size=3000",
+            "a power of two from 512 to 64K",
+        ),
+        (
+            "d,physical-block-size=128K",
+            "a power of two from 512 to 64K",
+        ),
+        (
+            "d,vendor=NINECHARS",
+            "not a vendor; use 1 to 8 printable ASCII",
+        ),
+        ("d,product= x", "no space at either end"),
+        ("d,naa=2001405aaaabbbbb", "it begins with 2"),
+        ("d,naa=6001405aaaabbbbb", "type 6 has 32 hexadecimal digits"),
+        ("d,write-through=perhaps", "neither yes nor no"),
+        (
+            "d,serial=12345678901234567890123456789012345678901234567890123456789012345",
+            "1 to 64 printable",
+        ),
         ("d,uuid=12", "is not a UUID"),
         ("d,inline-writes=yes", "use auto, always or never"),
         (

@@ -112,6 +112,7 @@ impl Controller {
         // LPA: SMART of a namespace, commands supported and effects.
         page[261] |= 1 << 0 | 1 << 1;
         self.put_asymmetric_access(page);
+        put_u32(page, 328, self.sanitize_capabilities());
         // SQES and CQES: 64 and 16 bytes, required and maximum.
         page[512] = 0x66;
         page[513] = 0x44;

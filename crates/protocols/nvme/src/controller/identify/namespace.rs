@@ -17,8 +17,6 @@ const WRITE_PROTECTED: u8 = 1;
 const RESERVATIONS: u8 = 0xfe;
 /// RESCAP: registrations survive a power loss if asked to (PTPL).
 const RESERVATIONS_PERSIST: u8 = 1;
-/// What file systems and caches behind us write in one piece.
-const PREFERRED_WRITE_BYTES: u32 = 4096;
 
 impl Controller {
     /// A namespace; `None` for an identifier that none has, whose data structures are all zeros.
@@ -54,6 +52,7 @@ impl Controller {
         id: NamespaceId,
         page: &mut Page,
     ) -> Result<(), Failure> {
+        const EUI64: u8 = 1;
         const NGUID: u8 = 2;
         const UUID: u8 = 3;
         const COMMAND_SET: u8 = 4;
@@ -67,6 +66,9 @@ impl Controller {
             page[at..at + identifier.len()].copy_from_slice(identifier);
             at += identifier.len();
         };
+        if let Some(eui64) = namespace.eui64() {
+            put(EUI64, &eui64);
+        }
         put(NGUID, &namespace.nguid());
         put(UUID, namespace.parameters().uuid.as_bytes());
         put(COMMAND_SET, &[super::NVM_COMMAND_SET]);
@@ -140,7 +142,7 @@ fn put_namespace(attached: &AttachedNamespace, page: &mut Page) {
     page[92..96].copy_from_slice(&ANA_GROUP.to_le_bytes());
     page[99] = attributes(attached);
     page[104..120].copy_from_slice(&namespace.nguid());
-    // EUI64 is 0: there is none, the NGUID and the UUID say more.
+    page[120..128].copy_from_slice(&namespace.eui64().unwrap_or_default());
 }
 
 /// LBAF0, the only format: no metadata, LBADS in bits 23:16. NLBAF and FLBAS are 0.
@@ -168,7 +170,7 @@ fn put_granularities(namespace: &Namespace, page: &mut Page) {
         let blocks = u16::try_from(blocks.saturating_sub(1)).unwrap_or(u16::MAX);
         blocks.to_le_bytes()
     };
-    let write = PREFERRED_WRITE_BYTES / namespace.block_size().min(PREFERRED_WRITE_BYTES);
+    let write = namespace.parameters().physical_block_size / namespace.block_size();
     let deallocate = namespace
         .parameters()
         .unmap_granularity_blocks

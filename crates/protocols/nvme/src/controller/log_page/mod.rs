@@ -13,6 +13,7 @@
 //! | 13h NVMe-MI Commands Supported and Effects | `supported` | none |
 //! | 70h Discovery | `discovery` | |
 //! | 80h Reservation Notification | [`NotificationLog`](crate::reservation::NotificationLog) | |
+//! | 81h Sanitize Status | `sanitize` of the controller | of the subsystem |
 //!
 //! A controller of discovery has 00h, 01h, 12h, 13h and 70h. A page is made anew for each command, so
 //! what a host reads in pieces may change between them; the discovery log page has a generation
@@ -32,7 +33,7 @@ use super::failure::Failure;
 use super::log_page_id::{
     LOG_ANA, LOG_CHANGED_NAMESPACES, LOG_COMMAND_EFFECTS, LOG_DISCOVERY, LOG_ERROR,
     LOG_FEATURE_EFFECTS, LOG_FIRMWARE, LOG_HEALTH, LOG_MANAGEMENT_EFFECTS, LOG_RESERVATION,
-    LOG_SUPPORTED,
+    LOG_SANITIZE, LOG_SUPPORTED,
 };
 use super::state::{Controller, State};
 use crate::command::SubmissionEntry;
@@ -88,6 +89,7 @@ impl Controller {
             | LOG_ANA
             | LOG_RESERVATION => !self.is_discovery(),
             LOG_DISCOVERY => self.is_discovery(),
+            LOG_SANITIZE => self.sanitizes(),
             _ => false,
         }
     }
@@ -136,11 +138,14 @@ impl Controller {
             LOG_HEALTH => self.health_log(state, request)?,
             LOG_FIRMWARE => self.firmware_log(),
             LOG_CHANGED_NAMESPACES => state.changed_namespaces_log(),
-            LOG_COMMAND_EFFECTS => supported::command_effects(wanted.command_set)?,
+            LOG_COMMAND_EFFECTS => {
+                supported::command_effects(wanted.command_set, self.sanitizes())?
+            }
             LOG_ANA => self.asymmetric_access_log(wanted.specific),
             LOG_FEATURE_EFFECTS => self.feature_effects(),
             LOG_MANAGEMENT_EFFECTS => vec![0; supported::EFFECTS_BYTES],
             LOG_DISCOVERY => self.discovery_log(request.environment),
+            LOG_SANITIZE => self.sanitize_log(),
             LOG_RESERVATION => self.reservations.read(wanted.retain_event).to_vec(),
             _ => return Err(Failure::at(Status::INVALID_LOG_PAGE, LOG_PAGE_AT)),
         })

@@ -22,6 +22,9 @@ fn put(page: &mut [u8], number: u8, value: u32) {
     page[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
+/// Its scope is the subsystem.
+const OF_SUBSYSTEM: u32 = 1 << 25;
+
 const ADMIN_COMMANDS: [Opcode; 7] = [
     admin::GET_LOG_PAGE,
     admin::IDENTIFY,
@@ -48,7 +51,7 @@ const IO_COMMANDS: [(Opcode, u32); 12] = [
 ];
 
 /// Commands Supported and Effects: 256 dwords of admin commands, then as many of I/O commands.
-pub(super) fn command_effects(command_set: u8) -> Result<Vec<u8>, Failure> {
+pub(super) fn command_effects(command_set: u8, sanitizes: bool) -> Result<Vec<u8>, Failure> {
     const PAGE_BYTES: usize = 4096;
     const COMMAND_SET_AT: u16 = 59;
     if command_set != 0 {
@@ -58,6 +61,10 @@ pub(super) fn command_effects(command_set: u8) -> Result<Vec<u8>, Failure> {
     let (admin_commands, io_commands) = page.split_at_mut(EFFECTS_BYTES);
     for opcode in ADMIN_COMMANDS {
         put(admin_commands, opcode.0, SUPPORTED | OF_CONTROLLER);
+    }
+    if sanitizes {
+        let effects = SUPPORTED | CHANGES_BLOCKS | OF_SUBSYSTEM;
+        put(admin_commands, admin::SANITIZE.0, effects);
     }
     for (opcode, effects) in IO_COMMANDS {
         put(io_commands, opcode.0, SUPPORTED | effects);

@@ -3,7 +3,7 @@
 use crate::command::CommandId;
 use crate::controller::failure::Failure;
 use crate::controller::log_page_id::{
-    LOG_ANA, LOG_CHANGED_NAMESPACES, LOG_DISCOVERY, LOG_HEALTH, LOG_RESERVATION,
+    LOG_ANA, LOG_CHANGED_NAMESPACES, LOG_DISCOVERY, LOG_HEALTH, LOG_RESERVATION, LOG_SANITIZE,
 };
 use crate::status::Status;
 
@@ -31,15 +31,18 @@ pub(in crate::controller) enum AsyncEvent {
     DiscoveryLogPageChange,
     /// I/O command specific: the reservation log page has an entry.
     ReservationLogPageAvailable,
+    /// I/O command specific: a sanitize operation has ended.
+    SanitizeCompleted,
 }
 
 impl AsyncEvent {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Degraded,
         Self::NamespaceAttributeChanged,
         Self::AsymmetricAccessChange,
         Self::DiscoveryLogPageChange,
         Self::ReservationLogPageAvailable,
+        Self::SanitizeCompleted,
     ];
 
     const fn bit(self) -> u8 {
@@ -54,6 +57,7 @@ impl AsyncEvent {
             Self::AsymmetricAccessChange => (2, 0x03, LOG_ANA),
             Self::DiscoveryLogPageChange => (2, 0xf0, LOG_DISCOVERY),
             Self::ReservationLogPageAvailable => (6, 0x00, LOG_RESERVATION),
+            Self::SanitizeCompleted => (6, 0x01, LOG_SANITIZE),
         }
     }
 
@@ -70,7 +74,7 @@ impl AsyncEvent {
             Self::NamespaceAttributeChanged => Some(CONFIGURE_NAMESPACE_ATTRIBUTE),
             Self::AsymmetricAccessChange => Some(CONFIGURE_ASYMMETRIC_ACCESS),
             Self::DiscoveryLogPageChange => Some(CONFIGURE_DISCOVERY),
-            Self::ReservationLogPageAvailable => None,
+            Self::ReservationLogPageAvailable | Self::SanitizeCompleted => None,
         }
     }
 }

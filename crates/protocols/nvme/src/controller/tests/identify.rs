@@ -105,6 +105,26 @@ fn a_controller_of_discovery_is_one() {
 }
 
 #[test]
+fn a_namespace_tells_its_physical_block_and_the_names_that_follow_from_its_naa() {
+    let with = |naa: &str| {
+        let parameters = NamespaceParameters {
+            naa: Some(naa.parse().unwrap()),
+            ..parameters(512, 2048)
+        };
+        Namespace::new(parameters)
+    };
+    let five = with("5001405aaaabbbbb");
+    assert_eq!(
+        five.eui64(),
+        Some([0, 0x14, 5, 0x0a, 0xaa, 0xab, 0xbb, 0xbb])
+    );
+    assert_eq!(five.nguid(), Namespace::new(parameters(512, 2048)).nguid());
+    let six = with("6001405aaaabbbbb0123456789abcdef");
+    assert_eq!(six.eui64(), None);
+    assert_eq!(six.nguid()[8..], [0, 0x14, 5, 0x0a, 0xaa, 0xab, 0xbb, 0xbb]);
+}
+
+#[test]
 fn a_namespace_says_what_it_is() {
     let scene = scene();
     let data = page(&scene, &scene.ready(), 0, 1);

@@ -85,6 +85,7 @@ struct Scene {
 fn parameters(block_size: u32, block_count: u64) -> NamespaceParameters {
     NamespaceParameters {
         uuid: Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef + u128::from(block_size)),
+        naa: None,
         block_size,
         block_count,
         read_only: false,
@@ -92,6 +93,7 @@ fn parameters(block_size: u32, block_count: u64) -> NamespaceParameters {
         unmap_granularity_blocks: Some(8),
         unmapped_reads_zeros: true,
         rotational: false,
+        physical_block_size: 4096,
         can_store_reservations: true,
         reservations: Reservations::new(),
     }
@@ -135,14 +137,14 @@ fn scene_with(limits: ControllerLimits) -> Scene {
     ];
     let shared = HostAccess {
         rules: vec![HostRule {
-            hosts: vec![nqn("guest")],
+            hosts: vec![nqn("guest").into()],
             namespaces: vec![grant(3, true)],
         }],
         default_namespaces: Some(vec![grant(1, false), grant(3, false)]),
     };
     let private = HostAccess {
         rules: vec![HostRule {
-            hosts: vec![nqn("owner")],
+            hosts: vec![nqn("owner").into()],
             namespaces: vec![grant(1, false)],
         }],
         default_namespaces: None,

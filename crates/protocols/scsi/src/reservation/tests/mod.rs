@@ -104,6 +104,9 @@ pub(crate) fn config() -> LogicalUnitConfig {
         uuid: Uuid::from_u128(0x1234_5678_9abc_def0),
         name: "disk0".into(),
         serial: "disk0".into(),
+        vendor: None,
+        product: None,
+        naa: None,
         block_size: 512,
         block_count: 10_000,
         read_only: false,
@@ -111,6 +114,7 @@ pub(crate) fn config() -> LogicalUnitConfig {
         unmap_granularity_blocks: None,
         unmapped_reads_zeros: true,
         rotational: false,
+        physical_block_size: 4096,
         max_transfer_blocks: 8192,
         persistent_reservations_store: true,
         product_revision: "1".into(),
@@ -183,7 +187,7 @@ impl World {
             event = match step {
                 Step::Complete(completion) => return (completion.into(), data_in),
                 // Nothing here looks at the medium.
-                Step::Media { .. } | Step::LockRange(_) => {
+                Step::Media { .. } | Step::LockRange(_) | Step::Sanitize(_) => {
                     return (ReservationOutcome::Good, data_in);
                 }
                 Step::Persist(bytes) => {

@@ -173,7 +173,7 @@ fn a_refused_creation_leaves_no_file() {
         serial: Some("caf\u{e9}".into()),
         ..file_spec(&scratch, SIZE, 512)
     };
-    assert!(matches!(refusal(&spec), OpenError::Serial { .. }));
+    assert!(matches!(refusal(&spec), OpenError::Text { .. }));
     // More than the file system can address, and less than 2^63.
     assert!(matches!(
         refusal(&file_spec(&scratch, (1 << 62) + 512, 512)),

@@ -14,13 +14,11 @@ use crate::io::Io;
 use crate::open::{BackendName, OpenError, VolumeSpec};
 use crate::outline::ByteRange;
 use crate::outline::{Outline, length_of};
+use crate::physical_block::{PAGE, physical_block_size};
 use crate::request::{Execution, Request};
 use crate::volume::{Attempt, AttemptCost, Volume};
 use longshore_block::extent::Lba;
 use longshore_block::operation::{ExtentState, Operation, Reply};
-
-/// Unit in which memory is taken and freed.
-const PAGE: u32 = 4096;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -29,6 +27,7 @@ pub struct MemVolume {
     region: SharedRegion,
     pages: PageLocks,
     read_only: bool,
+    physical_block_size: u32,
 }
 
 impl MemVolume {
@@ -41,11 +40,13 @@ impl MemVolume {
             backend: BackendName::MEM,
             size,
         })?;
+        let physical_block_size = physical_block_size(spec, spec.block_size, PAGE)?;
         Ok(MemVolume {
             outline,
             region,
             pages: PageLocks::new(),
             read_only: spec.read_only,
+            physical_block_size,
         })
     }
 
@@ -169,6 +170,7 @@ impl Volume for MemVolume {
             unmap_granularity: Some(PAGE.max(self.outline.block_size())),
             unmapped_reads_zeros: true,
             rotational: false,
+            physical_block_size: self.physical_block_size,
         }
     }
 

@@ -1,7 +1,7 @@
-//! Persistent reservations on disk: one file for each volume in the state directory.
+//! State of volumes on disk: one file for each volume in a folder of the state directory.
 //!
-//! The bytes are those of `longshore_block` (docs/formats/reservations.md). A file is replaced as a whole, so that a
-//! crash leaves either the old or the new reservations.
+//! The bytes are those of `longshore_block` (docs/formats). A file is replaced as a whole, so that a crash leaves either
+//! the old or the new state.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,25 +14,30 @@ use crate::state_file;
 /// A stored table is far smaller; more is not one of ours.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Where the reservations of all volumes are.
+/// Where one kind of state of all volumes is.
 #[derive(Clone, Debug)]
-pub(crate) struct ReservationStore {
+pub(crate) struct VolumeStore {
     directory: PathBuf,
 }
 
-impl ReservationStore {
-    /// Opens the store, creating its directory below `state_directory`.
-    pub(crate) fn open(state_directory: &Path) -> io::Result<Self> {
-        let directory = state_directory.join("reservations");
+impl VolumeStore {
+    /// Persistent reservations.
+    pub(crate) const RESERVATIONS: &str = "reservations";
+    /// How far sanitize operations are.
+    pub(crate) const SANITIZE: &str = "sanitize";
+
+    /// Opens the store of a kind, creating its directory below `state_directory`.
+    pub(crate) fn open(state_directory: &Path, kind: &str) -> io::Result<Self> {
+        let directory = state_directory.join(kind);
         fs::create_dir_all(&directory)?;
-        // Better to learn now than with the first reservation that it cannot be written.
+        // Better to learn now than with the first change that it cannot be written.
         let probe = directory.join(format!(".probe-{}", std::process::id()));
         File::create(&probe)?;
         fs::remove_file(&probe)?;
         Ok(Self { directory })
     }
 
-    /// Where the reservations of `volume` are.
+    /// Where the state of `volume` is.
     pub(crate) fn path(&self, volume: Uuid) -> PathBuf {
         self.directory.join(volume.hyphenated().to_string())
     }
@@ -42,7 +47,7 @@ impl ReservationStore {
         state_file::load(&self.path(volume), FILE_BYTES_MAX)
     }
 
-    /// Stores the reservations of `volume`; they are on the medium when this returns.
+    /// Stores the state of `volume`; it is on the medium when this returns.
     pub(crate) fn store(&self, volume: Uuid, bytes: &[u8]) -> io::Result<()> {
         state_file::replace(&self.path(volume), bytes)
     }
@@ -55,7 +60,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_loaded_and_replaced_as_a_whole() {
         let directory = tempfile::tempdir().unwrap();
-        let store = ReservationStore::open(directory.path()).unwrap();
+        let store = VolumeStore::open(directory.path(), VolumeStore::SANITIZE).unwrap();
         let volume = Uuid::from_u128(7);
         assert_eq!(store.load(volume).unwrap(), None);
         store.store(volume, b"first, and longer").unwrap();
@@ -72,6 +77,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, b"").unwrap();
-        ReservationStore::open(&file).unwrap_err();
+        VolumeStore::open(&file, VolumeStore::RESERVATIONS).unwrap_err();
     }
 }

@@ -1,0 +1,193 @@
+//! Throughput and latency of a closed loop of operations, in closed form.
+//!
+//! A load keeps `N` operations under way (*queue depth* times connections). With the latency of an operation that is
+//! alone, `RTT`, and the demand `D` of an element that serves `m` operations at a time:
+//!
+//! ```text
+//! IOPS ≤ N / RTT            latency bound: nothing is ever waited for but the operation itself
+//! IOPS ≤ m / D, each D      capacity of an element; network bound, CPU bound, ...
+//! knee: N* = RTT × least capacity
+//! ```
+//!
+//! These bounds are reached where times do not vary. Where every service varies as an exponential distribution does,
+//! mean value analysis is exact (Reiser and Lavenberg, 1980; several servers after Seidmann, 1987). Real systems lie
+//! between the two: far from the knee both agree.
+
+use serde::Serialize;
+
+use crate::operation::{Element, Operation};
+
+/// What keeps the throughput from being more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// The element; of a latency bound, the one with the largest part of the latency.
+    pub element: Element,
+    pub kind: LimitKind,
+    /// Operations a second that it allows.
+    pub iops: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitKind {
+    /// The depth is too small to keep any element busy.
+    Latency,
+    /// The element is busy all the time.
+    Capacity,
+}
+
+impl Limit {
+    /// For people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.kind {
+            LimitKind::Latency => format!("latency ({})", self.element.name()),
+            LimitKind::Capacity => self.element.name().to_owned(),
+        }
+    }
+}
+
+/// All limits of so many outstanding operations, the lowest first.
+#[must_use]
+pub fn limits(operation: &Operation, outstanding: f64) -> Vec<Limit> {
+    let latency = Limit {
+        element: operation.largest().element,
+        kind: LimitKind::Latency,
+        iops: outstanding / operation.alone_us() * 1e6,
+    };
+    let capacities = operation.demands.iter().map(|demand| Limit {
+        element: demand.element,
+        kind: LimitKind::Capacity,
+        iops: demand.capacity(),
+    });
+    let mut limits: Vec<Limit> = capacities.chain([latency]).collect();
+    limits.sort_by(|a, b| a.iops.total_cmp(&b.iops));
+    limits
+}
+
+/// The least capacity of all elements, in operations a second.
+#[must_use]
+pub fn peak(operation: &Operation) -> f64 {
+    let capacities = operation.demands.iter().map(|demand| demand.capacity());
+    capacities.fold(f64::INFINITY, f64::min)
+}
+
+/// The number of outstanding operations at which the latency bound meets the least capacity.
+#[must_use]
+pub fn knee(operation: &Operation) -> f64 {
+    operation.alone_us() * peak(operation) / 1e6
+}
+
+/// Operations a second of so many outstanding ones by mean value analysis: every service time varies as an exponential
+/// distribution does.
+#[must_use]
+pub fn mean_value(operation: &Operation, outstanding: u64) -> f64 {
+    // Of an element with m servers, D/m is a queue and the rest a delay.
+    let queues: Vec<f64> = operation
+        .demands
+        .iter()
+        .map(|it| it.us / it.servers)
+        .collect();
+    let alone = operation.alone_us();
+    let mut lengths = vec![0.0; queues.len()];
+    let mut rate = 0.0;
+    for customers in 1..=outstanding {
+        // An operation finds what one operation less would leave there, and waits for that in addition to its own time.
+        // That may be less than the sum of its demands, where they overlap.
+        let waiting: f64 = queues
+            .iter()
+            .zip(&lengths)
+            .map(|(us, length)| us * length)
+            .sum();
+        rate = f64_of(customers) / (alone + waiting);
+        for (length, us) in lengths.iter_mut().zip(&queues) {
+            *length = rate * us * (1.0 + *length);
+        }
+    }
+    (rate * 1e6).min(limits(operation, f64_of(outstanding))[0].iops)
+}
+
+#[allow(clippy::cast_precision_loss)] // Operations under way.
+fn f64_of(count: u64) -> f64 {
+    count as f64
+}
+
+/// Throughput time: microseconds between two operations that end, at the peak. Network bound or processor bound,
+/// whichever takes longer; the processor's time scales with its clock.
+#[must_use]
+pub fn throughput_time_us(net_reply_us: f64, cpu_us: f64, clock_scale: f64) -> f64 {
+    net_reply_us.max(cpu_us * clock_scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{Contribution, Demand};
+
+    /// One element of 10 µs, and 90 µs of way.
+    fn operation(servers: f64) -> Operation {
+        let part = |element, us| Contribution { element, us };
+        Operation {
+            size: 512.0,
+            contributions: vec![
+                part(Element::ServerProcessor, 10.0),
+                part(Element::Distance, 90.0),
+            ],
+            demands: vec![Demand {
+                element: Element::ServerProcessor,
+                us: 10.0,
+                servers,
+            }],
+            r2ts: 0,
+            enough_r2ts: None,
+        }
+    }
+
+    #[test]
+    fn the_knee_is_where_latency_bound_and_capacity_meet() {
+        let operation = operation(1.0);
+        assert!((knee(&operation) - 10.0).abs() < 1e-9);
+        let few = limits(&operation, 5.0)[0];
+        assert_eq!(
+            (few.kind, few.element),
+            (LimitKind::Latency, Element::Distance)
+        );
+        assert!((few.iops - 50_000.0).abs() < 1e-6);
+        let many = limits(&operation, 20.0)[0];
+        assert_eq!(many.kind, LimitKind::Capacity);
+        assert!((many.iops - 100_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn mean_value_analysis_meets_the_bounds_at_both_ends_and_is_lower_at_the_knee() {
+        let operation = operation(1.0);
+        assert!((mean_value(&operation, 1) - 10_000.0).abs() < 1e-6);
+        let knee = mean_value(&operation, 10);
+        assert!((65_000.0..90_000.0).contains(&knee), "{knee}");
+        assert!(mean_value(&operation, 200) > 99_000.0);
+    }
+
+    #[test]
+    fn mean_value_analysis_is_that_of_the_repairman_model() {
+        // Two machines, each 1 s of thinking and 1 s of service: 2/(2.5 s) = 0.8 a second.
+        let part = |element, us| Contribution { element, us };
+        let operation = Operation {
+            contributions: vec![
+                part(Element::Distance, 1e6),
+                part(Element::ServerProcessor, 1e6),
+            ],
+            demands: vec![Demand {
+                element: Element::ServerProcessor,
+                us: 1e6,
+                servers: 1.0,
+            }],
+            ..self::operation(1.0)
+        };
+        assert!((mean_value(&operation, 2) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn two_servers_have_twice_the_capacity() {
+        assert!((peak(&operation(2.0)) - 200_000.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,27 @@
+//! The performance model: what one operation takes, what limits many, and what a change would bring.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`units`], [`parameter`], [`parts_file`], [`presets`] | the description of a set-up |
+//! | [`link`], [`write`], [`operation`] | one operation: wire, R2Ts, latency and demands |
+//! | [`bounds`] | many operations: bounds, knee, mean value analysis |
+//! | [`accounting`] | shares of processor time, Little's law |
+//! | [`prediction`] | a sweep over sizes and depths with intervals, and the difference of two set-ups |
+//! | [`report`] | a prediction as text and as a document |
+//!
+//! The crate is arithmetic: it does no I/O, reads no clock, and takes random numbers from a seed.
+
+#![forbid(unsafe_code)]
+
+pub mod accounting;
+pub mod bounds;
+pub mod link;
+pub mod operation;
+pub mod parameter;
+pub mod parts_file;
+pub mod prediction;
+pub mod presets;
+pub mod random;
+pub mod report;
+pub mod units;
+pub mod write;

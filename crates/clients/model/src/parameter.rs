@@ -1,0 +1,577 @@
+//! The parameters of a set-up: names, units, sources and uncertainties.
+//!
+//! A *set-up* ([`Parts`]) is a value for each [`Key`] and a word for each [`Choice`]. Names are unique, so that
+//! `--what-if` needs no table in front of them.
+
+use std::collections::BTreeMap;
+
+use crate::random::{Random, normal_quantile};
+use crate::units::{Unit, UnitError};
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// How and when.
+    Measured(String),
+    /// By a data sheet, a document or the user.
+    Given(String),
+    /// Nobody knows; why this value.
+    Assumed(String),
+}
+
+impl Source {
+    /// `measured`, `given` or `assumed`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Measured(_) => "measured",
+            Self::Given(_) => "given",
+            Self::Assumed(_) => "assumed",
+        }
+    }
+
+    #[must_use]
+    pub fn note(&self) -> &str {
+        let (Self::Measured(note) | Self::Given(note) | Self::Assumed(note)) = self;
+        note
+    }
+}
+
+/// A value with its uncertainty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantity {
+    /// In the unit of its key.
+    pub value: f64,
+    /// One standard deviation, in the same unit.
+    pub uncertainty: f64,
+    pub source: Source,
+}
+
+/// A name of the table, and its meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// As in files and `--what-if`.
+    pub name: &'static str,
+    /// The table of a file in which it stands.
+    pub table: &'static str,
+    pub unit: Unit,
+    /// Where a file does not say.
+    pub default: f64,
+    pub meaning: &'static str,
+}
+
+macro_rules! keys {
+    ($($(#[$meta:meta])* $key:ident = $table:literal $name:literal $unit:ident $default:literal $meaning:literal;)+) => {
+        /// A parameter with a number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Key { $(#[doc = $meaning] $key,)+ }
+
+        /// All numbers, in the order of their tables.
+        pub const KEYS: &[(Key, Definition)] = &[$((Key::$key, Definition {
+            name: $name, table: $table, unit: Unit::$unit, default: $default, meaning: $meaning,
+        }),)+];
+    };
+}
+
+keys! {
+    OneWayLatency = "network" "one-way-latency" Time 0.0 "Time from one machine to the other, without the time on the wire";
+    Rate = "network" "rate" LineRate 0.0 "Rate of each direction";
+    Mtu = "network" "mtu" Size 1500.0 "Largest IP packet";
+    WireFactor = "network" "wire-factor" Ratio 0.0 "Bytes on the wire for each byte of a full packet; 0: (MTU+38)/(MTU-52)";
+    ClientTransmitLatency = "network" "client-transmit-latency" Time 0.0 "Until the client's card begins to send (CT)";
+    ServerInterruptLatency = "network" "server-interrupt-latency" Time 0.0 "Until the server's processor takes a packet from an idle card (SR)";
+    ServerTransmitLatency = "network" "server-transmit-latency" Time 0.0 "Until the server's card begins to send (ST)";
+    ClientInterruptLatency = "network" "client-interrupt-latency" Time 0.0 "Until the client's processor takes a packet from an idle card (CR)";
+    DelayedAck = "network" "delayed-ack" Time 40_000.0 "How long an acknowledgement waits for data to travel with (CA)";
+
+    ServerWakeUp = "server" "server-wake-up" Time 0.0 "Until a sleeping server thread runs (SL)";
+    ServerCpuPerOp = "server" "server-cpu-per-op" Time 0.0 "Processor time of the server for an operation, whatever its size (SP)";
+    ServerCpuPerByte = "server" "server-cpu-per-byte" Cost 0.0 "Processor time of the server for a byte of data";
+    ServerCpuPerSend = "server" "server-cpu-per-send" Time 0.0 "Processor time of the server for a transmitted packet or train (SK)";
+    ServerSoftIrq = "server" "server-softirq-per-packet" Time 0.0 "Time of the kernel of the server for a received packet (SI)";
+    ServerCores = "server" "server-cores" Count 1.0 "Processors that serve; a connection belongs to one";
+    ServerSendBuffer = "server" "server-send-buffer" Size 4_194_304.0 "Bytes that the server's socket takes before it is full (tcp_wmem)";
+    NagleThreshold = "server" "nagle-threshold" Count 96.0 "adaptive-nagle: commands without a pause that make a connection busy";
+    NagleMargin = "server" "nagle-margin" Count 40.0 "adaptive-nagle: commands beyond the threshold that keep Nagle's algorithm on";
+
+    ClientWakeUp = "client" "client-wake-up" Time 0.0 "Until a sleeping client thread runs (CL)";
+    ClientCpuPerOp = "client" "client-cpu-per-op" Time 0.0 "Processor time of the client for an operation (CP)";
+    ClientCpuPerByte = "client" "client-cpu-per-byte" Cost 0.0 "Processor time of the client for a byte of data";
+    ClientCpuPerSend = "client" "client-cpu-per-send" Time 0.0 "Processor time of the client for a transmitted packet or train (CK)";
+    ClientSoftIrq = "client" "client-softirq-per-packet" Time 0.0 "Time of the kernel of the client for a received packet (CI)";
+    ClientCores = "client" "client-cores" Count 1.0 "Processors that make the load; a connection belongs to one";
+
+    Clock = "server" "clock" Clock 1.0 "Clock rate of the server";
+    ClockReference = "server" "clock-reference" Clock 1.0 "Clock rate at which its processor times were found";
+
+    StorageAccess = "storage" "storage-access-time" Time 0.0 "Time of the medium for an operation, whatever its size";
+    StorageRate = "storage" "storage-rate" Rate 0.0 "Rate of the medium; 0: unlimited";
+    StorageOverlap = "storage" "storage-overlap" Ratio 0.0 "Part of the medium's time that passes while data is still under way";
+    StorageParallel = "storage" "storage-parallel" Count 1.0 "Operations that the medium works on at a time";
+
+    FirstBurst = "negotiated" "first-burst" Size 65_536.0 "FirstBurstLength: unsolicited bytes of a write";
+    MaxBurst = "negotiated" "max-burst" Size 262_144.0 "MaxBurstLength: bytes that an R2T asks for at most";
+    MaxOutstandingR2t = "negotiated" "max-outstanding-r2t" Count 1.0 "MaxOutstandingR2T: R2Ts of a write at a time (MAXR2T of NVMe/TCP)";
+    SegmentLength = "negotiated" "max-recv-data-segment" Size 262_144.0 "MaxRecvDataSegmentLength of the receiver (MAXH2CDATA of NVMe/TCP)";
+    InCapsule = "negotiated" "in-capsule-data" Size 8192.0 "NVMe/TCP: bytes that a command capsule takes along";
+    DigestCost = "negotiated" "digest-cpu-per-byte" Cost 0.0 "Processor time of both ends for a byte under a data digest";
+
+    Connections = "workload" "connections" Count 1.0 "Sessions, or I/O queues; the depth is that of each";
+    MixSize = "workload" "mix-size" Size 0.0 "Size of the operations of a second load on the same volume; 0: none";
+    MixDepth = "workload" "mix-depth" Count 1.0 "Depth of the second load";
+}
+
+macro_rules! choices {
+    ($($choice:ident = $table:literal $name:literal [$($word:literal),+] $meaning:literal;)+) => {
+        /// A parameter with a word.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Choice { $(#[doc = $meaning] $choice,)+ }
+
+        /// All choices: name, table, words with the default first, meaning.
+        pub const CHOICES: &[(Choice, ChoiceDefinition)] = &[$((Choice::$choice, ChoiceDefinition {
+            name: $name, table: $table, words: &[$($word),+], meaning: $meaning,
+        }),)+];
+    };
+}
+
+/// A name of the table whose values are words.
+#[derive(Clone, Copy, Debug)]
+pub struct ChoiceDefinition {
+    pub name: &'static str,
+    pub table: &'static str,
+    /// The default is the first.
+    pub words: &'static [&'static str],
+    pub meaning: &'static str,
+}
+
+choices! {
+    RateCounts = "network" "rate-counts" ["wire", "payload"] "What the rate counts: everything on the wire, or data alone";
+    Transmit = "server" "transmit" ["nodelay", "nagle", "adaptive-nagle", "auto"] "Transmit policy of the server";
+    Send = "server" "send" ["response", "turn"] "What one send holds, under all transmit policies but auto";
+    NagleCycles = "server" "nagle-cycles" ["paper", "corrected"] "adaptive-nagle: how cycles that began with Nagle's algorithm on are measured";
+    ClientNagle = "client" "client-nagle" ["off", "on"] "Nagle's algorithm on the client (CN)";
+    InitialR2t = "negotiated" "initial-r2t" ["no", "yes"] "InitialR2T";
+    ImmediateData = "negotiated" "immediate-data" ["yes", "no"] "ImmediateData";
+    EarlyR2t = "negotiated" "early-r2t" ["never", "several", "always"]
+        "Whether the first R2T leaves before unsolicited data is complete; several: where more than one may be outstanding";
+    HeaderDigest = "negotiated" "header-digest" ["none", "crc32c"] "HeaderDigest";
+    DataDigest = "negotiated" "data-digest" ["none", "crc32c"] "DataDigest";
+    Protocol = "workload" "protocol" ["iscsi", "nvme-tcp"] "Protocol";
+    Direction = "workload" "rw" ["read", "write"] "Direction";
+    MixDirection = "workload" "mix-rw" ["write", "read"] "Direction of the second load";
+    QueueMaps = "workload" "queue-maps" ["no", "yes"] "Whether the second load has connections of its own";
+}
+
+/// Why a value is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ParameterError {
+    #[error("unknown parameter `{name}`{}", suggestion(.nearest))]
+    Unknown {
+        name: String,
+        nearest: Option<&'static str>,
+    },
+    #[error("{name}: {source}")]
+    Unit {
+        name: &'static str,
+        source: UnitError,
+    },
+    #[error("{name}: `{found}` is not one of {}", .words.join(", "))]
+    Word {
+        name: &'static str,
+        found: String,
+        words: &'static [&'static str],
+    },
+    #[error("{name}: {found} is out of range; give {wanted}")]
+    Range {
+        name: &'static str,
+        found: String,
+        wanted: &'static str,
+    },
+    #[error("storage-times: {0}")]
+    StorageTimes(String),
+}
+
+fn suggestion(nearest: &Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+/// A name of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    Key(Key),
+    Choice(Choice),
+    /// A table of sizes and times, in place of access time and rate.
+    StorageTimes,
+}
+
+/// The name of the table of measured storage times.
+pub const STORAGE_TIMES: &str = "storage-times";
+
+impl Key {
+    #[must_use]
+    pub fn definition(self) -> &'static Definition {
+        &KEYS[self as usize].1
+    }
+}
+
+impl Choice {
+    #[must_use]
+    pub fn definition(self) -> &'static ChoiceDefinition {
+        &CHOICES[self as usize].1
+    }
+}
+
+impl Name {
+    /// Looks a name up.
+    ///
+    /// # Errors
+    /// It is not in the table; the error has the nearest one.
+    pub fn find(name: &str) -> Result<Self, ParameterError> {
+        let keys = KEYS.iter().map(|(key, it)| (it.name, Self::Key(*key)));
+        let choices = CHOICES
+            .iter()
+            .map(|(choice, it)| (it.name, Self::Choice(*choice)));
+        let mut all = keys
+            .chain(choices)
+            .chain([(STORAGE_TIMES, Self::StorageTimes)]);
+        if let Some((_, found)) = all.clone().find(|(known, _)| *known == name) {
+            return Ok(found);
+        }
+        let nearest = all
+            .by_ref()
+            .map(|(known, _)| (strsim::damerau_levenshtein(known, name), known))
+            .min()
+            .filter(|(distance, known)| *distance <= known.len().div_ceil(3));
+        Err(ParameterError::Unknown {
+            name: name.to_owned(),
+            nearest: nearest.map(|(_, known)| known),
+        })
+    }
+
+    /// The table of a file that it belongs to.
+    #[must_use]
+    pub fn table(self) -> &'static str {
+        match self {
+            Self::Key(key) => key.definition().table,
+            Self::Choice(choice) => choice.definition().table,
+            Self::StorageTimes => "storage",
+        }
+    }
+}
+
+/// A set-up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    quantities: Vec<Quantity>,
+    words: Vec<&'static str>,
+    /// Times of the medium by size, where they were measured size by size: bytes, and microseconds.
+    storage_times: BTreeMap<u64, f64>,
+    storage_times_source: Option<Source>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        let quantity = |definition: &Definition| Quantity {
+            value: definition.default,
+            uncertainty: 0.0,
+            source: Source::Assumed("default".to_owned()),
+        };
+        Self {
+            quantities: KEYS.iter().map(|(_, it)| quantity(it)).collect(),
+            words: CHOICES.iter().map(|(_, it)| it.words[0]).collect(),
+            storage_times: BTreeMap::new(),
+            storage_times_source: None,
+        }
+    }
+}
+
+impl Parts {
+    /// The value of a parameter.
+    #[must_use]
+    pub fn get(&self, key: Key) -> f64 {
+        self.quantities[key as usize].value
+    }
+
+    /// A parameter that is a count.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Checked when it was set.
+    pub fn count(&self, key: Key) -> u64 {
+        self.get(key).round() as u64
+    }
+
+    #[must_use]
+    pub fn quantity(&self, key: Key) -> &Quantity {
+        &self.quantities[key as usize]
+    }
+
+    #[must_use]
+    pub fn word(&self, choice: Choice) -> &'static str {
+        self.words[choice as usize]
+    }
+
+    #[must_use]
+    pub fn is(&self, choice: Choice, word: &str) -> bool {
+        self.word(choice) == word
+    }
+
+    /// Measured times of the medium: bytes, and microseconds.
+    #[must_use]
+    pub fn storage_times(&self) -> &BTreeMap<u64, f64> {
+        &self.storage_times
+    }
+
+    #[must_use]
+    pub fn storage_times_source(&self) -> Option<&Source> {
+        self.storage_times_source.as_ref()
+    }
+
+    /// Sets a parameter.
+    ///
+    /// # Errors
+    /// The value is out of range.
+    pub fn set(&mut self, key: Key, quantity: Quantity) -> Result<(), ParameterError> {
+        let definition = key.definition();
+        let range = |wanted| ParameterError::Range {
+            name: definition.name,
+            found: definition.unit.show(quantity.value).to_string(),
+            wanted,
+        };
+        let value = quantity.value;
+        match key {
+            Key::Mtu if !(576.0..=65536.0).contains(&value) => {
+                return Err(range("576 to 65536 bytes"));
+            }
+            Key::Clock | Key::ClockReference if value <= 0.0 => {
+                return Err(range("more than 0"));
+            }
+            Key::StorageOverlap if value > 1.0 => return Err(range("0 to 1")),
+            Key::WireFactor if value != 0.0 && !(1.0..=10.0).contains(&value) => {
+                return Err(range("0 or a factor from 1 to 10"));
+            }
+            Key::MaxBurst | Key::SegmentLength if value < 512.0 => {
+                return Err(range("at least 512 bytes"));
+            }
+            Key::ServerSendBuffer if value < 4096.0 => return Err(range("at least 4 KiB")),
+            Key::NagleThreshold | Key::NagleMargin if value > f64::from(u32::MAX) => {
+                return Err(range("less than 2^32"));
+            }
+            Key::NagleThreshold | Key::NagleMargin => {}
+            _ if definition.unit == Unit::Count && !(1.0..=65536.0).contains(&value) => {
+                return Err(range("1 to 65536"));
+            }
+            _ => {}
+        }
+        self.quantities[key as usize] = quantity;
+        Ok(())
+    }
+
+    /// Sets a choice.
+    ///
+    /// # Errors
+    /// The word is not one of those.
+    pub fn choose(&mut self, choice: Choice, word: &str) -> Result<(), ParameterError> {
+        let definition = choice.definition();
+        let known = definition.words.iter().find(|known| **known == word);
+        self.words[choice as usize] = known.ok_or_else(|| ParameterError::Word {
+            name: definition.name,
+            found: word.to_owned(),
+            words: definition.words,
+        })?;
+        Ok(())
+    }
+
+    /// Sets times of the medium, from a text such as `4k=120us,64k=480us`. An empty text removes them.
+    ///
+    /// # Errors
+    /// The text is not such a list.
+    pub fn set_storage_times(&mut self, text: &str, source: Source) -> Result<(), ParameterError> {
+        let mut times = BTreeMap::new();
+        for pair in text
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+        {
+            let bad = |why: &str| ParameterError::StorageTimes(format!("`{pair}`: {why}"));
+            let (size, time) = pair
+                .split_once('=')
+                .ok_or_else(|| bad("write SIZE=TIME, such as 64k=480us"))?;
+            let size = Unit::Size
+                .parse(size)
+                .map_err(|error| bad(&error.to_string()))?;
+            let time = Unit::Time
+                .parse(time)
+                .map_err(|error| bad(&error.to_string()))?;
+            times.insert(as_bytes(size), time);
+        }
+        self.storage_times = times;
+        self.storage_times_source = Some(source);
+        Ok(())
+    }
+
+    /// Changes a parameter by its name and text, as `--what-if` does. `1.5ms±0.2ms` has an uncertainty.
+    ///
+    /// # Errors
+    /// There is no such name, or the value is not one of it.
+    pub fn change(&mut self, name: &str, text: &str, source: Source) -> Result<(), ParameterError> {
+        match Name::find(name)? {
+            Name::Key(key) => {
+                let (value, spread) = match text.split_once('±').or_else(|| text.split_once("+-"))
+                {
+                    Some((value, spread)) => (value, Some(spread)),
+                    None => (text, None),
+                };
+                let quantity = quantity(key, value, spread, source)?;
+                self.set(key, quantity)
+            }
+            Name::Choice(choice) => self.choose(choice, text.trim()),
+            Name::StorageTimes => self.set_storage_times(text, source),
+        }
+    }
+
+    /// `count` set-ups with other values, as far as uncertainties allow. Each value takes every part of its
+    /// distribution equally often (a Latin hypercube). A parameter moves in the same way in every set-up, so that two of
+    /// them can be compared sample by sample.
+    #[must_use]
+    pub fn samples(&self, count: usize) -> Vec<Self> {
+        let mut samples = vec![self.clone(); count];
+        for (key, definition) in KEYS {
+            let Quantity {
+                value, uncertainty, ..
+            } = self.quantities[*key as usize];
+            if uncertainty <= 0.0 {
+                continue;
+            }
+            let order = Random::named(0, definition.name).shuffled(count);
+            for (sample, place) in samples.iter_mut().zip(order) {
+                #[allow(clippy::cast_precision_loss)] // Some hundred.
+                let share = (place as f64 + 0.5) / count as f64;
+                let moved = value + normal_quantile(share) * uncertainty;
+                // A tenth is as far as a value goes that is hardly known.
+                sample.quantities[*key as usize].value = moved.max(value / 10.0);
+            }
+        }
+        samples
+    }
+
+    /// Whether there is an uncertainty anywhere.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.quantities
+            .iter()
+            .all(|quantity| quantity.uncertainty <= 0.0)
+    }
+}
+
+/// Reads a value and its uncertainty, which may be a percentage of it.
+///
+/// # Errors
+/// One of them is not a quantity of the unit.
+pub fn quantity(
+    key: Key,
+    value: &str,
+    spread: Option<&str>,
+    source: Source,
+) -> Result<Quantity, ParameterError> {
+    let definition = key.definition();
+    let unit_error = |source| ParameterError::Unit {
+        name: definition.name,
+        source,
+    };
+    let value = definition.unit.parse(value).map_err(unit_error)?;
+    let uncertainty = match spread.map(str::trim) {
+        None => 0.0,
+        Some(text) if text.ends_with('%') => value * Unit::Ratio.parse(text).map_err(unit_error)?,
+        // The spread of a count need not be one.
+        Some(text) if definition.unit == Unit::Count => {
+            Unit::Ratio.parse(text).map_err(unit_error)?
+        }
+        Some(text) => definition.unit.parse(text).map_err(unit_error)?,
+    };
+    Ok(Quantity {
+        value,
+        uncertainty,
+        source,
+    })
+}
+
+/// Whole bytes.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Saturates.
+pub fn as_bytes(size: f64) -> u64 {
+    size.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given() -> Source {
+        Source::Given("a test".to_owned())
+    }
+
+    #[test]
+    fn tables_are_indexed_by_their_keys() {
+        for (place, (key, _)) in KEYS.iter().enumerate() {
+            assert_eq!(*key as usize, place);
+        }
+        for (place, (choice, _)) in CHOICES.iter().enumerate() {
+            assert_eq!(*choice as usize, place);
+        }
+        let mut names: Vec<&str> = KEYS.iter().map(|(_, it)| it.name).collect();
+        names.extend(CHOICES.iter().map(|(_, it)| it.name));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn parameters_are_changed_by_name() {
+        let mut parts = Parts::default();
+        parts
+            .change("one-way-latency", "1.5ms±10%", given())
+            .unwrap();
+        let latency = parts.quantity(Key::OneWayLatency);
+        assert!((latency.value - 1500.0).abs() < 1e-9);
+        assert!((latency.uncertainty - 150.0).abs() < 1e-9);
+        parts.change("early-r2t", "several", given()).unwrap();
+        assert!(parts.is(Choice::EarlyR2t, "several"));
+        parts
+            .change("storage-times", "4k=100us, 64k=480us", given())
+            .unwrap();
+        assert_eq!(parts.storage_times().len(), 2);
+    }
+
+    #[test]
+    fn a_wrong_name_or_value_says_what_to_write() {
+        let mut parts = Parts::default();
+        let mut message = |name, text| parts.change(name, text, given()).unwrap_err().to_string();
+        assert!(message("one-way-latncy", "1ms").contains("did you mean `one-way-latency`?"));
+        assert!(message("mtu", "9001 s").starts_with("mtu: `9001 s` is not a size"));
+        assert!(message("transmit", "fast").contains("nodelay, nagle, adaptive-nagle, auto"));
+        assert!(message("max-outstanding-r2t", "0").contains("give 1 to 65536"));
+        assert!(message("storage-times", "4k").contains("SIZE=TIME"));
+    }
+
+    #[test]
+    fn samples_move_the_same_parameter_alike_in_two_setups() {
+        let mut one = Parts::default();
+        one.change("one-way-latency", "100us±10us", given())
+            .unwrap();
+        let mut other = one.clone();
+        other.change("max-burst", "1M", given()).unwrap();
+        let values = |parts: &Parts| -> Vec<f64> {
+            let samples = parts.samples(50);
+            samples
+                .iter()
+                .map(|it| it.get(Key::OneWayLatency))
+                .collect()
+        };
+        let moved = values(&one);
+        assert_eq!(moved, values(&other));
+        let mean = moved.iter().sum::<f64>() / 50.0;
+        assert!((mean - 100.0).abs() < 0.01, "{mean}");
+        let below = moved.iter().filter(|value| **value < 90.0).count();
+        assert_eq!(below, 8);
+    }
+}
