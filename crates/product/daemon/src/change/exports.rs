@@ -1,9 +1,12 @@
 //! What is exported under a configuration, and who sees what of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use longshore_api::state::Session;
+use longshore_iscsi::name::IscsiName;
+use longshore_nvme::nqn::Nqn;
+use longshore_server::config::{AccessRule, HostRule};
 use longshore_volume::Volume;
 
 use super::switch::Exports;
@@ -90,8 +93,10 @@ impl<'a> Views<'a> {
         };
         if let Some(at) = self.targets.get(target) {
             let target = &self.config.targets[*at];
-            let names = |rule: &&longshore_server::config::AccessRule| {
-                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.means(peer)))
+            let peer = peer.and_then(|peer| IscsiName::from_peer(peer).ok());
+            let names = |rule: &&AccessRule| {
+                let peer = peer.as_ref();
+                peer.is_some_and(|peer| rule.initiators.iter().any(|it| it.matches(peer)))
             };
             let rule = target.access.iter().find(names).map(|rule| &rule.luns);
             let map = rule.or(target.default_luns.as_ref())?;
@@ -102,8 +107,10 @@ impl<'a> Views<'a> {
             );
         }
         let subsystem = &self.config.subsystems[*self.subsystems.get(target)?];
-        let names = |rule: &&longshore_server::config::HostRule| {
-            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.means(peer)))
+        let peer = peer.and_then(|peer| Nqn::new(peer).ok());
+        let names = |rule: &&HostRule| {
+            let peer = peer.as_ref();
+            peer.is_some_and(|peer| rule.hosts.iter().any(|it| it.matches(peer)))
         };
         let rule = subsystem.hosts.iter().find(names);
         let rule = rule.map(|rule| &rule.namespaces);
@@ -113,25 +120,6 @@ impl<'a> Views<'a> {
             view.filter_map(|it| Some((it.nsid, name(it.volume)?)))
                 .collect(),
         )
-    }
-
-    /// The names and patterns in rules.
-    fn peers(&self, target: &str) -> BTreeSet<&'a str> {
-        if let Some(at) = self.targets.get(target) {
-            let rules = self.config.targets[*at].access.iter();
-            return rules
-                .flat_map(|rule| &rule.initiators)
-                .map(|it| it.as_str())
-                .collect();
-        }
-        let Some(at) = self.subsystems.get(target) else {
-            return BTreeSet::new();
-        };
-        let rules = self.config.subsystems[*at].hosts.iter();
-        rules
-            .flat_map(|rule| &rule.hosts)
-            .map(|it| it.as_str())
-            .collect()
     }
 
     /// What a session would lose by a change to `after`, in one sentence.
@@ -151,26 +139,20 @@ impl<'a> Views<'a> {
         (!lost.is_empty()).then(|| format!("{who} sees {} of {target}", lost.join(", ")))
     }
 
-    /// Numbers of a target or subsystem under which some peer would find another volume than before.
+    /// Numbers under which a session would find another volume than before.
     #[must_use]
-    pub fn renumbered(&self, after: &Views<'_>, target: &str) -> Vec<String> {
-        let mut found = BTreeSet::new();
-        let mut peers: BTreeSet<Option<&str>> = BTreeSet::from([None]);
-        peers.extend(self.peers(target).into_iter().map(Some));
-        peers.extend(after.peers(target).into_iter().map(Some));
-        for peer in peers {
-            let (Some(old), Some(new)) = (self.of_peer(target, peer), after.of_peer(target, peer))
-            else {
-                continue;
-            };
-            for (number, volume) in &old {
-                if let Some(other) = new.get(number).filter(|other| *other != volume) {
-                    found.insert(format!(
-                        "number {number} is volume {volume} and would be {other}"
-                    ));
-                }
-            }
-        }
-        found.into_iter().collect()
+    pub fn renumbered(&self, after: &Views<'_>, session: &Session) -> Vec<String> {
+        let (target, peer) = (&*session.target, Some(&*session.peer_name));
+        let (Some(old), Some(new)) = (self.of_peer(target, peer), after.of_peer(target, peer))
+        else {
+            return Vec::new();
+        };
+        let others = old.iter().filter_map(|(number, volume)| {
+            let other = new.get(number).filter(|other| *other != volume)?;
+            Some(format!(
+                "number {number} is volume {volume} and would be {other}"
+            ))
+        });
+        others.collect()
     }
 }

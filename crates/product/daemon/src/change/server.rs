@@ -5,8 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::state::Session;
 use longshore_server::config::{ExportsConfig, TransmitConfig};
-use longshore_server::observe::{ProtocolKind, SessionId, SessionReport};
-use longshore_server::{ClosedVolume, Control, DrainOptions, DrainState, Resized, SwitchError};
+use longshore_server::observe::ProtocolKind;
+use longshore_server::{
+    ClosedVolume, Control, DrainOptions, DrainState, Resized, SessionId, SessionReport, SwitchError,
+};
 use longshore_volume::VolumeError;
 
 use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Switch};
