@@ -43,6 +43,7 @@ pub use config::StartError;
 pub use longshore_transmit::{TransmitStatistics, WaitingState, Way};
 pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Statistics};
 pub use server::switch::{
-    ClosedVolume, DrainOptions, DrainState, DrainingVolume, OnClosed, SwitchError, Switched,
+    ClosedVolume, DrainOptions, DrainState, DrainingVolume, ListenerId, OnClosed, SwitchError,
+    Switched,
 };
 pub use server::{Control, Resized, Server};

@@ -1,5 +1,6 @@
 //! Listening sockets, and which shard a new connection goes to.
 
+use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -49,9 +50,9 @@ pub(crate) enum Accepted {
     OutOfDescriptors,
 }
 
-/// The listening sockets of a server, by portal. They live on the first shard.
+/// The listening sockets of a server, by place. They live on the first shard.
 pub(crate) struct Listeners {
-    sockets: Vec<TcpListener>,
+    sockets: BTreeMap<usize, TcpListener>,
     arrivals: Arrivals,
     options: Options,
     complained: bool,
@@ -67,7 +68,7 @@ impl Listeners {
     ) -> Self {
         let around = cores.into_iter().map(|core| core.map(Surroundings::of));
         Self {
-            sockets,
+            sockets: sockets.into_iter().enumerate().collect(),
             arrivals: Arrivals::new(around.collect()),
             options: Options::new(options),
             complained: false,
@@ -82,27 +83,52 @@ impl Listeners {
 
     pub(crate) fn portal_of(&self, token: SocketToken) -> Option<usize> {
         let portal = LISTENER_SLOT_TOP.checked_sub(token.slot())? as usize;
-        (portal < self.sockets.len()).then_some(portal)
+        self.sockets.contains_key(&portal).then_some(portal)
     }
 
     pub(crate) fn watch(&self, platform: &mut dyn Platform) -> std::io::Result<()> {
-        for (portal, listener) in self.sockets.iter().enumerate() {
+        for (portal, listener) in &self.sockets {
             listener.set_nonblocking(true)?;
-            platform.watch(listener.as_fd(), Self::token(portal))?;
+            platform.watch(listener.as_fd(), Self::token(*portal))?;
         }
         Ok(())
     }
 
-    pub(crate) fn close(&mut self, platform: &mut dyn Platform) {
-        for (portal, listener) in self.sockets.iter().enumerate() {
+    /// One listener more.
+    pub(crate) fn open(
+        &mut self,
+        portal: usize,
+        listener: TcpListener,
+        platform: &mut dyn Platform,
+    ) -> std::io::Result<()> {
+        listener.set_nonblocking(true)?;
+        platform.watch(listener.as_fd(), Self::token(portal))?;
+        self.sockets.insert(portal, listener);
+        Ok(())
+    }
+
+    /// One less. Its connections stay.
+    pub(crate) fn close_one(&mut self, portal: usize, platform: &mut dyn Platform) {
+        if let Some(listener) = self.sockets.remove(&portal) {
             platform.forget(listener.as_fd(), Self::token(portal));
+        }
+    }
+
+    /// Places of the listeners.
+    pub(crate) fn places(&self) -> Vec<usize> {
+        self.sockets.keys().copied().collect()
+    }
+
+    pub(crate) fn close(&mut self, platform: &mut dyn Platform) {
+        for (portal, listener) in &self.sockets {
+            platform.forget(listener.as_fd(), Self::token(*portal));
         }
         self.sockets.clear();
     }
 
     /// Accepts those that wait at `portal` and hands them to their shards.
     pub(crate) fn accept(&mut self, portal: usize, core: &Core) -> Accepted {
-        let Some(listener) = self.sockets.get(portal) else {
+        let Some(listener) = self.sockets.get(&portal) else {
             return Accepted::All;
         };
         let limit = core.shared.limits.pending_logins;

@@ -8,11 +8,10 @@ use longshore_reactor::{BufferPool, EngineEvent, MemoryBudget, Waker};
 
 use crate::config::{ExportsConfig, ServerConfig, StartError};
 use crate::core::{Core, Shared, View};
-use crate::exports::Portal;
 use crate::mail::mailbox::post_box;
 use crate::mail::message::{Message, Post};
 use crate::platform::{Link, Platform};
-use crate::server::share::{kept_bytes_max, share};
+use crate::server::share::{kept_bytes_max, listeners, share};
 use crate::server::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Switched};
 use crate::shard::mail::Mailer;
 use crate::shard::{Shard, Turn};
@@ -47,18 +46,7 @@ impl SteppedServer {
         now: Instant,
     ) -> Result<Self, StartError> {
         let system = |operation| move |source| StartError::System { operation, source };
-        let mut portals = Vec::new();
-        for listener in std::mem::take(&mut config.listeners) {
-            portals.push(Portal {
-                local: listener.local_address().map_err(system("getsockname"))?,
-                advertise: listener.advertise,
-                portal_group_tag: listener.portal_group_tag,
-            });
-        }
-        let mut ports = Vec::new();
-        for listener in std::mem::take(&mut config.nvme_listeners) {
-            ports.push(listener.port()?);
-        }
+        let (listeners, _) = listeners(&mut config)?;
         let mut posts = Vec::new();
         let mut mailers = Vec::new();
         let mut inboxes = Vec::new();
@@ -68,7 +56,7 @@ impl SteppedServer {
             mailers.push(mailer);
             inboxes.push(inbox);
         }
-        let (shared, registry) = share(config, portals, ports, posts)?;
+        let (shared, registry) = share(config, listeners, posts)?;
         let first = Arc::clone(registry.current());
         let budget = Arc::clone(&shared.budget);
         let kept = kept_bytes_max(&budget, platforms.len());

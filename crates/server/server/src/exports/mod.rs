@@ -5,6 +5,7 @@
 //! versions: commands, sessions and requests know it by that. The place of a unit that was removed holds the unit
 //! until nothing refers to it any more, and then a substitute until another unit gets the place.
 
+pub(crate) mod listener;
 pub(crate) mod nvme;
 mod portal;
 pub(crate) mod registry;
@@ -19,7 +20,8 @@ use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, PortalRecord, TargetRecord};
 use longshore_iscsi::session_parameters::PortalGroupTag;
 
-use nvme::NvmeExports;
+use listener::Listener;
+use nvme::{NvmeExports, NvmePort};
 pub(crate) use portal::{Portal, unmapped};
 pub(crate) use targets::{Target, Targets};
 pub(crate) use unit::Unit;
@@ -34,7 +36,8 @@ pub(crate) struct Exports {
     /// Places of the units that are exported, in the order of the configuration.
     exported: Arc<[usize]>,
     pub targets: Arc<Targets>,
-    pub portals: Arc<[Portal]>,
+    /// By place.
+    pub listeners: Arc<[Listener]>,
     pub discovery: Arc<Authentication>,
     pub nvme: NvmeExports,
 }
@@ -94,14 +97,35 @@ impl Exports {
             .filter(|place| self.units[*place].is_vacant())
     }
 
-    /// Listeners of all protocols: first the portals of iSCSI, then the ports of NVMe/TCP.
-    pub(crate) fn listeners(&self) -> usize {
-        self.portals.len() + self.nvme.ports.len()
-    }
-
     /// Whether that listener is one for NVMe/TCP.
     pub(crate) fn is_nvme(&self, listener: usize) -> bool {
-        listener >= self.portals.len()
+        self.listeners[listener].nvme_port().is_some()
+    }
+
+    /// The portal that an iSCSI connection came in by.
+    pub(crate) fn portal(&self, listener: usize) -> &Portal {
+        let portal = self.listeners[listener].portal();
+        portal.expect("connections of iSCSI come by portals")
+    }
+
+    /// The port that an NVMe/TCP connection came in by.
+    pub(crate) fn nvme_port(&self, listener: usize) -> &NvmePort {
+        let port = self.listeners[listener].nvme_port();
+        port.expect("connections of NVMe/TCP come by ports")
+    }
+
+    /// Portals that can be reached.
+    pub(crate) fn portals(&self) -> impl Iterator<Item = &Portal> {
+        let listeners = self.listeners.iter();
+        let open = listeners.filter(|listener| listener.is_open);
+        open.filter_map(Listener::portal)
+    }
+
+    /// Ports of NVMe/TCP that can be reached.
+    pub(crate) fn nvme_ports(&self) -> impl Iterator<Item = &NvmePort> {
+        let listeners = self.listeners.iter();
+        let open = listeners.filter(|listener| listener.is_open);
+        open.filter_map(Listener::nvme_port)
     }
 
     /// Something went wrong with a volume: see [`Unit::tell_of_failure`].
@@ -121,8 +145,7 @@ impl Exports {
         let visible = targets.filter(|target| target.admission(initiator).is_some());
         let record = |target: &Arc<Target>| {
             let portals = self
-                .portals
-                .iter()
+                .portals()
                 .filter(|portal| target.is_reachable(portal.portal_group_tag))
                 .map(|portal| PortalRecord {
                     address: portal.address(reached),

@@ -33,11 +33,13 @@ pub(crate) struct NvmePort {
     pub advertise: Option<SocketAddr>,
     /// Only discovery controllers can be reached here.
     pub discovery_only: bool,
+    /// PORTID: no other port ever has it.
+    pub port_id: u16,
 }
 
 impl NvmeListenerConfig {
-    /// What hosts know of it.
-    pub(crate) fn port(&self) -> Result<NvmePort, StartError> {
+    /// What hosts know of it, as the port of that number.
+    pub(crate) fn port(&self, port_id: u16) -> Result<NvmePort, StartError> {
         let local = self.listener.local_addr();
         let advertise = self.advertise.as_ref();
         let parse = |text: &String| {
@@ -51,6 +53,7 @@ impl NvmeListenerConfig {
             })?,
             advertise: advertise.map(parse).transpose()?,
             discovery_only: self.discovery_only,
+            port_id,
         })
     }
 }
@@ -72,7 +75,6 @@ impl NvmePort {
 pub(crate) struct NvmeExports {
     /// With their controllers, which outlive versions.
     pub subsystems: Arc<Subsystems>,
-    pub ports: Arc<[NvmePort]>,
     pub names: Arc<[Nqn]>,
     /// What the subsystems were made of.
     pub configured: Arc<[SubsystemConfig]>,
@@ -83,7 +85,7 @@ pub(crate) struct NvmeExports {
 
 impl NvmeExports {
     /// Without subsystems.
-    pub(super) fn new(ports: Vec<NvmePort>, limits: &PeerLimits, posts: &[Post]) -> Self {
+    pub(super) fn new(limits: &PeerLimits, posts: &[Post]) -> Self {
         let posts = posts.to_vec();
         let notify = move |admin_queue| {
             let address = ConnectionAddress::from_handle(admin_queue);
@@ -107,7 +109,6 @@ impl NvmeExports {
         };
         Self {
             subsystems: Arc::new(Subsystems::new(Vec::new(), limits, Arc::new(notify))),
-            ports: ports.into(),
             names: Arc::default(),
             configured: Arc::default(),
             generation: 0,

@@ -8,8 +8,9 @@ use longshore_iscsi::server::directory::Authentication;
 use longshore_nvme::controller::SubsystemConfig as SubsystemParameters;
 use longshore_volume::Volume;
 
-use super::nvme::{self, NvmeExports, NvmePort};
-use super::{Exports, Portal, Target, Targets, Unit};
+use super::listener::Listener;
+use super::nvme::{self, NvmeExports};
+use super::{Exports, Target, Targets, Unit};
 use crate::address::TargetId;
 use crate::config::{Copies, ExportsConfig, LunConfig, PeerLimits, StartError, TargetConfig};
 use crate::mail::message::Post;
@@ -43,7 +44,8 @@ pub(crate) struct Registry {
 /// A version that is not in force yet, and what it differs in.
 pub(crate) struct Next {
     pub exports: Arc<Exports>,
-    pub subsystems: Vec<SubsystemParameters>,
+    /// `None`: as they are.
+    pub subsystems: Option<Vec<SubsystemParameters>>,
     /// Places of units that are exported no more.
     pub removed: Vec<usize>,
     /// Names of volumes that are exported now and were not.
@@ -58,8 +60,7 @@ impl Registry {
     /// The first version, without volumes, targets and subsystems. Reservations and numbers of ports are kept in the
     /// state directory, if there is one.
     pub(crate) fn new(
-        portals: Vec<Portal>,
-        ports: Vec<NvmePort>,
+        listeners: Vec<Listener>,
         options: UnitOptions,
         limits: &PeerLimits,
         posts: &[Post],
@@ -83,9 +84,9 @@ impl Registry {
             units: Box::default(),
             exported: Arc::default(),
             targets: Arc::default(),
-            portals: portals.into(),
+            listeners: listeners.into(),
             discovery: Arc::new(Authentication::none()),
-            nvme: NvmeExports::new(ports, limits, posts),
+            nvme: NvmeExports::new(limits, posts),
         };
         Ok(Self {
             current: Arc::new(exports),
@@ -162,7 +163,7 @@ impl Registry {
             units: units.into(),
             exported: places.into(),
             targets: Arc::new(targets),
-            portals: Arc::clone(&before.portals),
+            listeners: Arc::clone(&before.listeners),
             discovery: Arc::new(config.discovery),
             nvme: NvmeExports {
                 names,
@@ -174,12 +175,66 @@ impl Registry {
         exports.announce_target_ports();
         Ok(Next {
             exports: Arc::new(exports),
-            subsystems,
+            subsystems: Some(subsystems),
             removed,
             added,
             discovery_changed,
             next_target,
             free,
+        })
+    }
+
+    /// Makes the version that comes next, which differs in its listeners alone.
+    pub(crate) fn prepare_listeners(
+        &mut self,
+        listeners: Vec<Listener>,
+    ) -> Result<Next, StartError> {
+        let mut exports = Exports::clone(&self.current);
+        exports.revision += 1;
+        exports.listeners = listeners.into();
+        let tags: BTreeSet<u16> = exports
+            .portals()
+            .map(|portal| portal.portal_group_tag)
+            .collect();
+        let ports: Vec<(String, Vec<u16>)> = exports
+            .targets
+            .iter()
+            .map(|target| {
+                let config = &target.config;
+                (config.name.as_str().to_owned(), reached(config, &tags))
+            })
+            .collect();
+        self.target_ports
+            .assign(&ports, &tags)
+            .map_err(|error| ports_failed(self.state_directory.as_deref(), &error))?;
+        let targets = exports.targets.iter().zip(ports);
+        let targets = targets.map(|(target, (name, tags))| {
+            let ports = tags.iter().map(|tag| {
+                let number = self.target_ports.number(&name, *tag);
+                (*tag, number.expect("every port has been given a number"))
+            });
+            Arc::new(Target {
+                id: target.id,
+                config: target.config.clone(),
+                ports: ports.collect(),
+                mapped: target.mapped,
+            })
+        });
+        exports.targets = Arc::new(Targets::new(targets.collect()));
+        let addresses = |exports: &Exports| -> Vec<u16> {
+            exports.nvme_ports().map(|port| port.port_id).collect()
+        };
+        let discovery_changed = addresses(&exports) != addresses(&self.current);
+        exports.nvme.generation += u64::from(discovery_changed);
+        exports.announce_target_ports();
+        Ok(Next {
+            exports: Arc::new(exports),
+            subsystems: None,
+            removed: Vec::new(),
+            added: Vec::new(),
+            discovery_changed,
+            next_target: self.next_target,
+            free: self.free.clone(),
         })
     }
 
@@ -253,19 +308,12 @@ impl Registry {
         next_target: &mut u32,
     ) -> Result<Targets, StartError> {
         let tags: BTreeSet<u16> = before
-            .portals
-            .iter()
+            .portals()
             .map(|portal| portal.portal_group_tag)
             .collect();
-        let reached = |config: &TargetConfig| -> Vec<u16> {
-            let groups = &config.portal_groups;
-            let tags = tags.iter().copied();
-            tags.filter(|tag| groups.is_empty() || groups.contains(tag))
-                .collect()
-        };
         let ports: Vec<(String, Vec<u16>)> = configs
             .iter()
-            .map(|config| (config.name.as_str().to_owned(), reached(config)))
+            .map(|config| (config.name.as_str().to_owned(), reached(config, &tags)))
             .collect();
         self.target_ports
             .assign(&ports, &tags)
@@ -300,6 +348,14 @@ impl Registry {
         }
         Ok(Targets::new(list))
     }
+}
+
+/// Portal groups through which a target is reached.
+fn reached(config: &TargetConfig, tags: &BTreeSet<u16>) -> Vec<u16> {
+    let groups = &config.portal_groups;
+    let tags = tags.iter().copied();
+    tags.filter(|tag| groups.is_empty() || groups.contains(tag))
+        .collect()
 }
 
 fn ports_failed(directory: Option<&Path>, error: &TargetPortsError) -> StartError {

@@ -330,7 +330,7 @@ impl Iscsi {
             post: &shared.posts[core.shard],
             reached,
             portal,
-            portal_group_tag: exports.portals[portal].portal_group_tag,
+            portal_group_tag: exports.portal(portal).portal_group_tag,
             closing: shared.closing.load(Ordering::Relaxed),
             established: &mut established,
         };

@@ -1,7 +1,8 @@
 //! What shards tell each other.
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -47,6 +48,12 @@ pub(crate) enum Message {
         place: usize,
         /// Keeps the unit there until then.
         hold: Box<dyn Debug + Send>,
+    },
+    /// One listener more, or less (without a socket), by its place. The answer says whether it is so.
+    Listen {
+        place: usize,
+        socket: Option<TcpListener>,
+        answer: Sender<io::Result<()>>,
     },
     /// Somebody wants to know whose connections these are.
     Sessions(Sender<Vec<SessionPart>>),

@@ -176,7 +176,7 @@ impl Nvme {
         PortEnvironment {
             exports,
             reached: channel.socket.reached,
-            port: channel.socket.portal - exports.portals.len(),
+            port: channel.socket.portal,
         }
     }
 

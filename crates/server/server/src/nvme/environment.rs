@@ -12,7 +12,7 @@ pub(crate) struct PortEnvironment<'a> {
     pub exports: &'a Exports,
     /// Our address, as the host reached it.
     pub reached: SocketAddr,
-    /// Index among the ports.
+    /// Place of the listener.
     pub port: usize,
 }
 
@@ -31,9 +31,9 @@ fn same_family(one: IpAddr, other: IpAddr) -> bool {
 impl Environment for PortEnvironment<'_> {
     fn discovery_entries(&self, _host: &Nqn) -> Vec<DiscoveryEntry> {
         let exports = &self.exports.nvme;
-        let ports = exports.ports.iter().enumerate();
+        let ports = self.exports.nvme_ports();
         let mut entries = Vec::new();
-        for (number, port) in ports.filter(|(_, port)| !port.discovery_only) {
+        for port in ports.filter(|port| !port.discovery_only) {
             let address = port.address(self.reached);
             if port.advertise.is_none() && !self.is_reachable(address) {
                 continue;
@@ -42,7 +42,7 @@ impl Environment for PortEnvironment<'_> {
                 subsystem: nqn.clone(),
                 kind: SubsystemType::Nvm,
                 address,
-                port_id: u16::try_from(number + 1).unwrap_or(u16::MAX),
+                port_id: port.port_id,
             }));
         }
         entries
@@ -53,7 +53,7 @@ impl Environment for PortEnvironment<'_> {
     }
 
     fn is_discovery_only(&self) -> bool {
-        self.exports.nvme.ports[self.port].discovery_only
+        self.exports.nvme_port(self.port).discovery_only
     }
 
     fn statistics(&self, index: usize) -> Statistics {

@@ -8,10 +8,14 @@ use std::time::{Duration, Instant};
 
 use longshore_volume::{Geometry, VolumeError};
 
-use super::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Switched};
-use crate::config::{ExportsConfig, TransmitConfig};
+use super::share::portal;
+use super::switch::{DrainOptions, DrainingVolume, ListenerId, SwitchError, Switchboard, Switched};
+use crate::config::{
+    ExportsConfig, ListenerConfig, NvmeListenerConfig, StartError, TransmitConfig,
+};
 use crate::core::Shared;
-use crate::exports::Unit;
+use crate::exports::listener::{Listener, ListenerKind};
+use crate::exports::{Exports, Unit};
 use crate::mail::grace::{Bell, Token};
 use crate::mail::message::Message;
 use crate::observe::Statistics;
@@ -54,6 +58,58 @@ impl Control {
         drain: DrainOptions,
     ) -> Result<Switched, SwitchError> {
         self.board.switch(exports, drain)
+    }
+
+    /// Accepts connections of initiators on one socket more, and tells them of it. Blocks as [`Self::switch`] does.
+    ///
+    /// # Errors
+    /// The socket cannot be listened on, or the server is about to end.
+    pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, SwitchError> {
+        let kind = portal(&listener)?;
+        let place = self.board.add_listener(|_| Ok(kind), listener.listener)?;
+        Ok(ListenerId(place))
+    }
+
+    /// Accepts connections of NVMe hosts on one socket more. Discovery controllers tell their hosts.
+    ///
+    /// # Errors
+    /// As those of [`Self::add_listener`].
+    pub fn add_nvme_listener(
+        &self,
+        listener: NvmeListenerConfig,
+    ) -> Result<ListenerId, SwitchError> {
+        let socket = listener.listener.try_clone();
+        let socket = socket.map_err(|source| StartError::System {
+            operation: "dup",
+            source,
+        })?;
+        let make = |exports: &Exports| {
+            let ports = exports.listeners.iter().filter_map(Listener::nvme_port);
+            let last = ports.map(|port| port.port_id).max().unwrap_or(0);
+            let port = listener.port(last.saturating_add(1))?;
+            Ok(ListenerKind::Nvme(Arc::new(port)))
+        };
+        Ok(ListenerId(self.board.add_listener(make, socket)?))
+    }
+
+    /// Accepts no more connections on a socket, and closes it. Connections that came by it stay, except for those of
+    /// iSCSI whose portal group has no listener left: their sessions end as those whose target is removed.
+    ///
+    /// # Errors
+    /// There is no such listener, or the server is about to end.
+    pub fn remove_listener(&self, listener: ListenerId) -> Result<(), SwitchError> {
+        self.board.remove_listener(listener.0)
+    }
+
+    /// Listeners, with their addresses: those of the configuration in its order, first those of iSCSI, then those
+    /// that were added.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<(ListenerId, SocketAddr)> {
+        let exports = self.board.exports();
+        let listeners = exports.listeners.iter().enumerate();
+        let open = listeners.filter(|(_, listener)| listener.is_open);
+        open.map(|(place, listener)| (ListenerId(place), listener.local()))
+            .collect()
     }
 
     /// Volumes that have been removed and are not closed yet.

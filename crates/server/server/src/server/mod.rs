@@ -16,11 +16,11 @@ use longshore_reactor::{
 };
 
 pub use self::control::{Control, Resized};
-use self::share::{kept_bytes_max, share};
+use self::share::{kept_bytes_max, listeners, share};
 use self::switch::Switchboard;
 use crate::config::{ServerConfig, StartError};
 use crate::core::{Core, Shared, View};
-use crate::exports::Portal;
+use crate::exports::listener::Listener;
 use crate::listeners::Listeners;
 use crate::mail::mailbox::post_box;
 use crate::mail::message::{Message, Post};
@@ -50,28 +50,12 @@ impl Server {
     pub fn start(mut config: ServerConfig) -> Result<Self, StartError> {
         let pins = pins(&config.cores);
         let shards = pins.len();
-        let listeners = std::mem::take(&mut config.listeners);
-        let mut portals = Vec::new();
-        let mut sockets = Vec::new();
-        for listener in listeners {
-            let system = |source| StartError::System {
-                operation: "getsockname",
-                source,
-            };
-            portals.push(Portal {
-                local: listener.local_address().map_err(system)?,
-                advertise: listener.advertise,
-                portal_group_tag: listener.portal_group_tag,
-            });
-            sockets.push(listener.listener);
-        }
-        let addresses = portals.iter().map(|portal| portal.local).collect();
-        let mut ports = Vec::new();
-        for listener in std::mem::take(&mut config.nvme_listeners) {
-            ports.push(listener.port()?);
-            sockets.push(listener.listener);
-        }
-        let nvme_addresses = ports.iter().map(|port| port.local).collect();
+        let (listeners, sockets) = listeners(&mut config)?;
+        let (nvme, iscsi): (Vec<&Listener>, Vec<&Listener>) = listeners
+            .iter()
+            .partition(|listener| listener.nvme_port().is_some());
+        let addresses = iscsi.into_iter().map(Listener::local).collect();
+        let nvme_addresses = nvme.into_iter().map(Listener::local).collect();
         let system = |operation| move |source| StartError::System { operation, source };
         let mut posts = Vec::new();
         let mut mailers = Vec::new();
@@ -84,9 +68,9 @@ impl Server {
             inboxes.push((waker, inbox));
         }
         let choice = config.engine;
-        let (shared, registry) = share(config, portals, ports, posts)?;
+        let (shared, registry) = share(config, listeners, posts)?;
         let budget = Arc::clone(&shared.budget);
-        let mut listeners = Some(Listeners::new(
+        let mut sockets = Some(Listeners::new(
             sockets,
             pins.clone(),
             shared.reactor.sockets,
@@ -106,7 +90,7 @@ impl Server {
             let view = View::new(&shared, &first);
             let shared = Arc::clone(&shared);
             let pool = BufferPool::new(Arc::clone(&budget), kept_bytes_max(&budget, shards));
-            let listeners = listeners.take();
+            let listeners = sockets.take();
             let mailers = Arc::clone(&mailers);
             let pin = pins[index];
             let started = started.clone();

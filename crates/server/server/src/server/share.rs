@@ -1,15 +1,16 @@
 //! What all shards share, made from the configuration.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use longshore_reactor::{BlockingPool, MemoryBudget};
 
 use crate::config::check::check;
-use crate::config::{ServerConfig, StartError};
+use crate::config::{ListenerConfig, ServerConfig, StartError};
 use crate::core::Shared;
 use crate::exports::Portal;
-use crate::exports::nvme::NvmePort;
+use crate::exports::listener::{Listener, ListenerKind};
 use crate::exports::registry::{Registry, UnitOptions};
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::Post;
@@ -24,11 +25,44 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Helper threads for control work such as storing reservations.
 const BLOCKING_THREADS_MAX: usize = 2;
 
+/// The listeners of a configuration, those of iSCSI first, and their sockets.
+pub(crate) fn listeners(
+    config: &mut ServerConfig,
+) -> Result<(Vec<Listener>, Vec<TcpListener>), StartError> {
+    let mut listeners = Vec::new();
+    let mut sockets = Vec::new();
+    for listener in std::mem::take(&mut config.listeners) {
+        listeners.push(Listener::new(portal(&listener)?));
+        sockets.push(listener.listener);
+    }
+    for (listener, port_id) in std::mem::take(&mut config.nvme_listeners)
+        .into_iter()
+        .zip(1..)
+    {
+        let port = Arc::new(listener.port(port_id)?);
+        listeners.push(Listener::new(ListenerKind::Nvme(port)));
+        sockets.push(listener.listener);
+    }
+    Ok((listeners, sockets))
+}
+
+/// A portal, as initiators know it.
+pub(crate) fn portal(listener: &ListenerConfig) -> Result<ListenerKind, StartError> {
+    let local = listener.local_address();
+    Ok(ListenerKind::Portal(Arc::new(Portal {
+        local: local.map_err(|source| StartError::System {
+            operation: "getsockname",
+            source,
+        })?,
+        advertise: listener.advertise.clone(),
+        portal_group_tag: listener.portal_group_tag,
+    })))
+}
+
 /// Everything that all shards share, and what is exported at first.
 pub(crate) fn share(
     mut config: ServerConfig,
-    portals: Vec<Portal>,
-    ports: Vec<NvmePort>,
+    listeners: Vec<Listener>,
     posts: Vec<Post>,
 ) -> Result<(Arc<Shared>, Registry), StartError> {
     let shards = posts.len();
@@ -41,11 +75,11 @@ pub(crate) fn share(
     };
     let limits = &config.limits;
     let directory = config.state_directory;
-    let mut registry = Registry::new(portals, ports, options, limits, &posts, directory)?;
+    let mut registry = Registry::new(listeners, options, limits, &posts, directory)?;
     let first = registry.prepare(exported)?;
     registry.adopt(&first);
     let subsystems = &first.exports.nvme.subsystems;
-    let _ = subsystems.reconfigure(first.subsystems);
+    let _ = subsystems.reconfigure(first.subsystems.unwrap_or_default());
     let memory = usize::try_from(config.limits.memory).unwrap_or(usize::MAX);
     let shared = Shared {
         budget: MemoryBudget::new(memory),

@@ -22,8 +22,10 @@
 //! is driven by whoever waits, a thread of the server or a simulation.
 
 use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use longshore_nvme::controller::Reconfigured;
@@ -32,6 +34,7 @@ use crate::address::ConnectionAddress;
 use crate::config::check::check;
 use crate::config::{ExportsConfig, StartError};
 use crate::core::{Shared, View};
+use crate::exports::listener::{Listener, ListenerKind};
 use crate::exports::registry::{Next, Registry};
 use crate::exports::{Exports, Unit};
 use crate::mail::grace::{Answered, Bell, Token};
@@ -129,10 +132,25 @@ pub enum SwitchError {
     /// A volume was removed and is not closed yet. Nothing has changed.
     #[error("volume {0} was removed and is not closed yet; try again when it is")]
     StillDraining(String),
+    /// There is no such listener, or not any more.
+    #[error("there is no listener {}", .0.0)]
+    NoSuchListener(ListenerId),
+    /// A socket cannot be listened on.
+    #[error("listen on {address}: {source}")]
+    Listen {
+        /// Its address.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// A reactor has not taken it over. It will when it goes on, and so will hosts be told then.
     #[error("an event loop has not answered within {0:?}; the change is completed when it goes on")]
     Unanswered(Duration),
 }
+
+/// A listener. No other one of this server ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId(pub usize);
 
 /// How long [`Switchboard::switch`] waits for all shards.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -173,6 +191,17 @@ struct Switch {
     stage: SwitchStage,
     drain: DrainOptions,
     changes: Reconfigured,
+}
+
+impl Switch {
+    fn new(next: Next, drain: DrainOptions) -> Self {
+        Self {
+            next,
+            stage: SwitchStage::Waiting,
+            drain,
+            changes: Reconfigured::default(),
+        }
+    }
 }
 
 enum SwitchStage {
@@ -249,18 +278,90 @@ impl Switchboard {
     ) -> Result<Switched, SwitchError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let switched = self.begin(config, drain)?;
+        self.complete()?;
+        Ok(switched)
+    }
+
+    /// Waits for the end of the switches that have begun.
+    fn complete(self: &Arc<Self>) -> Result<(), SwitchError> {
         let until = Instant::now() + PATIENCE;
         loop {
             let count = self.bell.count();
             self.advance();
             if !self.is_switching() {
-                return Ok(switched);
+                return Ok(());
             }
             if Instant::now() >= until {
                 self.attend();
                 return Err(SwitchError::Unanswered(PATIENCE));
             }
             self.bell.wait(count, Some(until));
+        }
+    }
+
+    /// One listener more. Its place.
+    pub(crate) fn add_listener(
+        self: &Arc<Self>,
+        make: impl FnOnce(&Exports) -> Result<ListenerKind, StartError>,
+        socket: TcpListener,
+    ) -> Result<usize, SwitchError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports();
+        let mut listeners = exports.listeners.to_vec();
+        let place = listeners.len();
+        let listener = Listener::new(make(&exports)?);
+        let address = listener.local();
+        listeners.push(listener);
+        // Connections come when all shards know what they come by.
+        self.change_listeners(listeners.clone())?;
+        let opened = self.listen(place, Some(socket));
+        if let Err(source) = opened {
+            listeners[place].is_open = false;
+            self.change_listeners(listeners)?;
+            return Err(SwitchError::Listen { address, source });
+        }
+        Ok(place)
+    }
+
+    /// One listener less.
+    pub(crate) fn remove_listener(self: &Arc<Self>, place: usize) -> Result<(), SwitchError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.exports().listeners.to_vec();
+        let listener = listeners.get_mut(place).filter(|listener| listener.is_open);
+        let listener = listener.ok_or(SwitchError::NoSuchListener(ListenerId(place)))?;
+        listener.is_open = false;
+        let address = listener.local();
+        self.listen(place, None)
+            .map_err(|source| SwitchError::Listen { address, source })?;
+        self.change_listeners(listeners)
+    }
+
+    fn change_listeners(self: &Arc<Self>, listeners: Vec<Listener>) -> Result<(), SwitchError> {
+        if self.shared.closing.load(Ordering::Relaxed) {
+            return Err(SwitchError::Stopping);
+        }
+        let mut state = self.lock();
+        let next = state.registry.prepare_listeners(listeners)?;
+        state.registry.adopt(&next);
+        let drain = DrainOptions::default();
+        state
+            .jobs
+            .push_back(Job::Switch(Box::new(Switch::new(next, drain))));
+        drop(state);
+        self.complete()
+    }
+
+    /// Has the shard that listens do so at that place, or stop.
+    fn listen(&self, place: usize, socket: Option<TcpListener>) -> io::Result<()> {
+        let (answer, inbox) = mpsc::channel();
+        self.shared.posts[0].send(Message::Listen {
+            place,
+            socket,
+            answer,
+        });
+        match inbox.recv_timeout(PATIENCE) {
+            Ok(outcome) => outcome,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 
@@ -294,12 +395,9 @@ impl Switchboard {
                 .map(|place| before.unit(*place).volume.identity().name.clone())
                 .collect(),
         };
-        state.jobs.push_back(Job::Switch(Box::new(Switch {
-            next,
-            stage: SwitchStage::Waiting,
-            drain,
-            changes: Reconfigured::default(),
-        })));
+        state
+            .jobs
+            .push_back(Job::Switch(Box::new(Switch::new(next, drain))));
         Ok(switched)
     }
 
@@ -412,8 +510,9 @@ impl Switchboard {
                 }
                 SwitchStage::Published(answered) if answered.is() => {
                     let subsystems = &switch.next.exports.nvme.subsystems;
-                    let parameters = std::mem::take(&mut switch.next.subsystems);
-                    switch.changes = subsystems.reconfigure(parameters);
+                    if let Some(parameters) = switch.next.subsystems.take() {
+                        switch.changes = subsystems.reconfigure(parameters);
+                    }
                     let (token, answered) = Token::new(&self.bell);
                     self.shared.broadcast(|| Message::Renew(Arc::clone(&token)));
                     switch.stage = SwitchStage::Renewed(answered);

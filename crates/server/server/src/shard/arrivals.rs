@@ -1,6 +1,7 @@
 //! Connections that are new: accepted, not logged in yet, or too many.
 
 use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,6 +38,23 @@ impl Shard {
         // One timer for all listeners: each of them fails when descriptors are short.
         if !std::mem::replace(&mut self.accept_timer, true) {
             self.timers.insert(self.now + pause, Timer::Accept);
+        }
+    }
+
+    /// One listener more, or less.
+    pub(super) fn listen(&mut self, place: usize, socket: Option<TcpListener>) -> io::Result<()> {
+        let Some(listeners) = &mut self.listeners else {
+            return Ok(());
+        };
+        let platform = &mut *self.core.platform;
+        match socket {
+            Some(socket) if self.phase == Phase::Serving => listeners.open(place, socket, platform),
+            // The server is about to end.
+            Some(_) => Ok(()),
+            None => {
+                listeners.close_one(place, platform);
+                Ok(())
+            }
         }
     }
 

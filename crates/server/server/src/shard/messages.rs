@@ -81,6 +81,14 @@ impl Shard {
                 self.core.memory.pool.release_kept();
             }
             Message::Report(question) => question.answer(self.report()),
+            Message::Listen {
+                place,
+                socket,
+                answer,
+            } => {
+                // Who has lost patience does not mind.
+                let _ = answer.send(self.listen(place, socket));
+            }
             Message::Sessions(answers) => {
                 let connections = self.connections.iter();
                 let parts = connections.filter_map(|connection| connection.session(&self.core));

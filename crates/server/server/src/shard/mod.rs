@@ -35,6 +35,7 @@ use longshore_reactor::EngineEvent;
 
 use crate::connection::driven;
 use crate::counters::published::Published;
+use crate::listeners::Listeners;
 use crate::mail::message::Message;
 use crate::spin::Waiting;
 pub(crate) use state::Shard;
@@ -175,7 +176,8 @@ impl Shard {
                 }
                 Timer::Accept => {
                     self.accept_timer = false;
-                    for portal in 0..self.core.view.exports.listeners() {
+                    let places = self.listeners.as_ref().map(Listeners::places);
+                    for portal in places.unwrap_or_default() {
                         self.accept(portal);
                     }
                 }

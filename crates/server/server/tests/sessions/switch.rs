@@ -675,3 +675,53 @@ fn one_of_ten_thousand_volumes_comes_and_goes() {
     }
     assert!(test_unit_ready(&mut one).is_good());
 }
+
+#[test]
+fn listeners_come_and_go_and_connections_stay() {
+    for engine in ENGINES {
+        let disk = mem("disk", 512);
+        let scene = Scene::new(server(&[disk], engine));
+        let control = scene.control();
+        let (mut one, mut two) = (scene.host(1), nvme_host(&scene, 2));
+        let options = HostOptions::numbered(3);
+        let mut looking =
+            Host::connect(scene.nvme_portals[0], &options.clone().discovery()).unwrap();
+        let event = commands::async_event_request();
+        let event = looking.admin.start(&event, &[]).unwrap();
+        let first = control.listeners();
+        assert_eq!(first.len(), 2);
+
+        let other = listener("127.0.0.1:0", 2);
+        let other_address = other.local_address().unwrap();
+        let other = control.add_listener(other).unwrap();
+        let nvme = NvmeListenerConfig {
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            advertise: None,
+            discovery_only: false,
+        };
+        let nvme_address = nvme.listener.local_addr().unwrap();
+        let nvme = control.add_nvme_listener(nvme).unwrap();
+        let told = looking.admin.wait(event).unwrap().expect_success();
+        assert_eq!(told.result, DISCOVERY_CHANGED);
+        assert_eq!(looking.discovery_log().unwrap().1.len(), 2);
+        let mut three = Initiator::log_in(other_address, &login(4)).unwrap();
+        settle(&mut three);
+        assert!(write(&mut three, 0, 3).is_good());
+        let mut four = Host::connect(nvme_address, &options).unwrap();
+        assert_eq!(four.read(block(1)).unwrap().expect_success().data, [3; 512]);
+
+        // The first portal, the only one of its portal group, and the first port.
+        for (id, address) in first {
+            control.remove_listener(id).unwrap();
+            std::net::TcpStream::connect(address).unwrap_err();
+            control.remove_listener(id).unwrap_err();
+        }
+        let message = one.receive().unwrap();
+        assert_eq!(message.bhs[36], 1, "target requests logout");
+        two.write(block(1), &[4; 512]).unwrap().expect_success();
+        assert_eq!(read(&mut three, 0), [4; 512]);
+        let left: Vec<_> = control.listeners().into_iter().map(|(id, _)| id).collect();
+        assert_eq!(left, [other, nvme]);
+        assert_eq!(discover(nvme_address, &options).unwrap().1.len(), 1);
+    }
+}
