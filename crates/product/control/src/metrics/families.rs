@@ -186,7 +186,44 @@ fn volumes(sources: &Sources<'_>) -> Vec<Family> {
             "Operations that the medium failed",
             |it| it.errors,
         ),
+        counter(
+            "longshore_volume_delayed_operations",
+            "Operations that the limits of their volume had wait",
+            |it| it.delayed,
+        ),
+        Family::new(
+            "longshore_volume_delay_seconds",
+            "How long the limits of a volume had operations wait, together",
+        )
+        .each(counts, |it| {
+            let seconds = seconds_of_ns(it.delayed_ns);
+            (label("volume", &it.name), Value::Seconds(seconds))
+        }),
+        volume_limits(counts),
     ]
+}
+
+/// Limits of volumes that have any.
+fn volume_limits(counts: &[VolumeCounts]) -> Family {
+    let limits = counts.iter().flat_map(|it| {
+        let limits = &it.limits;
+        let kinds = [
+            ("iops", limits.iops),
+            ("read-iops", limits.read_iops),
+            ("write-iops", limits.write_iops),
+            ("bytes", limits.bytes),
+            ("read-bytes", limits.read_bytes),
+            ("write-bytes", limits.write_bytes),
+        ];
+        let set = kinds.into_iter();
+        set.filter_map(|(kind, limit)| Some((&it.name, kind, limit?)))
+    });
+    let help = "What the clients of a volume together may do in a second";
+    Family::new("longshore_volume_limit", help).each(limits, |(name, kind, limit)| {
+        let mut labels = label("volume", name);
+        labels.push(("kind", kind.to_owned()));
+        (labels, gauge(limit))
+    })
 }
 
 /// Where the time of operations went, over all sizes.
