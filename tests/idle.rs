@@ -1,5 +1,7 @@
 //! A server that has nothing to do costs nothing to speak of.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use longshore_tests::initiator::{Initiator, Login};
@@ -34,6 +36,53 @@ fn a_hundred_idle_hosts_use_next_to_no_cpu_and_little_memory() {
             .map(|_| Host::connect(server.nvme(0), &HostOptions::default()).unwrap())
             .collect()
     });
+}
+
+/// 0.1 % of one core, for a server whose metrics are read every five seconds.
+const SCRAPED_FOR: Duration = Duration::from_secs(20);
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(5);
+const SCRAPED_CPU_LIMIT: Duration = Duration::from_millis(20);
+
+#[test]
+fn a_server_whose_metrics_are_read_stays_idle_and_small() {
+    let scratch = Scratch::new("scraped");
+    let socket = scratch.join("s");
+    let server = ServerBuilder::new()
+        .volume("disk0,backend=null,size=1G")
+        .iscsi()
+        .argument("--socket")
+        .argument(&socket.display().to_string())
+        .start()
+        .unwrap();
+    let scrape = || {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.contains("longshore_volume_up{volume=\"disk0\"} 1"),
+            "{answer}"
+        );
+    };
+    scrape();
+    let process = server.process();
+    process.wait_until_at_rest();
+    let before = process.cpu_time().unwrap();
+    let until = Instant::now() + SCRAPED_FOR;
+    while Instant::now() < until {
+        scrape();
+        // Time is the subject, as above.
+        std::thread::sleep(SCRAPE_INTERVAL);
+    }
+    let used = process.cpu_time().unwrap() - before;
+    let resident = process.resident_bytes().unwrap();
+    println!(
+        "{used:.2?} CPU in {SCRAPED_FOR:?}, {} KiB resident",
+        resident >> 10
+    );
+    assert!(used < SCRAPED_CPU_LIMIT, "{used:?} in {SCRAPED_FOR:?}");
+    assert!(resident < RESIDENT_LIMIT, "{resident} bytes");
 }
 
 /// Measures a server with peers that do nothing, on each engine.

@@ -41,7 +41,8 @@ enum ConfigVerb {
     Show { revision: u64 },
     /// Make the objects of the API what they were at a revision
     Rollback {
-        revision: u64,
+        #[arg(value_name = "REVISION")]
+        to: u64,
         #[command(flatten)]
         change: ChangeArguments,
     },
@@ -92,10 +93,10 @@ fn act(server: &ServerArguments, verb: &ConfigVerb) -> Result<ExitCode, ClientEr
             Ok(server.print(&document, |document| tables(&document.body)))
         }
         ConfigVerb::Rollback {
-            revision,
+            to,
             change: options,
         } => {
-            let place = path(&["config", "revisions", &format!("{revision}:rollback")]);
+            let place = path(&["config", "revisions", &format!("{to}:rollback")]);
             change(server, &client, options, ("POST", &place), None)
         }
     }

@@ -25,6 +25,13 @@ const OLD_FILES: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Audit(Arc<Mutex<Writer>>);
 
+/// How the last change of the configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastChange {
+    pub is_done: bool,
+    pub time_ms: u64,
+}
+
 #[derive(Debug)]
 struct Writer {
     /// None: there is no state directory, and the log of the server is all.
@@ -32,6 +39,7 @@ struct Writer {
     bytes: u64,
     bytes_max: u64,
     next: u64,
+    last: Option<LastChange>,
 }
 
 /// A change that was announced. Its end is to be told.
@@ -41,6 +49,8 @@ pub struct Intent {
     audit: Audit,
     id: String,
     caller: Caller,
+    /// It changes the configuration.
+    has_revision: bool,
     began: Instant,
 }
 
@@ -80,7 +90,15 @@ impl Audit {
             bytes,
             bytes_max: FILE_BYTES_MAX,
             next: 1,
+            last: None,
         }))))
+    }
+
+    /// How the last change of the configuration ended, if there was one since the start.
+    #[must_use]
+    pub fn last_change(&self) -> Option<LastChange> {
+        let writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.last
     }
 
     /// Somebody is about to change something. Returns when that is on the medium. `before` is the revision now, and
@@ -118,6 +136,7 @@ impl Audit {
             audit: self.clone(),
             id,
             caller: caller.clone(),
+            has_revision: before.is_some(),
             began: Instant::now(),
         })
     }
@@ -142,6 +161,12 @@ impl Intent {
             duration_us: Some(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
         };
         let mut writer = self.audit.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_revision {
+            writer.last = Some(LastChange {
+                is_done: error.is_none(),
+                time_ms: line.time_ms,
+            });
+        }
         if let Err(problem) = writer.write(&line) {
             tracing::error!(
                 "cannot write the audit log: {problem}; free space in the state directory"
@@ -222,7 +247,9 @@ mod tests {
         let steps = ["add volume a".to_owned()];
         let intent = audit.intent(&caller(), Some(Revision(3)), &steps).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
+        assert_eq!(audit.last_change(), None);
         intent.outcome(Ok(Some(Revision(4))));
+        assert!(audit.last_change().is_some_and(|last| last.is_done));
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text
             .lines()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use longshore_api::object::{Object, ObjectKind};
 use longshore_api::plane::ControlPlane;
-use longshore_api::state::Status;
+use longshore_api::state::{Health, Status};
 use longshore_server::Statistics;
 use tokio::sync::Mutex;
 
@@ -28,6 +28,16 @@ pub(crate) struct Collected {
     pub volumes: Vec<Object>,
     pub sessions: Vec<longshore_api::state::Session>,
     pub process: Process,
+}
+
+/// An event loop that did not answer in time is not alive.
+fn add_silent(health: &mut Health, statistics: &Statistics) {
+    for shard in statistics.shards.iter().filter(|it| !it.answered) {
+        health.alive = false;
+        health.ready = false;
+        let reason = format!("event loop {} does not answer", shard.shard);
+        health.reasons.push(reason);
+    }
 }
 
 /// See the module documentation.
@@ -58,11 +68,13 @@ impl Collection {
         let (plane, statistics) = (Arc::clone(&self.plane), Arc::clone(&self.statistics));
         let collect = move || {
             let statistics = statistics();
+            let mut status = plane.status();
+            add_silent(&mut status.health, &statistics);
             Collected {
                 time_ms: clock::now_ms(),
                 monotonic_ns: clock::monotonic_ns(),
                 statistics,
-                status: plane.status(),
+                status,
                 volumes: plane.objects(ObjectKind::Volume),
                 sessions: plane.sessions(),
                 process: Process::read(),

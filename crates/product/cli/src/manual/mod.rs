@@ -145,7 +145,10 @@ fn verb(command: clap::Command, name: &str) -> io::Result<Vec<u8>> {
     }
     notes.to_writer(&mut out)?;
     man.render_options_section(&mut out)?;
-    if has_verbs {
+    if has_verbs && name != "longshore" {
+        let of_name = Longshore::command().disable_help_subcommand(true);
+        verbs_of(of_name, name).to_writer(&mut out)?;
+    } else if has_verbs {
         let mut verbs = Vec::new();
         man.render_subcommands_section(&mut verbs)?;
         out.extend(
@@ -156,6 +159,39 @@ fn verb(command: clap::Command, name: &str) -> io::Result<Vec<u8>> {
     }
     own_sections(written).to_writer(&mut out)?;
     Ok(out)
+}
+
+/// The verbs of a noun (`volume list`), with their own arguments.
+fn verbs_of(mut command: clap::Command, noun: &str) -> Roff {
+    command.build();
+    let mut roff = Roff::new();
+    roff.control("SH", ["VERBS"]);
+    let verbs = command.find_subcommand(noun).into_iter();
+    for verb in verbs.flat_map(clap::Command::get_subcommands) {
+        let mut usage = format!("longshore {noun} {}", verb.get_name());
+        for argument in verb.get_positionals() {
+            usage += &format!(" {argument}");
+        }
+        let about = verb.get_about().map(ToString::to_string);
+        roff.control("TP", []).text([bold(usage)]);
+        roff.text(inlines(&about.unwrap_or_default()));
+        let options = verb
+            .get_opts()
+            .filter(|it| !it.is_global_set() && !it.is_hide_set());
+        let positionals = verb.get_positionals().filter(|it| it.get_help().is_some());
+        let mut arguments = positionals.chain(options).peekable();
+        if arguments.peek().is_none() {
+            continue;
+        }
+        roff.control("RS", []);
+        for argument in arguments {
+            let help = argument.get_help().map(ToString::to_string);
+            roff.control("TP", []).text([bold(argument.to_string())]);
+            roff.text(inlines(&help.unwrap_or_default()));
+        }
+        roff.control("RE", []);
+    }
+    roff
 }
 
 /// The sections that the table of the command line does not have.

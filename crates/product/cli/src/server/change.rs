@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use longshore_api::change::{Action, Applied, Plan, Revision, Step};
+use longshore_api::change::{Action, Applied, KeyChange, Plan, Revision, Step};
 use longshore_api::envelope::Versioned;
 use longshore_api::operation::{Operation, OperationState};
 use serde_json::Value;
@@ -97,7 +97,7 @@ pub fn show_plan(
     plan: &Versioned<Plan>,
 ) -> Result<ExitCode, ClientError> {
     let printed = server.print(plan, |plan| planned(&plan.body));
-    let has_changes = !plan.body.steps.is_empty();
+    let has_changes = !plan.body.is_empty();
     Ok(if has_changes {
         ExitCode::from(CHANGES)
     } else {
@@ -125,7 +125,7 @@ fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
 }
 
 fn done(applied: &Applied) -> String {
-    if applied.plan.steps.is_empty() {
+    if applied.plan.is_empty() {
         return format!("no changes (revision {})\n", applied.revision.0);
     }
     let mut text = steps(&applied.plan);
@@ -136,7 +136,7 @@ fn done(applied: &Applied) -> String {
 fn planned(plan: &Plan) -> String {
     let revision = plan.revision.map_or(0, |Revision(revision)| revision);
     let mut text = steps(plan);
-    let _ = match plan.steps.len() {
+    let _ = match plan.steps.len() + plan.settings.len() {
         0 => writeln!(text, "no changes (revision {revision})"),
         1 => writeln!(text, "1 change to revision {revision}"),
         number => writeln!(text, "{number} changes to revision {revision}"),
@@ -148,6 +148,10 @@ fn steps(plan: &Plan) -> String {
     let mut text = String::new();
     for step in &plan.steps {
         text += &shown(step);
+    }
+    if !plan.settings.is_empty() {
+        text += "~ change settings\n";
+        text += &plan.settings.iter().map(key_change).collect::<String>();
     }
     for key in &plan.needs_restart {
         let _ = writeln!(text, "! {key} takes effect at the next start");
@@ -171,22 +175,22 @@ fn shown(step: &Step) -> String {
         let _ = write!(text, " ({effect})");
     }
     text.push('\n');
-    for change in &step.changes {
-        let _ = match (&change.before, &change.after) {
-            (None, Some(after)) => writeln!(text, "    + {} = {after}", change.key),
-            (Some(before), None) => writeln!(text, "    - {} = {before}", change.key),
-            (Some(before), Some(after)) => {
-                writeln!(text, "    ~ {}: {before} -> {after}", change.key)
-            }
-            (None, None) => Ok(()),
-        };
-    }
+    text += &step.changes.iter().map(key_change).collect::<String>();
     text
+}
+
+fn key_change(change: &KeyChange) -> String {
+    let key = &change.key;
+    match (&change.before, &change.after) {
+        (None, Some(after)) => format!("    + {key} = {after}\n"),
+        (Some(before), None) => format!("    - {key} = {before}\n"),
+        (Some(before), Some(after)) => format!("    ~ {key}: {before} -> {after}\n"),
+        (None, None) => String::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore_api::change::KeyChange;
     use longshore_api::object::{ObjectId, ObjectKind, Owner};
     use serde_json::json;
 

@@ -204,3 +204,28 @@ fn the_api_needs_tls_beyond_loopback_unless_plain_is_allowed() {
     let run = run.with_file("c.toml", file).start();
     assert!(run.addresses_of("api")[0].ip().is_unspecified());
 }
+
+#[test]
+fn tls_is_served_with_a_certificate_of_the_file_and_checked_by_the_verbs() {
+    let names = vec!["localhost".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let file = "[api]\ntls-certificate = \"cert.pem\"\ntls-key = \"key.pem\"\n";
+    let run = Run::serve_memory(&["--api", "127.0.0.1:0", "--config", "{dir}/c.toml"])
+        .with_file("c.toml", file)
+        .with_file("cert.pem", &made.cert.pem())
+        .with_file("key.pem", &made.signing_key.serialize_pem())
+        .start();
+    let url = format!("https://localhost:{}", run.addresses_of("api")[0].port());
+    let token = run.path("state/admin-token").display().to_string();
+    let status = ["status", "--server", &url, "--token-file", &token];
+    let unknown = ask(&run, &status);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        complaint(&unknown).contains("--ca-file"),
+        "{}",
+        complaint(&unknown)
+    );
+    let certificate = run.path("cert.pem").display().to_string();
+    let known = ask(&run, &[&status[..], &["--ca-file", &certificate]].concat());
+    assert!(known.status.success(), "{}", complaint(&known));
+}

@@ -9,3 +9,4 @@ mod lifecycle;
 mod refusals;
 mod requests;
 mod support;
+mod top;

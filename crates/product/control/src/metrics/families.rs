@@ -38,6 +38,11 @@ fn seconds_of_ns(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+#[allow(clippy::cast_precision_loss)]
+fn seconds_of_ms(ms: u64) -> f64 {
+    ms as f64 / 1e3
+}
+
 fn is(value: bool) -> Value {
     gauge(u64::from(value))
 }
@@ -66,6 +71,18 @@ fn server(sources: &Sources<'_>) -> Vec<Family> {
             "Whether settings wait for the next start",
         )
         .with(Vec::new(), is(!status.needs_restart.is_empty())),
+        Family::new(
+            "longshore_config_last_apply_successful",
+            "Whether the last change since the start was carried out; absent before the first",
+        )
+        .each(sources.last_change, |it| (Vec::new(), is(it.is_done))),
+        Family::new(
+            "longshore_config_last_apply_timestamp_seconds",
+            "When that was, in seconds since 1970",
+        )
+        .each(sources.last_change, |it| {
+            (Vec::new(), Value::Gauge(seconds_of_ms(it.time_ms)))
+        }),
         Family::new("longshore_alive", "Whether every event loop answers")
             .with(Vec::new(), is(status.health.alive)),
         Family::new("longshore_ready", "Whether the server serves what it should")
@@ -86,8 +103,7 @@ fn server(sources: &Sources<'_>) -> Vec<Family> {
 /// The standard names of client libraries.
 fn process(sources: &Sources<'_>) -> Vec<Family> {
     let process = &sources.collected.process;
-    #[allow(clippy::cast_precision_loss)]
-    let started = sources.collected.status.started_ms as f64 / 1e3;
+    let started = seconds_of_ms(sources.collected.status.started_ms);
     let entries = [
         (
             "process_cpu_seconds",

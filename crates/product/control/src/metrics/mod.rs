@@ -7,6 +7,7 @@ mod text;
 pub(crate) use text::Form;
 use text::encode;
 
+use crate::audit::LastChange;
 use crate::collection::Collected;
 use crate::requests::{RequestKind, Times};
 
@@ -15,6 +16,7 @@ pub(crate) struct Sources<'a> {
     pub collected: &'a Collected,
     pub requests: Vec<(RequestKind, Times)>,
     pub streams: usize,
+    pub last_change: Option<LastChange>,
 }
 
 /// The text of a scrape.

@@ -135,6 +135,10 @@ fn text(form: Form) -> String {
             collected: &collected(),
             requests: requests.all(),
             streams: 0,
+            last_change: Some(LastChange {
+                is_done: true,
+                time_ms: 1,
+            }),
         },
         form,
     )

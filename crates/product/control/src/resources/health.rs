@@ -123,6 +123,7 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
     let sources = Sources {
         collected: &collected,
         requests: app.requests.all(),
+        last_change: app.audit.last_change(),
         streams: STREAMS_MAX - app.streams.available_permits(),
     };
     Ok(bytes(form.content_type(), render(&sources, form)))
