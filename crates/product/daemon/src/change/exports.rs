@@ -1,6 +1,6 @@
 //! What is exported under a configuration, and who sees what of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use longshore_api::state::Session;
@@ -115,25 +115,6 @@ impl<'a> Views<'a> {
         )
     }
 
-    /// The names and patterns in rules.
-    fn peers(&self, target: &str) -> BTreeSet<&'a str> {
-        if let Some(at) = self.targets.get(target) {
-            let rules = self.config.targets[*at].access.iter();
-            return rules
-                .flat_map(|rule| &rule.initiators)
-                .map(|it| it.as_str())
-                .collect();
-        }
-        let Some(at) = self.subsystems.get(target) else {
-            return BTreeSet::new();
-        };
-        let rules = self.config.subsystems[*at].hosts.iter();
-        rules
-            .flat_map(|rule| &rule.hosts)
-            .map(|it| it.as_str())
-            .collect()
-    }
-
     /// What a session would lose by a change to `after`, in one sentence.
     #[must_use]
     pub fn loss(&self, after: &Views<'_>, session: &Session) -> Option<String> {
@@ -151,26 +132,20 @@ impl<'a> Views<'a> {
         (!lost.is_empty()).then(|| format!("{who} sees {} of {target}", lost.join(", ")))
     }
 
-    /// Numbers of a target or subsystem under which some peer would find another volume than before.
+    /// Numbers under which a session would find another volume than before.
     #[must_use]
-    pub fn renumbered(&self, after: &Views<'_>, target: &str) -> Vec<String> {
-        let mut found = BTreeSet::new();
-        let mut peers: BTreeSet<Option<&str>> = BTreeSet::from([None]);
-        peers.extend(self.peers(target).into_iter().map(Some));
-        peers.extend(after.peers(target).into_iter().map(Some));
-        for peer in peers {
-            let (Some(old), Some(new)) = (self.of_peer(target, peer), after.of_peer(target, peer))
-            else {
-                continue;
-            };
-            for (number, volume) in &old {
-                if let Some(other) = new.get(number).filter(|other| *other != volume) {
-                    found.insert(format!(
-                        "number {number} is volume {volume} and would be {other}"
-                    ));
-                }
-            }
-        }
-        found.into_iter().collect()
+    pub fn renumbered(&self, after: &Views<'_>, session: &Session) -> Vec<String> {
+        let (target, peer) = (&*session.target, Some(&*session.peer_name));
+        let (Some(old), Some(new)) = (self.of_peer(target, peer), after.of_peer(target, peer))
+        else {
+            return Vec::new();
+        };
+        let others = old.iter().filter_map(|(number, volume)| {
+            let other = new.get(number).filter(|other| *other != volume)?;
+            Some(format!(
+                "number {number} is volume {volume} and would be {other}"
+            ))
+        });
+        others.collect()
     }
 }

@@ -1,10 +1,11 @@
 //! The difference of two states as steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_api::change::{Action, KeyChange, Plan, Step};
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::state::Session;
 use longshore_iscsi::server::directory::{Authentication, ChapAccount};
 use longshore_server::config::TargetConfig;
 use serde_json::Value;
@@ -162,6 +163,7 @@ pub(super) fn check(
     plan: &Plan,
     after: &Objects,
     configs: (&Config, &Config),
+    sessions: &[Session],
     replace: bool,
     open: &dyn Fn(&str) -> Option<Open>,
 ) -> Vec<Problem> {
@@ -175,16 +177,21 @@ pub(super) fn check(
     for step in plan.steps.iter().filter(|it| it.action == Action::Change) {
         let id = &step.id;
         if id.kind != ObjectKind::Volume {
-            let renumbered = views.0.renumbered(&views.1, &id.name);
+            let of_target = sessions.iter().filter(|session| session.target == id.name);
+            let renumbered: BTreeSet<String> = of_target
+                .flat_map(|session| views.0.renumbered(&views.1, session))
+                .collect();
             if !renumbered.is_empty() && !replace {
+                let renumbered: Vec<String> = renumbered.into_iter().collect();
                 let title = format!(
-                    "{id}: hosts would take one volume for another: {}",
+                    "{id}: hosts that use it would take one volume for another: {}",
                     renumbered.join("; ")
                 );
                 problems.push(located(
                     id,
                     title,
-                    "use another number, or unmap first and map when hosts have let go, or allow it with --replace",
+                    "use another number, or let the hosts log out first, or allow it with --replace. A volume that \
+                     has `enabled = false` keeps its number free",
                 ));
             }
             continue;
@@ -264,10 +271,7 @@ fn check_size(id: &ObjectId, step: &Step, open: &Open) -> Option<(String, &'stat
 }
 
 /// Who uses what would go, one line each.
-pub(super) fn users(
-    configs: (&Config, &Config),
-    sessions: &[longshore_api::state::Session],
-) -> Vec<String> {
+pub(super) fn users(configs: (&Config, &Config), sessions: &[Session]) -> Vec<String> {
     let views = (Views::of(configs.0), Views::of(configs.1));
     let losses = sessions.iter();
     losses

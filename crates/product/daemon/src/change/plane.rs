@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_api::change::{
-    Action, Applied, Caller, ChangeOptions, KeyChange, Plan, Revision, RevisionInfo, Wish,
+    Action, Applied, Caller, ChangeOptions, KeyChange, Plan, Revision, RevisionInfo, Step, Wish,
 };
 use longshore_api::object::{Document, Keys, Object, ObjectId, ObjectKind, ObjectState, Owner};
 use longshore_api::plane::ControlPlane;
@@ -324,6 +324,7 @@ impl Plane {
             &plan,
             &objects,
             (&now.config, &config),
+            &self.sessions_of(&plan),
             options.replace,
             &open,
         );
@@ -458,7 +459,19 @@ impl Plane {
         if outlook.plan.is_empty() {
             return Vec::new();
         }
-        plan::users((&now.config, &outlook.config), &self.switch.sessions())
+        plan::users(
+            (&now.config, &outlook.config),
+            &self.sessions_of(&outlook.plan),
+        )
+    }
+
+    /// The sessions that a change may concern.
+    fn sessions_of(&self, plan: &Plan) -> Vec<Session> {
+        let takes = |step: &Step| !matches!(step.action, Action::Add | Action::Adopt);
+        match plan.steps.iter().any(takes) {
+            true => self.switch.sessions(),
+            false => Vec::new(),
+        }
     }
 
     /// Carries out what was planned.

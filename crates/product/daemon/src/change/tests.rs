@@ -460,6 +460,7 @@ fn a_file_that_is_read_again_changes_its_own_objects_alone() {
     assert_eq!(scene.fake.shown(), [&served[..], &maps].concat());
 
     // A volume in front of others would give their numbers to others.
+    scene.log_in(default);
     scene.write(&file(&["new", "f", "g"]));
     let refused = scene.apply(Wish::ReadFile).unwrap_err().to_string();
     assert!(
@@ -591,11 +592,12 @@ fn another_volume_takes_a_place_only_when_that_is_asked_for() {
     scene
         .apply(map(json!([{"lun": 0, "volume": "a"}])))
         .unwrap();
+    scene.log_in(TARGET);
     let other = || map(json!([{"lun": 0, "volume": "b"}]));
     let path = || put(volume("a"), json!({"backend": "null", "size": "1M"}));
     let replace = ChangeOptions {
         replace: true,
-        ..ChangeOptions::default()
+        ..DRAIN
     };
     for wish in [other, path] {
         let refused = scene.apply(wish()).unwrap_err();
