@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(of_client(false, &user)[0], socket);
         let root = of_server(true, &user).unwrap();
         assert_eq!(root, PathBuf::from("/run/longshore/longshore.sock"));
-        assert_eq!(of_client(true, &user), [root.clone()]);
+        assert_eq!(of_client(true, &user), std::slice::from_ref(&root));
         assert_eq!(of_client(false, &user)[1], root);
         let service = variables(&[("RUNTIME_DIRECTORY", "/run/longshore")]);
         assert_eq!(of_server(false, service), Some(root));

@@ -272,7 +272,7 @@ fn unmap(
         let title = format!("it does not map volume {volume} by name");
         let problem = Problem::new(ProblemCode::NotFound, title).about(object.body.id);
         let advice = format!("see what it maps: longshore target show {name}");
-        return Err(ClientError::Refused(problem.advise(advice)));
+        return Err(ClientError::Refused(Box::new(problem.advise(advice))));
     };
     let place = path(&[words.collection, name, words.map, &number.to_string()]);
     let mut options = options.clone();

@@ -48,9 +48,12 @@ pub enum ClientError {
     #[error(
         "{place} asks for a token; give one with --token-file FILE or LONGSHORE_TOKEN\n{problem}"
     )]
-    Token { place: String, problem: Problem },
+    Token {
+        place: String,
+        problem: Box<Problem>,
+    },
     #[error("{0}")]
-    Refused(Problem),
+    Refused(Box<Problem>),
     #[error("TLS: {0}")]
     Tls(String),
     #[error("{place} did not answer as a Longshore server does: {reason}")]
@@ -343,10 +346,10 @@ fn refusal(place: &Place, status: u16, body: &[u8]) -> ClientError {
     if status == 401 {
         return ClientError::Token {
             place: place.to_string(),
-            problem,
+            problem: Box::new(problem),
         };
     }
-    ClientError::Refused(problem)
+    ClientError::Refused(Box::new(problem))
 }
 
 fn header(response: &Response<Incoming>, name: &str) -> Option<String> {

@@ -433,13 +433,12 @@ impl Config {
             return Err(file.problem(span, ProblemKind::HalfOfTls));
         }
         self.api.table = table.clone();
-        for path in [
-            &mut self.api.table.tls_certificate,
-            &mut self.api.table.tls_key,
-        ] {
-            if let Some(path) = path {
-                *path = file.resolve(path);
-            }
+        let table = &mut self.api.table;
+        for path in [&mut table.tls_certificate, &mut table.tls_key]
+            .into_iter()
+            .flatten()
+        {
+            *path = file.resolve(path);
         }
         Ok(())
     }
