@@ -95,6 +95,7 @@ impl Switch for ServerSwitch {
     }
 
     fn is_alive(&self) -> bool {
-        true
+        let statistics = self.0.statistics();
+        statistics.shards.iter().all(|shard| shard.answered)
     }
 }
