@@ -23,8 +23,8 @@ const TOLERATED: &[(&str, usize)] = &[
     ("crates/clients/initiator", 18),
     ("crates/clients/remote", 2),
     ("crates/foundation/reactor", 11),
-    ("crates/product/cli", 8),
-    ("crates/product/daemon", 7),
+    ("crates/product/cli", 2),
+    ("crates/product/daemon", 4),
     ("crates/server/sim", 6),
     ("xtask", 37),
 ];

@@ -362,20 +362,20 @@ struct Plan {
 pub fn run(arguments: &BenchArguments) -> ExitCode {
     let options = match arguments.connection.options(arguments.volume.url()) {
         Ok(options) => options,
-        Err(error) => return crate::refuse(&error),
+        Err(error) => return crate::exit::refuse(&error),
     };
     let plan = match arguments.plan(options) {
         Ok(plan) => plan,
-        Err(error) => crate::usage(&error),
+        Err(error) => crate::exit::usage(&error),
     };
     // A path that cannot be written does not cost the figures of a long run.
     let plot = match arguments.plot.as_deref().map(OutputFile::open).transpose() {
         Ok(plot) => plot,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::exit::fail(&error),
     };
     let interrupt = Interrupt::default();
     if let Err(error) = listen_for_signals(&interrupt) {
-        return crate::fail(&error);
+        return crate::exit::fail(&error);
     }
     let status = if plan.subjects.len() > 1 {
         arguments.compare(&plan, &interrupt)
@@ -542,12 +542,12 @@ impl BenchArguments {
                 Output::Json => report.json(),
                 Output::Csv => report.csv(),
             };
-            if crate::print(text.as_bytes()) == ExitCode::FAILURE {
+            if crate::exit::print(text.as_bytes()) == ExitCode::FAILURE {
                 return ExitCode::FAILURE;
             }
         }
         if let Some(error) = failure {
-            return crate::fail(&error);
+            return crate::exit::fail(&error);
         }
         let drawn = self.draw(|| {
             let name = report.points.first().map_or("", |first| &first.place.url);
@@ -590,11 +590,11 @@ impl BenchArguments {
             Output::Json => report::json_of_comparisons(&points, self.seed),
             Output::Csv => report::csv_of_comparisons(&points),
         };
-        if !points.is_empty() && crate::print(text.as_bytes()) == ExitCode::FAILURE {
+        if !points.is_empty() && crate::exit::print(text.as_bytes()) == ExitCode::FAILURE {
             return ExitCode::FAILURE;
         }
         if let Some(error) = failure {
-            return crate::fail(&error);
+            return crate::exit::fail(&error);
         }
         let drawn = self.draw(|| {
             let volumes = plan.subjects.iter().enumerate().map(|(number, subject)| {
@@ -619,7 +619,7 @@ impl BenchArguments {
         };
         match sweep().plot(path, self.plot_view.into()) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => crate::fail(&error),
+            Err(error) => crate::exit::fail(&error),
         }
     }
 }

@@ -166,18 +166,18 @@ impl CopyArguments {
 pub fn run(arguments: &CopyArguments) -> ExitCode {
     let job = match arguments.job() {
         Ok(job) => job,
-        Err(error) => return crate::refuse(&error),
+        Err(error) => return crate::exit::refuse(&error),
     };
     let interrupt = Interrupt::new();
     let mut display = Display::new(arguments.quiet);
     if let Err(error) = watch_signals(interrupt.clone(), display.screen()) {
-        return crate::fail(&error);
+        return crate::exit::fail(&error);
     }
     let report = copy::copy(&job, &interrupt, &mut display);
     display.end();
     let command = resume::command(std::env::args_os().collect());
     let printed = match arguments.output {
-        OutputFormat::Json => crate::print(&json(&CopyOutcome::new(&report, &command))),
+        OutputFormat::Json => crate::exit::print(&json(&CopyOutcome::new(&report, &command))),
         OutputFormat::Text => print_text(&report),
     };
     match &report.result {
@@ -266,7 +266,7 @@ fn print_text(report: &Report) -> ExitCode {
     if let (Some(true), Some(seconds)) = (summary.verified, summary.verify_seconds) {
         text += &format!("verified in {seconds:.1} s: both sides are identical\n");
     }
-    crate::print(text.as_bytes())
+    crate::exit::print(text.as_bytes())
 }
 
 /// What there is, and how to go on.

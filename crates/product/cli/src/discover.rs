@@ -101,7 +101,7 @@ pub fn run(arguments: &DiscoverArguments) -> ExitCode {
     let url = arguments.asked.url.as_ref();
     let mut options = match arguments.connection.options(url) {
         Ok(options) => url.map_or(options.clone(), |url| options.for_url(url)),
-        Err(error) => return crate::refuse(&error),
+        Err(error) => return crate::exit::refuse(&error),
     };
     if arguments.connection.connect_timeout.is_none() {
         options.timeouts.connect = CONNECT_TIMEOUT;
@@ -109,8 +109,8 @@ pub fn run(arguments: &DiscoverArguments) -> ExitCode {
     }
     let discovery = discover(&arguments.asked.server, &options);
     let printed = match arguments.output {
-        OutputFormat::Json => crate::print(&json(&discovery)),
-        OutputFormat::Text => crate::print(text(&discovery).as_bytes()),
+        OutputFormat::Json => crate::exit::print(&json(&discovery)),
+        OutputFormat::Text => crate::exit::print(text(&discovery).as_bytes()),
     };
     if discovery.answered.is_empty() {
         for silent in &discovery.silent {

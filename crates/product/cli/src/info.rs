@@ -36,14 +36,14 @@ pub struct InfoArguments {
 pub fn run(arguments: &InfoArguments) -> ExitCode {
     let options = match arguments.connection.options(Some(&arguments.url)) {
         Ok(options) => options,
-        Err(error) => return crate::refuse(&error),
+        Err(error) => return crate::exit::refuse(&error),
     };
     match info(&arguments.url, &options) {
         Ok(info) => match arguments.output {
-            OutputFormat::Json => crate::print(&json(&info)),
-            OutputFormat::Text => crate::print(text(&info).as_bytes()),
+            OutputFormat::Json => crate::exit::print(&json(&info)),
+            OutputFormat::Text => crate::exit::print(text(&info).as_bytes()),
         },
-        Err(error) => crate::fail(&error),
+        Err(error) => crate::exit::fail(&error),
     }
 }
 

@@ -17,6 +17,7 @@ mod connection;
 mod copy;
 mod discover;
 mod events;
+mod exit;
 mod info;
 mod manual;
 mod output;
@@ -30,10 +31,8 @@ mod token;
 mod top;
 mod volume;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use longshore_daemon::config::check::check;
 use longshore_daemon::config::file::ConfigFile;
@@ -42,9 +41,10 @@ use longshore_daemon::config::{Arguments, Config, Parts};
 use longshore_daemon::{Output, ServerEnd, Sources, logging};
 
 use arguments::{Command, Longshore, ManualArguments, Serve};
-use connection::ConnectionError;
+use exit::{fail, print, usage};
 
 fn main() -> ExitCode {
+    exit::set_command(Longshore::command);
     let longshore = Longshore::parse();
     match longshore.command {
         Command::Serve(serve) => run_serve(*serve),
@@ -151,33 +151,4 @@ fn run_check(file: Option<&ConfigFile>, arguments: Arguments) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
-}
-
-/// Writes a result. A reader that has gone away is not an error.
-fn print(bytes: &[u8]) -> ExitCode {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&error),
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-/// Ends with what is wrong with the command line.
-fn usage(error: &dyn std::error::Error) -> ! {
-    let command = &mut Longshore::command();
-    command.error(ErrorKind::ValueValidation, error).exit()
-}
-
-/// Says what is wrong with the options of a connection, or with a file that they name.
-fn refuse(error: &ConnectionError) -> ExitCode {
-    if error.is_usage() {
-        usage(error);
-    }
-    fail(error)
-}
-
-/// Says what went wrong.
-fn fail(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("error: {error}");
-    ExitCode::FAILURE
 }

@@ -41,7 +41,7 @@ pub struct ApplyArguments {
 
 #[derive(Debug, Args)]
 struct Source {
-    /// The server's own configuration file, or a file of [[volume]], [[target]] and [[subsystem]] tables that
+    /// The server's own configuration file, or a file of volumes, targets and subsystems that
     /// replace all objects of the API [default: the server's own file]
     file: Option<PathBuf>,
 }
@@ -96,13 +96,13 @@ pub fn apply(arguments: &ApplyArguments) -> ExitCode {
 fn run(server: &ServerArguments, source: &Source, options: &ChangeArguments) -> ExitCode {
     let client = match server.client() {
         Ok(client) => client,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::exit::fail(&error),
     };
     let file = match source.file.as_deref() {
         Some(file) => match is_own(&client, file) {
             Ok(true) => None,
             Ok(false) => Some(file),
-            Err(error) => return crate::fail(&error),
+            Err(error) => return crate::exit::fail(&error),
         },
         None => None,
     };
@@ -112,7 +112,7 @@ fn run(server: &ServerArguments, source: &Source, options: &ChangeArguments) -> 
     };
     let document = match read(file) {
         Ok(document) => document,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::exit::fail(&error),
     };
     let body = serde_json::to_value(document).ok();
     let request = ("PUT", "/api/v1/config");

@@ -146,19 +146,19 @@ struct Plan {
 pub fn run(arguments: &PredictArguments) -> ExitCode {
     let plan = match arguments.plan() {
         Ok(plan) => plan,
-        Err(error) if error.is_usage() => crate::usage(&error),
-        Err(error) => return crate::fail(&error),
+        Err(error) if error.is_usage() => crate::exit::usage(&error),
+        Err(error) => return crate::exit::fail(&error),
     };
     if arguments.parts {
         let mut file = plan.file;
         if let Some(changed) = plan.changed {
             file.parts = changed;
         }
-        return crate::print(parts_file::render(&file).as_bytes());
+        return crate::exit::print(parts_file::render(&file).as_bytes());
     }
     let plot = match arguments.plot.as_deref().map(OutputFile::open).transpose() {
         Ok(plot) => plot,
-        Err(error) => return crate::fail(&error),
+        Err(error) => return crate::exit::fail(&error),
     };
     let report = plan.report(arguments.simulate.then_some(arguments.seed));
     let text = match arguments.output {
@@ -170,8 +170,8 @@ pub fn run(arguments: &PredictArguments) -> ExitCode {
         None => Ok(()),
     };
     drop(plot);
-    match (crate::print(&text), drawn) {
-        (_, Err(error)) => crate::fail(&error),
+    match (crate::exit::print(&text), drawn) {
+        (_, Err(error)) => crate::exit::fail(&error),
         (status, Ok(())) => status,
     }
 }

@@ -35,7 +35,7 @@ enum TargetVerb {
     /// Create a target or subsystem, or give it exactly these keys
     Create {
         name: String,
-        /// Keys of [[target]] or [[subsystem]]; values of lists are JSON
+        /// Keys of a target or subsystem in the configuration file; values of lists are JSON
         #[arg(value_name = "KEY=VALUE")]
         settings: Vec<Setting>,
         #[command(flatten)]

@@ -32,7 +32,7 @@ enum VolumeVerb {
     /// Create a volume, or give it exactly these keys
     Create {
         name: String,
-        /// Keys of [[volume]], such as backend=file path=/srv/a.img size=10G
+        /// Keys of a volume in the configuration file, such as backend=file path=/srv/a.img size=10G
         #[arg(value_name = "KEY=VALUE", required = true)]
         settings: Vec<Setting>,
         #[command(flatten)]

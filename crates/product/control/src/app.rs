@@ -6,12 +6,12 @@ use longshore_api::access::Role;
 use longshore_api::change::Caller;
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
-use longshore_server::Statistics;
+use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use crate::answer::{Failure, unavailable};
 use crate::audit::Audit;
-use crate::collection::Collection;
+use crate::collection::{Collection, Measure};
 use crate::events::Events;
 use crate::operations::Operations;
 use crate::requests::RequestCounts;
@@ -19,9 +19,6 @@ use crate::tokens::Tokens;
 
 /// Streams of events at a time.
 pub(crate) const STREAMS_MAX: usize = 64;
-
-/// Tells what the server has done.
-pub type Measure = dyn Fn() -> Statistics + Send + Sync;
 
 /// What the API is made of.
 pub struct Parts {
@@ -45,10 +42,12 @@ pub(crate) struct App {
     pub streams: Arc<Semaphore>,
     pub operations: Operations,
     pub requests: RequestCounts,
+    /// The OpenAPI document.
+    pub openapi: Box<RawValue>,
 }
 
 impl App {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+    pub(crate) fn new(parts: Parts, openapi: Box<RawValue>) -> Arc<Self> {
         let plane = parts.plane;
         Arc::new(Self {
             collection: Collection::new(Arc::clone(&plane), parts.statistics.into()),
@@ -60,6 +59,7 @@ impl App {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             operations: Operations::default(),
             requests: RequestCounts::default(),
+            openapi,
         })
     }
 

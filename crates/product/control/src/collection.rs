@@ -11,9 +11,11 @@ use longshore_api::state::{Health, Status};
 use longshore_server::Statistics;
 use tokio::sync::Mutex;
 
-use crate::app::Measure;
 use crate::clock;
 use crate::process::Process;
+
+/// Tells what the server has done.
+pub type Measure = dyn Fn() -> Statistics + Send + Sync;
 
 /// So long an answer is given again.
 const LIFETIME: Duration = Duration::from_millis(990);

@@ -31,6 +31,7 @@ mod operations;
 mod process;
 mod requests;
 mod resources;
+mod route;
 mod routes;
 mod server;
 pub mod tls;

@@ -8,7 +8,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use crate::routes::{Content, Route, of, routes};
+use crate::route::{CHANGE_QUERY, Content, Route, of};
+use crate::routes::routes;
 
 /// The document.
 pub(crate) fn document() -> serde_json::Result<Box<RawValue>> {
@@ -97,7 +98,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         parameters.push(json!({ "name": name, "in": "path", "required": true, "schema": schema }));
     }
     for (name, meaning) in route.query {
-        let kind = if crate::routes::CHANGE_QUERY.iter().any(|(it, _)| it == name) {
+        let kind = if CHANGE_QUERY.iter().any(|(it, _)| it == name) {
             "boolean"
         } else {
             "string"

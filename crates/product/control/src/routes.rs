@@ -10,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use longshore_api::access::Role;
 use longshore_api::problem::{Problem, ProblemCode};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::answer::Failure;
 use crate::app::App;
@@ -18,60 +17,7 @@ use crate::guard::{Needs, guard, same_origin};
 use crate::input::BODY_BYTES_MAX;
 use crate::requests::RequestKind;
 use crate::resources::{config, events, health, maps, objects, sessions, tokens};
-
-/// The schema of a type.
-pub(crate) type Of = fn(&mut SchemaGenerator) -> Schema;
-
-/// The schema of `T`.
-pub(crate) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<T>()
-}
-
-/// What a route answers with.
-#[derive(Clone, Copy)]
-pub(crate) enum Content {
-    Json(Of),
-    /// Another media type.
-    Other(&'static str),
-    Nothing,
-}
-
-/// A method of a path.
-pub(crate) struct Route {
-    pub method: &'static str,
-    /// As clients see it: `/api/v1/volumes/{name}:resize`.
-    pub path: &'static str,
-    /// Unique among all routes.
-    pub id: &'static str,
-    pub summary: &'static str,
-    pub needs: Option<Role>,
-    /// Names of the query's options, and what they mean.
-    pub query: &'static [(&'static str, &'static str)],
-    pub body: Option<Of>,
-    pub content: Content,
-    /// Absent for actions (`:resize`), which the route of their mount answers.
-    pub handler: Option<MethodRouter<Arc<App>>>,
-}
-
-/// Options of all changes.
-pub(crate) const CHANGE_QUERY: &[(&str, &str)] = &[
-    ("dry-run", "Answer with the plan, and change nothing"),
-    (
-        "drain",
-        "Remove also what sessions use, after what was accepted has ended",
-    ),
-    ("force", "The same, without waiting"),
-    (
-        "replace",
-        "Put another volume under a number that hosts know",
-    ),
-];
-
-/// Actions of objects, all of one route: its last part is `NAME:ACTION`.
-pub(crate) struct Mount {
-    pub path: &'static str,
-    pub handler: MethodRouter<Arc<App>>,
-}
+use crate::route::{Mount, Route};
 
 /// All routes.
 pub(crate) fn routes() -> Vec<Route> {

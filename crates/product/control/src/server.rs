@@ -19,6 +19,7 @@ use tower::ServiceExt;
 use crate::app::{App, Parts};
 use crate::caller::Peer;
 use crate::listen::{Socket, SocketFile};
+use crate::openapi;
 use crate::routes::router;
 use crate::tls::Tls;
 
@@ -63,7 +64,7 @@ impl ControlServer {
             .thread_name("control-work")
             .thread_stack_size(STACK_BYTES)
             .build()?;
-        let app = App::new(parts);
+        let app = App::new(parts, openapi::document()?);
         let thread = thread::Builder::new()
             .name("control".to_owned())
             .stack_size(STACK_BYTES)

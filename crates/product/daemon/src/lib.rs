@@ -24,6 +24,7 @@ mod inspection;
 pub mod logging;
 pub mod machine;
 pub mod memory;
+mod opening;
 
 pub mod portals;
 pub mod serve;

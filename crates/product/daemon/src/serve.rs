@@ -13,7 +13,6 @@ use longshore_api::state::Listener;
 use longshore_control::ControlServer;
 use longshore_control::events::Events;
 use longshore_reactor::EngineError;
-use longshore_remote::RemoteSpec;
 use longshore_server::{Control, Server, StartError as ServerStartError};
 use longshore_volume::{MachineId, Volume, VolumeSpec};
 
@@ -29,6 +28,7 @@ use crate::config::{Arguments, Config, VolumeSource};
 use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
+use crate::opening::log_opened;
 use crate::portals::{self, Kind, Portal, PortalError};
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
@@ -518,23 +518,6 @@ fn open_volumes(
         volumes.insert(source.spec.name.clone(), volume);
     }
     Ok((volumes, new_files))
-}
-
-/// Says that a volume is open.
-pub(crate) fn log_opened(source: &VolumeSource, volume: &dyn Volume) {
-    tracing::info!(
-        volume = source.spec.name,
-        backend = source.spec.backend.as_str(),
-        bytes = size_bytes(volume),
-        uuid = %volume.identity().uuid,
-        // Prints no password.
-        url = source
-            .spec
-            .options::<RemoteSpec>()
-            .and_then(|remote| remote.url.as_ref())
-            .map(tracing::field::display),
-        "volume opened"
-    );
 }
 
 /// Its size now.

@@ -8,7 +8,8 @@ use std::path::Path;
 /// Replaces a file: the bytes are written beside it and flushed, the new file takes its name, and the
 /// directory is flushed. After a crash there is the old or the new file; when this returns, the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
+    // Servers that share a directory do not take each other's file away.
+    let fresh = path.with_extension(format!("{}.new", std::process::id()));
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

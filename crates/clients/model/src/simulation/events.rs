@@ -3,10 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::time::Time;
 use super::wire::Direction;
-
-/// Nanoseconds since the simulation began.
-pub(super) type Time = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::operation::Element;
 use crate::operation::Operation;
 use crate::parameter::{CHOICES, KEYS, Quantity, Source};
 use crate::prediction::sweep;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::events::Time;
 use super::stream::Train;
+use super::time::Time;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,10 +8,11 @@ use longshore_transmit::{
     WaitingState,
 };
 
-use super::events::{Event, Events, Time};
+use super::events::{Event, Events};
+use super::outcome::{Busy, Length, Outcome};
 use super::stream::{Message, Parcel, Stream, Train};
+use super::time::Time;
 use super::wire::{Direction, Kernel, Wire};
-use super::{Busy, Length, Outcome};
 use crate::link::{Headers, Link, TRAIN};
 use crate::operation::{Element, clock_scale, storage_us};
 use crate::parameter::{Choice, Key, Parts, as_bytes};

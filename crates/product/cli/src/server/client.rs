@@ -19,7 +19,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{self, Runtime};
 
-use super::place::{Place, PlaceError};
+pub use super::error::ClientError;
+use super::place::Place;
 use super::tls;
 
 /// So long a server may take to be reached.
@@ -28,37 +29,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest answer.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    #[error(
-        "no server answers at {places}: {source}\nStart one (longshore serve), or name its socket or address with \
-         --server PATH|URL or LONGSHORE_SERVER"
-    )]
-    Unreachable { places: String, source: io::Error },
-    #[error(
-        "you may not use the socket {0}: become the user of the server or root, or join the group longshore"
-    )]
-    Socket(String),
-    #[error("cannot read the token file {}: {source}; correct the path or its permissions", path.display())]
-    TokenFile { path: PathBuf, source: io::Error },
-    #[error(
-        "{place} asks for a token; give one with --token-file FILE or LONGSHORE_TOKEN\n{problem}"
-    )]
-    Token {
-        place: String,
-        problem: Box<Problem>,
-    },
-    #[error("{0}")]
-    Refused(Box<Problem>),
-    #[error("TLS: {0}")]
-    Tls(String),
-    #[error("{place} did not answer as a Longshore server does: {reason}")]
-    Answer { place: String, reason: String },
-}
 
 /// Where to ask, and how to prove who asks.
 #[derive(Clone, Debug, Default)]

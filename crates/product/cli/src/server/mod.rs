@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod client;
+mod error;
 pub mod keys;
 pub mod path;
 mod place;
@@ -57,11 +58,11 @@ impl ServerArguments {
     /// Prints an answer as JSON, as it came, or as a text.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> ExitCode {
         match self.output {
-            OutputFormat::Text => crate::print(text(answer).as_bytes()),
+            OutputFormat::Text => crate::exit::print(text(answer).as_bytes()),
             OutputFormat::Json => {
                 let mut bytes = serde_json::to_vec_pretty(answer).unwrap_or_default();
                 bytes.push(b'\n');
-                crate::print(&bytes)
+                crate::exit::print(&bytes)
             }
         }
     }
@@ -69,5 +70,5 @@ impl ServerArguments {
 
 /// Ends with why there was no answer.
 pub fn ended(outcome: Result<ExitCode, ClientError>) -> ExitCode {
-    outcome.unwrap_or_else(|error| crate::fail(&error))
+    outcome.unwrap_or_else(|error| crate::exit::fail(&error))
 }

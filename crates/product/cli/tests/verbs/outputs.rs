@@ -55,7 +55,44 @@ fn every_json_document_has_a_version() {
         ),
         (&["predict", "--preset", "scst-10ms"], 0),
     ];
-    for (words, status) in outputs {
+    let (socket, state) = (desk.path("socket"), desk.path("state"));
+    std::fs::create_dir(&state).unwrap();
+    let _controlled = builder()
+        .volume("c,backend=mem,size=1M")
+        .iscsi()
+        .argument("--socket")
+        .argument(&socket)
+        .argument("--state-dir")
+        .argument(&state)
+        .start()
+        .unwrap();
+    let file = desk.path("api.toml");
+    std::fs::write(
+        &file,
+        "[[volume]]\nname = \"d\"\nbackend = \"mem\"\nsize = \"1M\"\n",
+    )
+    .unwrap();
+    let of_server: &[(&[&str], i32)] = &[
+        (&["status"], 0),
+        (&["top", "--once"], 0),
+        (&["plan", &file], 10),
+        (&["apply", &file], 0),
+        (&["volume", "list"], 0),
+        (&["target", "list"], 0),
+        (&["session", "list"], 0),
+        (&["config", "history"], 0),
+        (&["token", "list"], 0),
+        (&["events"], 0),
+    ];
+    let server = ["--server", socket.as_str()];
+    let of_server = of_server
+        .iter()
+        .map(|(words, status)| ([words, &server[..]].concat(), *status));
+    let others = outputs
+        .iter()
+        .map(|(words, status)| (words.to_vec(), *status));
+    let outputs: Vec<(Vec<&str>, i32)> = others.chain(of_server).collect();
+    for (words, status) in &outputs {
         let ran = desk.run(&[words, &["--output", "json"][..]].concat());
         assert_eq!(ran.status.code(), Some(*status), "{ran:?}");
         let version = &ran.json()["version"];

@@ -6,8 +6,8 @@ use longshore_api::object::{Object, ObjectState};
 use longshore_server::observe::{Octaves, ShardStatistics, VolumeCounts};
 use serde_json::Value as Json;
 
-use super::Sources;
 use super::family::{Family, Labels, Value};
+use super::sources::Sources;
 use crate::app::STREAMS_MAX;
 use crate::requests::{BOUNDS, bound};
 

@@ -16,7 +16,10 @@ use longshore_server::observe::{
 use serde_json::json;
 
 use super::*;
+use crate::audit::LastChange;
+use crate::collection::Collected;
 use crate::process::Process;
+use crate::requests::RequestKind;
 
 fn statistics() -> Statistics {
     let mut octaves = [Octaves::default(); 7];
@@ -50,7 +53,10 @@ fn statistics() -> Statistics {
             errors: 0,
             delayed: 0,
             delayed_ns: 0,
-            limits: VolumeLimits::default(),
+            limits: VolumeLimits {
+                iops: Some(500),
+                ..VolumeLimits::default()
+            },
         }],
         stages: vec![StageStatistics {
             volume: "disk0".to_owned(),

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::caller::Known;
 use crate::change::change;
 use crate::input::{Asked, Input, bad_request, query};
-use crate::routes::{CHANGE_QUERY, Content, Mount, Route, of};
+use crate::route::{CHANGE_QUERY, Content, Mount, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
     let route = |method, path, id, summary, needs, content, handler| Route {

@@ -27,7 +27,7 @@ use crate::clock;
 use crate::events::{Events, Next};
 use crate::input::{bad_request, query};
 use crate::resources::health::sample;
-use crate::routes::{Content, Route, of};
+use crate::route::{Content, Route, of};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);

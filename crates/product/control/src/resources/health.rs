@@ -10,14 +10,12 @@ use longshore_api::access::Role;
 use longshore_api::envelope::Versioned;
 use longshore_api::state::{Health, Status};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::answer::{Answer, at_revision, bytes, document, json, unavailable};
 use crate::app::{App, STREAMS_MAX};
 use crate::collection::Collected;
 use crate::metrics::{Form, Sources, render};
-use crate::openapi;
-use crate::routes::{Content, Route, of};
+use crate::route::{Content, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
     let plain = |path, id, summary, content, handler| Route {
@@ -154,10 +152,6 @@ async fn statistics(State(app): State<Arc<App>>) -> Answer {
     Ok(json(&sample(&*collected(&app).await?)))
 }
 
-async fn openapi_document() -> Answer {
-    let document: Box<RawValue> = openapi::document().map_err(|error| {
-        tracing::error!("the OpenAPI document has no JSON form: {error}");
-        unavailable("the document cannot be made")
-    })?;
-    Ok(json(&document))
+async fn openapi_document(State(app): State<Arc<App>>) -> Response {
+    json(&app.openapi)
 }

@@ -21,7 +21,7 @@ use crate::caller::Known;
 use crate::change::change;
 use crate::input::{Asked, Input, bad_request};
 use crate::resources::objects::find;
-use crate::routes::{CHANGE_QUERY, Content, Route, of};
+use crate::route::{CHANGE_QUERY, Content, Route, of};
 
 /// How often a change is tried again that another one overtook.
 const TRIES: usize = 5;
@@ -132,7 +132,7 @@ fn of_list(names: &Names) -> [Route; 2] {
         content: Content::Json(of::<Versioned<Applied>>),
         handler: Some(handler),
     };
-    let body: Option<crate::routes::Of> = Some(of::<Keys>);
+    let body: Option<crate::route::Of> = Some(of::<Keys>);
     [
         route(
             "PUT",

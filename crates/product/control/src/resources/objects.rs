@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::caller::Known;
 use crate::change::change;
 use crate::input::{Asked, Input, bad_request};
-use crate::routes::{CHANGE_QUERY, Content, Mount, Route, of};
+use crate::route::{CHANGE_QUERY, Content, Mount, Route, of};
 
 /// Paths and names of a kind.
 struct Names {

@@ -15,7 +15,7 @@ use longshore_api::state::Session;
 use crate::answer::{Answer, document, list};
 use crate::app::App;
 use crate::caller::Known;
-use crate::routes::{Content, Route, of};
+use crate::route::{Content, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
     let route = |method, path, id, summary, needs, content, handler| Route {

@@ -14,7 +14,7 @@ use crate::answer::{Answer, document, list};
 use crate::app::App;
 use crate::caller::Known;
 use crate::input::Input;
-use crate::routes::{Content, Route, of};
+use crate::route::{Content, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
     let route = |method, path, id, summary, content, handler| Route {

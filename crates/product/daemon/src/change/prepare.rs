@@ -14,7 +14,7 @@ use super::store::{NewFile, remove_unused};
 use crate::backends::backends;
 use crate::config::VolumeSource;
 use crate::machine;
-use crate::serve::log_opened;
+use crate::opening::log_opened;
 
 /// Volumes that were opened for a change. Files that were created for it are removed again unless they are
 /// [kept](Self::keep).

@@ -6,12 +6,9 @@ use longshore_wire::pattern::NamePattern;
 use toml::Spanned;
 
 use super::file::ConfigFile;
+use super::numbers::VOLUMES_MAX;
 use super::problem::{Problem, ProblemKind};
 use super::suggest;
-
-/// The most volumes of a map: flat space addressing of logical units has 14 bits (SAM-5 §4.7.7.4), and a
-/// subsystem has as many namespaces.
-pub(super) const VOLUMES_MAX: u16 = 1 << 14;
 
 /// The name of a rule for all initiators or hosts that no other rule names.
 const ALL_OTHERS: &str = "*";

@@ -31,6 +31,7 @@ pub mod limits;
 pub mod listener;
 pub mod log;
 pub mod masked;
+mod numbers;
 pub mod nvme_listener;
 pub mod problem;
 pub mod reach;

@@ -12,7 +12,7 @@ use longshore_volume::open::OpenError;
 
 use super::engine::CoreList;
 use super::masked::Masked;
-use super::subsystem::NSID_MAX;
+use super::numbers::NSID_MAX;
 use super::suggest;
 use super::volume::SettingError;
 use crate::state::StateError;

@@ -7,17 +7,15 @@ use longshore_server::config::{HostRule, NamespaceMapEntry, SubsystemConfig};
 use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
-use super::access::{EarlierRules, Peers, VOLUMES_MAX, VolumeNames};
+use super::access::{EarlierRules, Peers, VolumeNames};
 use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
+use super::numbers::NSID_MAX;
 use super::problem::{Problem, ProblemKind};
 use super::target::UnknownVolumes;
 use super::warning::Warning;
 
 /// The subsystem that exports every volume when the configuration names no subsystem.
 pub const DEFAULT_SUBSYSTEM: &str = "nqn.2026-11.local.longshore:default";
-
-/// The largest namespace identifier.
-pub const NSID_MAX: u32 = VOLUMES_MAX as u32;
 
 /// A subsystem for everybody, with every volume of the file and the command line in order.
 pub(super) fn default_subsystem(volumes: &VolumeNames) -> Result<SubsystemConfig, Problem> {

@@ -6,11 +6,12 @@ use longshore_server::config::{AccessRule, LunConfig, Moved, TargetConfig};
 use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
-use super::access::{EarlierRules, Peers, VOLUMES_MAX, VolumeNames};
+use super::access::{EarlierRules, Peers, VolumeNames};
 use super::authentication::{Demand, authentication};
 use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
 use super::limits::NegotiationTable;
 use super::listener::{ISCSI_PORT, parse_advertise};
+use super::numbers::VOLUMES_MAX;
 use super::problem::{Problem, ProblemKind};
 use super::warning::Warning;
 

@@ -53,7 +53,7 @@ impl VolumeStatistics {
 
     /// Counts an operation that a peer's command asks for, by its payload. What a command reads for
     /// itself, to compare it or to copy it, is not counted.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&self, shard: usize, operation: Operation, payload: DataLocation) {
         let counts = &self.shards[shard];
         let (operations, bytes, length) = match (operation, payload) {

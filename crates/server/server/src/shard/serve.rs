@@ -107,8 +107,10 @@ impl Shard {
 
     /// When to take a turn although nothing has come.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let delayed = self.core.delayed.next_deadline();
-        let timers = self.timers.next_deadline().into_iter().chain(delayed).min();
+        let mut timers = self.timers.next_deadline();
+        if let Some(delayed) = self.core.delayed.next_deadline() {
+            timers = Some(timers.map_or(delayed, |timer| timer.min(delayed)));
+        }
         if self.connections.waiting.is_empty() {
             return timers;
         }

@@ -1,0 +1,13 @@
+//! What the metrics are made of.
+
+use crate::audit::LastChange;
+use crate::collection::Collected;
+use crate::requests::{RequestKind, Times};
+
+/// What the metrics are made of.
+pub(crate) struct Sources<'a> {
+    pub collected: &'a Collected,
+    pub requests: Vec<(RequestKind, Times)>,
+    pub streams: usize,
+    pub last_change: Option<LastChange>,
+}
