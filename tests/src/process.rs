@@ -53,6 +53,11 @@ impl Process {
         self.status_kib("VmRSS:").map(|kib| kib * 1024)
     }
 
+    /// Resident memory that is no page of a file, in bytes (`RssAnon`): without the program and its libraries.
+    pub fn anonymous_bytes(self) -> io::Result<u64> {
+        self.status_kib("RssAnon:").map(|kib| kib * 1024)
+    }
+
     /// The most resident memory there ever was, in bytes (`VmHWM`).
     pub fn resident_bytes_max(self) -> io::Result<u64> {
         self.status_kib("VmHWM:").map(|kib| kib * 1024)

@@ -184,7 +184,7 @@ pub struct Serve {
     /// Serve the control API and metrics over TCP, too [default without ADDR:PORT: 127.0.0.1:9260]
     ///
     /// Requests need a token; the first one is in the file admin-token of the state directory. Beyond loopback
-    /// the API needs TLS (see [api] of the file).
+    /// the API needs TLS (table api of the file).
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:9260")]
     api: Option<ApiAddress>,
 

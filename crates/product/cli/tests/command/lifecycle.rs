@@ -421,6 +421,7 @@ fn an_idle_server_is_up_soon_and_small() {
     let used = process.cpu_time().unwrap();
     assert!(used < Duration::from_secs(2), "{used:?}");
     assert!(took < Duration::from_secs(20), "{took:?}");
-    let resident = process.resident_bytes().unwrap();
-    assert!(resident < 16 << 20, "{resident} bytes");
+    // Pages of the program are many without optimisation, and shared.
+    let own = process.anonymous_bytes().unwrap();
+    assert!(own < 8 << 20, "{own} bytes");
 }

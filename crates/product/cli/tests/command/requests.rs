@@ -6,6 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 use longshore_tests::scratch::Scratch;
 use serde_json::{Value, json};
@@ -179,9 +180,10 @@ fn every_request_of_the_verbs_is_in_the_openapi_document() {
             .unwrap()
             .status;
         assert_ne!(status.code(), Some(2), "{verb}");
-        let mut asked = 0;
-        for (method, path) in requests.try_iter() {
-            asked += 1;
+        // The first may be told after the verb has had its answer.
+        let first = requests.recv_timeout(Duration::from_secs(30));
+        let first = first.unwrap_or_else(|_| panic!("{verb} asks for nothing"));
+        for (method, path) in std::iter::once(first).chain(requests.try_iter()) {
             let found = paths.iter().find(|(pattern, methods)| {
                 matches(pattern, &path) && methods.get(method.to_lowercase()).is_some()
             });
@@ -191,7 +193,6 @@ fn every_request_of_the_verbs_is_in_the_openapi_document() {
             let id = methods[method.to_lowercase()]["operationId"].as_str();
             seen.insert((pattern.clone(), id.unwrap_or_default().to_owned()));
         }
-        assert!(asked > 0, "{verb}");
     }
     // What no verb asks for, other clients do.
     let unused: Vec<&str> = paths

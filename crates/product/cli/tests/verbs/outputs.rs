@@ -55,7 +55,7 @@ fn every_json_document_has_a_version() {
         ),
         (&["predict", "--preset", "scst-10ms"], 0),
     ];
-    let (socket, state) = (desk.path("socket"), desk.path("state"));
+    let (socket, state) = (desk.path("socket"), desk.path("state-of-api"));
     std::fs::create_dir(&state).unwrap();
     let _controlled = builder()
         .volume("c,backend=mem,size=1M")
