@@ -123,6 +123,8 @@ impl Shard {
     }
 
     /// Lets tasks go on that the limits of their volumes had wait. When the server ends, all do.
+    #[cold]
+    #[inline(never)]
     pub(super) fn end_delays(&mut self) {
         let at_once = self.phase != Phase::Serving;
         while let Some(task) = self.core.delayed.pop(self.now, at_once) {
