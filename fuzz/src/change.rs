@@ -46,10 +46,6 @@ impl Switch for Idle {
     }
 
     fn set_transmit(&self, _: TransmitConfig) {}
-
-    fn is_alive(&self) -> bool {
-        true
-    }
 }
 
 thread_local! {

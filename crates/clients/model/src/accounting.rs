@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account<'a> {
     pub idle: f64,
-    /// Names and shares. They need not add up: what is not listed is unknown.
+    /// Names and shares. Their sum may be less than 1: the rest is unknown.
     pub parts: Vec<(&'a str, f64)>,
 }
 

@@ -47,7 +47,7 @@ impl Limit {
     }
 }
 
-/// All limits of so many outstanding operations, the lowest first.
+/// The limits on operations a second at a queue depth, the lowest first.
 #[must_use]
 pub fn limits(operation: &Operation, outstanding: f64) -> Vec<Limit> {
     let latency = Limit {
@@ -78,8 +78,7 @@ pub fn knee(operation: &Operation) -> f64 {
     operation.alone_us() * peak(operation) / 1e6
 }
 
-/// Operations a second of so many outstanding ones by mean value analysis: every service time varies as an exponential
-/// distribution does.
+/// Operations a second at a queue depth, by mean value analysis. Service times are exponentially distributed.
 #[must_use]
 pub fn mean_value(operation: &Operation, outstanding: u64) -> f64 {
     // Of an element with m servers, D/m is a queue and the rest a delay.

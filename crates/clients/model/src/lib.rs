@@ -3,7 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`units`], [`parameter`], [`parts_file`], [`presets`] | the description of a set-up |
-//! | [`link`], [`write`], [`operation`] | one operation: wire, R2Ts, latency and demands |
+//! | [`link`], [`mod@write`], [`operation`] | one operation: wire, R2Ts, latency and demands |
 //! | [`bounds`] | many operations: bounds, knee, mean value analysis |
 //! | [`accounting`] | shares of processor time, Little's law |
 //! | [`prediction`] | a sweep over sizes and depths with intervals, and the difference of two set-ups |

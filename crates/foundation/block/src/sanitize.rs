@@ -13,7 +13,7 @@
 //!
 //! While it runs, and after it failed, commands that touch the medium are refused. The state stands with the
 //! [`Reservations`](crate::reservation::Reservations) of the volume, which both protocols share already, and whose gates
-//! keep the commands out: so the data path pays nothing. What is running when the server ends goes on when it starts
+//! keep the commands out: commands that never become tasks pay nothing. What is running when the server ends goes on when it starts
 //! again: the state is stored before the first block changes, and when it ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -250,7 +250,7 @@ impl Sanitize {
 const FIRST_LINE: &str = "longshore sanitize 1";
 
 impl Sanitize {
-    /// The state as text that [`Self::restore`] takes; empty where nothing was ever sanitized.
+    /// The state as text that `restore` takes; empty where nothing was ever sanitized.
     #[must_use]
     pub fn to_text(&self) -> String {
         let state = self.state();

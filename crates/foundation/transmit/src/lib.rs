@@ -2,7 +2,7 @@
 //!
 //! | policy | a send holds | a partial segment waits |
 //! |---|---|---|
-//! | `auto` | all responses of a turn; where that is faster, its first half and then the rest, or one ([`early`]) | for the next turn, if that comes without a pause; where that is faster, for the peer, 100 µs at most |
+//! | `auto` | all responses of a turn; where that is faster, its first half and then the rest, or one (`early`) | for the next turn, if that comes without a pause; where that is faster, for the peer, 100 µs at most |
 //! | `nodelay` | one response | never |
 //! | `nagle` | one response | while sent data is unacknowledged (RFC 896) |
 //! | `adaptive-nagle` | one response | the same, while the connection keeps its thread busy |

@@ -12,6 +12,8 @@ pub trait ControlPlane: Send + Sync {
     /// The objects of a kind with their state, by name; removed volumes too, until they are closed.
     fn objects(&self, kind: ObjectKind) -> Vec<Object>;
 
+    fn revision(&self) -> Revision;
+
     /// What is asked for, by one owner or by all; secrets read as `"set"`.
     fn document(&self, owner: Option<Owner>) -> (Revision, Document);
 

@@ -67,6 +67,7 @@ impl Collection {
         {
             return Some(Arc::clone(collected));
         }
+        let begun = Instant::now();
         let (plane, statistics) = (Arc::clone(&self.plane), Arc::clone(&self.statistics));
         let collect = move || {
             let statistics = statistics();
@@ -83,7 +84,7 @@ impl Collection {
             }
         };
         let collected = Arc::new(tokio::task::spawn_blocking(collect).await.ok()?);
-        *latest = Some((Instant::now(), Arc::clone(&collected)));
+        *latest = Some((begun, Arc::clone(&collected)));
         Some(collected)
     }
 }

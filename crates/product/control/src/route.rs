@@ -42,6 +42,31 @@ pub(crate) struct Route {
     pub handler: Option<MethodRouter<Arc<App>>>,
 }
 
+impl Route {
+    /// One without options and body.
+    pub(crate) fn new(
+        method: &'static str,
+        path: &'static str,
+        id: &'static str,
+        summary: &'static str,
+        needs: Option<Role>,
+        content: Content,
+        handler: impl Into<Option<MethodRouter<Arc<App>>>>,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            id,
+            summary,
+            needs,
+            query: &[],
+            body: None,
+            content,
+            handler: handler.into(),
+        }
+    }
+}
+
 /// Options of all changes.
 pub(crate) const CHANGE_QUERY: &[(&str, &str)] = &[
     ("dry-run", "Answer with the plan, and change nothing"),

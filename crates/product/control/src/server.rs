@@ -18,7 +18,7 @@ use tower::ServiceExt;
 
 use crate::app::{App, Parts};
 use crate::caller::Peer;
-use crate::listen::{Socket, SocketFile};
+use crate::listen::Socket;
 use crate::openapi;
 use crate::routes::router;
 use crate::tls::Tls;
@@ -92,12 +92,13 @@ impl Drop for ControlServer {
 async fn serve(listeners: Listeners, app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     let router = router(&app);
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Removed when serving ends.
     let _file = listeners.unix.map(|socket| {
         let Socket { listener, file } = socket;
         let path = Arc::new(file.path.clone());
         let (router, places) = (router.clone(), Arc::clone(&places));
         tokio::spawn(accept_unix(listener, path, router, places));
-        KeptFile(file)
+        file
     });
     if let Some(listener) = listeners.tcp {
         let tls = listeners.tls.map(Arc::new);
@@ -106,9 +107,6 @@ async fn serve(listeners: Listeners, app: Arc<App>, mut stopped: watch::Receiver
     // The sender goes when the server ends.
     while stopped.changed().await.is_ok() {}
 }
-
-/// Removed when serving ends.
-struct KeptFile(#[allow(dead_code)] SocketFile);
 
 async fn place(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     Arc::clone(places).acquire_owned().await.ok()

@@ -216,7 +216,10 @@ impl App {
         while self.events.len() > EVENTS_MAX {
             self.events.pop_front();
         }
-        if self.is_paused {
+        let is_same =
+            |last: &Sample| (last.pid, last.monotonic_ns) == (sample.pid, sample.monotonic_ns);
+        // The server gives an answer again for a second.
+        if self.is_paused || self.last.as_ref().is_some_and(is_same) {
             return;
         }
         self.sessions = sessions;

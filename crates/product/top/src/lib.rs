@@ -5,7 +5,7 @@
 //!                                                                   keys ─────────┘
 //! ```
 //!
-//! The program that shows it gives the [`Source`]. [`App`] and [`draw()`] know no terminal and are tested without one.
+//! The program that shows it gives the [`Source`]. [`App`] and [`draw`] know no terminal and are tested without one.
 
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::sample::{INTERVALS, Sample, Stages, Volume};
+use crate::sample::{Durations, INTERVALS, Sample, Stages, Volume};
 
 /// Between two samples of one process.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -259,22 +259,13 @@ fn stages(before: &Sample, now: &Sample) -> Vec<StageRates> {
         let was = before.stages.iter().find(|it| is_same(it, kind));
         let was = was.filter(|it| it.operations <= kind.operations).cloned();
         let was = was.unwrap_or_default();
-        let then = was.operations;
-        let followed = kind.operations - then;
+        let followed = kind.operations - was.operations;
         if followed == 0 {
             return None;
         }
-        let spent = |mean: u64, earlier: u64| {
-            let sum = mean.saturating_mul(kind.operations);
-            sum.saturating_sub(earlier.saturating_mul(then))
-        };
-        let intervals = kind.intervals().map(|it| it.mean_ns);
-        let earlier = was.intervals().map(|it| it.mean_ns);
-        let sums: Vec<u64> = intervals
-            .iter()
-            .zip(earlier)
-            .map(|(now, was)| spent(*now, was))
-            .collect();
+        let spent = |now: Durations, was: Durations| now.sum_ns.saturating_sub(was.sum_ns);
+        let both = kind.intervals().into_iter().zip(was.intervals());
+        let sums: Vec<u64> = both.map(|(now, was)| spent(now, was)).collect();
         let whole: u64 = sums.iter().sum();
         Some(StageRates {
             volume: kind.volume.clone(),
@@ -282,7 +273,7 @@ fn stages(before: &Sample, now: &Sample) -> Vec<StageRates> {
             direction: kind.direction.clone(),
             bytes_up_to: kind.bytes_up_to,
             followed,
-            mean_ns: spent(kind.total.mean_ns, was.total.mean_ns) / followed,
+            mean_ns: spent(kind.total, was.total) / followed,
             p99_ns: kind.total.p99_ns,
             parts: std::array::from_fn(|place| percent(sums[place], whole)),
         })
@@ -297,7 +288,7 @@ mod tests {
 
     fn sample(seconds: u64, reads: u64) -> Sample {
         let mean = |ns| Durations {
-            mean_ns: ns,
+            sum_ns: ns * (reads / 100),
             ..Durations::default()
         };
         Sample {

@@ -106,6 +106,7 @@ impl Stages {
 #[serde(default)]
 pub struct Durations {
     pub mean_ns: u64,
+    pub sum_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
 }

@@ -80,8 +80,9 @@ impl Core {
         let waiter = SanitizeWaiter::new(task, self.post());
         self.shared.blocking.run(Box::new(move || {
             let exits = |one: &Sanitizing| {
+                let _order = one.unit.sanitize_order();
                 let left = one.unit.logical_unit.reservations().exit_sanitize_failure();
-                left.is_ok() && one.store()
+                left.is_ok() && one.store_now()
             };
             waiter.tell(failed.iter().all(exits));
         }));
@@ -143,6 +144,12 @@ impl Drop for Sanitizing {
 impl Sanitizing {
     /// Stores the state of the volume. Blocks.
     fn store(&self) -> bool {
+        let _order = self.unit.sanitize_order();
+        self.store_now()
+    }
+
+    /// The same for one who holds the order.
+    fn store_now(&self) -> bool {
         let sanitize = self.unit.logical_unit.reservations().sanitize();
         self.store_as(&Sanitize::to_text(sanitize))
     }
@@ -168,8 +175,11 @@ impl Sanitizing {
     /// The operation is over. Blocks.
     fn end(&self, succeeded: bool) {
         let unit = &self.unit;
+        let _order = unit.sanitize_order();
         let reservations = unit.logical_unit.reservations();
         let sanitize = reservations.sanitize();
+        // Those that come from now on wait for an operation of their own.
+        let waiters = unit.sanitize_waiters.take();
         // What is stored comes first: were the end forgotten, the next start would erase what is written now.
         let completed = succeeded && self.store_as(&sanitize.to_text_of(Outcome::Completed));
         if !completed {
@@ -178,7 +188,7 @@ impl Sanitizing {
         reservations.end_sanitize(completed);
         unit.gate
             .end_hold(|task| self.shared.retry(self.place, task));
-        unit.sanitize_waiters.tell_all(completed);
+        waiters.tell_all(completed);
         self.subsystems.sanitize_ended(self.place);
         let volume = &unit.volume.identity().name;
         if completed {
@@ -223,7 +233,10 @@ async fn carry_out(sanitizing: Sanitizing, io: Io) {
     };
     let succeeded = match work.run(&order.method).await {
         Ok(()) => true,
-        Err(Early::Stopped) => return,
+        Err(Early::Stopped) => {
+            // It goes on when the volume is served again; those who wait learn that it is not over.
+            return unit.sanitize_waiters.take().tell_all(false);
+        }
         Err(Early::Failed(error)) => {
             tracing::error!(volume = name, %error, "sanitizing failed");
             unit.tell_of_failure(&sanitizing.subsystems, sanitizing.place);

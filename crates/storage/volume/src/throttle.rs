@@ -23,7 +23,7 @@ pub struct Limits {
     pub bytes: Option<u64>,
     pub read_bytes: Option<u64>,
     pub write_bytes: Option<u64>,
-    /// How much of these rates an idle volume saves. `None`: [`BURST`].
+    /// How much of these rates an idle volume saves. `None`: `BURST`.
     pub burst: Option<Duration>,
 }
 

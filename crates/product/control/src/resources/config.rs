@@ -19,17 +19,6 @@ use crate::input::{Asked, Input, bad_request, query};
 use crate::route::{CHANGE_QUERY, Content, Mount, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
-    let route = |method, path, id, summary, needs, content, handler| Route {
-        method,
-        path,
-        id,
-        summary,
-        needs,
-        query: &[],
-        body: None,
-        content,
-        handler,
-    };
     let (read, admin) = (App::READ, Some(Role::Admin));
     let the_document = Content::Json(of::<Versioned<Document>>);
     let applied = Content::Json(of::<Versioned<Applied>>);
@@ -39,7 +28,7 @@ pub(crate) fn routes() -> Vec<Route> {
                 "owner",
                 "Only objects of this owner: file, command-line or api",
             )],
-            ..route(
+            ..Route::new(
                 "GET",
                 "/api/v1/config",
                 "getConfig",
@@ -52,7 +41,7 @@ pub(crate) fn routes() -> Vec<Route> {
         Route {
             query: CHANGE_QUERY,
             body: Some(of::<Document>),
-            ..route(
+            ..Route::new(
                 "PUT",
                 "/api/v1/config",
                 "putConfig",
@@ -65,7 +54,7 @@ pub(crate) fn routes() -> Vec<Route> {
         Route {
             query: CHANGE_QUERY,
             body: Some(of::<Document>),
-            ..route(
+            ..Route::new(
                 "POST",
                 "/api/v1/config:plan",
                 "planConfig",
@@ -77,7 +66,7 @@ pub(crate) fn routes() -> Vec<Route> {
         },
         Route {
             query: CHANGE_QUERY,
-            ..route(
+            ..Route::new(
                 "POST",
                 "/api/v1/config:reload",
                 "reloadConfig",
@@ -87,7 +76,7 @@ pub(crate) fn routes() -> Vec<Route> {
                 Some(post(reload)),
             )
         },
-        route(
+        Route::new(
             "GET",
             "/api/v1/config/revisions",
             "listRevisions",
@@ -96,7 +85,7 @@ pub(crate) fn routes() -> Vec<Route> {
             Content::Json(of::<Listing<RevisionInfo>>),
             Some(get(revisions)),
         ),
-        route(
+        Route::new(
             "GET",
             "/api/v1/config/revisions/{revision}",
             "getRevision",
@@ -107,7 +96,7 @@ pub(crate) fn routes() -> Vec<Route> {
         ),
         Route {
             query: CHANGE_QUERY,
-            ..route(
+            ..Route::new(
                 "POST",
                 "/api/v1/config/revisions/{revision}:rollback",
                 "rollbackConfig",

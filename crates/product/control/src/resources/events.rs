@@ -74,12 +74,16 @@ async fn events(
             _ => return Err(bad_request("use ?topics and ?after")),
         }
     }
+    let is_list = text(header::ACCEPT.as_str()).is_some_and(|it| it.contains("application/json"));
+    if is_list {
+        after.get_or_insert_with(|| "0".to_owned());
+    }
     let start = Start::new(&app.events, after.as_deref())?;
     let wanted = |event: &Event| {
         let topics = topics.as_ref();
         topics.is_none_or(|topics| topics.contains(&event.topic))
     };
-    if text(header::ACCEPT.as_str()) == Some("application/json") {
+    if is_list {
         let kept = kept(&app.events, start.seen).filter(wanted);
         return Ok(list(kept.collect()));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use longshore_api::access::Role;
 use longshore_api::envelope::Versioned;
 use longshore_api::state::{Health, Status};
@@ -18,16 +18,8 @@ use crate::metrics::{Form, Sources, render};
 use crate::route::{Content, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
-    let plain = |path, id, summary, content, handler| Route {
-        method: "GET",
-        path,
-        id,
-        summary,
-        needs: None,
-        query: &[],
-        body: None,
-        content,
-        handler: Some(handler),
+    let plain = |path, id, summary, content, handler: MethodRouter<Arc<App>>| {
+        Route::new("GET", path, id, summary, None, content, handler)
     };
     let health = Content::Json(of::<Versioned<Health>>);
     vec![
@@ -109,7 +101,9 @@ fn verdict(good: bool, health: Health) -> Response {
 }
 
 async fn status(State(app): State<Arc<App>>) -> Answer {
+    let health = collected(&app).await?.status.health.clone();
     let status = app.blocking(|app| app.plane.status()).await?;
+    let status = Status { health, ..status };
     Ok(at_revision(status.revision, status))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::routing::{delete, put};
+use axum::routing::{MethodRouter, delete, put};
 use longshore_api::access::Role;
 use longshore_api::change::{Applied, Wish};
 use longshore_api::envelope::Versioned;
@@ -121,16 +121,12 @@ fn of_list(names: &Names) -> [Route; 2] {
     let list = names.list;
     let [put_id, delete_id] = names.ids;
     let [put_summary, delete_summary] = names.summaries;
-    let route = |method, id, summary, body, handler| Route {
-        method,
-        path: names.path,
-        id,
-        summary,
-        needs: Some(Role::Admin),
+    let admin = Some(Role::Admin);
+    let applied = Content::Json(of::<Versioned<Applied>>);
+    let route = |method, id, summary, body, handler: MethodRouter<Arc<App>>| Route {
         query: CHANGE_QUERY,
         body,
-        content: Content::Json(of::<Versioned<Applied>>),
-        handler: Some(handler),
+        ..Route::new(method, names.path, id, summary, admin, applied, handler)
     };
     let body: Option<crate::route::Of> = Some(of::<Keys>);
     [
@@ -195,7 +191,7 @@ async fn edit_list(
         let wanted = name.clone();
         let (revision, object) = app
             .blocking(move |app| {
-                let (revision, _) = app.plane.document(None);
+                let revision = app.plane.revision();
                 (revision, find(app, kind, &wanted))
             })
             .await?;
@@ -259,14 +255,18 @@ fn put_into(
         number.into()
     };
     keys.insert(list.finder().to_owned(), finder);
+    let place = entries
+        .iter()
+        .position(|entry| is_entry(list, entry, wanted));
     if list.is_rule() {
         // Another rule may name it among others.
         leave_rule(list, entries, wanted);
+        // The first rule that matches decides: one that is there keeps its place.
+        let place = place.unwrap_or(entries.len()).min(entries.len());
+        entries.insert(place, Value::Object(keys));
     } else {
         entries.retain(|entry| !is_entry(list, entry, wanted));
-    }
-    entries.push(Value::Object(keys));
-    if !list.is_rule() {
+        entries.push(Value::Object(keys));
         let number = |entry: &Value| entry.get(list.finder()).and_then(Value::as_u64);
         entries.sort_by_key(number);
     }

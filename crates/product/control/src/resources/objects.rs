@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::routing::{delete, get, patch, post, put};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use longshore_api::access::Role;
 use longshore_api::change::{Applied, Wish};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::object::{Keys, Object, ObjectId, ObjectKind};
 use longshore_api::operation::Operation;
 use longshore_api::problem::{Problem, ProblemCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::answer::{Answer, Failure, at_revision, document, list, with_revision};
 use crate::app::App;
@@ -112,33 +112,23 @@ const NAMES: [Names; 3] = [
 
 pub(crate) fn routes() -> Vec<Route> {
     let mut routes: Vec<Route> = NAMES.iter().flat_map(of_kind).collect();
-    routes.push(Route {
-        method: "GET",
-        path: "/api/v1/operations/{id}",
-        id: "getOperation",
-        summary: "How far a change has come whose volumes drain",
-        needs: App::READ,
-        query: &[],
-        body: None,
-        content: Content::Json(of::<Versioned<Operation>>),
-        handler: Some(get(operation)),
-    });
+    routes.push(Route::new(
+        "GET",
+        "/api/v1/operations/{id}",
+        "getOperation",
+        "How far a change has come whose volumes drain",
+        App::READ,
+        Content::Json(of::<Versioned<Operation>>),
+        get(operation),
+    ));
     routes
 }
 
 fn of_kind(names: &Names) -> Vec<Route> {
     let kind = names.kind;
     let [list_id, get_id, put_id, patch_id, delete_id] = names.ids;
-    let reads = |path, id, summary, content, handler| Route {
-        method: "GET",
-        path,
-        id,
-        summary,
-        needs: App::READ,
-        query: &[],
-        body: None,
-        content,
-        handler: Some(handler),
+    let reads = |path, id, summary, content, handler: MethodRouter<Arc<App>>| {
+        Route::new("GET", path, id, summary, App::READ, content, handler)
     };
     let changes = |method, id, summary, handler| Route {
         method,
@@ -230,7 +220,7 @@ type KnownCaller = Extension<Known>;
 async fn objects(State(app): State<Arc<App>>, kind: ObjectKind) -> Answer {
     let (objects, revision) = app
         .blocking(move |app| {
-            let (revision, _) = app.plane.document(None);
+            let revision = app.plane.revision();
             (app.plane.objects(kind), revision)
         })
         .await?;
@@ -258,7 +248,7 @@ pub(crate) fn find(app: &App, kind: ObjectKind, name: &str) -> Result<Object, Fa
 async fn object(State(app): State<Arc<App>>, kind: ObjectKind, Path(name): Path<String>) -> Answer {
     let (object, revision) = app
         .blocking(move |app| {
-            let (revision, _) = app.plane.document(None);
+            let revision = app.plane.revision();
             (find(app, kind, &name), revision)
         })
         .await?;
@@ -322,9 +312,7 @@ async fn act(
             let Some(size @ (Value::String(_) | Value::Number(_))) = body.get("size") else {
                 return Err(bad_request("give the new size: {\"size\": \"20G\"}"));
             };
-            let Value::Object(patch) = json!({ "size": size }) else {
-                return Err(bad_request("give the new size: {\"size\": \"20G\"}"));
-            };
+            let patch = Keys::from_iter([("size".to_owned(), size.clone())]);
             Wish::Patch { id, patch }
         }
         _ => return Err(no_action(kind)),

@@ -18,19 +18,8 @@ use crate::caller::Known;
 use crate::route::{Content, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
-    let route = |method, path, id, summary, needs, content, handler| Route {
-        method,
-        path,
-        id,
-        summary,
-        needs,
-        query: &[],
-        body: None,
-        content,
-        handler: Some(handler),
-    };
     vec![
-        route(
+        Route::new(
             "GET",
             "/api/v1/sessions",
             "listSessions",
@@ -39,7 +28,7 @@ pub(crate) fn routes() -> Vec<Route> {
             Content::Json(of::<Listing<Session>>),
             get(sessions),
         ),
-        route(
+        Route::new(
             "GET",
             "/api/v1/sessions/{id}",
             "getSession",
@@ -48,7 +37,7 @@ pub(crate) fn routes() -> Vec<Route> {
             Content::Json(of::<Versioned<Session>>),
             get(session),
         ),
-        route(
+        Route::new(
             "DELETE",
             "/api/v1/sessions/{id}",
             "closeSession",

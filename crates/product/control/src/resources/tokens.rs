@@ -17,42 +17,34 @@ use crate::input::Input;
 use crate::route::{Content, Route, of};
 
 pub(crate) fn routes() -> Vec<Route> {
-    let route = |method, path, id, summary, content, handler| Route {
-        method,
-        path,
-        id,
-        summary,
-        needs: Some(Role::Admin),
-        query: &[],
-        body: None,
-        content,
-        handler: Some(handler),
-    };
     vec![
-        route(
+        Route::new(
             "GET",
             "/api/v1/tokens",
             "listTokens",
             "Names, roles and ends of tokens",
+            Some(Role::Admin),
             Content::Json(of::<Listing<TokenInfo>>),
             get(tokens),
         ),
         Route {
             body: Some(of::<TokenRequest>),
-            ..route(
+            ..Route::new(
                 "POST",
                 "/api/v1/tokens",
                 "createToken",
                 "Make a token. The answer is the only place where its secret is told",
+                Some(Role::Admin),
                 Content::Json(of::<Versioned<NewToken>>),
                 post(create),
             )
         },
-        route(
+        Route::new(
             "DELETE",
             "/api/v1/tokens/{name}",
             "deleteToken",
             "Refuse a token from now on",
+            Some(Role::Admin),
             Content::Nothing,
             delete(remove),
         ),

@@ -49,6 +49,10 @@ impl ControlPlane for Plane {
         }
     }
 
+    fn revision(&self) -> Revision {
+        REVISION
+    }
+
     fn objects(&self, kind: ObjectKind) -> Vec<Object> {
         let (name, keys) = match kind {
             ObjectKind::Volume => ("a", json!({"backend": "mem"})),

@@ -160,6 +160,12 @@ pub(super) fn restore_secrets(
     keys: &mut Keys,
     before: Option<&Keys>,
 ) -> Result<(), Box<Problem>> {
+    if let Some(before) = before
+        && without_secrets(before) == *keys
+    {
+        keys.clone_from(before);
+        return Ok(());
+    }
     let known = before.map(secrets).unwrap_or_default();
     let mut lost = None;
     let mut restore = |user: &str, key: &str, value: &mut Value| {
@@ -175,15 +181,18 @@ pub(super) fn restore_secrets(
         let stands_for = |(other, kind, secret): &&(String, String, String)| {
             kind == key && other == user && (key == "secret" || Masked::new(secret).text == *text)
         };
-        match known.iter().find(stands_for) {
-            Some((_, _, secret)) => *text = secret.clone(),
-            None => lost = Some(key.to_owned()),
+        let mut meant = known.iter().filter(stands_for).map(|(_, _, secret)| secret);
+        match meant.next() {
+            // One user may have another secret in each rule.
+            Some(secret) if meant.all(|other| other == secret) => text.clone_from(secret),
+            Some(_) => lost = Some((key.to_owned(), "there are several that it could be")),
+            None => lost = Some((key.to_owned(), "there is none yet")),
         }
     };
     walk_secrets(keys, &mut restore);
     match lost {
-        Some(key) => {
-            let title = format!("{id}: `{key}` is what stands for a secret, and there is none yet");
+        Some((key, why)) => {
+            let title = format!("{id}: `{key}` is what stands for a secret, and {why}");
             let problem = Problem::new(ProblemCode::Invalid, title).about(id);
             Err(Box::new(problem.advise("write the secret itself")))
         }
@@ -442,6 +451,21 @@ mod tests {
     }
 
     #[test]
+    fn one_user_with_other_secrets_in_other_rules_keeps_each_or_is_refused() {
+        let stored = keys(json!({
+            "accounts": [{"user": "ann", "secret": "one"}],
+            "access": [{"initiators": ["iqn.2026-11.x:y"], "accounts": [{"user": "ann", "secret": "two"}]}],
+        }));
+        let mut shown = without_secrets(&stored);
+        restore_secrets(&target(), &mut shown, Some(&stored)).unwrap();
+        assert_eq!(shown, stored);
+        let mut changed = without_secrets(&stored);
+        changed.insert("alias".to_owned(), "t".into());
+        let refused = restore_secrets(&target(), &mut changed, Some(&stored)).unwrap_err();
+        assert!(refused.title.contains("several"), "{refused}");
+    }
+
+    #[test]
     fn what_is_shown_can_be_written_back_and_keeps_its_secrets() {
         let stored = keys(json!({
             "url": "iscsi://u%pass@h/iqn.2026-11.x:y/0",
@@ -456,6 +480,11 @@ mod tests {
                 "{text}"
             );
         }
+        let mut changed = shown.clone();
+        changed.insert("alias".to_owned(), "t".into());
+        restore_secrets(&target(), &mut changed, Some(&stored)).unwrap();
+        assert_eq!(changed.remove("alias"), Some("t".into()));
+        assert_eq!(changed, stored);
         restore_secrets(&target(), &mut shown, Some(&stored)).unwrap();
         assert_eq!(shown, stored);
         let mut fresh = keys(json!({"accounts": [{"user": "eve", "secret": "set"}]}));

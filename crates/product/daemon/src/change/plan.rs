@@ -210,6 +210,23 @@ pub(super) fn check(
             ));
             continue;
         }
+        let path = |config: &Config| {
+            let mut volumes = config.volumes.iter();
+            let source = volumes.find(|source| source.spec.name == id.name)?;
+            source.spec.path.clone()
+        };
+        if !replacing.is_empty() && path(configs.0).is_some_and(|it| path(configs.1) == Some(it)) {
+            let title = format!(
+                "{id}: {} cannot change while its file or device is open",
+                replacing.join(", ")
+            );
+            problems.push(located(
+                id,
+                title,
+                "disable the volume, change it, and enable it",
+            ));
+            continue;
+        }
         if replacing.is_empty() {
             problems.extend(
                 check_size(id, step, &open).map(|(title, advice)| located(id, title, advice)),

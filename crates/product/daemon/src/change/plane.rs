@@ -1,6 +1,6 @@
 //! Plans changes and carries them out; see the folder's documentation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -36,6 +36,9 @@ type Refused = Box<Problem>;
 
 /// Sees what is served after a change.
 type Watch = dyn Fn(&Config) + Send + Sync;
+
+/// Steps of a change that its event names.
+const STEPS_TOLD: usize = 20;
 
 /// How long a change waits for the one before.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -271,14 +274,14 @@ impl Plane {
             }
         };
         let sources = objects.sources();
-        let had_lost = |warning: &Warning| matches!(warning, Warning::LostVolume { .. });
+        let lost = lost_volumes(&now.config);
         let config = Config::assemble_all(Parts {
             file: wanted.file.as_deref(),
             arguments: &self.arguments,
             objects: &sources,
-            unknown: match now.config.warnings.iter().any(had_lost) {
-                true => UnknownVolumes::LeftOut,
-                false => UnknownVolumes::Refused,
+            unknown: match lost.is_empty() {
+                true => UnknownVolumes::Refused,
+                false => UnknownVolumes::LeftOut,
             },
         });
         let config = match config {
@@ -288,6 +291,13 @@ impl Plane {
                 unreachable!("there is a problem")
             }
         };
+        // Maps may go on to name what was lost at the start, and nothing else that is not there.
+        let newly_lost = lost_volumes(&config);
+        problems::together(newly_lost.difference(&lost).map(|(object, volume)| {
+            let title = format!("{object} maps volume `{volume}`, which is not there");
+            let problem = Problem::new(ProblemCode::Invalid, title).about(object);
+            problem.advise("add the volume, or remove it from the map")
+        }))?;
         let reach = config.check_reach(&self.process.addresses);
         let mut warnings = reach.map_err(|problem| Box::new(problems::of_config(&problem)))?;
         warnings.extend(config.warnings.iter().cloned());
@@ -501,19 +511,9 @@ impl Plane {
             )));
         }
         step!("begun");
-        self.intend(revision, &sources)?;
-        step!("intended");
-        let directory = self.process.state_directory.as_deref();
-        let prepared = Prepared::open(&sources, &kept, directory);
-        let mut prepared = prepared.inspect_err(|_| self.forget_intent())?;
-        step!("prepared");
-
-        let mut open = kept;
-        open.extend(prepared.volumes());
         let intent = record
             .intend(caller, now.revision, &lines)
             .map_err(|error| {
-                self.forget_intent();
                 let title = format!("cannot write the audit log: {error}");
                 let problem = Problem::new(ProblemCode::System, title);
                 Box::new(
@@ -521,6 +521,17 @@ impl Plane {
                 )
             })?;
         step!("recorded");
+        let mut prepared = match self.prepare(revision, &sources, &kept) {
+            Ok(prepared) => prepared,
+            Err(problem) => {
+                intent.end(Err(&problem));
+                return Err(problem);
+            }
+        };
+
+        let mut open = kept;
+        open.extend(prepared.volumes());
+        let gone = gone(now, &open);
         let info = RevisionInfo {
             revision,
             time_ms: now_ms(),
@@ -534,7 +545,7 @@ impl Plane {
         };
         let outcome = self.commit(&info, &document).and_then(|()| {
             step!("committed");
-            let done = self.switch_over(now, &outlook, &open, options);
+            let done = self.switch_over(now, &outlook, (&open, &gone), options);
             done.inspect_err(|problem| {
                 tracing::error!("revision {} is undone: {problem}", revision.0);
                 // What was stored is what the next start has: it must not be what was refused.
@@ -570,19 +581,42 @@ impl Plane {
             watch(&self.now().config);
         }
         intent.end(Ok(revision));
-        let message = format!(
+        let told = &info.steps[..info.steps.len().min(STEPS_TOLD)];
+        let more = info.steps.len() - told.len();
+        let mut message = format!(
             "revision {} by {}: {}",
             revision.0,
             caller.name,
-            info.steps.join(", ")
+            told.join(", ")
         );
-        let data = json!({ "revision": revision.0, "steps": info.steps });
+        if more > 0 {
+            message = format!("{message} and {more} more");
+        }
+        let data = json!({ "revision": revision.0, "steps": told, "more-steps": more });
         record.tell("change", &message, data);
+        let leaving = locked(&self.leaving.volumes);
+        let draining = gone.into_iter().filter(|name| leaving.contains_key(name));
         Ok(Applied {
             revision,
             plan,
-            draining: locked(&self.leaving.volumes).keys().cloned().collect(),
+            draining: draining.collect(),
         })
+    }
+
+    /// Does what can fail, and undoes it if something does.
+    fn prepare(
+        &self,
+        revision: Revision,
+        sources: &[&VolumeSource],
+        kept: &OpenVolumes,
+    ) -> Result<Prepared, Refused> {
+        self.intend(revision, sources)?;
+        step!("intended");
+        let directory = self.process.state_directory.as_deref();
+        let prepared = Prepared::open(sources, kept, directory);
+        let prepared = prepared.inspect_err(|_| self.forget_intent())?;
+        step!("prepared");
+        Ok(prepared)
     }
 
     /// What cannot be undone, and does not fail but for a fault of the storage: volumes grow, and the server exports what
@@ -591,7 +625,7 @@ impl Plane {
         &self,
         now: &Now,
         outlook: &Outlook,
-        open: &OpenVolumes,
+        (open, gone): (&OpenVolumes, &[String]),
         options: ChangeOptions,
     ) -> Result<(), Refused> {
         let mut has_grown = false;
@@ -616,15 +650,9 @@ impl Plane {
         if outlook.plan.steps.is_empty() && !outlook.plan.settings.iter().any(is_exported) {
             return Ok(());
         }
-        let gone: Vec<String> = now
-            .open
-            .iter()
-            .filter(|(name, volume)| open.get(*name).is_none_or(|it| !Arc::ptr_eq(it, volume)))
-            .map(|(name, _)| name.clone())
-            .collect();
         {
             let mut leaving = locked(&self.leaving.volumes);
-            for name in &gone {
+            for name in gone {
                 let id = ObjectId {
                     kind: ObjectKind::Volume,
                     name: name.clone(),
@@ -793,10 +821,11 @@ impl ControlPlane for Plane {
     fn objects(&self, kind: ObjectKind) -> Vec<Object> {
         let now = self.now();
         let sessions = self.switch.sessions();
+        let uses = uses(kind, &sessions);
         let mut found: Vec<Object> = now
             .objects
             .of_kind(kind)
-            .map(|(id, described)| now.object(id, described, &sessions))
+            .map(|(id, described)| now.object(id, described, &uses))
             .collect();
         if kind == ObjectKind::Volume {
             let stuck: BTreeMap<String, bool> = self
@@ -810,7 +839,7 @@ impl ControlPlane for Plane {
                     kind,
                     name: name.clone(),
                 };
-                let mut object = now.object(&id, described, &sessions);
+                let mut object = now.object(&id, described, &uses);
                 object.state = match stuck.get(name) {
                     Some(true) => ObjectState::Stuck,
                     _ => ObjectState::Draining,
@@ -820,6 +849,10 @@ impl ControlPlane for Plane {
         }
         found.sort_by(|one, other| one.id.cmp(&other.id));
         found
+    }
+
+    fn revision(&self) -> Revision {
+        self.now().revision
     }
 
     fn document(&self, owner: Option<Owner>) -> (Revision, Document) {
@@ -874,7 +907,7 @@ impl ControlPlane for Plane {
             Applied {
                 revision: now.revision,
                 plan,
-                draining: locked(&self.leaving.volumes).keys().cloned().collect(),
+                draining: Vec::new(),
             }
         } else {
             self.carry_out(&now, outlook, options, caller)?
@@ -917,12 +950,9 @@ impl ControlPlane for Plane {
 }
 
 impl Plane {
+    /// As far as no event loop has to be asked: the API adds those that do not answer.
     fn health(&self, now: &Now) -> Health {
         let mut reasons = Vec::new();
-        let alive = self.switch.is_alive();
-        if !alive {
-            reasons.push("an event loop does not answer".to_owned());
-        }
         let stopping = self.stopping.load(Ordering::Acquire);
         if stopping {
             reasons.push("the server is stopping".to_owned());
@@ -934,30 +964,39 @@ impl Plane {
             }
         }
         Health {
-            alive,
+            alive: true,
             ready: reasons.is_empty(),
             reasons,
         }
     }
 }
 
+/// Sessions that use an object, by its name.
+type Uses<'a> = HashMap<&'a str, usize>;
+
+/// Sessions that use objects of a kind.
+fn uses(kind: ObjectKind, sessions: &[Session]) -> Uses<'_> {
+    let mut uses = Uses::new();
+    for session in sessions {
+        let used = match kind {
+            ObjectKind::Volume => &session.volumes[..],
+            ObjectKind::Target | ObjectKind::Subsystem => std::slice::from_ref(&session.target),
+        };
+        for name in used {
+            *uses.entry(name).or_default() += 1;
+        }
+    }
+    uses
+}
+
 impl Now {
-    fn object(&self, id: &ObjectId, described: &Described, sessions: &[Session]) -> Object {
+    fn object(&self, id: &ObjectId, described: &Described, uses: &Uses<'_>) -> Object {
         let mut facts = Keys::new();
         let mut state = match described.is_enabled() {
             true => ObjectState::Up,
             false => ObjectState::Disabled,
         };
-        let used = match id.kind {
-            ObjectKind::Volume => sessions
-                .iter()
-                .filter(|session| session.volumes.contains(&id.name))
-                .count(),
-            _ => sessions
-                .iter()
-                .filter(|session| session.target == id.name)
-                .count(),
-        };
+        let used = uses.get(&*id.name).copied().unwrap_or(0);
         facts.insert("sessions".to_owned(), used.into());
         if let Some(volume) = self
             .open
@@ -984,6 +1023,15 @@ impl Now {
             facts,
         }
     }
+}
+
+/// Maps of volumes that are not there: kind and name of the object, and the volume.
+fn lost_volumes(config: &Config) -> BTreeSet<(&str, &str)> {
+    let lost = config.warnings.iter().filter_map(|warning| match warning {
+        Warning::LostVolume { object, volume } => Some((&**object, &**volume)),
+        _ => None,
+    });
+    lost.collect()
 }
 
 /// The objects of the file and the command line.
@@ -1121,6 +1169,15 @@ fn coming<'a>(
         let name = &*source.spec.name;
         !now.open.contains_key(name) || replaced.contains(name)
     })
+}
+
+/// Volumes that are open, and leave or are replaced by others of their names.
+fn gone(now: &Now, open: &OpenVolumes) -> Vec<String> {
+    now.open
+        .iter()
+        .filter(|(name, volume)| open.get(*name).is_none_or(|it| !Arc::ptr_eq(it, volume)))
+        .map(|(name, _)| name.clone())
+        .collect()
 }
 
 /// Volumes that are open and stay.

@@ -93,9 +93,4 @@ impl Switch for ServerSwitch {
     fn set_transmit(&self, config: TransmitConfig) {
         self.0.set_transmit(config);
     }
-
-    fn is_alive(&self) -> bool {
-        let statistics = self.0.statistics();
-        statistics.shards.iter().all(|shard| shard.answered)
-    }
 }

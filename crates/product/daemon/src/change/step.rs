@@ -7,12 +7,12 @@
 #[cfg(test)]
 pub(super) const ALL: [&str; 11] = [
     "change::begun",
+    "change::recorded",
     "change::written",
     "change::renamed",
     "change::intended",
     "change::opened",
     "change::prepared",
-    "change::recorded",
     "change::pruned",
     "change::committed",
     "change::grown",

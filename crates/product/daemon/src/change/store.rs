@@ -227,7 +227,10 @@ impl Store {
         }
         fs::rename(&fresh, &path).map_err(io("rename", &fresh))?;
         step!("renamed");
-        sync_directory(&self.directory)
+        // What may not be on the medium is refused, so the next start must not find it either.
+        sync_directory(&self.directory).inspect_err(|_| {
+            let _ = fs::remove_file(&path);
+        })
     }
 
     /// Removes the oldest revisions beyond those that are kept.

@@ -74,7 +74,4 @@ pub trait Switch: Send + Sync {
 
     /// Has responses leave like this.
     fn set_transmit(&self, config: TransmitConfig);
-
-    /// Whether every event loop answers.
-    fn is_alive(&self) -> bool;
 }

@@ -120,10 +120,6 @@ impl Switch for Handle {
     }
 
     fn set_transmit(&self, _: TransmitConfig) {}
-
-    fn is_alive(&self) -> bool {
-        true
-    }
 }
 
 /// A server in a directory of its own, with its state and a file there.

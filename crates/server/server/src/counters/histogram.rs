@@ -42,6 +42,8 @@ impl Default for Histogram {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Durations {
     pub mean_ns: u64,
+    /// All together.
+    pub sum_ns: u64,
     /// Half of them were no longer.
     pub p50_ns: u64,
     /// Nine tenths were no longer.
@@ -125,6 +127,7 @@ impl Histogram {
     pub(crate) fn durations(&self) -> Durations {
         Durations {
             mean_ns: self.sum_ns.checked_div(self.count).unwrap_or(0),
+            sum_ns: self.sum_ns,
             p50_ns: self.quantile(500),
             p90_ns: self.quantile(900),
             p99_ns: self.quantile(990),

@@ -357,7 +357,8 @@ impl<W> Task<W> {
         let bytes = wanted.payload.range().len() as u64;
         let throttle = &core.unit(wanted.unit).throttle;
         let delay = throttle.delay(way, bytes, now);
-        if delay.is_zero() {
+        // Others wait for what keeps the medium to itself.
+        if delay.is_zero() || holds_gate(self, wanted) {
             return false;
         }
         self.state = TaskState::Delayed(wanted);

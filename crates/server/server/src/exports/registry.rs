@@ -196,27 +196,13 @@ impl Registry {
             .portals()
             .map(|portal| portal.portal_group_tag)
             .collect();
-        let ports: Vec<(String, Vec<u16>)> = exports
-            .targets
-            .iter()
-            .map(|target| {
-                let config = &target.config;
-                (config.name.as_str().to_owned(), reached(config, &tags))
-            })
-            .collect();
-        self.target_ports
-            .assign(&ports, &tags)
-            .map_err(|error| ports_failed(self.state_directory.as_deref(), &error))?;
-        let targets = exports.targets.iter().zip(ports);
-        let targets = targets.map(|(target, (name, tags))| {
-            let ports = tags.iter().map(|tag| {
-                let number = self.target_ports.number(&name, *tag);
-                (*tag, number.expect("every port has been given a number"))
-            });
+        let configs = exports.targets.iter().map(|target| &target.config);
+        let ports = self.ports(configs, &tags)?;
+        let targets = exports.targets.iter().zip(ports).map(|(target, ports)| {
             Arc::new(Target {
                 id: target.id,
                 config: target.config.clone(),
-                ports: ports.collect(),
+                ports,
                 mapped: target.mapped,
             })
         });
@@ -299,6 +285,28 @@ impl Registry {
         Ok(unit)
     }
 
+    /// Portal group tags of targets with the relative identifiers of the ports, which are stored when this returns.
+    fn ports<'a>(
+        &mut self,
+        configs: impl Iterator<Item = &'a TargetConfig>,
+        tags: &BTreeSet<u16>,
+    ) -> Result<Vec<Vec<(u16, u16)>>, StartError> {
+        let ports: Vec<(String, Vec<u16>)> = configs
+            .map(|config| (config.name.as_str().to_owned(), reached(config, tags)))
+            .collect();
+        self.target_ports
+            .assign(&ports, tags)
+            .map_err(|error| ports_failed(self.state_directory.as_deref(), &error))?;
+        let numbered = ports.iter().map(|(name, tags)| {
+            let numbers = tags.iter().map(|tag| {
+                let number = self.target_ports.number(name, *tag);
+                (*tag, number.expect("every port has been given a number"))
+            });
+            numbers.collect()
+        });
+        Ok(numbered.collect())
+    }
+
     fn targets(
         &mut self,
         configs: Vec<TargetConfig>,
@@ -311,26 +319,15 @@ impl Registry {
             .portals()
             .map(|portal| portal.portal_group_tag)
             .collect();
-        let ports: Vec<(String, Vec<u16>)> = configs
-            .iter()
-            .map(|config| (config.name.as_str().to_owned(), reached(config, &tags)))
-            .collect();
-        self.target_ports
-            .assign(&ports, &tags)
-            .map_err(|error| ports_failed(self.state_directory.as_deref(), &error))?;
+        let ports = self.ports(configs.iter(), &tags)?;
         let mut list = Vec::new();
-        for (mut config, (name, tags)) in configs.into_iter().zip(ports) {
+        for (mut config, ports) in configs.into_iter().zip(ports) {
             let rules = config.access.iter_mut().map(|rule| &mut rule.luns);
             for lun in rules.chain(&mut config.default_luns).flatten() {
                 let LunConfig { volume, .. } = lun;
                 *volume = places[*volume];
             }
-            let ports = tags.iter().map(|tag| {
-                let number = self.target_ports.number(&name, *tag);
-                (*tag, number.expect("every port has been given a number"))
-            });
-            let ports = ports.collect();
-            let known = before.targets.named(&name);
+            let known = before.targets.named(config.name.as_str());
             let (id, mapped) = match known {
                 Some(known) if known.maps_as(&config) => (known.id, known.mapped),
                 Some(known) => (known.id, revision),

@@ -1,7 +1,7 @@
 //! A volume as a logical unit and a namespace.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_block::reservation::Reservations;
 use longshore_nvme::controller::{Namespace, NamespaceParameters, Subsystems};
@@ -36,6 +36,8 @@ pub(crate) struct Unit {
     pub gate: WriteGate,
     pub throttle: Arc<Throttle>,
     pub sanitize_waiters: SanitizeWaiters,
+    /// See [`Self::sanitize_order`].
+    sanitize_stored: Mutex<()>,
     /// Work for a sanitize operation that is under way.
     pub sanitizing: AtomicUsize,
     /// It is exported no more.
@@ -109,6 +111,7 @@ impl Unit {
             gate: WriteGate::new(shards),
             throttle: volume.throttle().cloned().unwrap_or_default(),
             sanitize_waiters: SanitizeWaiters::default(),
+            sanitize_stored: Mutex::default(),
             sanitizing: AtomicUsize::new(0),
             is_removed: AtomicBool::new(false),
             logical_unit,
@@ -130,6 +133,12 @@ impl Unit {
     /// Whether this only stands in for a unit.
     pub(crate) fn is_vacant(&self) -> bool {
         self.is_vacant
+    }
+
+    /// Held while the state of a sanitize operation is stored, so that what is stored last is the newest.
+    pub(crate) fn sanitize_order(&self) -> MutexGuard<'_, ()> {
+        let order = self.sanitize_stored.lock();
+        order.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something went wrong with the volume. If it is the volume as a whole that has failed, hosts that want to know are

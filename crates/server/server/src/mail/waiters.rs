@@ -39,8 +39,14 @@ impl SanitizeWaiters {
         self.lock().push(waiter);
     }
 
-    pub(crate) fn tell_all(&self, succeeded: bool) {
-        for waiter in std::mem::take(&mut *self.lock()) {
+    /// Those that wait now, without those to come.
+    pub(crate) fn take(&self) -> Self {
+        Self(Mutex::new(std::mem::take(&mut *self.lock())))
+    }
+
+    pub(crate) fn tell_all(self, succeeded: bool) {
+        let waiters = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for waiter in waiters {
             waiter.tell(succeeded);
         }
     }

@@ -24,11 +24,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::ptr::addr_eq;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use longshore_nvme::controller::Reconfigured;
+use longshore_volume::Volume;
 
 use crate::address::ConnectionAddress;
 use crate::config::check::check;
@@ -218,6 +220,8 @@ enum VacateStage {
 /// A removal under way.
 struct Ongoing {
     removal: Arc<Removal>,
+    /// It is known by this when its place has another one.
+    volume: Weak<dyn Volume>,
     name: String,
     since: Instant,
     stage: RemovalStage,
@@ -231,6 +235,43 @@ enum RemovalStage {
     Vacating,
     /// Nothing but this refers to it any more.
     Closing(Option<Arc<Unit>>),
+}
+
+impl State {
+    /// A switch is published before places become vacant that have waited so far: what vacates a place derives from the
+    /// newest version, and that must be one that shards have had.
+    fn enqueue(&mut self, switch: Switch) {
+        let waits = |job: &Job| {
+            matches!(
+                job,
+                Job::Vacate {
+                    stage: VacateStage::Waiting,
+                    ..
+                }
+            )
+        };
+        let place = self.jobs.iter().position(waits);
+        let place = place.unwrap_or(self.jobs.len());
+        self.jobs.insert(place, Job::Switch(Box::new(switch)));
+    }
+
+    /// The name of a volume that has been removed, or is about to be, and is not closed.
+    fn still_leaving(&self, volume: &Arc<dyn Volume>) -> Option<String> {
+        let exports = self.registry.current();
+        let is_next = |job: &Job| match job {
+            Job::Switch(switch) => {
+                let mut removed = switch.next.removed.iter();
+                removed.any(|place| Arc::ptr_eq(&exports.unit(*place).volume, volume))
+            }
+            Job::Vacate { .. } => false,
+        };
+        let is_it = |one: &&Ongoing| addr_eq(one.volume.as_ptr(), Arc::as_ptr(volume));
+        if let Some(one) = self.removals.iter().find(is_it) {
+            return Some(one.name.clone());
+        }
+        let mut jobs = self.jobs.iter();
+        jobs.any(is_next).then(|| volume.identity().name.clone())
+    }
 }
 
 impl std::fmt::Debug for Switchboard {
@@ -344,9 +385,7 @@ impl Switchboard {
         let next = state.registry.prepare_listeners(listeners)?;
         state.registry.adopt(&next);
         let drain = DrainOptions::default();
-        state
-            .jobs
-            .push_back(Job::Switch(Box::new(Switch::new(next, drain))));
+        state.enqueue(Switch::new(next, drain));
         drop(state);
         self.complete()
     }
@@ -377,13 +416,9 @@ impl Switchboard {
         }
         let mut state = self.lock();
         let before = Arc::clone(state.registry.current());
-        for one in &state.removals {
-            // While the place of a unit waits for its end, the unit is there.
-            let leaving = &before.unit(one.removal.unit).volume;
-            let mut volumes = config.volumes.iter();
-            if volumes.any(|volume| Arc::ptr_eq(volume, leaving)) {
-                return Err(SwitchError::StillDraining(one.name.clone()));
-            }
+        let mut volumes = config.volumes.iter();
+        if let Some(name) = volumes.find_map(|volume| state.still_leaving(volume)) {
+            return Err(SwitchError::StillDraining(name));
         }
         let next = state.registry.prepare(config)?;
         state.registry.adopt(&next);
@@ -395,9 +430,7 @@ impl Switchboard {
                 .map(|place| before.unit(*place).volume.identity().name.clone())
                 .collect(),
         };
-        state
-            .jobs
-            .push_back(Job::Switch(Box::new(Switch::new(next, drain))));
+        state.enqueue(Switch::new(next, drain));
         Ok(switched)
     }
 
@@ -456,9 +489,15 @@ impl Switchboard {
         if !self.has_threads {
             return close();
         }
+        let close = Arc::new(Mutex::new(Some(close)));
+        let act = {
+            let close = Arc::clone(&close);
+            move || take(&close).into_iter().for_each(|close| close())
+        };
         let thread = std::thread::Builder::new().name("close".to_owned());
-        if let Err(error) = thread.spawn(close) {
-            tracing::error!(%error, "volume not closed: no thread for it");
+        if let Err(error) = thread.spawn(act) {
+            tracing::warn!(%error, "no thread for closing a volume; other changes wait for it");
+            take(&close).into_iter().for_each(|close| close());
         }
     }
 
@@ -634,9 +673,11 @@ impl Switchboard {
             removal: Arc::clone(&removal),
             token: Arc::clone(&token),
         });
+        let volume = &exports.unit(place).volume;
         Ongoing {
             removal,
-            name: exports.unit(place).volume.identity().name.clone(),
+            volume: Arc::downgrade(volume),
+            name: volume.identity().name.clone(),
             since: Instant::now(),
             stage: RemovalStage::Draining(answered),
             on_closed: drain.on_closed.clone(),
@@ -659,4 +700,9 @@ impl Switchboard {
         });
         removals.collect()
     }
+}
+
+/// What nobody has taken yet.
+fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -131,8 +131,11 @@ impl Shard {
                 self.end_uses(unit);
             }
             let uses = self.uses(unit);
-            one.removal.note_under_way(self.core.shard, uses);
-            if uses > 0 {
+            let sanitizing = self.sanitizing(unit);
+            // All shards see that; one counts it.
+            let counted = if self.core.shard == 0 { sanitizing } else { 0 };
+            one.removal.note_under_way(self.core.shard, uses + counted);
+            if uses + sanitizing > 0 {
                 self.changes.removals.push(one);
                 continue;
             }
@@ -162,11 +165,14 @@ impl Shard {
             }
         };
         let requests = owners.filter(is_of).count();
-        let sanitizing = &self.core.view.exports.unit(unit).sanitizing;
         let connections = self.connections.iter();
-        requests
-            + sanitizing.load(Ordering::Acquire)
-            + connections.map(|one| one.uses(unit)).sum::<usize>()
+        requests + connections.map(|one| one.uses(unit)).sum::<usize>()
+    }
+
+    /// Work for a sanitize operation of a unit, on any shard.
+    fn sanitizing(&self, unit: usize) -> usize {
+        let unit = self.core.view.exports.unit(unit);
+        unit.sanitizing.load(Ordering::Acquire)
     }
 
     /// Its tasks have had their time.

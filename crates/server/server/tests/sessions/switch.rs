@@ -2,11 +2,12 @@
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use longshore_iscsi::server::directory::Authentication;
 use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::CommandSlot;
 use longshore_nvme::host::commands::{self, Blocks};
 use longshore_nvme::nqn::Nqn;
 use longshore_nvme::status::Status;
@@ -234,9 +235,19 @@ fn a_volume_that_is_removed_is_flushed_and_closed_and_its_numbers_name_nothing()
     }
 }
 
-#[test]
-fn commands_under_way_end_well_when_their_volume_is_removed() {
-    for engine in ENGINES {
+/// Two volumes; the second holds up a write of an initiator and one of a host.
+struct HeldWrites {
+    scene: Scene,
+    first: Arc<dyn Volume>,
+    gate: Arc<GateVolume>,
+    one: Initiator,
+    tag: u32,
+    two: Host,
+    slot: CommandSlot,
+}
+
+impl HeldWrites {
+    fn begin(engine: EngineChoice) -> Self {
         let first = mem("first", 512);
         let gate = GateVolume::new(mem("second", 512));
         let second: Arc<dyn Volume> = gate.clone();
@@ -250,6 +261,30 @@ fn commands_under_way_end_well_when_their_volume_is_removed() {
         let write = commands::write(block(2), 0);
         let slot = two.queues[0].start(&write, &[9; 512]).unwrap();
         eventually("the writes", || gate.waiting() == 2);
+        Self {
+            scene,
+            first,
+            gate,
+            one,
+            tag: command.initiator_task_tag(),
+            two,
+            slot,
+        }
+    }
+}
+
+#[test]
+fn commands_under_way_end_well_when_their_volume_is_removed() {
+    for engine in ENGINES {
+        let HeldWrites {
+            scene,
+            first,
+            gate,
+            mut one,
+            tag,
+            mut two,
+            slot,
+        } = HeldWrites::begin(engine);
 
         let timeout = Duration::from_secs(100);
         let closed = switch_and_watch(&scene, exports(&[Arc::clone(&first)]), timeout);
@@ -269,7 +304,7 @@ fn commands_under_way_end_well_when_their_volume_is_removed() {
         one.become_ready(1).unwrap();
         assert!(write_at(&mut one, 1, 1).is_good());
         gate.open();
-        let answer = one.finish(command.initiator_task_tag(), &[9; 512]).unwrap();
+        let answer = one.finish(tag, &[9; 512]).unwrap();
         assert!(answer.is_good(), "{answer:?}");
         two.queues[0].wait(slot).unwrap().expect_success();
         let closed = closed.recv_timeout(LIMIT).unwrap();
@@ -281,24 +316,20 @@ fn commands_under_way_end_well_when_their_volume_is_removed() {
 #[test]
 fn a_medium_that_does_not_answer_keeps_its_volume_and_nothing_else() {
     for engine in ENGINES {
-        let first = mem("first", 512);
-        let gate = GateVolume::new(mem("second", 512));
-        let second: Arc<dyn Volume> = gate.clone();
-        let scene = Scene::new(server(&[Arc::clone(&first), second], engine));
-        let (mut one, mut two) = (scene.host(1), nvme_host(&scene, 2));
-        one.become_ready(1).unwrap();
-        gate.close_writes();
-        let command = cdb::write_16(0, 1, false);
-        let command = one.command_pdu(1, &command, Data::Out(&[9; 512]));
-        one.send(&command).unwrap();
-        let write = commands::write(block(2), 0);
-        let slot = two.queues[0].start(&write, &[9; 512]).unwrap();
-        eventually("the writes", || gate.waiting() == 2);
+        let HeldWrites {
+            scene,
+            first,
+            gate,
+            mut one,
+            tag,
+            mut two,
+            slot,
+        } = HeldWrites::begin(engine);
 
         let timeout = Duration::from_millis(1);
         let closed = switch_and_watch(&scene, exports(&[Arc::clone(&first)]), timeout);
         await_luns_changed(&mut one);
-        let answer = one.finish(command.initiator_task_tag(), &[9; 512]).unwrap();
+        let answer = one.finish(tag, &[9; 512]).unwrap();
         assert_eq!(answer.sense_code(), Some(NOT_SUPPORTED));
         let answer = two.queues[0].wait(slot).unwrap();
         assert_eq!(answer.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
@@ -317,6 +348,36 @@ fn a_medium_that_does_not_answer_keeps_its_volume_and_nothing_else() {
         assert_eq!(gate.flushed(), 1);
         one.become_ready(1).unwrap();
         assert_eq!(read_at(&mut one, 1).data, [0; 512]);
+    }
+}
+
+#[test]
+fn nobody_holds_a_volume_that_is_said_to_be_closed() {
+    for engine in ENGINES {
+        let scene = Scene::new(server(&[], engine));
+        for _ in 0..20 {
+            let volumes: Vec<Arc<dyn Volume>> = (0..8)
+                .map(|number| mem(&format!("disk{number}"), 512))
+                .collect();
+            switch(&scene, exports(&volumes));
+            let (closed, inbox) = mpsc::channel();
+            let held: Vec<Weak<dyn Volume>> = volumes.iter().map(Arc::downgrade).collect();
+            let drain = DrainOptions {
+                timeout: Duration::from_secs(100),
+                on_closed: Some(Arc::new(move |_| {
+                    let alive = held.iter().filter(|volume| volume.strong_count() > 0);
+                    let _ = closed.send(alive.count());
+                })),
+            };
+            drop(volumes);
+            scene.control().switch(exports(&[]), drain).unwrap();
+            // Other changes begin while the places of the volumes become vacant one after the other.
+            for before in (0..8).rev() {
+                switch(&scene, exports(&[mem("other", 512)]));
+                assert!(inbox.recv_timeout(LIMIT).unwrap() <= before);
+                switch(&scene, exports(&[]));
+            }
+        }
     }
 }
 
