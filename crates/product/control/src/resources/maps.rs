@@ -338,8 +338,9 @@ mod tests {
     fn a_name_is_in_one_rule_and_a_rule_for_nobody_goes() {
         let mut rules = entries(json!([{"initiators": ["iqn.a", "iqn.b"], "read-only": true}]));
         put_into(List::Initiators, &mut rules, "iqn.a", Keys::new()).unwrap();
+        // In the place of the rule that named it.
         let expected = json!([
-            {"initiators": ["iqn.b"], "read-only": true}, {"initiators": ["iqn.a"]}
+            {"initiators": ["iqn.a"]}, {"initiators": ["iqn.b"], "read-only": true}
         ]);
         assert_eq!(rules, entries(expected));
         take_from(List::Initiators, &mut rules, "iqn.b").unwrap();
