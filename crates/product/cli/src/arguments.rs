@@ -30,6 +30,7 @@ use crate::config::ConfigArguments;
 use crate::copy::CopyArguments;
 use crate::discover::DiscoverArguments;
 use crate::events::EventsArguments;
+use crate::import::ImportArguments;
 use crate::info::InfoArguments;
 use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
@@ -112,6 +113,11 @@ pub enum Command {
     /// List, create and remove tokens for the API over TCP
     #[command(after_long_help = manual::help("token"))]
     Token(Box<TokenArguments>),
+    /// Write a configuration from that of another server: SCST, tgt, LIO, nvmet, SPDK or istgt
+    ///
+    /// Prints a report on every setting of the source. No volume is opened and no server is contacted.
+    #[command(after_long_help = manual::help("import"))]
+    Import(Box<ImportArguments>),
     /// Print a completion script for a shell
     #[command(after_long_help = manual::help("completions"))]
     Completions {

@@ -5,6 +5,7 @@
 //! | 0 | success, or there was nothing to do |
 //! | 1 | failure; standard error says why and what to do next |
 //! | 2 | the command line is wrong; standard error shows where |
+//! | 3 | `import`: a setting is refused |
 //! | 10 | `plan`: there are changes |
 //! | 130, 143 | SIGINT or SIGTERM: a client verb stopped early, or a second signal ended the server at once |
 
@@ -18,6 +19,7 @@ mod copy;
 mod discover;
 mod events;
 mod exit;
+mod import;
 mod info;
 mod manual;
 mod output;
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Config(arguments) => config::run(&arguments),
         Command::Events(arguments) => events::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Completions { shell } => print(&arguments::completions(shell)),
         Command::Manual(arguments) => run_manual(&arguments),
     }

@@ -36,6 +36,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("config", &CONFIG),
     ("events", &EVENTS),
     ("token", &TOKEN),
+    ("import", &IMPORT),
     ("completions", &COMPLETIONS),
     ("manual", &MANUAL),
 ];
@@ -642,6 +643,51 @@ const EVENTS: Page = Page {
         "longshore events --follow --topics change,session",
     )],
     see_also: &[("longshore", "1"), ("longshore-top", "1")],
+};
+
+const IMPORT: Page = Page {
+    notes: &[
+        "Each setting of the source is mapped, the same as the default, ignored or refused, and the report gives the \
+         reason. A refused setting is one that hosts or data would miss. Then nothing is written, unless `--partial` is \
+         given.",
+        "CHAP secrets go into files of mode 0600 in a directory beside the new file. Disks keep their names and serial \
+         numbers where the source tells them; the notes of the report say where it does not.",
+        "`longshore plan` and `longshore apply` follow.",
+    ],
+    signals: &[],
+    exit_status: &[
+        ("0", "The configuration is written."),
+        (
+            "1",
+            "A file cannot be read or written, or its grammar is wrong.",
+        ),
+        USAGE,
+        (
+            "3",
+            "A setting is refused. Without `--partial`, nothing is written.",
+        ),
+    ],
+    environment: &[],
+    files: &[],
+    examples: &[
+        (
+            "Move from LIO",
+            "longshore import lio /etc/rtslib-fb-target/saveconfig.json --output longshore.toml",
+        ),
+        (
+            "See what an import would do, as JSON",
+            "longshore import auto /etc/scst.conf --report json --dry-run",
+        ),
+        (
+            "Take over istgt with its accounts",
+            "longshore import istgt /etc/istgt/istgt.conf --auth /etc/istgt/auth.conf",
+        ),
+    ],
+    see_also: &[
+        ("longshore.toml", "5"),
+        ("longshore-plan", "1"),
+        ("longshore-apply", "1"),
+    ],
 };
 
 const TOKEN: Page = Page {

@@ -1,0 +1,327 @@
+//! nvmet: JSON of `nvmetcli save`.
+//!
+//! A port of nvmet names the subsystems that it leads to. Here every listener leads to all subsystems.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::configuration::{Backend, Draft, Row, Rule, Subsystem, Volume};
+use crate::json::{Node, parse};
+use crate::report::Ledger;
+use crate::{ImportError, Source, values};
+
+pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError> {
+    let root = parse(source)?;
+    if !root.is_object() {
+        return Err(ImportError::OtherFile {
+            name: source.name.clone(),
+            server: "nvmet",
+            what: "it is no object with `ports` and `subsystems`".to_owned(),
+        });
+    }
+    for subsystem in root.list("subsystems") {
+        read_subsystem(subsystem, draft);
+        subsystem.finish(&mut draft.ledger);
+    }
+    let mut leading = BTreeSet::new();
+    for port in root.list("ports") {
+        leading.insert(read_port(port, draft));
+        port.finish(&mut draft.ledger);
+    }
+    let leading: Vec<_> = leading.into_iter().flatten().collect();
+    if leading.windows(2).any(|pair| pair[0] != pair[1]) {
+        draft.ledger.note(
+            "ports lead to different subsystems there; here each listener leads to all that a host may use",
+        );
+    }
+    for host in root.list("hosts") {
+        read_host(host, &mut draft.ledger);
+        host.finish(&mut draft.ledger);
+    }
+    root.finish(&mut draft.ledger);
+    Ok(())
+}
+
+fn read_subsystem(subsystem: &Node, draft: &mut Draft) {
+    let ledger = &mut draft.ledger;
+    let Some(name) = subsystem.get("nqn") else {
+        return subsystem.refused_whole("a subsystem without `nqn`", ledger);
+    };
+    let nqn = name.text().unwrap_or_default();
+    if !(nqn.starts_with("nqn.") && nqn.len() <= 223) {
+        return subsystem.refused_whole(
+            "its name is no NVMe qualified name (nqn.YYYY-MM.domain:name); hosts have to connect to a new one",
+            ledger,
+        );
+    }
+    ledger.mapped(&name.at, "nqn of a subsystem");
+    let mut made = Subsystem {
+        nqn: nqn.clone(),
+        ..Subsystem::default()
+    };
+    let mut any_host = false;
+    if let Some(attributes) = subsystem.get("attr") {
+        for (key, _) in attributes.members() {
+            let Some(node) = attributes.get(key) else {
+                continue;
+            };
+            let text = node.text().unwrap_or_default();
+            match key.as_str() {
+                "allow_any_host" => {
+                    any_host = node.switch() == Some(true);
+                    ledger.mapped(&node.at, "rules of the subsystem");
+                }
+                "serial" if values::printable(&text, 20) => {
+                    made.serial = Some(text);
+                    ledger.mapped(&node.at, "serial of the subsystem");
+                }
+                "serial" => {
+                    ledger.refused(&node.at, "a serial number has 1 to 20 ASCII characters")
+                }
+                "model" if text.is_empty() || text == "Linux" => ledger.ignored(
+                    &node.at,
+                    "the model is that of this server; hosts tell namespaces by UUID and NGUID",
+                ),
+                "model" => ledger.refused(&node.at, "the model of a subsystem cannot be chosen"),
+                "pi_enable" if node.switch() == Some(true) => {
+                    ledger.refused(&node.at, "protection information is not supported");
+                }
+                _ => ledger.ignored(&node.at, "the server finds its own value"),
+            }
+        }
+    }
+    subsystem.refuse(
+        "passthru",
+        "passing commands through to a controller",
+        ledger,
+    );
+    let mut names = Vec::new();
+    for host in subsystem.list("allowed_hosts") {
+        let name = host.text().unwrap_or_default();
+        match (any_host, name.starts_with("nqn.")) {
+            (true, _) => ledger.ignored(&host.at, "`allow_any_host`: all are admitted anyway"),
+            (false, true) => {
+                ledger.mapped(&host.at, "hosts of a rule");
+                names.push(name);
+            }
+            (false, false) => ledger.refused(&host.at, "this is no NVMe qualified name"),
+        }
+    }
+    for namespace in subsystem.list("namespaces") {
+        made.rows.extend(read_namespace(namespace, &nqn, draft));
+        namespace.finish(&mut draft.ledger);
+    }
+    if !any_host {
+        if names.is_empty() {
+            made.rows.clear();
+            draft.ledger.note(format!(
+                "subsystem {nqn} admits no host, so its map is empty here; add rules and `namespaces`"
+            ));
+        } else {
+            made.rules.push(Rule {
+                names,
+                ..Rule::default()
+            });
+        }
+    }
+    draft.subsystems.push(made);
+}
+
+fn read_namespace(namespace: &Node, nqn: &str, draft: &mut Draft) -> Option<Row> {
+    let number = namespace.get("nsid");
+    let device = namespace.get("device");
+    let ledger = &mut draft.ledger;
+    let path = device.and_then(|device| device.get("path"));
+    let nsid = number
+        .and_then(Node::number)
+        .and_then(|it| u32::try_from(it).ok());
+    let nsid = nsid.filter(|nsid| (1..=16_384).contains(nsid));
+    let (Some(number), Some(nsid), Some(device), Some(path)) = (number, nsid, device, path) else {
+        namespace.refused_whole(
+            "a namespace needs `nsid` from 1 to 16384 and `device.path`",
+            ledger,
+        );
+        return None;
+    };
+    let text = path.text().unwrap_or_default();
+    let mut volume = Volume {
+        backend: match text.starts_with("/dev/") {
+            true => Backend::Block,
+            false => Backend::File,
+        },
+        path: Some(text),
+        ..Volume::default()
+    };
+    ledger.mapped(&number.at, format!("NSID {nsid}"));
+    ledger.mapped(&path.at, "path of a volume");
+    if let Some(node) = device.get("uuid") {
+        volume.uuid = values::uuid(&node.text().unwrap_or_default());
+        match volume.uuid {
+            Some(_) => ledger.mapped(&node.at, "uuid of the volume"),
+            None => ledger.same_as_default(&node.at),
+        }
+    }
+    if let Some(node) = device.get("nguid") {
+        let text = node.text().unwrap_or_default().replace('-', "");
+        let zero = text.bytes().all(|byte| byte == b'0');
+        match nguid_to_naa(&text) {
+            _ if zero => ledger.same_as_default(&node.at),
+            Some(naa) => {
+                volume.naa = Some(naa);
+                ledger.mapped(&node.at, "naa of the volume, from which the NGUID follows");
+            }
+            None if volume.uuid.is_some() => ledger.ignored(
+                &node.at,
+                "no name of type 6 has this NGUID; hosts tell the namespace by its UUID",
+            ),
+            None => ledger.refused(&node.at, "no name of type 6 has this NGUID"),
+        }
+    }
+    if let Some(node) = namespace.get("enable") {
+        volume.disabled = node.switch() == Some(false) || node.number() == Some(0);
+        match volume.disabled {
+            true => ledger.mapped(&node.at, "enabled = false"),
+            false => ledger.same_as_default(&node.at),
+        }
+    }
+    if let Some(node) = namespace.get("ana_grpid") {
+        match node.number() {
+            Some(1) | None => ledger.same_as_default(&node.at),
+            Some(_) => ledger.refused(&node.at, "ANA groups in different states"),
+        }
+    }
+    namespace.ignore("ana", "the server finds its own value", ledger);
+    if let Some(node) = namespace.get("buffered_io") {
+        volume.direct = volume.backend == Backend::File && node.switch() == Some(false);
+        match volume.direct {
+            true => ledger.mapped(&node.at, "direct = true"),
+            false => ledger.same_as_default(&node.at),
+        }
+    } else {
+        // Devices are opened without the page cache there.
+        volume.direct = volume.backend == Backend::Block;
+    }
+    let same = |other: &&Volume| other.path == volume.path && other.uuid == volume.uuid;
+    if let Some(known) = draft.volumes.iter().find(same) {
+        return Some(Row {
+            number: nsid,
+            volume: known.name.clone(),
+            read_only: false,
+        });
+    }
+    let short = nqn.rsplit_once(':').map_or(nqn, |(_, short)| short);
+    volume.name = draft.free_volume_name(&format!("{short}-{nsid}"));
+    let row = Row {
+        number: nsid,
+        volume: volume.name.clone(),
+        read_only: false,
+    };
+    draft.volumes.push(volume);
+    Some(row)
+}
+
+/// An NGUID begins with the vendor's part and ends with the company's; a name of type 6 the other way round.
+fn nguid_to_naa(nguid: &str) -> Option<String> {
+    let hexadecimal = nguid.len() == 32 && nguid.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !hexadecimal {
+        return None;
+    }
+    let nguid = nguid.to_ascii_lowercase();
+    let (extension, rest) = nguid.split_at(16);
+    let (company, vendor) = rest.split_at(6);
+    let (head, tail) = vendor.split_at(1);
+    // 64 bits of the extension, 24 of the company and 36 of 40 of the vendor: type 6 has room for 36.
+    (head == "0").then(|| values::naa(&format!("6{company}{tail}{extension}")))?
+}
+
+/// The subsystems that it leads to, sorted; `None` where it is refused.
+fn read_port(port: &Node, draft: &mut Draft) -> Option<Vec<String>> {
+    let ledger = &mut draft.ledger;
+    for (name, why) in [
+        ("portid", "listeners have no numbers"),
+        ("param", "the server has limits of its own"),
+    ] {
+        port.ignore(name, why, ledger);
+    }
+    let groups = port.list("ana_groups");
+    for group in groups {
+        let state = group
+            .get("ana")
+            .and_then(|ana| ana.get("state"))
+            .and_then(Node::text);
+        match state.as_deref() {
+            None | Some("optimized") => group.default_whole(ledger),
+            Some(_) => group.refused_whole("ANA groups in other states than optimized", ledger),
+        }
+    }
+    port.refuse("referrals", "referrals of discovery", ledger);
+    let mut subsystems: Vec<String> = Vec::new();
+    for subsystem in port.list("subsystems") {
+        let name = subsystem.text().unwrap_or_default();
+        ledger.mapped(&subsystem.at, "all listeners lead to all subsystems");
+        subsystems.push(name);
+    }
+    subsystems.sort();
+    let address = port.get("addr")?;
+    let field = |name: &str| {
+        let node = address.get(name)?;
+        Some((node, node.text().unwrap_or_default()))
+    };
+    let transport = field("trtype");
+    if let Some((node, kind)) = &transport {
+        match kind.as_str() {
+            "tcp" => ledger.mapped(&node.at, "listen.nvme"),
+            _ => {
+                address.refused_whole(&format!("transport `{kind}`: only TCP is served"), ledger);
+                return None;
+            }
+        }
+    }
+    for name in ["adrfam", "treq", "tsas"] {
+        let Some((node, text)) = field(name) else {
+            continue;
+        };
+        match text.as_str() {
+            "tls1.3" | "required" => ledger.refused(&node.at, "TLS of NVMe/TCP is not supported"),
+            _ => ledger.same_as_default(&node.at),
+        }
+    }
+    let (Some((at, ip)), Some((service, port))) = (field("traddr"), field("trsvcid")) else {
+        ledger.refused(&address.at, "an address needs `traddr` and `trsvcid`");
+        return None;
+    };
+    match (ip.parse::<IpAddr>(), port.parse::<u16>()) {
+        (Ok(ip), Ok(port)) => {
+            let text = SocketAddr::new(ip, port).to_string();
+            ledger.mapped(&at.at, "listen.nvme");
+            ledger.mapped(&service.at, "listen.nvme");
+            address.finish(ledger);
+            if !draft.nvme.contains(&text) {
+                draft.nvme.push(text);
+            }
+            Some(subsystems)
+        }
+        _ => {
+            ledger.refused(&at.at, "this is no IP address with a port");
+            None
+        }
+    }
+}
+
+fn read_host(host: &Node, ledger: &mut Ledger) {
+    if let Some(name) = host.get("nqn") {
+        ledger.ignored(&name.at, "hosts stand in the rules of subsystems");
+    }
+    for (name, node) in host.members() {
+        if name.starts_with("dhchap") {
+            host.get(name);
+            match node.is_nothing() {
+                true => node.default_whole(ledger),
+                false => node.refused_whole(
+                    "in-band authentication (DH-HMAC-CHAP) is not supported",
+                    ledger,
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,792 @@
+//! Sources of each format, and what becomes of every line.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn source(text: &str) -> Source {
+    Source {
+        name: "source".to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn imported(format: Format, text: &str) -> Imported {
+    import(format, &source(text), &Options::default()).unwrap()
+}
+
+/// The configuration, where nothing may be refused.
+fn taken(format: Format, text: &str) -> (toml::Table, Vec<SecretFile>, Report) {
+    let imported = imported(format, text);
+    let refused: Vec<&Entry> = imported.report.refused().collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    let (text, secrets) = imported.configuration.to_toml("secrets");
+    (text.parse().expect("TOML"), secrets, imported.report)
+}
+
+/// Lines that are refused, each with its first reason.
+fn refused(format: Format, text: &str) -> Vec<(u32, String)> {
+    let report = imported(format, text).report;
+    let reason = |entry: &Entry| match &entry.verdict {
+        Verdict::Refused { why } => (entry.line, why.clone()),
+        other => panic!("{other:?}"),
+    };
+    let mut lines: Vec<_> = report.refused().map(reason).collect();
+    lines.dedup_by_key(|(line, _)| *line);
+    lines
+}
+
+/// Lines that say something and have no entry.
+fn unaccounted(text: &str, report: &Report, silent: &[&str]) -> Vec<String> {
+    let lines = text.lines().zip(1_u32..);
+    let missing = lines.filter(|(line, number)| {
+        let line = line.trim().trim_end_matches(',');
+        let empty = line.is_empty() || line.starts_with('#') || silent.contains(&line);
+        !empty && !report.entries.iter().any(|entry| entry.line == *number)
+    });
+    missing.map(|(line, _)| line.to_owned()).collect()
+}
+
+const SCST: &str = r#"
+# Today's grammar.
+HANDLER vdisk_fileio {
+    DEVICE disk1 {
+        filename /srv/disk1.img
+        blocksize 4096
+        usn 0123abcd
+        t10_dev_id 0123abcd-disk1
+        naa_id 0x6000000000000000000000000000abcd
+        write_through 1
+    }
+    DEVICE media { filename "/srv/with blank.img"
+        usn 7
+        read_only 1 }
+}
+HANDLER vdisk_nullio {
+    DEVICE zero {
+        usn 8
+        size_mb 16
+    }
+    DEVICE nothing {
+        dummy 1
+    }
+}
+TARGET_DRIVER copy_manager {
+}
+TARGET_DRIVER iscsi {
+    enabled 1
+    TARGET iqn.2026-11.com.example:store {
+        enabled 1
+        rel_tgt_id 1
+        IncomingUser "joe 123456789012"
+        OutgoingUser back 210987654321
+        MaxBurstLength 262144
+        HeaderDigest CRC32C,None
+        NopInInterval 20
+        LUN 0 nothing
+        LUN 1 disk1 {
+            read_only 1
+        }
+        GROUP hosts {
+            LUN 0 media
+            LUN 5 zero
+            INITIATOR iqn.1993-08.org.debian:*
+            cpu_mask ff
+        }
+    }
+}
+"#;
+
+#[test]
+fn scst_of_today_keeps_disks_maps_groups_and_accounts() {
+    let (config, secrets, report) = taken(Format::Scst, SCST);
+    let volumes = config["volume"].as_array().unwrap();
+    let names: Vec<_> = volumes
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["disk1", "media", "zero"]);
+    assert_eq!(volumes[0]["path"].as_str(), Some("/srv/disk1.img"));
+    assert_eq!(volumes[0]["block-size"].as_integer(), Some(4096));
+    assert_eq!(volumes[0]["serial"].as_str(), Some("0123abcd"));
+    assert_eq!(
+        volumes[0]["naa"].as_str(),
+        Some("naa.6000000000000000000000000000abcd")
+    );
+    assert_eq!(volumes[0]["write-through"].as_bool(), Some(true));
+    assert_eq!(volumes[1]["path"].as_str(), Some("/srv/with blank.img"));
+    assert_eq!(volumes[1]["read-only"].as_bool(), Some(true));
+    assert_eq!(volumes[2]["size"].as_integer(), Some(16 << 20));
+    let target = &config["target"].as_array().unwrap()[0];
+    let luns = target["luns"].as_array().unwrap();
+    assert_eq!(luns.len(), 1);
+    assert_eq!(luns[0]["lun"].as_integer(), Some(1));
+    assert_eq!(luns[0]["read-only"].as_bool(), Some(true));
+    let access = target["access"].as_array().unwrap();
+    assert_eq!(
+        access[0]["initiators"][0].as_str(),
+        Some("iqn.1993-08.org.debian:*")
+    );
+    assert_eq!(access[0]["luns"][1]["lun"].as_integer(), Some(5));
+    assert_eq!(access[1]["initiators"][0].as_str(), Some("*"));
+    assert_eq!(
+        target["iscsi"]["max-burst-length"].as_integer(),
+        Some(262_144)
+    );
+    assert_eq!(config["limits"]["nop-interval"].as_integer(), Some(20));
+    let texts: Vec<&str> = secrets.iter().map(|file| file.secret.as_str()).collect();
+    assert_eq!(texts, ["123456789012", "210987654321"]);
+    assert_eq!(
+        unaccounted(SCST, &report, &["}", "}"]),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn secrets_are_in_their_files_alone() {
+    let imported = imported(Format::Scst, SCST);
+    let (toml, _) = imported.configuration.to_toml("secrets");
+    let json = serde_json::to_string(&imported.report).unwrap();
+    for text in [toml, imported.report.to_text(), json] {
+        assert!(
+            !text.contains("123456789012") && !text.contains("210987654321"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_scst_does_unsafely_is_refused_by_name() {
+    let text = "HANDLER vdisk_fileio {\n DEVICE d {\n filename /x\n usn 1\n nv_cache 1\n }\n}\n";
+    let lines: Vec<u32> = refused(Format::Scst, text)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [2, 5]);
+    let accepted = import(
+        Format::Scst,
+        &source(text),
+        &Options {
+            accept_unsafe_cache: true,
+            ..Options::default()
+        },
+    );
+    assert_eq!(accepted.unwrap().report.refused().count(), 0);
+}
+
+#[test]
+fn what_scstadmin_would_lose_is_refused() {
+    let text =
+        "HANDLER vdisk_fileio {\n DEVICE d {\n filename /x; usn 1\n filename /a b c\n }\n}\n";
+    let lines: Vec<u32> = refused(Format::Scst, text)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [2, 3, 4]);
+}
+
+#[test]
+fn comments_and_escapes_are_read_as_scstadmin_does() {
+    let text = "HANDLER vdisk_fileio {\nDEVICE d{\nfilename /a\\#b x# comment\nusn 1 # c\n}}\n";
+    let (config, _, _) = taken(Format::Scst, text);
+    assert_eq!(config["volume"][0]["path"].as_str(), Some("/a#b"));
+}
+
+const SCST_OLD: &str = "\
+[HANDLER vdisk]
+DEVICE disk1,/srv/one.img,WRITE_THROUGH,512,t10one
+DEVICE disk2,/dev/vg/two,BLOCKIO|READ_ONLY
+DEVICE zero,/dev/zero,NULLIO,4096
+[GROUP Default]
+[GROUP Lab]
+USER iqn.1993-08.org.debian:*
+[ASSIGNMENT Default]
+DEVICE disk1,0
+[ASSIGNMENT Lab]
+DEVICE disk2,0
+DEVICE zero,1
+[OPTIONS]
+setup_id 7
+[TARGETS enable]
+HOST 21:00:00:e0:8b:00:00:01
+";
+
+#[test]
+fn scst_of_the_procfs_era_has_groups_for_all_targets() {
+    let options = Options {
+        targets: vec!["iqn.2026-11.com.example:old".to_owned()],
+        ..Options::default()
+    };
+    let imported = import(Format::Scst, &source(SCST_OLD), &options).unwrap();
+    assert_eq!(
+        imported.report.refused().count(),
+        0,
+        "{}",
+        imported.report.to_text()
+    );
+    assert_eq!(
+        unaccounted(SCST_OLD, &imported.report, &[]),
+        Vec::<String>::new()
+    );
+    let (text, _) = imported.configuration.to_toml("secrets");
+    let config: toml::Table = text.parse().unwrap();
+    assert_eq!(config["volume"][1]["backend"].as_str(), Some("block"));
+    assert_eq!(config["volume"][2]["backend"].as_str(), Some("null"));
+    let target = &config["target"][0];
+    assert_eq!(target["luns"][0]["volume"].as_str(), Some("disk1"));
+    assert_eq!(target["access"][0]["luns"].as_array().unwrap().len(), 2);
+    assert_eq!(target["access"][1]["initiators"][0].as_str(), Some("*"));
+}
+
+#[test]
+fn scst_of_the_procfs_era_needs_the_names_of_its_targets() {
+    let found = refused(Format::Scst, SCST_OLD);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.contains("--target"), "{found:?}");
+}
+
+const TGT: &str = "\
+# targets.conf
+default-driver iscsi
+ignore-errors no
+<target iqn.2026-11.com.example:first>
+    backing-store /srv/a.img
+    <backing-store /srv/b.img>
+        lun 1
+        write-cache off
+        vendor_id MyCompany Inc.
+        scsi_sn 4711
+    </backing-store>
+    backing-store /dev/vg/c   # a device
+    incominguser ann secret-of-twelve
+    initiator-name iqn.1993-08.org.debian:01:web1
+    MaxOutstandingR2T 8
+</target>
+<target iqn.2026-11.com.example:second>
+    backing-store /srv/d.img
+</target>
+";
+
+#[test]
+fn tgt_numbers_disks_from_one_and_names_them_by_target_and_lun() {
+    let (config, secrets, report) = taken(Format::Tgt, TGT);
+    let target = &config["target"][0];
+    let rows = target["luns"].as_array().unwrap().iter();
+    let rows: Vec<_> = rows
+        .map(|row| {
+            (
+                row["lun"].as_integer().unwrap(),
+                row["volume"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    // /srv/b.img has LUN 1, so the others have what is free.
+    assert_eq!(rows, [(2, "first-2"), (1, "first-1"), (3, "first-3")]);
+    let volumes = config["volume"].as_array().unwrap();
+    assert_eq!(volumes[0]["serial"].as_str(), Some("beaf12"));
+    assert_eq!(
+        volumes[0]["naa"].as_str(),
+        Some("naa.60000000000000000e00000000010002")
+    );
+    assert_eq!(volumes[0]["vendor"].as_str(), Some("IET"));
+    assert_eq!(volumes[1]["write-through"].as_bool(), Some(true));
+    assert_eq!(volumes[1]["vendor"].as_str(), Some("MyCompan"));
+    assert_eq!(volumes[2]["backend"].as_str(), Some("block"));
+    assert_eq!(
+        volumes[3]["naa"].as_str(),
+        Some("naa.60000000000000000e00000000020001")
+    );
+    assert_eq!(secrets.len(), 1);
+    let silent = ["</backing-store>", "</target>"];
+    assert_eq!(unaccounted(TGT, &report, &silent), Vec::<String>::new());
+}
+
+#[test]
+fn tgt_blocks_of_one_name_are_one_target() {
+    let text = "<target iqn.2026-11.x:t>\nbacking-store /a\n</target>\n<target iqn.2026-11.x:t>\n\
+                incominguser u secretsecretsecret\n</target>\n";
+    let (config, _, _) = taken(Format::Tgt, text);
+    let targets = config["target"].as_array().unwrap();
+    assert_eq!(targets.len(), 1);
+    assert_eq!(targets[0]["accounts"][0]["user"].as_str(), Some("u"));
+}
+
+#[test]
+fn what_tgt_serves_beyond_disks_is_refused() {
+    let text = "include /etc/tgt/conf.d/*.conf\n<target iqn:2018-04.x>\nbacking-store /a\n</target>\n\
+                <target iqn.2026-11.x:t>\n<backing-store /b>\ndevice-type tape\n</backing-store>\n\
+                initiator-address 192.0.2.1\nparams x\n</target>\n";
+    let lines: Vec<u32> = refused(Format::Tgt, text)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [1, 2, 3, 7, 9, 10]);
+}
+
+#[test]
+fn tgt_includes_are_read_where_they_may_be() {
+    let read = |pattern: &str| match pattern {
+        "/etc/more" => Ok(vec![Source {
+            name: "more".to_owned(),
+            text: "<target iqn.2026-11.x:more>\nbacking-store /m\n</target>\n".to_owned(),
+        }]),
+        "/etc/loop" => Ok(vec![Source {
+            name: "loop".to_owned(),
+            text: "include /etc/loop\n".to_owned(),
+        }]),
+        _ => Err("no such file".to_owned()),
+    };
+    let options = Options {
+        include: Some(&read),
+        ..Options::default()
+    };
+    let found = import(Format::Tgt, &source("include /etc/more\n"), &options).unwrap();
+    assert_eq!(found.configuration.counts(), (1, 1, 0));
+    assert!(import(Format::Tgt, &source("include /etc/loop\n"), &options).is_err());
+}
+
+const LIO: &str = r#"{
+  "fabric_modules": [
+    {
+      "discovery_enable_auth": false,
+      "name": "iscsi"
+    }
+  ],
+  "storage_objects": [
+    {
+      "aio": false,
+      "alua_tpgs": [
+        {
+          "name": "default_tg_pt_gp",
+          "tg_pt_gp_id": 0
+        }
+      ],
+      "attributes": {
+        "block_size": 512,
+        "emulate_tpu": 1,
+        "pi_prot_type": 0
+      },
+      "dev": "/srv/web1.img",
+      "name": "web1",
+      "plugin": "fileio",
+      "size": 10485760,
+      "write_back": false,
+      "wwn": "7f0b5e0a-9a0b-4a1e-8a51-5e3c1a2b3c4d"
+    },
+    {
+      "attributes": {},
+      "dev": "/dev/vg/db",
+      "name": "db",
+      "plugin": "block",
+      "readonly": false,
+      "write_back": true,
+      "wwn": "11111111-2222-3333-4444-555555555555"
+    }
+  ],
+  "targets": [
+    {
+      "fabric": "iscsi",
+      "tpgs": [
+        {
+          "attributes": {
+            "authentication": 1,
+            "demo_mode_write_protect": 1,
+            "generate_node_acls": 0
+          },
+          "enable": true,
+          "luns": [
+            {
+              "alias": "a",
+              "index": 0,
+              "storage_object": "/backstores/fileio/web1"
+            },
+            {
+              "index": 1,
+              "storage_object": "/backstores/block/db"
+            }
+          ],
+          "node_acls": [
+            {
+              "chap_password": "secret-of-twelve",
+              "chap_userid": "web",
+              "mapped_luns": [
+                {
+                  "index": 3,
+                  "tpg_lun": 1,
+                  "write_protect": true
+                }
+              ],
+              "node_wwn": "iqn.1993-08.org.debian:01:web1"
+            }
+          ],
+          "parameters": {
+            "FirstBurstLength": "65536",
+            "HeaderDigest": "CRC32C,None",
+            "TargetAlias": "LIO Target"
+          },
+          "portals": [
+            {
+              "ip_address": "192.0.2.7",
+              "iser": false,
+              "offload": false,
+              "port": 3260
+            }
+          ],
+          "tag": 1
+        }
+      ],
+      "wwn": "iqn.2003-01.org.linux-iscsi.host:web"
+    }
+  ]
+}
+"#;
+
+#[test]
+fn lio_disks_keep_their_names_and_initiators_their_maps() {
+    let (config, secrets, report) = taken(Format::Lio, LIO);
+    let volume = &config["volume"][0];
+    assert_eq!(
+        volume["naa"].as_str(),
+        Some("naa.60014057f0b5e0a9a0b4a1e8a515e3c1")
+    );
+    assert_eq!(
+        volume["serial"].as_str(),
+        Some("7f0b5e0a-9a0b-4a1e-8a51-5e3c1a2b3c4d")
+    );
+    assert_eq!(volume["vendor"].as_str(), Some("LIO-ORG"));
+    assert_eq!(volume["product"].as_str(), Some("web1"));
+    assert_eq!(volume["write-through"].as_bool(), Some(true));
+    assert_eq!(config["volume"][1]["backend"].as_str(), Some("block"));
+    let rule = &config["target"][0]["access"][0];
+    assert_eq!(
+        rule["initiators"][0].as_str(),
+        Some("iqn.1993-08.org.debian:01:web1")
+    );
+    assert_eq!(rule["luns"][0]["lun"].as_integer(), Some(3));
+    assert_eq!(rule["luns"][0]["volume"].as_str(), Some("db"));
+    assert_eq!(rule["luns"][0]["read-only"].as_bool(), Some(true));
+    assert_eq!(rule["accounts"][0]["user"].as_str(), Some("web"));
+    assert_eq!(
+        config["listen"]["iscsi"][0].as_str(),
+        Some("192.0.2.7:3260")
+    );
+    assert_eq!(secrets[0].secret, "secret-of-twelve");
+    assert!(!report.to_text().contains("secret-of-twelve"));
+    // Brackets, and names of lists and objects, stand on lines of their own.
+    let structure = |line: &String| {
+        let line = line.trim_end().trim_end_matches(',');
+        !line.ends_with(['{', '[']) && !["]", "}"].contains(&line.trim())
+    };
+    let silent: Vec<_> = unaccounted(LIO, &report, &[])
+        .into_iter()
+        .filter(structure)
+        .collect();
+    assert_eq!(silent, Vec::<String>::new());
+}
+
+#[test]
+fn a_lio_target_that_admits_nobody_is_disabled() {
+    let text = LIO.replace("\"node_acls\": [", "\"node_acls\": [], \"others\": [");
+    let imported = imported(Format::Lio, &text);
+    let (text, _) = imported.configuration.to_toml("secrets");
+    assert!(text.contains("enabled = false"), "{text}");
+    assert!(
+        imported
+            .report
+            .refused()
+            .any(|entry| entry.setting.contains("others"))
+    );
+}
+
+#[test]
+fn other_fabrics_and_backstores_of_lio_are_refused() {
+    let text = r#"{"storage_objects": [{"plugin": "pscsi", "name": "t", "dev": "/dev/st0"}],
+      "targets": [{"fabric": "tcm_fc", "wwn": "naa.1", "tpgs": []}]}"#;
+    let lines: Vec<u32> = refused(Format::Lio, text)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [1, 2]);
+}
+
+const NVMET: &str = r#"{
+  "hosts": [
+    { "nqn": "nqn.2014-08.org.nvmexpress:uuid:1" }
+  ],
+  "ports": [
+    {
+      "addr": {
+        "adrfam": "ipv4",
+        "traddr": "192.0.2.7",
+        "treq": "not specified",
+        "trsvcid": "4420",
+        "trtype": "tcp"
+      },
+      "portid": 1,
+      "referrals": [],
+      "subsystems": [
+        "nqn.2026-11.com.example:disks"
+      ]
+    }
+  ],
+  "subsystems": [
+    {
+      "allowed_hosts": [
+        "nqn.2014-08.org.nvmexpress:uuid:1"
+      ],
+      "attr": {
+        "allow_any_host": "0",
+        "serial": "abc123"
+      },
+      "namespaces": [
+        {
+          "device": {
+            "nguid": "00000000-0000-0000-0000-000000000000",
+            "path": "/dev/vg/db",
+            "uuid": "b53be81d-6f5c-4768-b3bd-203614d8cf20"
+          },
+          "enable": 1,
+          "nsid": 3
+        }
+      ],
+      "nqn": "nqn.2026-11.com.example:disks"
+    }
+  ]
+}
+"#;
+
+#[test]
+fn nvmet_namespaces_keep_number_and_uuid() {
+    let (config, _, _) = taken(Format::Nvmet, NVMET);
+    let volume = &config["volume"][0];
+    assert_eq!(
+        volume["uuid"].as_str(),
+        Some("b53be81d-6f5c-4768-b3bd-203614d8cf20")
+    );
+    assert_eq!(volume["direct"].as_bool(), Some(true));
+    let subsystem = &config["subsystem"][0];
+    assert_eq!(subsystem["serial"].as_str(), Some("abc123"));
+    assert_eq!(subsystem["namespaces"][0]["nsid"].as_integer(), Some(3));
+    assert_eq!(
+        subsystem["access"][0]["hosts"][0].as_str(),
+        Some("nqn.2014-08.org.nvmexpress:uuid:1")
+    );
+    assert_eq!(config["listen"]["nvme"][0].as_str(), Some("192.0.2.7:4420"));
+}
+
+#[test]
+fn an_open_subsystem_beyond_loopback_is_told() {
+    let text = NVMET.replace("\"allow_any_host\": \"0\"", "\"allow_any_host\": \"1\"");
+    let (config, _, report) = taken(Format::Nvmet, &text);
+    assert_eq!(config["listen"]["allow-open"].as_bool(), Some(true));
+    assert!(report.notes.iter().any(|note| note.contains("allow-open")));
+}
+
+#[test]
+fn nvmet_ports_without_tcp_and_secrets_of_hosts_are_refused() {
+    let text = NVMET
+        .replace("\"trtype\": \"tcp\"", "\"trtype\": \"rdma\"")
+        .replace("uuid:1\" }", "uuid:1\", \"dhchap_key\": \"DHHC-1:00:x:\" }");
+    let lines: Vec<u32> = refused(Format::Nvmet, &text)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [3, 8, 9, 10, 11, 12]);
+    assert!(
+        !imported(Format::Nvmet, &text)
+            .report
+            .to_text()
+            .contains("DHHC")
+    );
+}
+
+const SPDK: &str = r#"{"subsystems": [
+  {"subsystem": "bdev", "config": [
+    {"method": "bdev_set_options", "params": {"bdev_io_pool_size": 65535}},
+    {"method": "bdev_malloc_create", "params": {"num_blocks": 2048, "block_size": 512}},
+    {"method": "bdev_aio_create", "params": {"name": "disk", "filename": "/dev/vg/d", "block_size": 4096}},
+    {"method": "bdev_wait_for_examine"}
+  ]},
+  {"subsystem": "nvmf", "config": [
+    {"method": "nvmf_create_transport", "params": {"trtype": "TCP", "max_queue_depth": 128}},
+    {"method": "nvmf_create_subsystem", "params": {"nqn": "nqn.2026-11.x:s", "serial_number": "S1", "allow_any_host": false}},
+    {"method": "nvmf_subsystem_add_ns", "params": {"nqn": "nqn.2026-11.x:s", "namespace": {"bdev_name": "Malloc0", "uuid": "b53be81d-6f5c-4768-b3bd-203614d8cf20"}}},
+    {"method": "nvmf_subsystem_add_host", "params": {"nqn": "nqn.2026-11.x:s", "host": "nqn.2026-11.x:host"}},
+    {"method": "nvmf_subsystem_add_listener", "params": {"nqn": "nqn.2026-11.x:s", "listen_address": {"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}}}
+  ]},
+  {"subsystem": "iscsi", "config": [
+    {"method": "iscsi_create_portal_group", "params": {"tag": 7, "portals": [{"host": "127.0.0.1", "port": "3260"}]}},
+    {"method": "iscsi_create_initiator_group", "params": {"tag": 2, "initiators": ["ANY"], "netmasks": ["ANY"]}},
+    {"method": "iscsi_create_target_node", "params": {"name": "disk1", "luns": [{"bdev_name": "disk", "lun_id": 0}], "pg_ig_maps": [{"pg_tag": 7, "ig_tag": 2}], "disable_chap": true}}
+  ]},
+  {"subsystem": "vmd", "config": null}
+]}
+"#;
+
+#[test]
+fn the_calls_of_spdk_are_carried_out_in_order() {
+    let (config, _, _) = taken(Format::Spdk, SPDK);
+    let volumes = config["volume"].as_array().unwrap();
+    assert_eq!(volumes[0]["name"].as_str(), Some("Malloc0"));
+    assert_eq!(
+        volumes[0]["uuid"].as_str(),
+        Some("b53be81d-6f5c-4768-b3bd-203614d8cf20")
+    );
+    assert_eq!(volumes[0]["size"].as_integer(), Some(1 << 20));
+    assert_eq!(volumes[1]["block-size"].as_integer(), Some(4096));
+    assert_eq!(
+        config["subsystem"][0]["namespaces"][0]["nsid"].as_integer(),
+        Some(1)
+    );
+    assert_eq!(
+        config["subsystem"][0]["access"][0]["hosts"][0].as_str(),
+        Some("nqn.2026-11.x:host")
+    );
+    assert_eq!(
+        config["target"][0]["name"].as_str(),
+        Some("iqn.2016-06.io.spdk:disk1")
+    );
+    assert_eq!(
+        config["listen"]["iscsi"][0].as_str(),
+        Some("127.0.0.1:3260")
+    );
+}
+
+#[test]
+fn block_devices_of_spdk_without_a_backend_are_refused_with_what_uses_them() {
+    let text = SPDK.replace("bdev_aio_create", "bdev_lvol_create");
+    let lines: Vec<u32> = refused(Format::Spdk, &text)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(lines, [5, 18]);
+}
+
+const ISTGT: &str = "\
+[Global]
+  Comment \"Global section\"
+  NodeBase \"iqn.2007-09.jp.ne.peach.istgt\"
+  AuthFile /etc/istgt/auth.conf
+  NopInInterval 20
+  DiscoveryAuthMethod Auto
+  DiscoveryAuthGroup None
+[PortalGroup1]
+  Portal DA1 192.0.2.7:3260
+[InitiatorGroup1]
+  InitiatorName \"iqn.1993-08.org.debian:01:web1\"
+  Netmask ALL
+[LogicalUnit1]
+  TargetName disk1
+  TargetAlias \"Data Disk1\"
+  Mapping PortalGroup1 InitiatorGroup1
+  AuthMethod CHAP
+  AuthGroup AuthGroup1
+  UnitType Disk
+  UnitInquiry \"FreeBSD\" \"iSCSI Disk\" \"01234\" \"10000001\"
+  LUN0 Storage /srv/disk1.img 64MB
+  LUN1 Storage /dev/vg/two Auto
+";
+
+#[test]
+fn istgt_units_have_rules_portals_and_accounts() {
+    let options = Options {
+        authentication: Some(source(
+            "[AuthGroup1]\nAuth \"ann\" \"secret-of-twelve\" \"back\" \"another-of-twelve\"\n",
+        )),
+        ..Options::default()
+    };
+    let imported = import(Format::Istgt, &source(ISTGT), &options).unwrap();
+    assert_eq!(
+        imported.report.refused().count(),
+        0,
+        "{}",
+        imported.report.to_text()
+    );
+    assert_eq!(
+        unaccounted(ISTGT, &imported.report, &[]),
+        Vec::<String>::new()
+    );
+    let (text, secrets) = imported.configuration.to_toml("secrets");
+    let config: toml::Table = text.parse().unwrap();
+    assert_eq!(config["volume"][0]["size"].as_integer(), Some(64 << 20));
+    assert_eq!(config["volume"][0]["serial"].as_str(), Some("10000001"));
+    assert_eq!(config["volume"][1]["serial"].as_str(), Some("10000001L1"));
+    let target = &config["target"][0];
+    assert_eq!(
+        target["name"].as_str(),
+        Some("iqn.2007-09.jp.ne.peach.istgt:disk1")
+    );
+    assert_eq!(target["mutual"]["user"].as_str(), Some("back"));
+    assert_eq!(
+        target["access"][0]["initiators"][0].as_str(),
+        Some("iqn.1993-08.org.debian:01:web1")
+    );
+    assert_eq!(secrets.len(), 2);
+    assert!(!imported.report.to_text().contains("of-twelve"));
+}
+
+#[test]
+fn istgt_without_its_secrets_is_refused() {
+    let found = refused(Format::Istgt, ISTGT);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.contains("--auth"));
+}
+
+#[test]
+fn formats_are_told_apart() {
+    let samples = [
+        (Format::Scst, SCST),
+        (Format::Scst, SCST_OLD),
+        (Format::Tgt, TGT),
+        (Format::Lio, LIO),
+        (Format::Nvmet, NVMET),
+        (Format::Spdk, SPDK),
+        (Format::Istgt, ISTGT),
+    ];
+    for (format, text) in samples {
+        assert_eq!(Format::recognise(text), Some(format));
+    }
+    assert_eq!(Format::recognise("hello"), None);
+    assert_eq!(Format::recognise("{}"), None);
+}
+
+#[test]
+fn text_that_is_no_configuration_names_its_place() {
+    let syntax = |format, text: &str| match import(format, &source(text), &Options::default()) {
+        Err(ImportError::Syntax { line, .. }) => line,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(syntax(Format::Scst, "HANDLER x {\n"), 1);
+    assert_eq!(syntax(Format::Scst, "\n}\n"), 2);
+    assert_eq!(syntax(Format::Tgt, "<target a>\n</other>\n"), 2);
+    assert_eq!(syntax(Format::Tgt, "<target a>\n"), 1);
+    assert_eq!(syntax(Format::Lio, "{\n\"a\": 1,\n\"a\": 2}\n"), 3);
+    assert_eq!(syntax(Format::Lio, &"[".repeat(100_000)), 1);
+    assert_eq!(syntax(Format::Istgt, "Key value\n"), 1);
+    assert_eq!(syntax(Format::Istgt, "[Global\n"), 1);
+}
+
+/// Lines that make sense to some parser, in any order.
+fn lines() -> impl Strategy<Value = String> {
+    let samples = [SCST, SCST_OLD, TGT, LIO, NVMET, SPDK, ISTGT];
+    let all: Vec<String> = samples
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(str::to_owned)
+        .collect();
+    proptest::collection::vec(proptest::sample::select(all), 0..60)
+        .prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_an_importer_panic(text in prop_oneof![lines(), "\\PC{0,400}", "[{}\\[\\]<>\"#\\\\a ,:\n]{0,200}"]) {
+        for format in Format::ALL {
+            if let Ok(imported) = import(format, &source(&text), &Options::default()) {
+                let (text, _) = imported.configuration.to_toml("secrets");
+                prop_assert!(text.parse::<toml::Table>().is_ok(), "{}", text);
+            }
+        }
+        let _ = Format::recognise(&text);
+    }
+}
