@@ -4,6 +4,7 @@
 
 mod copying;
 mod full;
+mod importing;
 mod interrupted;
 mod looking;
 mod outputs;
