@@ -109,7 +109,7 @@ fn settle_with<'a>(
         Err(host) => host,
     };
     let place = match state_directory {
-        None => "there is no state directory for one".to_owned(),
+        None => "there is no state directory to store one".to_owned(),
         Some(directory) => {
             let path = directory.join(FILE_NAME);
             match make(directory, &path) {

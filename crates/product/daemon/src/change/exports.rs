@@ -150,7 +150,7 @@ impl<'a> Views<'a> {
         let others = old.iter().filter_map(|(number, volume)| {
             let other = new.get(number).filter(|other| *other != volume)?;
             Some(format!(
-                "number {number} is volume {volume} and would be {other}"
+                "number {number} would change from volume {volume} to {other}"
             ))
         });
         others.collect()

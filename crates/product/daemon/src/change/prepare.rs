@@ -102,7 +102,7 @@ impl Prepared {
             Some(other) => {
                 let title =
                     format!("volume {name} has the identity of volume {other}: UUID {uuid}");
-                let advice = "give one of them another uuid: hosts take two volumes of one identity for one disk";
+                let advice = "give one of them another uuid: hosts would take both for one disk";
                 Err(Box::new(refused(title).advise(advice)))
             }
             None => Ok(()),

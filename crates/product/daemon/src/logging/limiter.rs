@@ -201,7 +201,7 @@ impl Kind {
         }
         if self.others > 0 {
             let message = format!(
-                "{} (and {} more of others in the last {seconds} s)",
+                "{} (and {} more from other sources in the last {seconds} s)",
                 self.message, self.others
             );
             summaries.push(self.summary(message, self.others, seconds, Vec::new()));
