@@ -134,7 +134,7 @@ fn check_writable(unit: &LogicalUnit, nexus: &Nexus) -> Result<(), Sense> {
     Err(Sense::new(SenseKey::DataProtect, code))
 }
 
-/// Kept out of line, so that READ and WRITE have a short way.
+/// Kept out of line, so that READ and WRITE have a fast path.
 #[inline(never)]
 fn dispatch(
     command: &CommandDescription,
