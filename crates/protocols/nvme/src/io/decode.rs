@@ -51,7 +51,6 @@ impl Command {
     }
 }
 
-/// See [`Command::begin`].
 #[inline]
 fn begin<N: Attached>(
     namespaces: &[N],
