@@ -94,7 +94,6 @@ impl Medium {
         operation.writes() && self.touches_end(bytes)
     }
 
-    /// See [`crate::Volume::take_pages`].
     pub(crate) fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
         if !self.has_pages.load(Ordering::Relaxed) {
             return false;
