@@ -61,7 +61,6 @@ pub enum MachineError {
     /// The file cannot be read or made.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried.
         operation: &'static str,
         /// The file.
         path: PathBuf,

@@ -260,7 +260,6 @@ struct Running {
     plane: Arc<Plane>,
     /// The `ready` line.
     ready: String,
-    /// Where reports go.
     statistics: Option<PathBuf>,
     events: Sender<ControlEvent>,
     inbox: Receiver<ControlEvent>,

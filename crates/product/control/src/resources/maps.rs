@@ -99,7 +99,7 @@ const NAMES: [Names; 4] = [
         ids: ["allowInitiator", "denyInitiator"],
         summaries: [
             "Admit an initiator, with these keys of [[target.access]]",
-            "Take the rule of an initiator away",
+            "Remove the rule of an initiator",
         ],
     },
     Names {
@@ -108,7 +108,7 @@ const NAMES: [Names; 4] = [
         ids: ["allowHost", "denyHost"],
         summaries: [
             "Admit a host, with these keys of [[subsystem.access]]",
-            "Take the rule of a host away",
+            "Remove the rule of a host",
         ],
     },
 ];

@@ -65,7 +65,6 @@ pub fn exports(config: &Config, open: &OpenVolumes) -> Exports {
 /// What one peer sees of a target or subsystem: volumes by number.
 type View<'a> = BTreeMap<u32, &'a str>;
 
-/// Who sees what.
 pub struct Views<'a> {
     config: &'a Config,
     targets: HashMap<&'a str, usize>,

@@ -100,7 +100,6 @@ pub fn pseudo_path(id: &ObjectId) -> PathBuf {
     PathBuf::from(format!("api:{id}"))
 }
 
-/// All objects.
 #[derive(Clone, Debug, Default)]
 pub struct Objects(pub BTreeMap<ObjectId, Arc<Described>>);
 

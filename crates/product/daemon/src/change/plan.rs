@@ -101,7 +101,6 @@ fn step_of(action: Action, id: &ObjectId, object: &Described, changes: Vec<KeyCh
     }
 }
 
-/// What hosts notice.
 fn effect(action: Action, kind: ObjectKind, changes: &[KeyChange]) -> Option<String> {
     let starts = |prefixes: &[&str]| {
         changes

@@ -1,4 +1,5 @@
-//! What a change needs and nobody sees yet: volumes that are opened, files that are created. All of it can be undone.
+//! Steps of a change that clients do not notice: volumes that are opened, files that are created. All of it can be
+//! undone.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -165,7 +165,6 @@ pub enum ProblemKind {
         "environment variable {name}: `{text}` is not a number of requests; correct or unset it"
     )]
     Environment {
-        /// Its name.
         name: &'static str,
         /// Its value.
         text: String,
@@ -464,7 +463,6 @@ pub enum ProblemKind {
     Core {
         /// As asked for.
         core: usize,
-        /// What there is.
         allowed: CoreList,
     },
     /// A file to be written that cannot be.

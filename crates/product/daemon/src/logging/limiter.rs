@@ -14,8 +14,8 @@
 //! counted. Peers can make up names, so the lines of a kind are limited, too, and so is the number of
 //! objects that are remembered; what belongs to further ones is counted together.
 //!
-//! Only what peers and disks can cause is limited: not the lines of the daemon itself, which tell
-//! what the operator did, and not `debug` and `trace`, which somebody has asked for.
+//! Only what peers and disks can cause is limited: not the daemon's own lines about actions of the operator, and not
+//! `debug` and `trace`, which the operator has chosen.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -93,7 +93,6 @@ struct Object {
     held_back: u64,
     /// What the lines say.
     message: String,
-    /// What names it.
     fields: Vec<(&'static str, Value)>,
 }
 
