@@ -2,6 +2,7 @@
 //! and one module; `ci` runs them all in order.
 #![forbid(unsafe_code)]
 
+mod apt;
 mod arguments;
 mod bench;
 mod ci;
