@@ -110,6 +110,7 @@ pub fn check(arguments: Arguments) -> Result<Counts> {
             .provides(vec![programs::built()?]),
         Step::new("tests", "tests --quick", 130).needs(&["build"]),
         Step::new("circles", "circles", 50),
+        Step::new("comments", "comments", 20),
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
@@ -148,6 +149,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
     let mut steps = vec![
         Step::new("format", "format", 20),
         Step::new("circles", "circles", 50),
+        Step::new("comments", "comments", 20),
         Step::new("set-up", "setup", 20),
         Step::new("dependencies", "dependencies", 20),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
