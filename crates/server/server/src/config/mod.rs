@@ -293,7 +293,7 @@ pub struct PeerLimits {
     pub nop_interval: Duration,
     /// Time to answer a ping.
     pub nop_timeout: Duration,
-    /// A peer that takes nothing of what it asked for, or sends nothing of the write data it was asked for, is cut
+    /// A peer that receives none of its read data, or sends none of the requested write data, is cut
     /// after this; after a sixth of it if others find no memory.
     pub stall_timeout: Duration,
     /// Bytes of payload memory, all reactors together.
