@@ -94,7 +94,6 @@ fn blocks_of(engine: &dyn Engine, bytes: usize) -> u64 {
 
 /// The queues of an attachment, driven by this thread.
 pub struct Queues {
-    /// What is driven.
     pub attachment: Attachment,
     waiting: Vec<(Operation, Data, u64)>,
     next: usize,
@@ -221,7 +220,6 @@ impl Queues {
 
 /// A remote volume, whose threads do the work.
 pub struct Remote {
-    /// What is used.
     pub volume: RemoteVolume,
     inbox: Arc<Inbox>,
     completions: Receiver<Completion>,

@@ -33,9 +33,7 @@ pub const TARGET_SECRET: &str = "longshore-mutual";
 pub struct Peer {
     /// The first part of the names of tests.
     pub name: &'static str,
-    /// Who wrote it.
     pub maker: Maker,
-    /// What it speaks.
     pub protocol: Protocol,
     /// Two ways to the same volumes.
     pub portals: [SocketAddr; 2],

@@ -66,7 +66,6 @@ pub enum How {
     Silence,
 }
 
-/// Where and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Whose PDUs are counted.

@@ -39,7 +39,6 @@ impl Random {
         self.next() % bound
     }
 
-    /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let word = self.next().to_le_bytes();

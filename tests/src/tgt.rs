@@ -27,7 +27,6 @@ pub struct TgtVolume {
 /// A name and a secret of CHAP.
 #[derive(Debug, Clone, Copy)]
 pub struct Account {
-    /// Who.
     pub user: &'static str,
     /// 12 to 16 bytes.
     pub secret: &'static str,
@@ -77,7 +76,6 @@ impl Tgt {
         Ok(tgt)
     }
 
-    /// Where it listens.
     pub fn portal(&self, index: usize) -> SocketAddr {
         self.portals[index]
     }

@@ -8,10 +8,12 @@
 
 mod before;
 mod beside_tgt;
+mod bounds;
 pub mod gate;
 mod instructions;
 pub mod load;
 pub mod page;
+mod plan;
 pub mod point;
 mod protocols;
 pub mod rounds;
@@ -25,23 +27,8 @@ use anyhow::Result;
 use crate::arguments::Arguments;
 use crate::counts::Counts;
 use crate::workspace;
-use point::Point;
 
-/// What the command line asks for.
-#[derive(Clone)]
-pub struct Plan {
-    /// A few points for a moment, to see that everything works.
-    quick: bool,
-    /// Keep the tables in `docs/benchmarks`.
-    update: bool,
-    engine: String,
-    /// Part of the names of the points to measure.
-    only: Option<String>,
-    rounds: u64,
-    seconds: String,
-    /// What makes the load: this server's program.
-    client: PathBuf,
-}
+pub use plan::Plan;
 
 /// `cargo xtask bench`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
@@ -92,26 +79,4 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         failed: 0,
         skipped: 0,
     })
-}
-
-impl Plan {
-    /// Those of the points that were asked for.
-    fn chosen(&self, points: Vec<Point>) -> Vec<Point> {
-        let is_chosen = |point: &Point| self.is_chosen(&point.name());
-        points.into_iter().filter(is_chosen).collect()
-    }
-
-    /// Whether something of this name was asked for.
-    fn is_chosen(&self, name: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| name.contains(only))
-    }
-
-    /// Prints a page and keeps it, if that was asked for.
-    fn publish(&self, section: &str, page: &str) -> Result<()> {
-        println!("\n{page}");
-        if self.update {
-            page::update(section, page)?;
-        }
-        Ok(())
-    }
 }

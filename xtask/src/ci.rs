@@ -3,9 +3,10 @@
 //!
 //! Steps run side by side where they do not disturb each other ([`schedule`]). A step that fails does not keep
 //! the others from running, so that one run shows all that is wrong. A step that cannot run on this machine
-//! says why; it counts as skipped if [`ALLOWED`] lists the reason, and as failed if not.
+//! says why; it counts as skipped if [`skips::ALLOWED`] lists the reason, and as failed if not.
 
 pub mod schedule;
+mod skips;
 pub mod source;
 mod subjects;
 
@@ -27,13 +28,6 @@ const DISK_BYTES: u64 = 5 << 30;
 /// What must be free even where an earlier run has left all of that: room for scratch files of tests, and
 /// for new builds beside those they replace.
 const FREE_BYTES: u64 = 1 << 30;
-
-/// Reasons for which a step may be skipped without failing the run, by step.
-pub const ALLOWED: &[(&str, &str)] = &[
-    // The targets have run on random bytes among the tests.
-    ("fuzz", crate::fuzz::NO_COMPILER),
-    ("fuzz-build", crate::fuzz::NO_COMPILER),
-];
 
 /// The turn of the fuzz targets, from 0. To build them with coverage takes as long as a third of the kernel's jobs, which
 /// have the other turns. On random bytes and the kept corpus the targets run among the tests, each time.
@@ -116,6 +110,7 @@ pub fn check(arguments: Arguments) -> Result<Counts> {
             .provides(vec![programs::built()?]),
         Step::new("tests", "tests --quick", 130).needs(&["build"]),
         Step::new("circles", "circles", 50),
+        Step::new("comments", "comments", 20),
         Step::new("lints", "lints", 100)
             .after(&["build"])
             .gives_way(),
@@ -154,6 +149,7 @@ fn landing(part: Part, lengths: &Lengths, everything: bool) -> Result<Vec<Step>>
     let mut steps = vec![
         Step::new("format", "format", 20),
         Step::new("circles", "circles", 50),
+        Step::new("comments", "comments", 20),
         Step::new("set-up", "setup", 20),
         Step::new("dependencies", "dependencies", 20),
         Step::new("build", "build --tests", 100).provides(vec![programs::built()?]),
@@ -273,7 +269,7 @@ mod tests {
     #[test]
     fn reasons_are_allowed_for_steps_that_are_there() {
         let steps = landing(Part::Turn(0), &SHORT, false).unwrap();
-        for (name, _) in ALLOWED {
+        for (name, _) in skips::ALLOWED {
             assert!(steps.iter().any(|step| step.name == *name), "{name}");
         }
     }

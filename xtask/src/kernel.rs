@@ -16,10 +16,11 @@
 
 mod header;
 mod host;
+mod script;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -219,23 +220,4 @@ impl Job {
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
-/// The default limit of a job.
-const LIMIT: Duration = Duration::from_secs(600);
-
-/// Reads a size with a unit: `512M`, `2G`.
-fn parse_size(text: &str) -> Result<u64> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'K') => (&text[..text.len() - 1], 10),
-        Some(b'M') => (&text[..text.len() - 1], 20),
-        Some(b'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number: u64 = digits.parse().with_context(|| format!("size {text:?}"))?;
-    Ok(number << shift)
-}
-
-fn read_script(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
 }

@@ -2,11 +2,13 @@
 //! and one module; `ci` runs them all in order.
 #![forbid(unsafe_code)]
 
+mod apt;
 mod arguments;
 mod bench;
 mod ci;
 mod circles;
 mod command;
+mod comments;
 mod conformance;
 mod counts;
 mod dependencies;
@@ -44,6 +46,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   build         what the suites share: --tests, --release
   format        the layout of the sources
   circles       files of a crate that use each other in a circle [--only CRATE]
+  comments      doc comments of at most three words [--list]
   lints         clippy, warnings denied
   documentation rustdoc, warnings denied
   dependencies  licences and sources of the packages used
@@ -103,6 +106,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("build") => ci::source::build(arguments),
         Some("format") => ci::source::format(arguments),
         Some("circles") => circles::run(arguments),
+        Some("comments") => comments::run(arguments),
         Some("lints") => ci::source::lints(arguments),
         Some("documentation") => ci::source::documentation(arguments),
         Some("dependencies") => dependencies::run(arguments),

@@ -17,7 +17,6 @@ pub const VARIABLE: &str = "LONGSHORE_STEP_RESULT";
 pub enum Outcome {
     /// It came to its end.
     Ran {
-        /// What it found.
         counts: Counts,
         /// Of its process and those it started.
         processor: Duration,

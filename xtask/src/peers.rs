@@ -27,7 +27,6 @@ use crate::rotation::{Part, TURNS};
 use crate::workspace;
 use guest::TargetGuest;
 
-/// What `--only` takes.
 const PEERS: [&str; 4] = ["longshore", "tgt", "lio", "nvmet"];
 
 /// All tests, against all peers.

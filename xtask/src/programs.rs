@@ -17,7 +17,6 @@ use anyhow::{Context, Result, bail};
 use crate::arguments::Arguments;
 use crate::counts::{Counts, count_tests};
 use crate::workspace;
-pub use build::BUILT;
 use build::Program;
 use skips::Skips;
 
@@ -108,7 +107,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 
 /// How steps find what [`build_all`] has built.
 pub fn built() -> Result<(&'static str, PathBuf)> {
-    Ok((BUILT, build::messages_file()?))
+    Ok((workspace::BUILT, build::messages_file()?))
 }
 
 /// Builds all test programs; how many there are.

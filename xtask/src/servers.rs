@@ -10,7 +10,6 @@ use longshore_tests::tgt::{Tgt, TgtVolume};
 
 use crate::workspace;
 
-/// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The one of this repository.
@@ -63,7 +62,6 @@ impl Backend {
 /// One volume on a server with some portals.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
-    /// Which server.
     pub kind: Kind,
     /// What holds the data.
     pub backend: Backend,
@@ -148,7 +146,6 @@ impl Setup<'_> {
 }
 
 impl Running {
-    /// Where it listens.
     pub fn portal(&self, index: usize) -> SocketAddr {
         match self {
             Self::Longshore(server) => server.portal(index),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::apt::{apt_get, update_index};
 use crate::arguments::Arguments;
 use crate::command::{find_program, run_captured, run_checked};
 use crate::counts::Counts;
@@ -117,22 +118,6 @@ pub fn install_missing() -> Result<()> {
         bail!("installed, yet not found: {}", still_missing.join(" "));
     }
     Ok(())
-}
-
-/// Fetches the lists of packages, once a process.
-pub fn update_index() -> Result<()> {
-    run_checked(apt_get().args(["update", "-qq"]), Duration::from_secs(300)).map(drop)
-}
-
-/// `apt-get` that asks nothing, tries again where the network fails, and starts no services: a server that comes up by being installed
-/// would take ports that tests want, and containers have nothing to start it with.
-pub fn apt_get() -> Command {
-    let mut command = Command::new("apt-get");
-    command
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .env("RUNLEVEL", "1")
-        .args(["-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=120"]);
-    command
 }
 
 /// Whether this process has user number 0.

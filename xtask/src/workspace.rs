@@ -7,6 +7,9 @@ use anyhow::Result;
 
 use crate::command::run_shown;
 
+/// Names a file with Cargo's messages about test programs that are built.
+pub const BUILT: &str = "LONGSHORE_TEST_PROGRAMS";
+
 /// The top folder of the repository.
 pub fn root() -> PathBuf {
     let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -50,7 +53,7 @@ pub fn build_release() -> Result<()> {
 /// features of the whole workspace, as the tests are.
 pub fn build_for_tests(name: &str) -> Result<PathBuf> {
     // The tests start these programs, so they are built with them.
-    if std::env::var_os(crate::programs::BUILT).is_none() {
+    if std::env::var_os(BUILT).is_none() {
         run_shown(cargo().args(["build", "--workspace", "--bin", name]))?;
     }
     Ok(target_folder().join("debug").join(name))

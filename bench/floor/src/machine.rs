@@ -15,7 +15,6 @@ pub const BLOCK_SIZE: u32 = 512;
 #[derive(Debug)]
 pub struct FloorMachine {
     shape: Shape,
-    /// What requests say.
     request: Vec<u8>,
     slots: u16,
     /// Requests without an answer; their slots follow one another.

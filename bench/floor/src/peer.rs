@@ -53,9 +53,9 @@ pub struct Peer {
     pub counters: Counters,
 }
 
-/// Whether the connection goes on.
+/// State of the connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     Open,
     Over,
 }
@@ -97,19 +97,23 @@ impl Peer {
     }
 
     /// Receives what has come, for one turn.
-    pub fn receive_turn(&mut self, buffer: &mut [u8], source: &mut Source) -> io::Result<Fate> {
+    pub fn receive_turn(
+        &mut self,
+        buffer: &mut [u8],
+        source: &mut Source,
+    ) -> io::Result<Disposition> {
         for _ in 0..RECEIVES_PER_TURN {
             if !self.readable {
                 break;
             }
-            if self.receive(buffer, source)? == Fate::Over {
-                return Ok(Fate::Over);
+            if self.receive(buffer, source)? == Disposition::Over {
+                return Ok(Disposition::Over);
             }
         }
-        Ok(Fate::Open)
+        Ok(Disposition::Open)
     }
 
-    fn receive(&mut self, buffer: &mut [u8], source: &mut Source) -> io::Result<Fate> {
+    fn receive(&mut self, buffer: &mut [u8], source: &mut Source) -> io::Result<Disposition> {
         self.counters.receive_calls += 1;
         let wanted = self.wanted();
         let (received, room) = match (&mut self.payload, wanted) {
@@ -125,14 +129,14 @@ impl Peer {
             }
         };
         let n = match received {
-            Ok(0) => return Ok(Fate::Over),
+            Ok(0) => return Ok(Disposition::Over),
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.readable = false;
-                return Ok(Fate::Open);
+                return Ok(Disposition::Open);
             }
             // The client has gone, which is how it ends.
-            Err(_) => return Ok(Fate::Over),
+            Err(_) => return Ok(Disposition::Over),
         };
         self.readable = self.hang_up || n == room;
         let placed = n.min(room - buffer.len());
@@ -150,20 +154,20 @@ impl Peer {
         (size(shape.payload_in) - start >= DIRECT_RECEIVE_BYTES).then_some(start)
     }
 
-    fn take_in(&mut self, mut input: &[u8], source: &mut Source) -> io::Result<Fate> {
+    fn take_in(&mut self, mut input: &[u8], source: &mut Source) -> io::Result<Disposition> {
         let shape = match self.shape {
             Some(shape) => shape,
             None => match self.take_hello(&mut input) {
                 Hello::Known(shape) => shape,
-                Hello::Partial => return Ok(Fate::Open),
-                Hello::Wrong => return Ok(Fate::Over),
+                Hello::Partial => return Ok(Disposition::Open),
+                Hello::Wrong => return Ok(Disposition::Over),
             },
         };
         if shape.payload_in == 0 {
             let bytes = self.position + input.len();
             self.position = bytes % shape.request();
             self.owe(bytes / shape.request(), shape);
-            return Ok(Fate::Open);
+            return Ok(Disposition::Open);
         }
         let header = size(shape.request_bytes);
         while !input.is_empty() {
@@ -181,7 +185,7 @@ impl Peer {
             self.position += n;
             self.end_request(source)?;
         }
-        Ok(Fate::Open)
+        Ok(Disposition::Open)
     }
 
     fn take_hello(&mut self, input: &mut &[u8]) -> Hello {
@@ -219,9 +223,9 @@ impl Peer {
     }
 
     /// Sends what is due, as far as the socket takes it.
-    pub fn flush(&mut self, source: &mut Source) -> io::Result<Fate> {
+    pub fn flush(&mut self, source: &mut Source) -> io::Result<Disposition> {
         let Some(shape) = self.shape else {
-            return Ok(Fate::Open);
+            return Ok(Disposition::Open);
         };
         while self.owed > 0 && self.writable {
             let answers = (self.sent + self.owed) / shape.answer();
@@ -230,15 +234,15 @@ impl Peer {
                 let payload = size(shape.payload_out);
                 self.loaded.fill(source, payload, answers)?;
             }
-            if self.send(shape, reads) == Fate::Over {
-                return Ok(Fate::Over);
+            if self.send(shape, reads) == Disposition::Over {
+                return Ok(Disposition::Over);
             }
         }
-        Ok(Fate::Open)
+        Ok(Disposition::Open)
     }
 
     /// Sends once.
-    fn send(&mut self, shape: Shape, reads: bool) -> Fate {
+    fn send(&mut self, shape: Shape, reads: bool) -> Disposition {
         self.counters.send_calls += 1;
         let (result, length) = if !reads && size(shape.payload_out) < GATHER_BYTES {
             let bytes = &ZEROS[..self.owed.min(ZEROS.len())];
@@ -257,7 +261,7 @@ impl Peer {
         let n = match result {
             Ok(n) => n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            Err(_) => return Fate::Over,
+            Err(_) => return Disposition::Over,
         };
         self.writable = n == length;
         self.owed -= n;
@@ -266,7 +270,7 @@ impl Peer {
         if reads {
             self.loaded.advance(bytes / shape.answer());
         }
-        Fate::Open
+        Disposition::Open
     }
 
     /// Sends headers and data from where they are: up to so many slices.

@@ -11,7 +11,7 @@ use longshore_reactor::{
     Engine, EngineChoice, EngineConfig, EngineEvent, SocketToken, Waker, socket,
 };
 
-use crate::peer::{Fate, Peer};
+use crate::peer::{Disposition, Peer};
 use crate::source::Source;
 
 /// Bytes that one receive brings at most, as in `crates/server/server/src/core`.
@@ -101,14 +101,14 @@ impl Server {
             let Some((_, peer)) = &mut self.peers[index] else {
                 continue;
             };
-            let mut fate = peer.receive_turn(&mut self.receive_buffer, &mut self.source)?;
-            if fate == Fate::Open {
-                fate = peer.flush(&mut self.source)?;
+            let mut disposition = peer.receive_turn(&mut self.receive_buffer, &mut self.source)?;
+            if disposition == Disposition::Open {
+                disposition = peer.flush(&mut self.source)?;
             }
-            match fate {
-                Fate::Open if peer.is_readable() => self.listed.push(slot),
-                Fate::Open => {}
-                Fate::Over => self.close(index),
+            match disposition {
+                Disposition::Open if peer.is_readable() => self.listed.push(slot),
+                Disposition::Open => {}
+                Disposition::Over => self.close(index),
             }
         }
         listing.clear();

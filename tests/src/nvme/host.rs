@@ -129,7 +129,6 @@ impl HostOptions {
 /// A Connect command that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
     pub status: Status,
     /// Where, for Connect Invalid Parameters.
     pub result: u64,

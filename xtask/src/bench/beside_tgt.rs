@@ -54,7 +54,7 @@ pub fn run(plan: &Plan) -> Result<usize> {
     let mut text = page::conditions(plan, &[("tgt", page::tgt_version())])?;
     text += &side_by_side(&rows, "longshore", "tgt");
     if !plan.quick && plan.only.is_none() {
-        text += "\n`iscsi-perf` (4 KiB random reads of a null volume, 32 deep), a client of others, in a single run \
+        text += "\n`iscsi-perf` (4 KiB random reads of a null volume, 32 deep), a third-party client, in a single run \
                  for each server:\n\n";
         text += &iscsi_perf(&plan.engine)?;
     }

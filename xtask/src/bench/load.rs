@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::server::{CLIENT_CORE, pinned};
+use super::bounds::{CLIENT_CORE, pinned};
 use crate::command::run_checked;
 
 /// What one run reported.

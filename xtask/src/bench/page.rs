@@ -31,6 +31,17 @@ const KEPT: &[(&str, &str)] = &[
     ("tunables of adaptive-nagle, loopback", "adaptive-nagle.md"),
 ];
 
+impl Plan {
+    /// Prints a page and keeps it, if that was asked for.
+    pub fn publish(&self, section: &str, page: &str) -> Result<()> {
+        println!("\n{page}");
+        if self.update {
+            update(section, page)?;
+        }
+        Ok(())
+    }
+}
+
 /// Where and how a run was made, as a list; `others` are lines of its own.
 pub fn conditions(plan: &Plan, others: &[(&str, String)]) -> Result<String> {
     let mut list = machine_and_commit()?;

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 
 use super::Plan;
+use super::bounds::SPAN;
 use super::load::{Report, bench, words};
 use super::point::Point;
-use super::server::SPAN;
 
 /// One side of a comparison: a volume of a running server.
 pub struct Side {

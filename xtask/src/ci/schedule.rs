@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::ALLOWED;
+use super::skips::ALLOWED;
 use crate::counts::Counts;
 use crate::family::Family;
 use crate::outcome::{self, Outcome};

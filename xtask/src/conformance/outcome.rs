@@ -1,6 +1,6 @@
 //! What one run of `iscsi-test-cu` says of its one test.
 
-use super::table::Kind;
+use super::kind::Kind;
 use crate::command::Ended;
 
 /// The result of one test.

@@ -1,32 +1,11 @@
 //! The checked-in table of tests that do not run in full, with the reason of each.
 
-use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::kind::Kind;
 use super::outcome::TestOutcome;
-
-/// How much of a test does not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Nothing of it runs.
-    Skip,
-    /// Some of its checks run and pass.
-    Partial,
-    /// It fails against every target, because the tool is wrong.
-    FaultOfTheTool,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Skip => "skip",
-            Self::Partial => "partial",
-            Self::FaultOfTheTool => "fault of the tool",
-        })
-    }
-}
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

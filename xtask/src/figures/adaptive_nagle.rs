@@ -44,17 +44,6 @@ const WARMUP: &str = "50ms";
 /// The first of the ports.
 const PORT: u16 = 3260;
 
-/// What is measured.
-#[derive(Default)]
-pub struct Selection {
-    /// This network alone.
-    pub wire: Option<String>,
-    /// This size alone.
-    pub size: Option<u32>,
-    /// Tunables, sessions and writes instead of the policies by size.
-    pub study: bool,
-}
-
 /// A point under all policies.
 struct Point {
     depth: u32,

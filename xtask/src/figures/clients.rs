@@ -1,4 +1,4 @@
-//! `longshore bench` beside clients of others on the same volume: `iscsi-perf` of libiscsi, and `fio` where one
+//! `longshore bench` beside third-party clients on the same volume: `iscsi-perf` of libiscsi, and `fio` where one
 //! is given that has the libiscsi engine.
 
 use std::process::Command;
@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Plan;
-use super::adaptive_nagle::Selection;
 use super::load::{bench, by_turns, words};
+use super::plan::Selection;
 use crate::bench::point::{Protocol, bytes};
 use crate::bench::rounds::Figure;
 use crate::bench::server::{CLIENT_CORE, Ours, SPAN, pinned, url};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{LIMIT, parse_size, read_script};
+use super::script::{LIMIT, parse_size, read_script};
 
 /// What a job wants.
 #[derive(Debug, Clone, PartialEq, Eq)]

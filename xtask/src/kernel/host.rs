@@ -10,7 +10,7 @@ use longshore_tests::server::{Server, ServerBuilder, TARGET, free_port};
 use longshore_tests::tgt::{Tgt, TgtVolume};
 
 use super::header::Header;
-use super::parse_size;
+use super::script::{parse_size, read_script};
 use crate::servers::Kind;
 use crate::vm::relay::Relay;
 use crate::workspace;
@@ -260,7 +260,7 @@ type Places<'a> = (&'a str, &'a str, &'a [SocketAddr], &'a [Relay]);
 /// `{advertise-nvme0}` filled in.
 fn fill_in(config: &str, folder: &Path, places: &[Places<'_>]) -> Result<PathBuf> {
     let source = workspace::root().join("tests/kernel/jobs").join(config);
-    let mut text = super::read_script(&source)?;
+    let mut text = read_script(&source)?;
     text = text.replace("{folder}", &folder.display().to_string());
     for (portal_name, advertise_name, portals, relays) in places {
         for (index, (portal, relay)) in portals.iter().zip(*relays).enumerate() {

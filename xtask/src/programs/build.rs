@@ -39,9 +39,6 @@ impl Program {
     }
 }
 
-/// Names a file with Cargo's messages about test programs that are built.
-pub const BUILT: &str = "LONGSHORE_TEST_PROGRAMS";
-
 /// Where those messages are left.
 pub fn messages_file() -> Result<PathBuf> {
     Ok(workspace::work_folder("ci")?.join("test-programs.json"))
@@ -50,10 +47,9 @@ pub fn messages_file() -> Result<PathBuf> {
 /// Builds all test programs, with Cargo's progress shown, unless they are built already. The programs they start are
 /// built, too.
 pub fn test_programs() -> Result<Vec<Program>> {
-    let messages = match std::env::var_os(BUILT) {
-        Some(path) => {
-            std::fs::read_to_string(path).with_context(|| format!("read what {BUILT} names"))?
-        }
+    let messages = match std::env::var_os(workspace::BUILT) {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("read what {} names", workspace::BUILT))?,
         None => build()?,
     };
     let programs: Vec<Program> = messages.lines().filter_map(program).collect();

@@ -21,7 +21,6 @@ const GRACE: Duration = Duration::from_secs(20);
 /// What a guest is made of.
 #[derive(Debug)]
 pub struct Machine<'a> {
-    /// What it boots.
     pub kernel: &'a Kernel,
     /// The archive all jobs share, and the job's own.
     pub image: [&'a [u8]; 2],

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::command::run_checked;
-use crate::{setup, workspace};
+use crate::{apt, workspace};
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
@@ -54,7 +54,7 @@ impl Kernel {
 }
 
 fn download_and_unpack(folder: &Path) -> Result<()> {
-    setup::update_index()?;
+    apt::update_index()?;
     // The first package only names the one with the kernel of the day.
     let depends = run_checked(
         Command::new("apt-cache").args(["depends", PACKAGE]),
@@ -67,7 +67,7 @@ fn download_and_unpack(folder: &Path) -> Result<()> {
         .with_context(|| format!("{PACKAGE} depends on no kernel:\n{depends}"))?;
     println!("fetching {real}");
     run_checked(
-        setup::apt_get()
+        apt::apt_get()
             .args(["download", "-qq", &real])
             .current_dir(folder),
         DOWNLOAD_LIMIT,

@@ -45,7 +45,6 @@ impl Relay {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -12,16 +12,16 @@
 //! large as the layout and then halved, so that lines have the same width at every angle.
 //!
 //! The font for measuring and drawing text is part of the program, so that it works where no fonts are
-//! installed. An SVG names `sans-serif` and leaves the choice to whoever shows it.
+//! installed. An SVG names `sans-serif` and leaves the choice to the viewer.
 
 mod decades;
 mod layout;
 mod mark;
+mod picture;
+mod style;
 
-use std::borrow::Cow;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
@@ -31,49 +31,15 @@ use plotters::prelude::*;
 use decades::Decades;
 use layout::Layout;
 use mark::Mark;
+use picture::drawing;
+use style::{FONT, LINE_WIDTH, colour};
 
-const PANEL_HEIGHT: u32 = 420;
-const FONT: &str = "sans-serif";
+pub use picture::{Axis, Chart, Line, Panel, PlotError, Scale};
+pub use style::thousands;
 
 /// Pixels of a PNG for each unit of the layout, and how many are drawn for each of them.
 const PNG_SCALE: u32 = 2;
 const PNG_SAMPLES: u32 = 2;
-
-/// Width of all lines, solid and dashed.
-const LINE_WIDTH: u32 = 2;
-
-/// Those of Okabe and Ito, which most people can tell apart, without the two that are pale on white.
-const COLOURS: [(u8, u8, u8); 6] = [
-    (0, 114, 178),
-    (213, 94, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (86, 180, 233),
-    (0, 0, 0),
-];
-
-/// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
-pub enum PlotError {
-    /// Neither format.
-    #[error("--plot {}: unknown format; use a name that ends in .svg or .png", .0.display())]
-    Format(PathBuf),
-    /// One point, or none.
-    #[error(
-        "--plot needs points of at least two queue depths; give --iodepth a range, such as 1..256"
-    )]
-    TooFew,
-    /// The file.
-    #[error("--plot {}: {source}", path.display())]
-    Write {
-        /// Where.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    #[error("--plot: {0}")]
-    Draw(String),
-}
 
 /// The format of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,70 +59,6 @@ impl Format {
             _ => Err(PlotError::Format(path.to_owned())),
         }
     }
-}
-
-/// A picture.
-#[derive(Debug, Clone, Default)]
-pub struct Chart {
-    /// Above all panels, in as many lines as it needs.
-    pub title: String,
-    /// Lines below the title: where the figures come from.
-    pub notes: Vec<String>,
-    /// What solid lines show, and what dashed ones; for the legend.
-    pub dashed: Option<(&'static str, &'static str)>,
-    /// From top to bottom.
-    pub panels: Vec<Panel>,
-}
-
-/// How an axis grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
-    /// Evenly, from zero.
-    Linear,
-    /// By powers of two.
-    Doubling,
-    /// By powers of ten.
-    Decades,
-}
-
-#[derive(Debug, Clone)]
-pub struct Axis {
-    /// What it counts.
-    pub name: Cow<'static, str>,
-    /// How it grows.
-    pub scale: Scale,
-    /// How its values are written.
-    pub label: fn(f64) -> String,
-}
-
-/// One pair of axes.
-#[derive(Debug, Clone)]
-pub struct Panel {
-    /// From left to right.
-    pub x: Axis,
-    /// From bottom to top.
-    pub y: Axis,
-    /// A second axis for y, at the right: its name, and its units in one of y.
-    pub right: Option<(&'static str, f64)>,
-    /// What is shown.
-    pub lines: Vec<Line>,
-}
-
-/// A line of a panel.
-#[derive(Debug, Clone, Default)]
-pub struct Line {
-    /// In the legend; dashed lines are not in it.
-    pub name: String,
-    /// Lines of the same number have the same colour.
-    pub colour: usize,
-    /// Lines of the same number have the same marks.
-    pub mark: usize,
-    /// Dashed, and without marks.
-    pub dashed: bool,
-    /// From one to the next.
-    pub points: Vec<(f64, f64)>,
-    /// What stands beside the points; none when empty.
-    pub labels: Vec<String>,
 }
 
 /// Draws a picture into a file.
@@ -226,10 +128,6 @@ fn averaged(pixels: &[u8], width: usize, height: usize) -> Vec<u8> {
     out
 }
 
-fn drawing(error: impl std::fmt::Display) -> PlotError {
-    PlotError::Draw(error.to_string())
-}
-
 fn draw_on<D: DrawingBackend>(
     area: &DrawingArea<D, Shift>,
     chart: &Chart,
@@ -256,11 +154,6 @@ fn range<'a>(
         let (low, high) = range.unwrap_or((value, value));
         Some((value.min(low), value.max(high)))
     })
-}
-
-fn colour(number: usize) -> RGBAColor {
-    let (red, green, blue) = COLOURS[number % COLOURS.len()];
-    RGBColor(red, green, blue).to_rgba()
 }
 
 impl Panel {
@@ -397,23 +290,6 @@ impl Line {
         chart.draw_series(labels).map_err(drawing)?;
         Ok(())
     }
-}
-
-/// `1500000` as `1.5 M`.
-#[must_use]
-pub fn thousands(value: f64) -> String {
-    let (scaled, unit) = match value {
-        v if v >= 1e9 => (v / 1e9, " G"),
-        v if v >= 1e6 => (v / 1e6, " M"),
-        v if v >= 1e4 => (v / 1e3, " k"),
-        v => (v, ""),
-    };
-    let digits = if scaled < 10.0 && scaled.fract() > 0.0 {
-        1
-    } else {
-        0
-    };
-    format!("{scaled:.digits$}{unit}")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Several volumes under the same load, by turns.
 //!
-//! In each round every volume gets the load once; who comes first changes from round to round, since
-//! whoever comes second finds the machine as the first has left it. Ratios are taken within a round,
-//! so that what disturbs the machine for longer than that falls out.
+//! In each round every volume gets the load once; the order changes from round to round, because
+//! the first load changes the machine for the second. Ratios are taken within a round, so that what
+//! disturbs the machine for longer than that falls out.
 
 use serde::Serialize;
 
@@ -109,7 +109,6 @@ pub struct Side {
     pub figures: Figures,
     /// The first volume's figures divided by this one's; not of the first itself.
     pub ratio: Option<Figures>,
-    /// Each round.
     pub rounds: Vec<PointResult>,
 }
 

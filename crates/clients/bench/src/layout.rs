@@ -13,11 +13,9 @@ use crate::spec::Job;
 /// Where a stream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Which job.
     pub job: usize,
     /// Its number within the job.
     pub number: u16,
-    /// Which thread.
     pub thread: usize,
     /// Which queue takes its reads.
     pub read_queue: usize,
@@ -27,7 +25,6 @@ pub struct Placed {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// How many threads.
     pub threads: usize,
     pub streams: Vec<Placed>,
     /// Operations that the busiest queue may have to hold.

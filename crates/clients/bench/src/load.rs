@@ -34,7 +34,6 @@ pub struct Load<'a> {
     pub run: &'a Run,
     /// The queues there are.
     pub maps: QueueMaps,
-    /// Who uses which.
     pub layout: Layout,
     /// The part of the volume.
     pub region: Region,

@@ -30,7 +30,6 @@ use crate::workload::Region;
 /// A volume to measure.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Where it is.
     pub medium: Medium,
     /// How it is used, if it is local storage.
     pub local: LocalOptions,
@@ -107,7 +106,6 @@ pub enum BenchError {
     /// A region that is not on the volume.
     #[error("{what}; the volume has {volume_bytes} bytes in blocks of {block_size}")]
     Region {
-        /// What is wrong.
         what: &'static str,
         volume_bytes: u64,
         /// Bytes of a block.

@@ -144,11 +144,7 @@ pub enum LocalError {
     },
     /// The system does not let us look at it.
     #[error("stat {}: {source}", path.display())]
-    Stat {
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+    Stat { path: PathBuf, source: io::Error },
     /// It cannot be opened as it would have to be.
     #[error(transparent)]
     Open(Box<OpenError>),

@@ -32,7 +32,6 @@ impl Terminal {
         }
     }
 
-    /// What comes next.
     pub fn label(&mut self, label: String) {
         self.label = label;
         self.last = None;

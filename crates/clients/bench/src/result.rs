@@ -103,9 +103,7 @@ pub struct JobResult {
 /// A kind of error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorCount {
-    /// What was said.
     pub error: String,
-    /// How often.
     pub count: u64,
 }
 

@@ -23,7 +23,6 @@ pub struct Job {
     pub sizes: BlockSizes,
     /// Operations that each stream keeps under way.
     pub depth: u16,
-    /// How many streams.
     pub streams: u16,
     /// Limits of all its streams together.
     pub rate: RateLimits,
@@ -63,7 +62,6 @@ pub struct Run {
     pub maps: QueueMaps,
     /// Threads; `None`: as many as there are processors, up to the number of queues.
     pub threads: Option<u16>,
-    /// How long.
     pub length: Length,
     /// Load that is not measured, before that.
     pub warmup: Duration,
@@ -114,7 +112,6 @@ pub enum SpecError {
     /// A quantity within it.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// A queue depth.
     #[error(
         "`{0}` is not a queue depth; use 1 to 65535, or a range of powers of two such as 1..256"
     )]
@@ -131,11 +128,7 @@ pub enum SpecError {
     Job { job: String, part: String },
     /// A job lacks something.
     #[error("job `{job}` has no {missing}=; add it")]
-    JobLacks {
-        job: String,
-        /// What it lacks.
-        missing: &'static str,
-    },
+    JobLacks { job: String, missing: &'static str },
 }
 
 /// So many answers at a time let client and server work side by side: with all of a deep queue in one

@@ -1,4 +1,4 @@
-//! Streams of operations: each keeps so many under way.
+//! Streams of operations: each keeps a fixed number in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,6 @@ impl Source {
 /// Reads a region once, together with other streams.
 #[derive(Debug, Clone)]
 pub struct Sweep {
-    /// What is read.
     pub region: Region,
     /// Blocks of one read.
     pub unit: u64,
@@ -225,9 +224,7 @@ pub struct Slot {
     pub stream: usize,
     /// Whether it writes.
     pub write: bool,
-    /// How much.
     pub bytes: u32,
-    /// Where.
     pub extent: Extent,
     /// When it was due.
     pub intended_ns: u64,

@@ -25,13 +25,11 @@ const CONTROL_PERIOD: Duration = Duration::from_secs(1);
 pub struct Supervisor<'a> {
     /// Keep-alive and news.
     pub control: Option<&'a mut Control>,
-    /// The server's process.
     pub server: Option<ProcessClock>,
     /// Ends the load early.
     pub interrupt: &'a Interrupt,
     /// Looks on.
     pub watch: &'a mut dyn Watch,
-    /// What goes on.
     pub read_back: bool,
 }
 

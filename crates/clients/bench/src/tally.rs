@@ -61,7 +61,6 @@ impl JobTally {
         }
     }
 
-    /// What was counted.
     #[must_use]
     pub fn finish(self) -> JobSum {
         let finish = |direction: DirectionTally| DirectionSum {
@@ -82,7 +81,6 @@ impl JobTally {
 pub struct DirectionSum {
     /// Operations that ended well.
     pub operations: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// From when they were due, or submitted.
     pub latency: Histogram<u64>,

@@ -22,7 +22,6 @@ impl Interrupt {
     }
 }
 
-/// What goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Load, not measured.
@@ -36,7 +35,6 @@ pub enum Phase {
 /// How far it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// What goes on.
     pub phase: Phase,
     /// Since the load began.
     pub elapsed: Duration,
@@ -44,7 +42,6 @@ pub struct Progress {
     pub total: Option<Duration>,
     /// Operations that have ended.
     pub operations: u64,
-    /// Their bytes.
     pub bytes: u64,
 }
 

@@ -71,7 +71,6 @@ impl Shared {
 /// What does not change during a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// When measuring begins.
     pub measure_from_ns: u64,
     /// When it ends, unless the streams end before.
     pub end_ns: u64,
@@ -94,7 +93,6 @@ pub struct Settings {
 /// What a thread has seen.
 #[derive(Debug)]
 pub struct Report {
-    /// Of each job.
     pub jobs: Vec<JobSum>,
     /// Time that was measured.
     pub measured: Duration,

@@ -51,9 +51,7 @@ pub enum Direction {
 /// What `--rw` says, in `fio`'s words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
-    /// Which places.
     pub order: Order,
-    /// Which way.
     pub direction: Direction,
 }
 
@@ -224,9 +222,7 @@ impl fmt::Display for BlockSizes {
 pub struct Step {
     /// Whether it writes.
     pub write: bool,
-    /// Where.
     pub extent: Extent,
-    /// How much.
     pub bytes: u32,
 }
 
@@ -235,7 +231,6 @@ pub struct Step {
 pub struct Region {
     /// Its first block.
     pub lba: u64,
-    /// How many blocks.
     pub blocks: u64,
     /// Bytes of each.
     pub block_size: u32,

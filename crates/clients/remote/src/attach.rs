@@ -14,8 +14,8 @@ use longshore_reactor::buffer::Buffer;
 use longshore_volume::{OpenError, Outline, VolumeSpec, identify, physical_block_size};
 
 use super::{Abilities, RemoteBackend, ZEROS_PER_WRITE};
-use crate::backend::{ISCSI, backend_of_url};
 use crate::error::RemoteError;
+use crate::name::{ISCSI, backend_of_url};
 use crate::spec::RemoteSpec;
 
 /// Most connections to one remote volume.

@@ -2,27 +2,13 @@
 
 use std::sync::Arc;
 
-use longshore_initiator::url::Url;
 use longshore_volume::open::{Backend, Opened};
 use longshore_volume::{BackendName, Backends, InlineWrites, OpenError, VolumeSpec};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::error::RemoteError;
+use crate::name::{ISCSI, NVME_TCP};
 use crate::{RemoteBackend, RemoteSpec};
-
-/// A logical unit of an iSCSI target elsewhere.
-pub const ISCSI: BackendName = BackendName::new("iscsi");
-/// A namespace of an NVMe/TCP subsystem elsewhere.
-pub const NVME_TCP: BackendName = BackendName::new("nvme-tcp");
-
-/// The backend for volumes with such URLs.
-#[must_use]
-pub fn backend_of_url(url: &Url) -> BackendName {
-    match url {
-        Url::Iscsi(_) => ISCSI,
-        Url::NvmeTcp(_) => NVME_TCP,
-    }
-}
 
 /// Adds both backends.
 pub fn register(backends: &mut Backends) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use longshore_initiator::url::Url;
 use longshore_volume::{BackendName, OpenError};
 
-use crate::{NVME_TCP, backend_of_url};
+use crate::name::{NVME_TCP, backend_of_url};
 
 /// Why a volume of another server cannot be opened, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,6 @@ pub enum RemoteError {
     Range {
         /// Volume.
         name: String,
-        /// The option.
         option: &'static str,
         /// As asked for.
         found: u16,
@@ -101,7 +100,6 @@ pub enum RemoteError {
     BlockSize {
         /// Volume.
         name: String,
-        /// Where it is.
         url: Box<Url>,
         found: u32,
         asked: Option<u32>,
@@ -111,7 +109,6 @@ pub enum RemoteError {
     Empty {
         /// Volume.
         name: String,
-        /// Where it is.
         url: Box<Url>,
     },
 }

@@ -13,8 +13,8 @@
 //!
 //! **Poison.** When the peer reports that a flush, or a write that was to be durable, failed, data that was
 //! accepted may be lost, and another flush may succeed without it being anywhere; as with local media, the volume then
-//! refuses writes and flushes until it is reopened. A connection that is lost for good poisons nothing: the flush
-//! failed, whoever asked for it knows, and what the peer holds is as it was.
+//! refuses writes and flushes until it is reopened. A permanent loss of the connection does not poison: the flush
+//! failed visibly, and the peer's data is unchanged.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
@@ -23,6 +23,7 @@ mod answer;
 mod attach;
 mod backend;
 mod error;
+mod name;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -43,8 +44,9 @@ use longshore_volume::{
     WriteCache,
 };
 
-pub use backend::{ISCSI, NVME_TCP, backend_of_url, register};
+pub use backend::register;
 pub use error::RemoteError;
+pub use name::{ISCSI, NVME_TCP, backend_of_url};
 pub use spec::RemoteSpec;
 
 /// Zeros that one write puts down where the peer has no command for it. One buffer for the whole volume.

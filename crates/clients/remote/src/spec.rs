@@ -11,7 +11,6 @@ use longshore_volume::open::BackendOptions;
 /// The options of `iscsi` and `nvme-tcp`. Everything but the URL can be left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSpec {
-    /// Where it is.
     pub url: Option<Url>,
     /// A file with the secret of the URL's user (CHAP).
     pub secret_file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What a command in progress has to do with the medium, whatever protocol it is of.
+//! The relation of a command in progress to the medium, for both protocols.
 //!
 //! A command never touches the medium: it hands an [`Operation`](crate::operation::Operation) and its
 //! [`DataLocation`] to its driver, and goes on with a [`CommandEvent`].

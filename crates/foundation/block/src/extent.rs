@@ -21,7 +21,6 @@ pub struct BlockCount(pub u64);
 pub struct Extent {
     /// First block.
     pub lba: Lba,
-    /// How many.
     pub blocks: BlockCount,
 }
 

@@ -1,7 +1,7 @@
 //! Sanitizing a volume: all that it holds is made unreadable for good.
 //!
-//! There is one state for each volume, whatever protocols export it: SANITIZE of SCSI (SBC-3 §4.11) and Sanitize
-//! of NVMe (base 2.0 §8.21) start it, and both tell how far it is.
+//! There is one state for each volume, for both protocols: SANITIZE of SCSI (SBC-3 §4.11) and Sanitize of NVMe (base
+//! 2.0 §8.21) start it, and both tell how far it is.
 //!
 //! ```text
 //!            begin               end: done

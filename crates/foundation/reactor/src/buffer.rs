@@ -1,4 +1,4 @@
-//! Payload memory: page-aligned, owned by whoever holds it, recycled per core.
+//! Payload memory: page-aligned, with one owner at a time, recycled per core.
 //!
 //! - [`Buffer`] is an owned, `Send`, page-aligned block of initialised bytes with a length that may
 //!   be less than its capacity; it derefs to `[u8]`. Dropping it frees the memory.
@@ -7,9 +7,8 @@
 //!   nor touches memory shared with other cores.
 //! - [`MemoryBudget`] bounds what all pools of a process hold together, in use or kept. A buffer
 //!   counts against it from allocation until it is freed, wherever that happens.
-//! - [`Reservation`] is memory promised for data that are still to come. Whoever waits for many pieces
-//!   and gets one after the other takes the buffer of each only when it comes: that is the one given
-//!   back last, which is still in the core's cache.
+//! - [`Reservation`] is memory promised for data that are still to come. Data that arrives in many pieces takes the
+//!   buffer of each piece only on its arrival: that is the one given back last, which is still in the core's cache.
 //!
 //! The contents of a recycled buffer are stale: never send what was not written.
 

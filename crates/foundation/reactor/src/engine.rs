@@ -12,8 +12,8 @@
 //! - There is nothing to re-arm. The caller remembers "readable" until a receive returned
 //!   [`WouldBlock`](std::io::ErrorKind::WouldBlock) *or fewer bytes than it had room for* (an accept: until `WouldBlock`);
 //!   from then on the next arrival gives a new report. The same goes for "writable" and a send that
-//!   took less than all. Whoever stops earlier, because a budget is used up, must come back by
-//!   itself: no event will remind it.
+//!   took less than all. A caller that stops earlier, because a budget is used up, must return by itself: no event
+//!   will remind it.
 //! - [`Readiness::is_hang_up`] means that the peer sends no more, or that the connection failed. It
 //!   comes together with readable, and it may be reported once only. From then on a short receive
 //!   proves nothing, since the end of the stream is already there behind it: receive until 0 or an
@@ -27,9 +27,9 @@
 //! each comes back exactly once as [`EngineEvent::File`]. The engine keeps the file and the buffer of an
 //! operation alive until then, also if the engine itself is dropped.
 //!
-//! [`Storage::delegate`] lets somebody else complete an operation, from any thread; its completion wakes the
-//! engine and comes back in the same way. Dropping an engine waits for these operations too, for as long as
-//! for others; what completes later has nobody to go to.
+//! [`Storage::delegate`] leaves the completion of an operation to other code, on any thread; its completion wakes the
+//! engine and comes back in the same way. Dropping an engine waits for these operations too, for as long as for
+//! others; later completions have no receiver.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -263,7 +263,6 @@ pub enum IoUringRefusal {
     Other {
         /// The system call.
         call: &'static str,
-        /// What it said.
         source: io::Error,
     },
 }
@@ -299,7 +298,6 @@ pub enum EngineError {
     SystemCall {
         /// The system call.
         call: &'static str,
-        /// What it said.
         source: io::Error,
     },
 }

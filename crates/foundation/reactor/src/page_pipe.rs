@@ -2,8 +2,8 @@
 //!
 //! A kernel pipe holds references to pages of the page cache ([`PagePipe::take`]), which a socket then takes over
 //! ([`PagePipe::send`]). What is in the pipe is there: neither a file that is cut short, nor a hole punched into it, nor
-//! memory pressure takes it away, so a header that promises so many bytes can be kept. *What the pages hold* is another
-//! matter: a write to the file goes into the same pages, and is seen by whoever has not received them yet.
+//! memory pressure takes it away, so the length in a header is always right. *What the pages hold* is another matter:
+//! a write to the file goes into the same pages, and shows in data that is not received yet.
 //!
 //! Splicing from a file sleeps when a page is not there, flags or no flags. So [`PagePipe::take`] asks cachestat(2)
 //! first (Linux 6.5), and reads the last byte with RWF_NOWAIT: pages that are just being read count as cached. A page

@@ -3,9 +3,8 @@
 //! [`Storage`] is all that volumes know of the outside world. The engines of this crate implement
 //! it over io_uring or helper threads; the simulator implements it over a simulated disk.
 //!
-//! What is not done by a file (a volume on another machine) is *delegated*: somebody else does it, on
-//! whatever thread, and hands the end of it to [`Delegated::complete`], which makes a completion of it like
-//! any other.
+//! What is not done by a file (a volume on another machine) is *delegated*: other code carries it out, on any thread,
+//! and reports its end to [`Delegated::complete`], which makes a completion of it like any other.
 
 use std::fmt;
 use std::fs::File;
@@ -27,7 +26,6 @@ pub struct StorageTag(pub u64);
 pub struct FileOperation {
     /// What it works on.
     pub file: FileHandle,
-    /// What to do.
     pub kind: FileOperationKind,
     /// The file is open with O_DIRECT: the medium reads and writes the buffer's own pages, which an engine may
     /// therefore have registered.
@@ -68,35 +66,30 @@ pub enum FileOperationKind {
     DataSync,
     /// fallocate(PUNCH_HOLE | KEEP_SIZE). Result: 0.
     PunchHole {
-        /// Where it begins.
         offset: u64,
         /// How far it goes.
         length: u64,
     },
     /// fallocate(ZERO_RANGE | KEEP_SIZE). Result: 0.
     ZeroRange {
-        /// Where it begins.
         offset: u64,
         /// How far it goes.
         length: u64,
     },
     /// fallocate(0): reserves space, for anchored blocks. Result: 0.
     Allocate {
-        /// Where it begins.
         offset: u64,
         /// How far it goes.
         length: u64,
     },
     /// ioctl BLKDISCARD on a block device. Result: 0.
     BlockDiscard {
-        /// Where it begins.
         offset: u64,
         /// How far it goes.
         length: u64,
     },
     /// ioctl BLKZEROOUT on a block device. Result: 0.
     BlockZeroOut {
-        /// Where it begins.
         offset: u64,
         /// How far it goes.
         length: u64,

@@ -52,7 +52,6 @@ pub enum SendUnit {
 /// When responses leave. Can be changed while connections are up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitConfig {
-    /// Who decides.
     pub policy: TransmitPolicy,
     /// Of [`TransmitPolicy::AdaptiveNagle`].
     pub nagle_threshold: NagleThreshold,

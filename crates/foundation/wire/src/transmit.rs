@@ -82,7 +82,6 @@ impl<'a> WriteData<'a> {
     /// No data.
     pub const NONE: Self = Self::Bytes(&[]);
 
-    /// The bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
@@ -128,7 +127,6 @@ pub enum Segment {
     },
     /// `length` bytes at `start` of payload the driver holds.
     Buffer {
-        /// Which payload.
         id: PayloadId,
         /// Index into it.
         start: usize,
@@ -186,7 +184,6 @@ pub struct Transmit {
 /// The arena is compacted when this much of it has been sent.
 const COMPACT_AT: usize = 16 << 10;
 
-/// See [`Transmit::keep`].
 const ARENA_KEPT: usize = 1 << 20;
 
 impl Default for Transmit {
@@ -305,7 +302,6 @@ impl Transmit {
         self.arena_used
     }
 
-    /// See [`Self::keep`].
     #[inline]
     #[must_use]
     pub const fn arena_kept(&self) -> usize {
@@ -485,7 +481,6 @@ pub enum Chunk<'a> {
     Zeros(u32),
     /// By reference.
     Buffer {
-        /// Which payload.
         id: PayloadId,
         /// Index of the chunk in it.
         start: usize,
@@ -496,7 +491,6 @@ pub enum Chunk<'a> {
     },
     /// By reference, and without a digest: see [`Payload::Unseen`].
     Unseen {
-        /// Which payload.
         id: PayloadId,
         /// Index of the chunk in it.
         start: usize,

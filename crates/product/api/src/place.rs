@@ -1,4 +1,4 @@
-//! Where the server's socket is, when nobody says so.
+//! The default path of the server's socket.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -25,7 +25,7 @@ pub struct ConfigArguments {
 
 #[derive(Debug, Subcommand)]
 enum ConfigVerb {
-    /// Print what is served as tables of the configuration file; secrets read as "set"
+    /// Print the running configuration as tables of the configuration file; secrets show as "set"
     Export {
         /// Only objects of this owner
         #[arg(
@@ -35,11 +35,11 @@ enum ConfigVerb {
         )]
         owner: Option<OwnerName>,
     },
-    /// List the revisions that are kept
+    /// List revisions
     History,
     /// Print the objects of the API at a revision
     Show { revision: u64 },
-    /// Make the objects of the API what they were at a revision
+    /// Restore the objects of the API at a revision
     Rollback {
         #[arg(value_name = "REVISION")]
         to: u64,

@@ -64,11 +64,11 @@ pub struct ConnectionArguments {
     #[arg(long, value_name = "DURATION", value_parser = Span::parse)]
     pub connect_timeout: Option<Span>,
 
-    /// Time limit for one command; then the connection is closed and made again [default: 30s]
+    /// Time limit for one command; then the client reconnects [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = Span::parse)]
     pub request_timeout: Option<Span>,
 
-    /// How long to try to reconnect to a lost server [default: 2m]
+    /// Time limit for reconnecting to a lost server [default: 2m]
     #[arg(long, value_name = "DURATION", value_parser = Span::parse)]
     pub give_up: Option<Span>,
 }

@@ -50,7 +50,7 @@ pub struct CopyArguments {
     #[arg(long)]
     force: bool,
 
-    /// File that records how far the copy got, for --resume
+    /// File that records the progress of the copy, for --resume
     ///
     /// [default: DST.copy-journal beside a file, a file in the state directory for all else]
     #[arg(long, value_name = "FILE")]

@@ -22,7 +22,7 @@ pub struct EventsArguments {
     #[command(flatten)]
     server: ServerArguments,
 
-    /// Go on with new events until SIGINT, also when the server is started anew
+    /// Follow new events until SIGINT, across restarts of the server
     #[arg(long, short)]
     follow: bool,
 
@@ -88,7 +88,7 @@ fn follow(arguments: &EventsArguments, client: &Client) -> Result<ExitCode, Clie
             _ => {}
         }
         if is_there || !was_there {
-            eprintln!("{} has gone away; trying again", client.place());
+            eprintln!("lost {}; trying again", client.place());
         }
         was_there = true;
         thread::sleep(RETRY);

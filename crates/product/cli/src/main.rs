@@ -73,13 +73,14 @@ fn main() -> ExitCode {
 
 /// `longshore manual`
 fn run_manual(arguments: &ManualArguments) -> ExitCode {
+    let command = Longshore::command();
     let Some(directory) = &arguments.directory else {
-        return match manual::page(&arguments.page) {
+        return match manual::page(&command, &arguments.page) {
             Ok((page, _)) => print(&page),
             Err(error) => fail(&error),
         };
     };
-    match manual::write_all(directory) {
+    match manual::write_all(&command, directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!(

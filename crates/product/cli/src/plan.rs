@@ -22,7 +22,7 @@ pub struct PlanArguments {
     #[command(flatten)]
     source: Source,
 
-    /// Refuse if the configuration has another revision by now
+    /// Refuse unless the configuration is at this revision
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
 }
@@ -62,8 +62,8 @@ enum FileError {
         message: String,
     },
     #[error(
-        "{}: `{key}` is a setting of the server, which only its own file has; name that file, or leave only \
-         [[volume]], [[target]] and [[subsystem]] in this one", path.display()
+        "{}: `{key}` is a setting of the server and belongs in its own file; name that file, or keep only \
+         [[volume]], [[target]] and [[subsystem]] tables in this one", path.display()
     )]
     Setting { path: PathBuf, key: String },
     #[error("{}: a [[{table}]] has no `{key}`; add it", path.display())]

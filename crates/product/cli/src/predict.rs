@@ -56,7 +56,7 @@ pub struct PredictArguments {
 
     /// Simulate the set-up event by event, with the server's own transmit policies, instead of formulas
     ///
-    /// Knows how long responses wait for company and acknowledgements, and second loads (mix-size).
+    /// Covers responses that wait for others or for acknowledgements, and second loads (mix-size).
     #[arg(long)]
     simulate: bool,
 

@@ -24,9 +24,9 @@ pub struct SessionArguments {
 enum SessionVerb {
     /// List iSCSI sessions and NVMe controllers
     List,
-    /// Show one of them
+    /// Show a session
     Show { id: String },
-    /// Ask its client to log out, then drop it; the client may come back
+    /// Ask the client to log out, then close the session; the client may reconnect
     Close { id: String },
 }
 

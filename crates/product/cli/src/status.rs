@@ -35,7 +35,7 @@ fn text(status: &Status) -> String {
     let health = &status.health;
     let state = match (health.alive, health.ready) {
         (true, true) => "serves",
-        (true, false) => "does not serve all it should",
+        (true, false) => "does not serve all enabled objects",
         (false, _) => "does not answer",
     };
     table.row("state", state);

@@ -41,7 +41,7 @@ enum TargetVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Change keys; KEY= takes a key away
+    /// Change keys; KEY= removes a key
     Set {
         name: String,
         #[arg(value_name = "KEY=VALUE", required = true)]
@@ -49,11 +49,11 @@ enum TargetVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Map a volume: give it a logical unit number or namespace identifier
+    /// Map a volume to a logical unit number or namespace identifier
     Map {
         name: String,
         volume: String,
-        /// LUN or NSID [default: the lowest that is free]
+        /// LUN or NSID [default: the lowest free number]
         #[arg(long, value_name = "N", visible_aliases = ["lun", "nsid"])]
         number: Option<u64>,
         /// Refuse writes through this number
@@ -69,7 +69,7 @@ enum TargetVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Let an initiator or host in by name
+    /// Admit an initiator or host by name
     Allow {
         name: String,
         /// Its iSCSI name or host NQN, or "*" for all that no other rule names
@@ -80,14 +80,14 @@ enum TargetVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Take the rule of an initiator or host away
+    /// Remove the rule of an initiator or host
     Deny {
         name: String,
         client: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Keep a target or subsystem, and do not serve it
+    /// Stop serving a target or subsystem, and keep its definition
     Disable {
         name: String,
         #[command(flatten)]
@@ -269,9 +269,9 @@ fn unmap(
     let object: Versioned<Object> = answer.read()?;
     let entries = entries(&object.body, &words);
     let Some((number, _)) = entries.iter().find(|(_, it)| it == volume) else {
-        let title = format!("it does not map volume {volume} by name");
+        let title = format!("it has no map entry for volume {volume}");
         let problem = Problem::new(ProblemCode::NotFound, title).about(object.body.id);
-        let advice = format!("see what it maps: longshore target show {name}");
+        let advice = format!("longshore target show {name} prints its map");
         return Err(ClientError::Refused(Box::new(problem.advise(advice))));
     };
     let place = path(&[words.collection, name, words.map, &number.to_string()]);

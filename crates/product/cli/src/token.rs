@@ -23,19 +23,19 @@ pub struct TokenArguments {
 
 #[derive(Debug, Subcommand)]
 enum TokenVerb {
-    /// List tokens: names, roles and ends; nobody can show their secrets
+    /// List tokens: names, roles, expiry
     List,
-    /// Make a token, and print its secret this once
+    /// Make a token and print its secret, once
     Create {
         name: String,
-        /// What its bearer may do
+        /// Role of its bearer
         #[arg(long, value_name = "read|operate|admin|metrics")]
         role: Role,
-        /// Refuse it after this time, such as 12h or 30d [default: never]
+        /// Time to its expiry, such as 12h or 30d [default: never]
         #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
         expires: Option<u64>,
     },
-    /// Refuse a token from now on
+    /// Revoke a token
     Remove { name: String },
 }
 

@@ -120,7 +120,7 @@ fn table(rates: &Rates) -> String {
 
 fn interactive(arguments: &TopArguments) -> Result<ExitCode, ClientError> {
     if !io::stdout().is_terminal() {
-        eprintln!("error: standard output is no terminal; use --once or --batch N");
+        eprintln!("error: standard output is not a terminal; use --once or --batch N");
         return Ok(ExitCode::FAILURE);
     }
     let client = arguments.server.client()?;

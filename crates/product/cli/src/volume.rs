@@ -38,7 +38,7 @@ enum VolumeVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Change keys of a volume; KEY= takes a key away
+    /// Change keys of a volume; KEY= removes a key
     Set {
         name: String,
         #[arg(value_name = "KEY=VALUE", required = true)]
@@ -46,7 +46,7 @@ enum VolumeVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Give a volume another size
+    /// Change the size of a volume
     Resize {
         name: String,
         /// Such as 20G
@@ -54,7 +54,7 @@ enum VolumeVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Keep a volume, and do not serve it
+    /// Stop serving a volume, and keep its definition
     Disable {
         name: String,
         #[command(flatten)]
@@ -66,7 +66,7 @@ enum VolumeVerb {
         #[command(flatten)]
         change: ChangeArguments,
     },
-    /// Remove a volume; its data stay where they are
+    /// Remove a volume; its data stay
     Remove {
         name: String,
         #[command(flatten)]

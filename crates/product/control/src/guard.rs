@@ -1,8 +1,8 @@
 //! What every request has to pass before its handler: Host, Origin, then who calls.
 //!
-//! A browser runs pages of strangers, and any of them can send requests to loopback. A page under another name that
-//! resolves to this address (DNS rebinding) still says that name in `Host`; a page of another origin says so in `Origin`
-//! or `Sec-Fetch-Site`. Both are refused, whatever token they bring.
+//! A browser runs foreign pages, and any of them can send requests to loopback. A page under another name that
+//! resolves to this address (DNS rebinding) still says that name in `Host`; a page of another origin says so in
+//! `Origin` or `Sec-Fetch-Site`. Both are refused, with any token.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -114,10 +114,7 @@ impl Api {
                 return Err(ApiError::NoStateDirectory);
             }
             if let Some(path) = tokens.make_first().map_err(failed)? {
-                tracing::info!(
-                    "API: a first token with all rights is in {}",
-                    path.display()
-                );
+                tracing::info!("API: the first token (role admin) is in {}", path.display());
             }
         }
         Ok(tokens)

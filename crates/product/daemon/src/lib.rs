@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  command line ─┐
-//!                ├─► config ─► portals, volumes ─► target::Server ─► ready
+//!                ├─► config ─► portals, volumes ─► server::Server ─► ready
 //!  file ─────────┘                                      ▲
 //!                    SIGTERM, SIGINT, SIGHUP ── control ┘
 //! ```

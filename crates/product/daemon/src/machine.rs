@@ -61,7 +61,6 @@ pub enum MachineError {
     /// The file cannot be read or made.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried.
         operation: &'static str,
         /// The file.
         path: PathBuf,
@@ -109,7 +108,7 @@ fn settle_with<'a>(
         Err(host) => host,
     };
     let place = match state_directory {
-        None => "there is no state directory for one".to_owned(),
+        None => "there is no state directory to store one".to_owned(),
         Some(directory) => {
             let path = directory.join(FILE_NAME);
             match make(directory, &path) {

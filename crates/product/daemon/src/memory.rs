@@ -34,7 +34,6 @@ const PAYLOAD_DEFAULT: u64 = 1 << 30;
 /// Least payload memory, as in the configuration.
 const PAYLOAD_MIN: u64 = 8 * MIB;
 
-/// What bounds memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Bound {
     Machine,

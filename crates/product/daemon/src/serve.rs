@@ -221,7 +221,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     inspection.begin(config).map_err(StartError::Thread)?;
     plane.set_watch(move |config| {
         if let Err(error) = inspection.begin(config) {
-            tracing::warn!("cannot inspect the volumes from time to time: {error}");
+            tracing::warn!("cannot start the inspection of volumes: {error}");
         }
     });
     if output.connect {
@@ -260,7 +260,6 @@ struct Running {
     plane: Arc<Plane>,
     /// The `ready` line.
     ready: String,
-    /// Where reports go.
     statistics: Option<PathBuf>,
     events: Sender<ControlEvent>,
     inbox: Receiver<ControlEvent>,

@@ -42,7 +42,7 @@ pub fn watch(is_alive: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
                 if is_alive() {
                     notify(&[NotifyState::Watchdog]);
                 } else {
-                    tracing::error!("an event loop does not answer; the service manager is not told to wait longer");
+                    tracing::error!("an event loop does not answer; no watchdog notification to the service manager");
                 }
                 // The time that looking takes is part of what is left.
                 thread::sleep(interval / 3);

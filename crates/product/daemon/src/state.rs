@@ -2,7 +2,7 @@
 //!
 //! | first that is there | for |
 //! |---|---|
-//! | `--state-dir`, `state-dir` in the file | whoever says so |
+//! | `--state-dir`, `state-dir` in the file | the operator |
 //! | `$STATE_DIRECTORY` | `systemd` with `StateDirectory=` |
 //! | `/var/lib/longshore` | root |
 //! | `$XDG_STATE_HOME/longshore` | users |

@@ -57,7 +57,6 @@ impl View {
         }
     }
 
-    /// Its key.
     #[must_use]
     pub const fn key(self) -> char {
         match self {
@@ -156,7 +155,6 @@ pub struct App {
     pub only_active: bool,
     pub is_paused: bool,
     pub selected: usize,
-    /// Why nothing comes.
     pub gone: Option<String>,
     /// What came of the last order.
     pub told: Option<String>,

@@ -1,4 +1,4 @@
-//! The terminal: keys in, pictures out, until somebody has seen enough.
+//! The terminal: keys in, pictures out, until the user quits.
 
 use std::io;
 use std::sync::Arc;

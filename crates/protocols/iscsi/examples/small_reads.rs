@@ -99,7 +99,6 @@ impl Session {
         session
     }
 
-    /// What is measured.
     fn serve(&mut self, mut input: &[u8]) -> u32 {
         let mut reads = 0;
         loop {

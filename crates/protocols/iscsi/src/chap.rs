@@ -145,7 +145,6 @@ impl ChapAlgorithm {
 /// A question to the peer: what CHAP_A, CHAP_I and CHAP_C say.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Challenge {
-    /// How to answer.
     pub algorithm: ChapAlgorithm,
     /// CHAP_I.
     pub identifier: u8,

@@ -7,7 +7,6 @@
 
 /// Range of the MaxRecvDataSegmentLength, MaxBurstLength and FirstBurstLength keys, in bytes.
 pub const SEGMENT_LENGTH_MIN: u32 = 512;
-/// See [`SEGMENT_LENGTH_MIN`].
 pub const SEGMENT_LENGTH_MAX: u32 = (1 << 24) - 1;
 /// Data segments of a login, and of every peer that has declared nothing else (RFC 7143 §13.12).
 pub const MAX_RECV_DATA_SEGMENT_LENGTH_DEFAULT: u32 = 8192;
@@ -107,19 +106,13 @@ pub enum Rule {
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
-    /// Which key.
     pub key: Key,
     /// As it is written.
     pub name: &'static str,
-    /// See [`Usage`].
     pub usage: Usage,
-    /// See [`LoginStage`].
     pub stage: LoginStage,
-    /// See [`Senders`].
     pub senders: Senders,
-    /// See [`Scope`].
     pub scope: Scope,
-    /// See [`Rule`].
     pub rule: Rule,
     /// "Irrelevant when: SessionType=Discovery".
     pub irrelevant_in_discovery: bool,

@@ -111,7 +111,6 @@ impl Default for OperationalParameters {
 pub struct SessionParameters {
     /// Normal or discovery.
     pub session_type: SessionType,
-    /// Who logged in.
     pub initiator_name: IscsiName,
     /// The initiator's own description of itself. Never used to decide anything.
     pub initiator_alias: Option<String>,

@@ -14,7 +14,6 @@ pub struct CompletionEntry {
     pub sq_head: u16,
     /// CID of the command.
     pub id: CommandId,
-    /// How it ended.
     pub status: Status,
 }
 

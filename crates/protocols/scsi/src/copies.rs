@@ -13,7 +13,6 @@ use crate::sense::Sense;
 /// Copies a unit takes at a time.
 pub(crate) const MAX_CONCURRENT_COPIES: u8 = 64;
 
-/// Which copy.
 #[derive(Clone, Debug)]
 pub(crate) struct CopyKey {
     nexus: Arc<Nexus>,

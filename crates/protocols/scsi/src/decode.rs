@@ -45,7 +45,6 @@ impl Command {
     }
 }
 
-/// See [`Command::begin`].
 fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, bytes: &[u8]) -> Result<Command, Completion> {
     let cdb = Cdb::new(bytes);
     let command = match command_table::lookup(cdb) {
@@ -80,7 +79,6 @@ fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, bytes: &[u8]) -> Result<Co
     }
 }
 
-/// See [`Command::begin_without_unit`].
 fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
     let command = match command_table::lookup(cdb) {
         Lookup::Found(command) => command,
@@ -134,7 +132,7 @@ fn check_writable(unit: &LogicalUnit, nexus: &Nexus) -> Result<(), Sense> {
     Err(Sense::new(SenseKey::DataProtect, code))
 }
 
-/// Kept out of line, so that READ and WRITE have a short way.
+/// Kept out of line, so that READ and WRITE have a fast path.
 #[inline(never)]
 fn dispatch(
     command: &CommandDescription,

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A command that finds its bits clear is admitted with one load. The reservation bits are written
-//! under the lock of the reservations, the unit attention bits by whoever establishes or reports one.
+//! under the lock of the reservations, the unit attention bits by the code that establishes or reports one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

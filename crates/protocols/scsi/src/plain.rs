@@ -1,4 +1,4 @@
-//! READ and WRITE that nothing speaks against: the short way past [`Command::begin`].
+//! The fast path of READ and WRITE past [`Command::begin`].
 //!
 //! Nearly all commands of a busy initiator are such, and a driver that can carry them out where they
 //! arrive needs no [`Command`] for them: it asks [`plain`], and begins a command when the answer is no.

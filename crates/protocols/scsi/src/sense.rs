@@ -147,7 +147,6 @@ pub struct FieldPointer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
     pub key: SenseKey,
-    /// What exactly.
     pub additional: AdditionalSense,
     /// The INFORMATION field: offset of a miscompare in bytes, or the first LBA that failed.
     pub information: Option<u64>,

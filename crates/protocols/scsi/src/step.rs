@@ -29,7 +29,6 @@ pub enum Direction {
 /// What a CDB asks to transfer; residual counts compare it with the transport's expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which way.
     pub direction: Direction,
     /// Bytes. For parameter data to the initiator this is the allocation length: how much there
     /// really is shows only at the end, in [`Buffers::data_in`].
@@ -61,9 +60,7 @@ pub struct Buffers<'a> {
 pub enum Step {
     /// Do this on a medium, then step with [`CommandEvent::Media`].
     Media {
-        /// Whose medium.
         unit: UnitSelector,
-        /// What to do.
         operation: Operation,
         /// Where its data comes from or goes to.
         payload: DataLocation,

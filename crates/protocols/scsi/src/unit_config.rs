@@ -1,4 +1,4 @@
-//! What a logical unit is and can do, before anybody uses it.
+//! Configuration and abilities of a logical unit.
 
 use longshore_block::naa::Naa;
 use uuid::Uuid;

@@ -2,9 +2,9 @@
 //!
 //! A connection that is alone receives and sends as much at a time as there is: a megabyte with one
 //! call costs least. As soon as another one is active on the same shard, each gets a quantum of bytes in
-//! each direction and turn, and comes again in the next turn. So a small read waits behind a quantum of
-//! somebody's large write rather than behind several megabytes of it, and connections with the same load
-//! get the same, whichever the shard looks at first.
+//! each direction and turn, and comes again in the next turn. So a small read waits behind a quantum of another
+//! connection's large write, not behind several megabytes. Connections with equal load get equal parts, in any order
+//! of service.
 //!
 //! Bytes stand for work: what costs time besides, an operation, is bounded by the queue depth.
 

@@ -4,7 +4,7 @@
 //! in between. They are rare, ordinary writes are not, so the cost sits with the rare ones:
 //!
 //! - An ordinary write *enters* its shard's counter (a cache line no other core writes) and leaves
-//!   it when it is done. There is no lock and nothing to wait for while nobody is exclusive.
+//!   it when it is done. Without an exclusive command there is no lock and no wait.
 //! - An exclusive command queues for the gate, closes it, and waits until every counter is zero. Each
 //!   later write that finds the gate closed leaves again at once and waits in the queue.
 //!

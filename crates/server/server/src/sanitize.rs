@@ -6,8 +6,8 @@
 //! ```
 //!
 //! An operation belongs to its volume: it runs as background work of one shard, and no command, reset or lost
-//! connection ends it. When the server ends, or the volume is removed, it stops where it is, and begins anew when the
-//! volume is served again.
+//! connection ends it. When the server ends, or the volume is removed, it stops, and starts again when the volume is
+//! served again.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

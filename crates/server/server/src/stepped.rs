@@ -1,4 +1,4 @@
-//! A server without threads, whose turns somebody else takes: the same shards as in production, on a
+//! A server without threads; a simulation takes its turns: the same shards as in production, on a
 //! network, a disk and a clock that a simulator makes up.
 
 use std::sync::Arc;

@@ -53,7 +53,6 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// What is exported.
 pub struct Exported {
     environment: Shared,
     files: Vec<PathBuf>,

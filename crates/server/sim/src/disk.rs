@@ -59,7 +59,6 @@ struct Description {
 /// See the module documentation.
 #[derive(Debug)]
 pub struct Disk {
-    /// What readers see.
     cache: Vec<u8>,
     /// What a power cut leaves.
     medium: Vec<u8>,
@@ -96,7 +95,6 @@ impl Disk {
         }
     }
 
-    /// What readers see.
     #[must_use]
     pub fn cache(&self) -> &[u8] {
         &self.cache

@@ -32,52 +32,33 @@ const LINES_MAX: usize = 400;
 pub enum SimulatedEvent {
     /// Bytes arrive at an end of a wire.
     Arrive {
-        /// Which.
         wire: usize,
         /// At the target's end.
         at_target: bool,
-        /// How many.
         bytes: usize,
     },
     /// The end of the stream, or of the connection, arrives at the target.
-    HangUp {
-        /// Which wire.
-        wire: usize,
-    },
+    HangUp { wire: usize },
     /// The target can send again.
-    Writable {
-        /// Which wire.
-        wire: usize,
-    },
+    Writable { wire: usize },
     /// A storage operation does its work.
     StorageEffect {
         /// Of which disk.
         disk: usize,
-        /// Which.
         operation: u64,
     },
     /// A storage operation is over.
     StorageDone {
         /// Of which disk.
         disk: usize,
-        /// Which.
         operation: u64,
     },
     /// An operation that was delegated is over.
-    DelegatedDone {
-        /// Which.
-        operation: u64,
-    },
+    DelegatedDone { operation: u64 },
     /// A shard takes a turn.
-    Turn {
-        /// Which.
-        shard: usize,
-    },
+    Turn { shard: usize },
     /// An initiator or host does something.
-    Initiator {
-        /// Which.
-        index: usize,
-    },
+    Initiator { index: usize },
     /// Trouble from outside: cuts, kills.
     Trouble,
 }

@@ -123,9 +123,7 @@ pub struct Failure {
     pub seed: u64,
     /// Its length.
     pub steps: u64,
-    /// Which promise.
     pub violation: Violation,
-    /// What happened last.
     pub trace: Vec<String>,
 }
 

@@ -6,8 +6,8 @@
 //!             ◄─ Wire::take ◄─(pieces, delays)── to_initiator ◄───── SimLink::send
 //! ```
 //!
-//! What has arrived is readable, what is under way is not. A stream holds up to so many bytes; then
-//! the sender has to wait, as with a socket whose peer does not read.
+//! What has arrived is readable, what is under way is not. A stream holds a bounded number of
+//! bytes; then the sender has to wait, as with a socket whose peer does not read.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};

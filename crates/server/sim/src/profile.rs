@@ -40,7 +40,6 @@ pub struct Profile {
     pub changes: u64,
     /// A storage operation stalls.
     pub stall: u64,
-    /// How long.
     pub stall_time: u64,
     pub short_transfer: u64,
     /// EINTR.

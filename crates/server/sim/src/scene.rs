@@ -21,7 +21,6 @@ pub struct Resets {
 /// A reservation that a host knows it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Which party.
     pub holder: usize,
     /// Nobody else reads either.
     pub exclusive_access: bool,

@@ -1,7 +1,7 @@
 //! What the workloads write: every 16 bytes say which write they come from and where they belong.
 //!
 //! So a checker can tell of any piece of a sector whose data it is, whether it is in its place, and
-//! whether it is whole. Zeros are what a medium holds that nobody wrote.
+//! whether it is whole. Unwritten blocks of a medium are zeros.
 //!
 //! ```text
 //! |0             8            16|
@@ -56,7 +56,6 @@ impl Pattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub id: WriteId,
-    /// Where it belongs.
     pub place: u64,
 }
 
@@ -67,7 +66,6 @@ impl Stamp {
         place: 0,
     };
 
-    /// Reads a cell.
     #[must_use]
     pub fn read(cell: &[u8; CELL]) -> Self {
         let value = u128::from_be_bytes(*cell);
@@ -82,7 +80,6 @@ impl Stamp {
         (u128::from(self.id.0) << 64 | u128::from(self.place)).to_be_bytes()
     }
 
-    /// Fills a sector.
     pub fn fill(self, sector: &mut [u8]) {
         let cell = self.bytes();
         for place in sector.chunks_mut(CELL) {

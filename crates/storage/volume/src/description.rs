@@ -80,7 +80,6 @@ pub enum WriteCache {
 pub struct Characteristics {
     /// Writes are refused with [`VolumeError::ReadOnly`](crate::VolumeError::ReadOnly).
     pub read_only: bool,
-    /// See [`WriteCache`].
     pub write_cache: WriteCache,
     /// `Unmap` frees space, in units of this many bytes (a multiple of the block size); `None`: not
     /// supported.

@@ -41,7 +41,6 @@ pub enum VolumeError {
     Io {
         /// System call and object, such as `fdatasync volume disk0`.
         operation: String,
-        /// What it said.
         source: io::Error,
     },
 }

@@ -15,8 +15,8 @@ mod bounce;
 mod errno;
 mod flush;
 mod inspection;
-mod lanes;
 mod state;
+mod sync_handles;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -38,10 +38,10 @@ use crate::request::{Ended, Request};
 use crate::volume::Attempt;
 use backing::Kind;
 use errno::{is_errno, is_interruption, is_no_space, is_unsupported};
-use lanes::Lane;
 use longshore_block::extent::{Extent, Lba};
 use longshore_block::operation::{ExtentState, Operation, Reply};
 use state::{in_memory, inline};
+use sync_handles::SyncHandle;
 
 pub use state::InlineWrites;
 pub(crate) use state::{Abilities, Medium};
@@ -94,7 +94,6 @@ impl Medium {
         operation.writes() && self.touches_end(bytes)
     }
 
-    /// See [`crate::Volume::take_pages`].
     pub(crate) fn take_pages(&self, extent: Extent, into: &mut PagePipe) -> bool {
         if !self.has_pages.load(Ordering::Relaxed) {
             return false;
@@ -315,9 +314,9 @@ impl Medium {
                 Err(WriteFailure::OutOfMemory) => Err(VolumeError::OutOfMemory),
             };
         }
-        let lane = self.lanes.take();
+        let sync_handle = self.sync_handles.take();
         let written = self
-            .write_all(offset, &mut done, Some(&lane), request, io)
+            .write_all(offset, &mut done, Some(&sync_handle), request, io)
             .await;
         let result = match written {
             Ok(()) => self.brought_to_medium(),
@@ -335,23 +334,26 @@ impl Medium {
         };
         // After poisoning: the kernel has reported the failure on this description, so the next sync
         // there succeeds.
-        lane.give_back();
+        sync_handle.give_back();
         result
     }
 
-    /// Writes everything behind the first `done` bytes, and counts on. Durable with a lane.
+    /// Writes everything behind the first `done` bytes, and counts on. Durable with a sync handle.
     async fn write_all(
         &self,
         offset: u64,
         done: &mut u64,
-        lane: Option<&Lane<'_>>,
+        sync_handle: Option<&SyncHandle<'_>>,
         request: &mut Request,
         io: &Io,
     ) -> Result<(), WriteFailure> {
         let total = request.payload_length();
         while *done < total {
             let left = total - *done;
-            match self.write_once(offset, *done, lane, request, io).await? {
+            match self
+                .write_once(offset, *done, sync_handle, request, io)
+                .await?
+            {
                 Ok(moved) => match self.whole_units(moved.min(left), left) {
                     0 => return Err(WriteFailure::NothingWritten),
                     counted => *done += counted,
@@ -367,12 +369,15 @@ impl Medium {
         &self,
         offset: u64,
         done: u64,
-        lane: Option<&Lane<'_>>,
+        sync_handle: Option<&SyncHandle<'_>>,
         request: &mut Request,
         io: &Io,
     ) -> Result<std::io::Result<u64>, WriteFailure> {
-        let file = lane.map_or_else(|| self.file.clone(), |lane| lane.handle(&self.file));
-        let dsync = lane.is_some();
+        let file = sync_handle.map_or_else(
+            || self.file.clone(),
+            |sync_handle| sync_handle.handle(&self.file),
+        );
+        let dsync = sync_handle.is_some();
         let offset = offset + done;
         if self.is_bounced(request) {
             let bytes = &request.payload_mut()[in_memory(done)..];

@@ -13,7 +13,6 @@ use longshore_block::operation::{Operation, Reply};
 /// until it has ended.
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
     pub operation: Operation,
     /// Payload of reads and writes.
     pub buffer: Option<Buffer>,
@@ -64,7 +63,6 @@ impl Request {
 /// A request that is over.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
     pub result: Result<Reply, VolumeError>,
     /// The buffer that it was given.
     pub buffer: Option<Buffer>,

@@ -1,9 +1,9 @@
 //! Limits of a volume: operations and bytes per second, for all its clients together.
 //!
-//! A [`Throttle`] tells when an operation may begin; whoever asks has it wait until then. Each limit is a clock of its own
-//! that every operation moves on by its cost, whichever event loop it came to: operations begin in the order in which
-//! they asked, so that no event loop gets more than another. A volume that was idle has saved up to `burst`, so that
-//! short bursts are not delayed.
+//! A [`Throttle`] tells when an operation may begin; the caller holds it back until then. Each limit is a clock of
+//! its own that every operation moves on by its cost, whichever event loop it came to: operations begin in the order
+//! in which they asked, so that no event loop gets more than another. A volume that was idle has saved up to `burst`,
+//! so that short bursts are not delayed.
 //!
 //! ```text
 //!              now                       clock

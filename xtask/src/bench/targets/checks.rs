@@ -1,4 +1,4 @@
-//! The same questions asked by clients of others: `iscsi-perf` of libiscsi, which reads, and
+//! The same questions asked by third-party clients: `iscsi-perf` of libiscsi, which reads, and
 //! `qemu-img bench`, which reads and writes. Both count operations by themselves; the server's processor
 //! time is the kernel's.
 //!
@@ -24,7 +24,6 @@ use crate::servers::Backend;
 /// What `--only` selects them by.
 pub const NAME: &str = "checks";
 
-/// What is asked.
 struct Question {
     client: &'static str,
     backend: Backend,
@@ -90,7 +89,7 @@ type Answer = (f64, f64);
 pub fn run(plan: &Plan, lab: &Lab<'_>) -> Result<String> {
     let (ours, tgt) = (lab.server(Which::Ours)?, lab.tgt()?);
     let mut table = String::from(
-        "\n**The same by clients of others**, over iSCSI, longshore beside tgt, which has no volumes in memory. Over \
+        "\n**The same by third-party clients**, over iSCSI, longshore beside tgt, which has no volumes in memory. Over \
          NVMe/TCP there is none to check with: the only other client is the kernel's, which the kernel here lacks \
          (`CONFIG_NVME_TCP` is not set); in virtual machines (`cargo xtask kernel`) it checks what is right, not how \
          fast it is.\n\n\

@@ -63,7 +63,6 @@ impl Bound {
 }
 
 impl Test {
-    /// Of all rounds.
     pub fn judge(&self, set: &Set, rounds: &[Vec<Sample>]) -> Judged {
         let values = rounds.iter().map(|samples| self.value(samples));
         let figure = Figure::of(values.collect());

@@ -19,7 +19,6 @@ use crate::command::run_checked;
 use crate::servers::Backend;
 use crate::workspace;
 
-/// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// Ours, with the engine of the plan.

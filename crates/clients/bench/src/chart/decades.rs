@@ -50,7 +50,7 @@ impl Ranged for Decades {
 
 impl ValueFormatter<f64> for Decades {
     fn format(value: &f64) -> String {
-        super::thousands(*value)
+        super::style::thousands(*value)
     }
 }
 

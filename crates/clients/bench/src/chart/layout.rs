@@ -9,7 +9,8 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use super::mark::Mark;
-use super::{Chart, FONT, LINE_WIDTH, PANEL_HEIGHT, PlotError, colour, drawing};
+use super::picture::{Chart, PlotError, drawing};
+use super::style::{FONT, LINE_WIDTH, PANEL_HEIGHT, colour};
 
 const WIDTH: u32 = 900;
 const MARGIN: u32 = 16;

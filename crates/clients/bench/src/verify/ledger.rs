@@ -9,8 +9,8 @@
 //! ```
 //! A block is written by one operation at a time: a write first claims its blocks. So a read may
 //! return any generation from the one acknowledged when it was sent up to the one being written
-//! when it came back, and no other. A write that failed keeps its claim: nobody knows what the block
-//! holds, and both generations pass from then on.
+//! when it came back, and no other. A write that failed keeps its claim: the content of the block
+//! is unknown, and both generations pass from then on.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

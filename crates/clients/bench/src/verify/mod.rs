@@ -9,7 +9,7 @@
 //! | stale | holds something older than that, or something older than what a read had returned before |
 //! | misplaced | was written to another place |
 //! | torn | holds parts of two writes, or an acknowledged write changed some of its blocks and not others |
-//! | corrupt | holds what nobody has written |
+//! | corrupt | holds data of no write |
 //!
 //! A block that is being written while it is read may be in between; it is looked at again at the
 //! end of the run, when all that was written is read once more.
@@ -59,13 +59,10 @@ impl fmt::Display for FaultKind {
 /// A block that does not hold what it must.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// What is wrong.
     pub kind: FaultKind,
-    /// Where.
     pub lba: u64,
     /// What should be there.
     pub expected: String,
-    /// What is there.
     pub found: String,
 }
 

@@ -22,7 +22,6 @@ const CRC_AT: usize = 40;
 /// Who wrote a block, when and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Where it belongs.
     pub lba: u64,
     /// `--seed` of the run.
     pub seed: u64,
@@ -52,7 +51,6 @@ pub enum Content {
 }
 
 impl Stamp {
-    /// Fills a block.
     pub fn fill(&self, block: &mut [u8]) {
         block[..HEADER].copy_from_slice(&self.header());
         let base = self.base();

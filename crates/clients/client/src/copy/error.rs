@@ -129,7 +129,6 @@ pub enum CopyError {
     OtherCopy {
         /// The journal.
         path: PathBuf,
-        /// What is different.
         difference: String,
     },
     /// The comparison found a difference.

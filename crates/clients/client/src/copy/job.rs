@@ -81,7 +81,6 @@ pub struct Job {
     pub source_options: Options,
     /// How to reach the destination if it is remote.
     pub destination_options: Options,
-    /// How to copy.
     pub settings: Settings,
     /// Where to keep how far it got, when the user says so.
     pub journal: Option<PathBuf>,

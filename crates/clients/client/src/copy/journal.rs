@@ -211,7 +211,6 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Where it is.
     #[must_use]
     pub fn journal(&self) -> &Journal {
         &self.journal

@@ -1,9 +1,9 @@
 //! `longshore copy`: from any volume to any other.
 //!
-//! Both ends are volumes, whatever they are: files, block devices, logical units, namespaces. One
-//! thread and one reactor engine drive a fixed number of chunks at a time (`transfer.rs`). What is
-//! known or found to be zeros is not sent (`plan.rs`, `zeros.rs`). How far the copy got is kept in a
-//! journal ([`journal`]), so that it can go on after an interruption or a crash.
+//! Both ends are volumes: files, block devices, logical units, namespaces. One thread and one
+//! reactor engine drive a fixed number of chunks at a time (`transfer.rs`). What is known or found
+//! to be zeros is not sent (`plan.rs`, `zeros.rs`). How far the copy got is kept in a journal
+//! ([`journal`]), so that it can go on after an interruption or a crash.
 
 mod driver;
 mod ends;
@@ -42,7 +42,6 @@ pub use job::{
 };
 pub use monitor::{End, Interrupt, Observer, Phase, Progress, Silent, Trouble};
 
-/// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// As the user named it, without secrets.
@@ -75,7 +74,6 @@ pub struct Summary {
 /// How a copy ended.
 #[derive(Debug)]
 pub struct Report {
-    /// What was done.
     pub summary: Summary,
     /// Whether all of it was.
     pub result: Result<(), CopyError>,

@@ -68,7 +68,6 @@ pub enum Phase {
 pub enum End {
     /// Where it comes from.
     Source,
-    /// Where it goes.
     Destination,
 }
 
@@ -77,7 +76,6 @@ pub enum End {
 pub enum Trouble {
     /// The server of one end cannot be reached; the copy goes on once it can.
     ConnectionLost {
-        /// Which end.
         end: End,
         /// Time until the copy fails; `None`: it waits for ever.
         gives_up_in: Option<Duration>,

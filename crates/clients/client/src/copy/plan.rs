@@ -4,8 +4,8 @@
 //! behind files, GET LBA STATUS behind iSCSI), somewhat ahead of the work, and hands out pieces of
 //! work in order: data up to the next multiple of the chunk size, or zeros.
 //!
-//! Data goes on to the end of its chunk, whatever small holes come there: they read as zeros, which
-//! are found by looking. So a source in shreds costs at most two questions a chunk.
+//! Data includes small holes up to the end of its chunk: they read as zeros, which the copy
+//! detects. So a source in shreds costs at most two questions a chunk.
 
 use std::collections::VecDeque;
 use std::ops::Range;

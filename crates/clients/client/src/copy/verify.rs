@@ -50,7 +50,6 @@ struct Slot {
     failed: bool,
 }
 
-/// What is compared.
 pub(super) struct Comparison<'a> {
     pub(super) source: &'a Side,
     pub(super) destination: &'a Side,

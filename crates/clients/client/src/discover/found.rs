@@ -43,7 +43,6 @@ pub struct FoundTarget {
     pub protocol: Protocol,
     /// TargetName or SUBNQN.
     pub name: String,
-    /// Where it is.
     pub portals: Vec<Portal>,
     pub volumes: Vec<FoundVolume>,
     /// Why its volumes are not known.

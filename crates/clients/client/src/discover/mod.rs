@@ -31,7 +31,6 @@ const VISITORS: usize = 8;
 /// any does: one that is spoken to in the wrong way mostly says nothing.
 const SECOND_PROTOCOL: Duration = Duration::from_millis(200);
 
-/// Where to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// A name or an address; that of IPv6 without brackets.
@@ -63,13 +62,11 @@ impl Server {
 pub struct Silence {
     /// What was asked for.
     pub protocol: Protocol,
-    /// Where.
     pub portal: String,
     /// Why there is no answer.
     pub reason: String,
 }
 
-/// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Discovery {
     /// Portals that answered, with the protocol they speak.
@@ -83,9 +80,7 @@ pub struct Discovery {
 /// A portal that answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Answered {
-    /// What it speaks.
     pub protocol: Protocol,
-    /// Where it is.
     pub portal: String,
 }
 

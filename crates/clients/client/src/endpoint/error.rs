@@ -36,7 +36,6 @@ pub enum EndpointError {
         /// The system call.
         operation: &'static str,
         path: PathBuf,
-        /// What it said.
         source: io::Error,
     },
     /// There is nothing in it.
@@ -75,7 +74,6 @@ pub enum EndpointError {
     Remote {
         /// Where it should be.
         url: Box<Url>,
-        /// What is wrong.
         source: Box<Error>,
     },
 }

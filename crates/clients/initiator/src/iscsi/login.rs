@@ -174,7 +174,6 @@ fn offer_less(config: &mut LoginConfig) -> bool {
     }
 }
 
-/// Where to instead.
 fn redirection(error: &LoginError) -> Option<HostPort> {
     let LoginError::Refused { status, addresses } = error else {
         return None;

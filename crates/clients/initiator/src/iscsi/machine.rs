@@ -12,8 +12,8 @@
 //!
 //! Parameter data of unmap and extent status stays in here: callers never see it. Where the target has a
 //! cache but no FUA, which WRITE SAME never has, a SYNCHRONIZE CACHE follows the command within the same
-//! slot, and the operation ends with that. (COMPARE AND WRITE has to do without: if the flush failed,
-//! nobody could tell whether it had compared equal.)
+//! slot, and the operation ends with that. (COMPARE AND WRITE has to do without: after a failed flush the result of
+//! the comparison would be unknown.)
 
 use longshore_block::extent::{BlockCount, Extent};
 use longshore_block::operation::ExtentState;

@@ -19,8 +19,8 @@
 //! | `machine.rs` | operations as commands |
 //!
 //! Sessions have one connection each and error recovery level 0; several sessions make several queues.
-//! A session's ISID is the same each time it is made anew, so that the target ends what the old one had
-//! under way before the new one begins (session reinstatement, RFC 7143 §6.3.5).
+//! A session keeps its ISID when it is established again, so that the target ends the tasks of the old one before the
+//! new one begins (session reinstatement, RFC 7143 §6.3.5).
 
 mod attach;
 mod cdb;

@@ -105,7 +105,6 @@ impl Health {
 /// What an asynchronous event tells: dword 0 of the completion of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AsyncEvent {
-    /// What has happened.
     pub(super) kind: AsyncEventKind,
     /// The log page that tells more, and that has to be read before another event of the kind comes.
     pub(super) log_page: u8,

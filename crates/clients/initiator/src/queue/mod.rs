@@ -1,4 +1,4 @@
-//! One TCP connection that carries operations, whatever it speaks.
+//! One TCP connection that carries operations, over either protocol.
 //!
 //! A [`Queue`] belongs to one thread at a time. It never blocks, has no clock and no threads: its owner waits for the
 //! [socket](Queue::socket), and calls
@@ -23,10 +23,10 @@
 //!
 //! **Its memory belongs to the queue** from [`submit`](Queue::submit) until it comes back with the completion. So data
 //! cannot change between its digest and its sending. What is sent by reference is read by the kernel within the send
-//! call, or, by zero copy, until TCP has seen it acknowledged: an operation ends only when the peer has answered *and* the
-//! kernel has let go of every page ([`SendPath::ZeroCopy`]). A command that fails
-//! early, while data that was asked for is still queued, ends at once: what is queued is sent from a copy, because the
-//! stream has to go on where it is.
+//! call, or, by zero copy, until TCP has seen it acknowledged: an operation ends only when the peer has answered
+//! *and* the kernel has released every page ([`SendPath::ZeroCopy`]). A command that fails early, while data that was
+//! asked for is still queued, ends at once: what is queued is sent from a copy, because the stream has to go on where
+//! it is.
 //!
 //! **Nothing here is hashed or searched for**: an operation has a place in a table, its number is the
 //! [`PayloadId`] of what is sent by reference, and the protocol's slots are another table of such numbers. Once warm,

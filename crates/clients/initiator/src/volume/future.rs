@@ -109,7 +109,6 @@ thread_local! {
     static OUTCOME: std::cell::Cell<Option<Box<QueueOutcome>>> = const { std::cell::Cell::new(None) };
 }
 
-/// See [`Shared::poll`].
 pub(super) fn poll_queues(shared: &Arc<Shared>) -> Option<usize> {
     let mut outcome = OUTCOME.take().unwrap_or_default();
     let completed = shared.poll(&mut outcome);

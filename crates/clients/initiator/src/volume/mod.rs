@@ -9,9 +9,9 @@
 //!  completer ◄── finished ◄── piece done? next piece ◄─┘ retries               thread
 //! ```
 //!
-//! - **A shared queue** holds one connection under a mutex (`shared_queue.rs`). Whoever submits and finds it
-//!   free encodes and sends in its own context; no other thread wakes up for that. Whoever finds it
-//!   taken leaves the operation in the inbox, which the holder empties before and after it lets go.
+//! - **A shared queue** holds one connection under a mutex (`shared_queue.rs`). A submitter that finds it free
+//!   encodes and sends in its own context; no other thread wakes up for that. Otherwise it leaves the operation in
+//!   the inbox, which the holder empties before and after it releases the lock.
 //! - **A driver** thread (`driver.rs`) waits for all sockets of the volume, receives, and completes:
 //!   never under a lock, and never from within [`RemoteVolume::submit`]. What completers submit meanwhile is
 //!   sent together when they are through ([`Cork`]). Poll queues are received by those who
@@ -23,7 +23,7 @@
 //! - **A lost path** (`path.rs`) gives its operations back. What cannot have reached the peer, and what
 //!   only reads, goes on at once: on another path, or parked until one is there (after
 //!   [`Timeouts::give_up`](crate::options::Timeouts::give_up) it fails). A connector thread dials again with growing pauses.
-//!   Whatever was sent and not answered counts as a resubmission, of which there is a bounded number.
+//!   Each operation that was sent and not answered counts as a resubmission; their number is bounded.
 //! - **COMPARE AND WRITE** that may have reached the peer ends with [`Failure::OutcomeUnknown`].
 //! - **The volume is the same** after a reconnect and on all paths: identifiers and block size are
 //!   compared before a path is used, and a path to something else is refused, with everything that waits
@@ -33,7 +33,8 @@
 //!
 //! A write that was sent on a connection now lost may still be running, or wait in the peer's memory. If it were
 //! written again, acknowledged, overwritten, and *then* ran for the first time, old data would come back. So
-//! writes that may have reached the peer (also zeroing and unmapping) are *in doubt*, and are not submitted anew until one of these:
+//! writes that may have reached the peer (also zeroing and unmapping) are *in doubt*, and are not submitted again
+//! until one of these:
 //!
 //! 1. The same path is back and its protocol ends what was before: iSCSI sessions log in with their former
 //!    ISIDs, which has the target end the former sessions and their tasks first (RFC 7143 §6.3.5). That is believed
@@ -45,9 +46,9 @@
 //!    knows at once.
 //!
 //! The third is a mitigation and no proof: a peer whose storage stalls for longer than that, or whom the reset does
-//! not reach, can still be late. Each write waits for the end of the very link that it was sent on, whatever links
-//! of its path have come and gone since. Reads, flushes and all writes that had not been sent fail over without any delay. Who cannot
-//! bear the risk sets `settle` longer than the peer's own time-outs; who has a single path over iSCSI has none.
+//! not reach, can still be late. Each write waits for the end of the link that it was sent on, not of later links of
+//! its path. Reads, flushes and all writes that had not been sent fail over without any delay. Who cannot bear the
+//! risk sets `settle` longer than the peer's own time-outs; who has a single path over iSCSI has none.
 
 //!
 //! # Flush and servers that restart
@@ -119,7 +120,6 @@ pub struct RemoteVolume {
     polled: bool,
 }
 
-/// What clones share.
 struct Handle {
     shared: Arc<Shared>,
     drivers: Mutex<Vec<JoinHandle<()>>>,

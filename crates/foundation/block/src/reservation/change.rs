@@ -9,11 +9,10 @@
 //!     table replaced, gates refreshed, registrants told; whose tasks are to be aborted
 //! ```
 //!
-//! A change that is to survive loss of power takes effect only once it is stored, so that nothing
-//! anybody has seen succeed is lost, and nothing refused for lack of storage is in force. While one
-//! waits to be stored, there is no other: there is one order of changes, in memory and in what is
-//! stored ([`StoreOrder`]). After a failure, and after a command that was aborted while it waited, the
-//! next change is stored in any case.
+//! A change that must survive loss of power takes effect only after it is stored. So no acknowledged change is lost,
+//! and no refused change is in force. While one waits to be stored, there is no other: there is one order of changes,
+//! in memory and in what is stored ([`StoreOrder`]). After a failure, and after a command that was aborted while it
+//! waited, the next change is stored in any case.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! RESERVE (6) and RELEASE (6) of SCSI (SPC-2 §7.17 and §7.21), beside persistent reservations (SPC-4
 //! §5.12.3, *compatible reservation handling*).
 //!
-//! The reservation belongs to the session: it is gone with its participant and with every reset. It
-//! keeps out everybody else, NVMe hosts too.
+//! The reservation belongs to the session: it is gone with its participant and with every reset. It excludes all
+//! other nexuses, and NVMe hosts.
 //!
-//! While keys are registered, both commands do nothing and succeed for whom the persistent
-//! reservation permits everything anyway, and conflict for everybody else. While RESERVE (6) holds,
-//! nobody changes registrations or the persistent reservation.
+//! While keys are registered, both commands do nothing. They succeed for nexuses with full access under the
+//! persistent reservation, and conflict for all others. While RESERVE (6) holds, registrations and the persistent
+//! reservation cannot change.
 
 use std::sync::Arc;
 

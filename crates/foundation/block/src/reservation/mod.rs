@@ -1,13 +1,13 @@
 //! Reservations: who may do what to a volume while several initiators and hosts share it.
 //!
-//! There is one set of registrations and one reservation for each volume, whatever protocols export
-//! it: a persistent reservation of SCSI keeps NVMe hosts out, and the reverse.
+//! There is one set of registrations and one reservation for each volume, for both protocols: a
+//! persistent reservation of SCSI keeps NVMe hosts out, and the reverse.
 //!
 //! - [`table`]: registrations and the persistent reservation, as a value without protocol;
 //!   [`NexusIdentity`] names registrants of SCSI and of NVMe alike.
 //! - [`conflict`]: the one table of which command is allowed under which reservation.
-//! - [`Reservations`]: the table behind its lock, with everybody whom it concerns at the moment
-//!   ([`Participant`]) and with RESERVE (6) of SCSI.
+//! - [`Reservations`]: the table behind its lock, with its current sessions and controllers
+//!   ([`Participant`]), and with RESERVE (6) of SCSI.
 //! - [`store`]: reservations as bytes that survive a restart (PTPL); [`StoreOrder`] keeps them in
 //!   order.
 //!

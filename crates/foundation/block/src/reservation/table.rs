@@ -120,7 +120,6 @@ impl ReservationType {
 /// A registrant and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Who.
     pub identity: NexusIdentity,
     /// Never zero.
     pub key: u64,
@@ -137,7 +136,6 @@ pub struct Reservation {
 /// Something a registrant has to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whom.
     pub to: NexusIdentity,
     pub event: NoticeEvent,
 }

@@ -6,9 +6,9 @@
 //!                                                                       └────────┘
 //! ```
 //!
-//! A place belongs to the buffer, not to its address. It goes back to its ring when the buffer is freed, on
-//! whatever thread, or gets a place with another ring; the ring gives it to another buffer only after that. So whoever has
-//! the buffer of a place has the memory that the kernel means by it.
+//! A place belongs to the buffer, not to its address. It returns to its ring when the buffer is freed, on any thread,
+//! or gets a place with another ring; the ring gives it to another buffer only after that. So the holder of a place's
+//! buffer has the memory that the kernel uses for that place.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

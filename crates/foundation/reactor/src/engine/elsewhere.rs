@@ -3,9 +3,9 @@
 //! What such an operation costs is copying between the page cache and its buffer. A ring makes the copy of a
 //! cached read where it is submitted, and keeps its workers on the core of who submits, if the scheduler finds no reason to
 //! move them; helper threads inherit that core. The threads here have cores of their own, as few as do the work: they
-//! never wait for the medium. A read that would is given back, and begins anew the way that all others go, where
-//! many can wait at a time; a write that has to reach the medium never comes here. Operations own their file and buffer wherever they are,
-//! so nothing changes for those who cancel, or end the engine.
+//! never wait for the medium. A read that would wait is given back, and takes the usual path, where many can wait at
+//! a time; a write that has to reach the medium never comes here. Operations own their file and buffer wherever they
+//! are, so nothing changes for those who cancel, or end the engine.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -131,7 +131,6 @@ fn child_with_buffers() {
     assert_eq!(about.len(), 1, "{lines:?}");
 }
 
-/// What was logged.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 

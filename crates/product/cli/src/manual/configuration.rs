@@ -6,7 +6,7 @@
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use roff::{Inline, Roff, bold, italic, roman};
 
-use super::{CONFIGURATION, DATE, code, section, see_also, source};
+use super::blocks::{CONFIGURATION, DATE, code, section, see_also, source};
 
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 

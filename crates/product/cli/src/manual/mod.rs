@@ -4,6 +4,7 @@
 //! `--help` shows as well. The page of the configuration file is `docs/configuration.md`, which a test holds
 //! against the keys that are read.
 
+mod blocks;
 mod configuration;
 mod sections;
 
@@ -11,21 +12,15 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_mangen::Man;
-use roff::{Inline, Roff, bold, roman};
+use roff::{Roff, bold};
 
-use crate::arguments::Longshore;
-use sections::{Page, Rows};
-
-/// The page of the configuration file.
-const CONFIGURATION: &str = "longshore.toml";
+use blocks::{CONFIGURATION, DATE, code, inlines, section, see_also, source};
+use sections::Page;
 
 /// The beginning of every roff document of the library. A page takes one.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
-
-/// When the hand-written sections were last changed.
-const DATE: &str = "2026-11-23";
 
 /// Where the options of `serve` are that its help does not show. The last line of that help.
 pub const OTHER_OPTIONS: &str = "All options: man longshore-serve (or longshore manual serve | man -l -), docs/configuration.md";
@@ -85,21 +80,22 @@ fn wrapped(text: &str, indent: usize) -> String {
     lines
 }
 
-/// The source of a page, by one of the [`names`], and its section.
-pub fn page(name: &str) -> io::Result<(Vec<u8>, u8)> {
+/// The source of a page, by one of the [`names`], and its section. `command` is the whole command line.
+pub fn page(command: &Command, name: &str) -> io::Result<(Vec<u8>, u8)> {
     if name == CONFIGURATION {
         return Ok((finished(configuration::page().render().as_bytes()), 5));
     }
-    let mut command = Longshore::command().disable_help_subcommand(true);
-    command.build();
-    let of_verb = command.find_subcommand(name).cloned();
-    Ok((finished(&verb(of_verb.unwrap_or(command), name)?), 1))
+    let whole = command.clone().disable_help_subcommand(true);
+    let mut built = whole.clone();
+    built.build();
+    let of_name = built.find_subcommand(name).cloned().unwrap_or(built);
+    Ok((finished(&verb(whole, of_name, name)?), 1))
 }
 
 /// Writes all pages into `man1` and `man5` below a directory.
-pub fn write_all(directory: &Path) -> io::Result<()> {
+pub fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
     for name in names() {
-        let (source, section) = page(name)?;
+        let (source, section) = page(command, name)?;
         let folder = directory.join(format!("man{section}"));
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(format!("{}.{section}", title(name))), source)?;
@@ -115,12 +111,8 @@ fn title(name: &str) -> String {
     }
 }
 
-fn source() -> String {
-    format!("longshore {}", env!("CARGO_PKG_VERSION"))
-}
-
-/// The page of a verb, or of the command.
-fn verb(command: clap::Command, name: &str) -> io::Result<Vec<u8>> {
+/// The page of a verb, or of the command. `whole` is the whole command line.
+fn verb(whole: Command, command: Command, name: &str) -> io::Result<Vec<u8>> {
     let written = sections::page(name);
     let has_verbs = command.has_subcommands();
     // The notes are sections of their own here. Options that help does not show have their text here.
@@ -146,8 +138,7 @@ fn verb(command: clap::Command, name: &str) -> io::Result<Vec<u8>> {
     notes.to_writer(&mut out)?;
     man.render_options_section(&mut out)?;
     if has_verbs && name != "longshore" {
-        let of_name = Longshore::command().disable_help_subcommand(true);
-        verbs_of(of_name, name).to_writer(&mut out)?;
+        verbs_of(whole, name).to_writer(&mut out)?;
     } else if has_verbs {
         let mut verbs = Vec::new();
         man.render_subcommands_section(&mut verbs)?;
@@ -162,12 +153,12 @@ fn verb(command: clap::Command, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The verbs of a noun (`volume list`), with their own arguments.
-fn verbs_of(mut command: clap::Command, noun: &str) -> Roff {
+fn verbs_of(mut command: Command, noun: &str) -> Roff {
     command.build();
     let mut roff = Roff::new();
     roff.control("SH", ["VERBS"]);
     let verbs = command.find_subcommand(noun).into_iter();
-    for verb in verbs.flat_map(clap::Command::get_subcommands) {
+    for verb in verbs.flat_map(Command::get_subcommands) {
         let mut usage = format!("longshore {noun} {}", verb.get_name());
         for argument in verb.get_positionals() {
             usage += &format!(" {argument}");
@@ -217,57 +208,6 @@ fn own_sections(page: &Page) -> Roff {
     roff
 }
 
-fn section(roff: &mut Roff, title: &str, rows: Rows) {
-    if rows.is_empty() {
-        return;
-    }
-    roff.control("SH", [title]);
-    for (name, meaning) in rows {
-        roff.control("TP", []).text([bold(*name)]);
-        roff.text(inlines(meaning));
-    }
-}
-
-/// Lines to be shown as they are.
-fn code(roff: &mut Roff, text: &str) {
-    roff.control("PP", [])
-        .control("RS", ["4"])
-        .control("nf", []);
-    for line in text.lines() {
-        roff.text([roman(line)]);
-    }
-    roff.control("fi", []).control("RE", []);
-}
-
-/// Pages as `longshore-serve(1)`.
-fn see_also(roff: &mut Roff, pages: &[(&str, &str)]) {
-    roff.control("SH", ["SEE ALSO"]);
-    let mut text = Vec::new();
-    for (number, (name, section)) in pages.iter().enumerate() {
-        if number > 0 {
-            text.push(roman(", "));
-        }
-        text.push(bold(*name));
-        text.push(roman(format!("({section})")));
-    }
-    roff.text(text);
-}
-
-/// A text whose words in backquotes are bold.
-fn inlines(text: &str) -> Vec<Inline> {
-    let parts = text.split('`').enumerate();
-    let parts = parts.filter(|(_, part)| !part.is_empty());
-    parts
-        .map(|(number, part)| {
-            if number % 2 == 1 {
-                bold(part)
-            } else {
-                roman(part)
-            }
-        })
-        .collect()
-}
-
 /// One preamble, and no characters that an old formatter does not know.
 fn finished(source: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(source).replace(PREAMBLE, "");
@@ -286,16 +226,19 @@ fn finished(source: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::arguments::Longshore;
 
     fn text(name: &str) -> String {
-        String::from_utf8(page(name).unwrap().0).unwrap()
+        String::from_utf8(page(&Longshore::command(), name).unwrap().0).unwrap()
     }
 
     #[test]
     fn there_is_a_page_for_each_verb() {
         let command = Longshore::command();
-        let verbs = command.get_subcommands().map(clap::Command::get_name);
+        let verbs = command.get_subcommands().map(Command::get_name);
         let expected: Vec<&str> = ["longshore"].into_iter().chain(verbs).collect();
         let pages: Vec<&str> = names().filter(|name| *name != CONFIGURATION).collect();
         assert_eq!(pages, expected);

@@ -78,8 +78,8 @@ const LONGSHORE: Page = Page {
     ],
     signals: &[],
     exit_status: &[
-        ("0", "Success, or there was nothing to do."),
-        ("1", "Failure; standard error says why and what to do next."),
+        ("0", "Success, or nothing to do."),
+        ("1", "Failure; standard error has the cause and advice."),
         USAGE,
         (
             "130, 143",
@@ -140,8 +140,8 @@ const SERVE: Page = Page {
         ),
         (
             "SIGHUP",
-            "Read the file again and take over volumes, targets, subsystems, accounts and the transmit policy; the log \
-             names what needs a restart. Read the sizes of all volumes.",
+            "Read the file again and take over volumes, targets, subsystems, accounts and the transmit policy; the \
+             log names settings that need a restart. Read the sizes of all volumes.",
         ),
         ("SIGUSR1", "Write the statistics, or log a summary."),
     ],
@@ -153,8 +153,8 @@ const SERVE: Page = Page {
         ),
         (
             "1",
-            "The server could not start, or failed. With `--check`: something is wrong or missing. Standard error \
-             says what.",
+            "The server could not start, or failed. With `--check`: an error or a missing file. Standard error \
+             names it.",
         ),
         USAGE,
         (
@@ -223,7 +223,7 @@ const DISCOVER: Page = Page {
         ),
         (
             "1",
-            "No server answered; standard error says what happened at each port.",
+            "No server answered; standard error has the result of each port.",
         ),
         USAGE,
     ],
@@ -253,7 +253,7 @@ const INFO: Page = Page {
         ("0", "The description of the volume is printed."),
         (
             "1",
-            "The volume cannot be reached or described; standard error says why.",
+            "The volume cannot be reached or described; standard error has the cause.",
         ),
         USAGE,
     ],
@@ -272,7 +272,7 @@ const INFO: Page = Page {
 
 const COPY: Page = Page {
     notes: &[
-        "A destination smaller than the source is refused before anything is written. In a larger destination, \
+        "A destination smaller than the source is refused before the first write. In a larger destination, \
          the bytes behind the copy stay unchanged.",
     ],
     signals: &[(
@@ -286,7 +286,7 @@ const COPY: Page = Page {
         ),
         (
             "1",
-            "The copy failed, or both sides differ; standard error says why, and how to continue.",
+            "The copy failed, or both sides differ; standard error has the cause and the command to continue.",
         ),
         USAGE,
         (
@@ -298,7 +298,7 @@ const COPY: Page = Page {
     files: &[
         (
             "DST.copy-journal",
-            "Journal of a copy to a file: how far it got.",
+            "Journal of a copy to a file: its progress.",
         ),
         (
             "~/.local/state/longshore",
@@ -374,17 +374,17 @@ const BENCH: Page = Page {
 const PREDICT: Page = Page {
     notes: &[
         "Each prediction has an interval: nine tenths of the results when the parts vary within their \
-         uncertainties. Between small and large depths the interval also covers how much times vary, \
-         which is not among the parts.",
-        "Formulas leave out what responses wait for (`transmit` is nagle or adaptive-nagle); intervals are wide there. \
-         `--simulate` knows it.",
+         uncertainties. Between small and large depths the interval also covers the variation of times, which is \
+         not among the parts.",
+        "Formulas do not cover responses that wait (`transmit` = nagle or adaptive-nagle), so intervals are wide \
+         there. `--simulate` covers them.",
     ],
     signals: &[],
     exit_status: &[
         ("0", "The prediction is printed."),
         (
             "1",
-            "The file cannot be read or is wrong, or the picture cannot be written; standard error says where.",
+            "The file cannot be read or has errors, or the picture cannot be written; standard error has the place.",
         ),
         USAGE,
     ],
@@ -392,7 +392,7 @@ const PREDICT: Page = Page {
     files: &[],
     examples: &[
         (
-            "Show what more outstanding R2Ts bring to writes over a wireless network:",
+            "Show the effect of more outstanding R2Ts on writes over a wireless network:",
             "longshore predict --preset guerri-wireless --what-if max-outstanding-r2t=16",
         ),
         (
@@ -414,11 +414,11 @@ const PREDICT: Page = Page {
 const SERVER_VARIABLES: Rows = &[
     (
         "LONGSHORE_SERVER",
-        "The server, as with `--server`: the path of its socket, or a URL.",
+        "The server: the path of its socket, or a URL, as for `--server`.",
     ),
     (
         "LONGSHORE_TOKEN",
-        "Token for a server that is named by a URL, unless `--token-file` is given.",
+        "Token for a server given by its URL, unless `--token-file` is given.",
     ),
     (
         "XDG_RUNTIME_DIR",
@@ -429,11 +429,11 @@ const SERVER_VARIABLES: Rows = &[
 const SERVER_FILES: Rows = &[
     (
         "/run/longshore/longshore.sock",
-        "Socket of a server that root or the service manager has started.",
+        "Socket of a server of root or the service manager.",
     ),
     (
         "STATE_DIRECTORY/admin-token",
-        "First token of a server with `--api`, with all rights.",
+        "First token of a server with `--api`; its role is `admin`.",
     ),
 ];
 
@@ -441,10 +441,10 @@ const STATUS: Page = Page {
     notes: &[],
     signals: &[],
     exit_status: &[
-        ("0", "The server answers and serves what it should."),
+        ("0", "The server answers and serves all enabled objects."),
         (
             "1",
-            "It does not, or no server answers; the output says why.",
+            "It does not, or no server answers; the output has the cause.",
         ),
         USAGE,
     ],
@@ -461,27 +461,27 @@ const STATUS: Page = Page {
 };
 
 const DONE: Rows = &[
-    ("0", "Done, or there was nothing to do."),
+    ("0", "Done, or nothing to do."),
     (
         "1",
-        "The server refused it, or no server answers; standard error says why and what to do next.",
+        "The server refused it, or no server answers; standard error has the cause and advice.",
     ),
     USAGE,
-    ("10", "With `--dry-run`: there is something to do."),
+    ("10", "With `--dry-run`: there are changes."),
 ];
 
 const ANSWERED: Rows = &[
     ("0", "The server answered."),
     (
         "1",
-        "The server refused it, or no server answers; standard error says why and what to do next.",
+        "The server refused it, or no server answers; standard error has the cause and advice.",
     ),
     USAGE,
 ];
 
 const CHANGE_NOTES: &[&str] = &[
-    "A change happens as a whole or not at all, and survives a restart of the server. Objects that the configuration \
-     file or the command line of the server describes can only be changed there.",
+    "A change is atomic and survives a restart of the server. Change objects of the configuration file or the \
+     command line there.",
 ];
 
 const VOLUME: Page = Page {
@@ -539,16 +539,16 @@ const SESSION: Page = Page {
     exit_status: ANSWERED,
     environment: SERVER_VARIABLES,
     files: SERVER_FILES,
-    examples: &[("List who is connected:", "longshore session list")],
+    examples: &[("List connected clients:", "longshore session list")],
     see_also: &[("longshore", "1"), ("longshore-top", "1")],
 };
 
 const TOP: Page = Page {
     notes: &[
-        "Keys: `v` `s` `c` `g` `e` choose the page; `o` sorts, `/` filters, `a` hides what is idle, `p` pauses, Enter \
+        "Keys: `v` `s` `c` `g` `e` choose the page; `o` sorts, `/` filters, `a` hides idle rows, `p` pauses, Enter \
          shows details, `x` closes a session, `?` shows all keys, `q` quits.",
-        "Rates go by the clock of the server. The mean time is that of the operations that the server follows through \
-         their stages, one in many (`--sample` of `longshore-serve`(1)). `–` means that there is no number yet.",
+        "Rates use the clock of the server. The mean time is that of followed operations (`--sample` of \
+         `longshore-serve`(1)). `–` stands for a missing number.",
     ],
     signals: &[],
     exit_status: ANSWERED,
@@ -566,15 +566,15 @@ const TOP: Page = Page {
 
 const PLAN: Page = Page {
     notes: &[
-        "Of the file with which the server was started, the server compares what it serves with what the file says now. \
-         Any other file holds [[volume]], [[target]] and [[subsystem]] tables: all objects that the API owns.",
+        "If FILE is the server's own configuration file, the server compares it with the running configuration. Any \
+         other file has [[volume]], [[target]] and [[subsystem]] tables: all objects of the API.",
     ],
     signals: &[],
     exit_status: &[
-        ("0", "There is nothing to do."),
+        ("0", "There are no changes."),
         (
             "1",
-            "The file cannot be served, or no server answers; standard error names all problems with their places.",
+            "The file has errors, or no server answers; standard error names all problems with their places.",
         ),
         USAGE,
         ("10", "There are changes; they are printed."),
@@ -582,7 +582,7 @@ const PLAN: Page = Page {
     environment: SERVER_VARIABLES,
     files: SERVER_FILES,
     examples: &[(
-        "See what an edited configuration would change, and do that:",
+        "Show the changes of an edited configuration, and apply them:",
         "longshore plan /etc/longshore/longshore.toml\nlongshore apply /etc/longshore/longshore.toml --revision 7",
     )],
     see_also: &[
@@ -614,7 +614,7 @@ const CONFIG: Page = Page {
     files: SERVER_FILES,
     examples: &[
         (
-            "Save what the API has made as a file:",
+            "Save the objects of the API as a file:",
             "longshore config export --owner api > objects.toml",
         ),
         (
@@ -631,7 +631,7 @@ const CONFIG: Page = Page {
 
 const EVENTS: Page = Page {
     notes: &[
-        "The server keeps the last 4,096 events. An event with the topic `gap` tells that older ones are missing. With \
+        "The server keeps the last 4,096 events. An event with the topic `gap` stands for lost older ones. With \
          `--follow --output json`, each line is one event.",
     ],
     signals: &[],
@@ -693,7 +693,7 @@ const IMPORT: Page = Page {
 const TOKEN: Page = Page {
     notes: &[
         "A socket needs no token. The roles are `metrics` (read /metrics), `read`, `operate` (close sessions, too) and \
-         `admin`; each may do what those before it may.",
+         `admin`; each includes the roles before it.",
     ],
     signals: &[],
     exit_status: ANSWERED,
@@ -710,7 +710,7 @@ const PRINTED: Rows = &[
     ("0", "The output is written."),
     (
         "1",
-        "The output could not be written; standard error says why.",
+        "The output could not be written; standard error has the cause.",
     ),
     USAGE,
 ];

@@ -22,15 +22,15 @@ pub const CHANGES: u8 = 10;
 /// Options of all changes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ChangeArguments {
-    /// Show what would be done, and change nothing; exit status 10 if there is something to do
+    /// Print the changes without making them; exit status 10 if there are any
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Refuse if the configuration has another revision by now
+    /// Refuse unless the configuration is at this revision
     #[arg(long, value_name = "N")]
     pub revision: Option<u64>,
 
-    /// Remove also what sessions use, after accepted commands have ended
+    /// Also remove objects in use, after accepted commands have ended
     #[arg(long)]
     pub drain: bool,
 
@@ -38,11 +38,11 @@ pub struct ChangeArguments {
     #[arg(long)]
     pub force: bool,
 
-    /// Put another volume under a number that clients know: they may not notice
+    /// Allow another volume under a number that clients use; they may confuse the two
     #[arg(long)]
     pub replace: bool,
 
-    /// Do not wait until removed volumes have drained
+    /// Do not wait for removed volumes to drain
     #[arg(long)]
     pub no_wait: bool,
 }

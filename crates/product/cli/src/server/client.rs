@@ -289,7 +289,7 @@ async fn in_time<T>(asks: impl Future<Output = Result<T, ClientError>>) -> Resul
     answer.unwrap_or_else(|_| {
         Err(ClientError::Answer {
             place: "the server".to_owned(),
-            reason: "nothing came in time".to_owned(),
+            reason: "no answer in time".to_owned(),
         })
     })
 }
@@ -301,7 +301,8 @@ async fn read_whole(place: &Place, response: Response<Incoming>) -> Result<Bytes
     };
     let body = http_body_util::Limited::new(response.into_body(), ANSWER_BYTES_MAX);
     let collected = tokio::time::timeout(ANSWER_TIMEOUT, body.collect()).await;
-    let collected = collected.map_err(|_| broken("the answer did not end in time".to_owned()))?;
+    let collected =
+        collected.map_err(|_| broken("the answer was not complete in time".to_owned()))?;
     let collected = collected.map_err(|error| broken(error.to_string()))?;
     Ok(collected.to_bytes())
 }

@@ -18,13 +18,13 @@ pub enum ClientError {
     )]
     Unreachable { places: String, source: io::Error },
     #[error(
-        "you may not use the socket {0}: become the user of the server or root, or join the group longshore"
+        "no permission for the socket {0}: become the user of the server or root, or join the group longshore"
     )]
     Socket(String),
     #[error("cannot read the token file {}: {source}; correct the path or its permissions", path.display())]
     TokenFile { path: PathBuf, source: io::Error },
     #[error(
-        "{place} asks for a token; give one with --token-file FILE or LONGSHORE_TOKEN\n{problem}"
+        "{place} requires a token; give one with --token-file FILE or LONGSHORE_TOKEN\n{problem}"
     )]
     Token {
         place: String,
@@ -34,6 +34,6 @@ pub enum ClientError {
     Refused(Box<Problem>),
     #[error("TLS: {0}")]
     Tls(String),
-    #[error("{place} did not answer as a Longshore server does: {reason}")]
+    #[error("{place} is not a Longshore server: {reason}")]
     Answer { place: String, reason: String },
 }

@@ -46,7 +46,7 @@ pub async fn wrap(
     let connector = TlsConnector::from(Arc::new(config));
     connector.connect(name, link).await.map_err(|error| {
         ClientError::Tls(format!(
-            "{host}: {error}; if its certificate is your own, name its issuer with --ca-file"
+            "{host}: {error}; for a private certificate, name its issuer with --ca-file"
         ))
     })
 }

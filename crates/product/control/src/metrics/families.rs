@@ -85,7 +85,7 @@ fn server(sources: &Sources<'_>) -> Vec<Family> {
         }),
         Family::new("longshore_alive", "Whether every event loop answers")
             .with(Vec::new(), is(status.health.alive)),
-        Family::new("longshore_ready", "Whether the server serves what it should")
+        Family::new("longshore_ready", "Whether the server accepts connections and serves all enabled objects")
             .with(Vec::new(), is(status.health.ready)),
         Family::new(
             "longshore_operation_sample_ratio",

@@ -37,7 +37,7 @@ pub(crate) fn routes() -> Vec<Route> {
         method: "GET",
         path: "/api/v1/events",
         id: "getEvents",
-        summary: "Follow what happens (server-sent events). With Accept: application/json, the events that are kept",
+        summary: "Follow events (server-sent events). With Accept: application/json, the list of kept events",
         needs: App::READ,
         query: &[
             (

@@ -33,7 +33,7 @@ pub(crate) fn routes() -> Vec<Route> {
         plain(
             "/readyz",
             "readyz",
-            "200 while the server accepts and serves what it should, else 503 with the reasons",
+            "200 while the server accepts connections and serves all enabled objects, else 503 with reasons",
             health,
             get(readyz),
         ),
@@ -59,7 +59,7 @@ pub(crate) fn routes() -> Vec<Route> {
             ..plain(
                 "/api/v1/",
                 "getStatus",
-                "The server in a few lines",
+                "Summary of the server",
                 Content::Json(of::<Versioned<Status>>),
                 get(status),
             )
@@ -69,7 +69,7 @@ pub(crate) fn routes() -> Vec<Route> {
             ..plain(
                 "/api/v1/statistics",
                 "getStatistics",
-                "What the server has done since it started, and the clocks at that moment",
+                "Counters since the start, stages of operations, and the clocks of the server",
                 Content::Other("application/json"),
                 get(statistics),
             )

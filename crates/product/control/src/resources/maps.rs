@@ -98,8 +98,8 @@ const NAMES: [Names; 4] = [
         path: "/api/v1/targets/{name}/access/{initiator}",
         ids: ["allowInitiator", "denyInitiator"],
         summaries: [
-            "Let an initiator in, with these keys of [[target.access]]",
-            "Take the rule of an initiator away",
+            "Admit an initiator, with these keys of [[target.access]]",
+            "Remove the rule of an initiator",
         ],
     },
     Names {
@@ -107,8 +107,8 @@ const NAMES: [Names; 4] = [
         path: "/api/v1/subsystems/{name}/access/{host}",
         ids: ["allowHost", "denyHost"],
         summaries: [
-            "Let a host in, with these keys of [[subsystem.access]]",
-            "Take the rule of a host away",
+            "Admit a host, with these keys of [[subsystem.access]]",
+            "Remove the rule of a host",
         ],
     },
 ];

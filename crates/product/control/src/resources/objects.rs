@@ -51,7 +51,7 @@ const NAMES: [Names; 3] = [
             (
                 "/api/v1/volumes/{name}:disable",
                 "disableVolume",
-                "Keep a volume, and do not serve it",
+                "Stop serving a volume, and keep its definition",
             ),
             (
                 "/api/v1/volumes/{name}:enable",
@@ -116,7 +116,7 @@ pub(crate) fn routes() -> Vec<Route> {
         "GET",
         "/api/v1/operations/{id}",
         "getOperation",
-        "How far a change has come whose volumes drain",
+        "Progress of a change whose volumes drain",
         App::READ,
         Content::Json(of::<Versioned<Operation>>),
         get(operation),

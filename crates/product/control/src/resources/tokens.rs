@@ -43,7 +43,7 @@ pub(crate) fn routes() -> Vec<Route> {
             "DELETE",
             "/api/v1/tokens/{name}",
             "deleteToken",
-            "Refuse a token from now on",
+            "Revoke a token",
             Some(Role::Admin),
             Content::Nothing,
             delete(remove),

@@ -65,7 +65,6 @@ pub fn exports(config: &Config, open: &OpenVolumes) -> Exports {
 /// What one peer sees of a target or subsystem: volumes by number.
 type View<'a> = BTreeMap<u32, &'a str>;
 
-/// Who sees what.
 pub struct Views<'a> {
     config: &'a Config,
     targets: HashMap<&'a str, usize>,
@@ -150,7 +149,7 @@ impl<'a> Views<'a> {
         let others = old.iter().filter_map(|(number, volume)| {
             let other = new.get(number).filter(|other| *other != volume)?;
             Some(format!(
-                "number {number} is volume {volume} and would be {other}"
+                "number {number} would change from volume {volume} to {other}"
             ))
         });
         others.collect()

@@ -185,14 +185,14 @@ pub(super) fn restore_secrets(
         match meant.next() {
             // One user may have another secret in each rule.
             Some(secret) if meant.all(|other| other == secret) => text.clone_from(secret),
-            Some(_) => lost = Some((key.to_owned(), "there are several that it could be")),
-            None => lost = Some((key.to_owned(), "there is none yet")),
+            Some(_) => lost = Some((key.to_owned(), "several secrets match")),
+            None => lost = Some((key.to_owned(), "no secret is stored")),
         }
     };
     walk_secrets(keys, &mut restore);
     match lost {
         Some((key, why)) => {
-            let title = format!("{id}: `{key}` is what stands for a secret, and {why}");
+            let title = format!("{id}: `{key}` stands for a stored secret, but {why}");
             let problem = Problem::new(ProblemCode::Invalid, title).about(id);
             Err(Box::new(problem.advise("write the secret itself")))
         }
@@ -246,7 +246,7 @@ pub(super) fn check_paths(id: &ObjectId, keys: &Keys) -> Result<(), Box<Problem>
         Some((key, path)) => {
             let title = format!("{id}: `{key}` is the relative path {path}");
             let problem = Problem::new(ProblemCode::Invalid, title).about(id);
-            Err(Box::new(problem.advise("write the whole path, from /")))
+            Err(Box::new(problem.advise("write an absolute path")))
         }
         None => Ok(()),
     }

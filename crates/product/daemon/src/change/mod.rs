@@ -1,4 +1,4 @@
-//! One way for every change: of the file (SIGHUP), of the API, of whatever comes later.
+//! One way for every change: of the file (SIGHUP) and of the API.
 //!
 //! ```text
 //!  file ──────────┐

@@ -100,7 +100,6 @@ pub fn pseudo_path(id: &ObjectId) -> PathBuf {
     PathBuf::from(format!("api:{id}"))
 }
 
-/// All objects.
 #[derive(Clone, Debug, Default)]
 pub struct Objects(pub BTreeMap<ObjectId, Arc<Described>>);
 
@@ -369,12 +368,11 @@ fn two_owners(id: &ObjectId, other: &Described) -> Problem {
         (None, Owner::CommandLine) => "an option of the command line".to_owned(),
         (None, owner) => format!("the {owner}"),
     };
-    let title = format!(
-        "{id} is described in {place}, and in another way by the API (`longshore config show`)"
-    );
+    let title =
+        format!("{place} and the API (`longshore config show`) define {id} with different keys");
     let mut problem = Problem::new(ProblemCode::OtherOwner, title).about(id);
     problem.location.clone_from(&other.location);
     problem.advise(format!(
-        "remove one of both, rename one, or describe {id} there as the API does: then it becomes the file's"
+        "remove or rename one of them, or give {id} the keys of the API there: then it belongs to the file"
     ))
 }

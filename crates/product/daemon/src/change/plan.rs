@@ -101,7 +101,6 @@ fn step_of(action: Action, id: &ObjectId, object: &Described, changes: Vec<KeyCh
     }
 }
 
-/// What hosts notice.
 fn effect(action: Action, kind: ObjectKind, changes: &[KeyChange]) -> Option<String> {
     let starts = |prefixes: &[&str]| {
         changes
@@ -109,18 +108,18 @@ fn effect(action: Action, kind: ObjectKind, changes: &[KeyChange]) -> Option<Str
             .any(|change| prefixes.iter().any(|prefix| change.key.starts_with(prefix)))
     };
     let effect = match (action, kind) {
-        (Action::Remove, ObjectKind::Volume) => "accepted operations end first; the data stay",
+        (Action::Remove, ObjectKind::Volume) => "accepted commands end first; the data stay",
         (Action::Remove, _) => "its sessions end",
         (Action::Change, ObjectKind::Volume) if starts(&["size"]) => {
-            "hosts are told of the new size"
+            "hosts are notified of the new size"
         }
         (Action::Change, ObjectKind::Volume) if starts(&["enabled"]) => {
-            "hosts are told of the numbers that come or go"
+            "hosts are notified of added and removed numbers"
         }
         (Action::Change, ObjectKind::Target | ObjectKind::Subsystem)
             if starts(&["luns", "namespaces", "access", "enabled"]) =>
         {
-            "hosts are told of the numbers that come or go"
+            "hosts are notified of added and removed numbers"
         }
         (Action::Change, ObjectKind::Target) if starts(&["accounts", "mutual", "chap"]) => {
             "for new logins"
@@ -184,14 +183,14 @@ pub(super) fn check(
             if !renumbered.is_empty() && !replace {
                 let renumbered: Vec<String> = renumbered.into_iter().collect();
                 let title = format!(
-                    "{id}: hosts that use it would take one volume for another: {}",
+                    "{id}: its hosts would confuse volumes: {}",
                     renumbered.join("; ")
                 );
                 problems.push(located(
                     id,
                     title,
-                    "use another number, or let the hosts log out first, or allow it with --replace. A volume that \
-                     has `enabled = false` keeps its number free",
+                    "use another number, log the hosts out first, or use --replace. A volume with `enabled = false` \
+                     keeps its number",
                 ));
             }
             continue;
@@ -206,7 +205,7 @@ pub(super) fn check(
             problems.push(located(
                 id,
                 title,
-                "remove the volume and add it again, or allow to put another in its place with --replace",
+                "remove the volume and add it again, or use --replace",
             ));
             continue;
         }
@@ -241,7 +240,7 @@ pub(super) fn check(
                 problems.push(located(
                     id,
                     title,
-                    "disable the volume, make it writable, and enable it: then it is opened for writing",
+                    "disable the volume, make it writable, and enable it",
                 ));
             }
         }
@@ -274,14 +273,14 @@ fn check_size(id: &ObjectId, step: &Step, open: &Open) -> Option<(String, &'stat
         );
         return Some((
             title,
-            "copy what is needed to a new, smaller volume, and leave the size of this one",
+            "copy the data to a new, smaller volume, or keep the size",
         ));
     }
     if size > open.size_bytes && !open.grows {
         let title = format!("{id}: only volumes of files grow while they are served");
         return Some((
             title,
-            "remove the volume and add it again, or allow to put another in its place with --replace",
+            "remove the volume and add it again, or use --replace",
         ));
     }
     None

@@ -294,7 +294,7 @@ impl Plane {
         // Maps may go on to name what was lost at the start, and nothing else that is not there.
         let newly_lost = lost_volumes(&config);
         problems::together(newly_lost.difference(&lost).map(|(object, volume)| {
-            let title = format!("{object} maps volume `{volume}`, which is not there");
+            let title = format!("{object} maps volume `{volume}`, which does not exist");
             let problem = Problem::new(ProblemCode::Invalid, title).about(object);
             problem.advise("add the volume, or remove it from the map")
         }))?;
@@ -454,15 +454,15 @@ impl Plane {
         if users.is_empty() {
             return Ok(());
         }
-        let title = format!("what would go is in use: {}", users.join("; "));
+        let title = format!("in use: {}", users.join("; "));
         let mut problem = Problem::new(ProblemCode::InUse, title);
         let going = outlook.plan.steps.iter();
         if let Some(step) = going.last() {
             problem = problem.about(&step.id);
         }
-        Err(Box::new(problem.advise(
-            "let go of it on the hosts first, or change it nevertheless with --drain",
-        )))
+        Err(Box::new(
+            problem.advise("detach it on the hosts first, or use --drain"),
+        ))
     }
 
     fn users(&self, now: &Now, outlook: &Outlook) -> Vec<String> {
@@ -504,10 +504,10 @@ impl Plane {
         let names = sources.iter().map(|source| &*source.spec.name);
         let names = names.filter(|name| !now.open.contains_key(*name));
         if let Some(name) = self.leaving.wait_for(names, PATIENCE) {
-            let title = format!("volume {name} is on its way out still");
+            let title = format!("a removed volume {name} is still draining");
             let problem = Problem::new(ProblemCode::Busy, title).about(format!("volume {name}"));
             return Err(Box::new(problem.advise(
-                "try again when `longshore volume list` shows it no more, or use another name",
+                "wait until `longshore volume list` does not show it, or use another name",
             )));
         }
         step!("begun");
@@ -729,21 +729,21 @@ impl Plane {
             return Ok(());
         }
         let Some(directory) = &self.process.state_directory else {
-            let title = "there is no state directory, so what the API changes could not be stored";
+            let title = "the API cannot store changes without a state directory";
             let problem = Problem::new(ProblemCode::NoSpace, title);
             return Err(Box::new(problem.advise(
-                "start the server with --state-dir DIRECTORY, or describe the object in its configuration file",
+                "start the server with --state-dir DIRECTORY, or define the object in the configuration file",
             )));
         };
         if Store::is_there(directory) {
             // It was there at start, and another server's. That server may have ended; what it has stored was not read.
             let title = format!(
-                "another server has the objects of the API in {}, or had them when this one started",
+                "the objects of the API in {} belong to another server, or did when this one started",
                 Store::place(directory).display()
             );
             let problem = Problem::new(ProblemCode::Unavailable, title);
             return Err(Box::new(problem.advise(
-                "restart this server, with another directory by --state-dir if the other server goes on",
+                "restart this server; if the other one still runs, with another --state-dir",
             )));
         }
         *store = Some(Store::open(directory).map_err(|error| problems::of_store(&error))?);
@@ -883,7 +883,7 @@ impl ControlPlane for Plane {
         caller: &Caller,
     ) -> Result<Applied, Refused> {
         let Some(_turn) = self.turn.take(PATIENCE) else {
-            let problem = Problem::new(ProblemCode::Busy, "another change is being carried out");
+            let problem = Problem::new(ProblemCode::Busy, "another change is in progress");
             return Err(Box::new(problem.advise("try again in a moment")));
         };
         if self.stopping.load(Ordering::Acquire) {
@@ -1053,11 +1053,11 @@ fn changeable<'a>(now: &'a Now, id: &ObjectId) -> Result<Option<&'a Described>, 
     }
     let (title, advice) = match &object.location {
         Some(location) => (
-            format!("{id} is described by the configuration file, at {location}"),
-            "change it there and reload the file (SIGHUP), or take it out of the file first",
+            format!("{id} is defined in the configuration file, at {location}"),
+            "change it there and reload the file (SIGHUP), or remove it from the file first",
         ),
         None => (
-            format!("{id} is described on the command line"),
+            format!("{id} is defined on the command line"),
             "change the command line and start the server again",
         ),
     };
@@ -1099,7 +1099,7 @@ fn remove(
         let title = format!("{id} is there by default");
         let problem = Problem::new(ProblemCode::OtherOwner, title).about(id);
         return Err(Box::new(problem.advise(format!(
-            "disable it with `longshore {} disable`, or describe another {} in the configuration file",
+            "disable it with `longshore {} disable`, or define another {} in the configuration file",
             id.kind, id.kind
         ))));
     }
@@ -1215,13 +1215,13 @@ fn check_revision(now: &Now, options: ChangeOptions) -> Result<(), Refused> {
     match options.revision {
         Some(expected) if expected != now.revision => {
             let title = format!(
-                "the configuration is at revision {} and not at {} any more",
+                "the configuration is at revision {}, not at {}",
                 now.revision.0, expected.0
             );
             let problem = Problem::new(ProblemCode::RevisionChanged, title);
-            Err(Box::new(problem.advise(
-                "plan the change again, against the revision of now",
-            )))
+            Err(Box::new(
+                problem.advise("plan the change again from the current revision"),
+            ))
         }
         _ => Ok(()),
     }

@@ -1,4 +1,5 @@
-//! What a change needs and nobody sees yet: volumes that are opened, files that are created. All of it can be undone.
+//! Steps of a change that clients do not notice: volumes that are opened, files that are created. All of it can be
+//! undone.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -102,7 +103,7 @@ impl Prepared {
             Some(other) => {
                 let title =
                     format!("volume {name} has the identity of volume {other}: UUID {uuid}");
-                let advice = "give one of them another uuid: hosts take two volumes of one identity for one disk";
+                let advice = "give one of them another uuid: hosts would take both for one disk";
                 Err(Box::new(refused(title).advise(advice)))
             }
             None => Ok(()),

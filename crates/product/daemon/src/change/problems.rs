@@ -5,7 +5,6 @@ use longshore_api::problem::{Problem, ProblemCode};
 use super::store::StoreError;
 use crate::config::problem::{Problem as ConfigProblem, ProblemKind};
 
-/// One problem.
 pub(super) fn of_config(problem: &ConfigProblem) -> Problem {
     let code = match &problem.kind {
         ProblemKind::FileUnreadable { .. } => ProblemCode::System,

@@ -109,8 +109,8 @@ fn open_store(
     match Store::open(directory) {
         Err(StoreError::Locked { path }) if !is_chosen => {
             tracing::warn!(
-                "another server uses the objects of the API in {}: this one serves what its file and its command line \
-                 say, and the API cannot change it; name another directory with --state-dir",
+                "another server uses the objects of the API in {}: this one serves only its file and command line, \
+                 and its API cannot change objects; name another directory with --state-dir",
                 path.display()
             );
             Ok(None)

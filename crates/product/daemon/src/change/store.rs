@@ -45,7 +45,7 @@ pub enum StoreError {
     },
     /// Another server changes the same objects.
     #[error(
-        "another server uses the objects of the API in {}: end it, or give one of both another directory with --state-dir",
+        "another server uses the objects of the API in {}: stop it, or give one of them another --state-dir",
         path.display()
     )]
     Locked { path: PathBuf },
@@ -56,7 +56,7 @@ pub enum StoreError {
     )]
     Newer { path: PathBuf, version: u32 },
     #[error(
-        "{} is damaged: {reason}. Put it back from a backup, or remove it to return to the revision before",
+        "{} is damaged: {reason}. Restore it from a backup, or remove it to return to the previous revision",
         path.display()
     )]
     Damaged { path: PathBuf, reason: String },
@@ -305,18 +305,17 @@ pub(super) fn remove_unused(file: &NewFile) {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() && found.len() <= file.size && found.blocks() == 0 => {
             match fs::remove_file(path) {
-                Ok(()) => tracing::info!(
-                    "removed {}, which a change had created that did not come about",
-                    path.display()
-                ),
+                Ok(()) => {
+                    tracing::info!("removed {}, left by an incomplete change", path.display())
+                }
                 Err(error) => tracing::warn!(
-                    "cannot remove {}, which a change had created that did not come about: {error}",
+                    "cannot remove {}, left by an incomplete change: {error}",
                     path.display()
                 ),
             }
         }
         Ok(_) => tracing::warn!(
-            "{} was created by a change that did not come about, and something was written to it since: it stays",
+            "{} was left by an incomplete change and has data: it stays",
             path.display()
         ),
         Err(_) => {}
@@ -348,7 +347,7 @@ fn read_lines(path: &Path) -> Result<Vec<String>, StoreError> {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
-    let text = String::from_utf8(bytes).map_err(|_| damaged("it is no text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))?;
     let (head, rest) = text
         .split_once('\n')
         .ok_or_else(|| damaged("it is cut off"))?;
@@ -361,7 +360,7 @@ fn read_lines(path: &Path) -> Result<Vec<String>, StoreError> {
     }
     let version: u32 = version
         .parse()
-        .map_err(|_| damaged("its version is no number"))?;
+        .map_err(|_| damaged("its version is not a number"))?;
     if version > VERSION {
         let path = path.to_owned();
         return Err(StoreError::Newer { path, version });

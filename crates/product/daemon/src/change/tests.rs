@@ -403,7 +403,7 @@ fn one_name_with_two_owners_is_refused_at_start_and_both_places_are_named() {
     scene.write("[[volume]]\nname = \"a\"\nbackend = \"mem\"\nsize = \"2M\"\n");
     let refused = scene.start().unwrap_err().to_string();
     assert!(
-        refused.contains("x.toml:2") && refused.contains("by the API"),
+        refused.contains("x.toml:2") && refused.contains("the API"),
         "{refused}"
     );
 }
@@ -460,7 +460,7 @@ fn a_file_that_is_read_again_changes_its_own_objects_alone() {
     scene.write(&file(&["new", "f", "g"]));
     let refused = scene.apply(Wish::ReadFile).unwrap_err().to_string();
     assert!(
-        refused.contains("number 0 is volume f and would be new"),
+        refused.contains("number 0 would change from volume f to new"),
         "{refused}"
     );
 }
@@ -564,7 +564,7 @@ fn a_volume_of_a_file_grows_and_never_shrinks() {
     let plan = scene.apply(sized("2M")).unwrap().plan;
     assert_eq!(
         plan.steps[0].effect.as_deref(),
-        Some("hosts are told of the new size")
+        Some("hosts are notified of the new size")
     );
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 << 20);
     let refused = scene.apply(sized("1M")).unwrap_err();
@@ -750,7 +750,7 @@ fn what_cannot_be_read_names_the_object() {
         ),
         (
             put(volume("a"), json!({"backend": "file", "path": "a.img"})),
-            "write the whole path",
+            "write an absolute path",
         ),
         (
             put(volume("a b"), json!({"backend": "mem", "size": "1M"})),

@@ -72,7 +72,6 @@ impl FromStr for ApiSocket {
 
 deserialize_from_str!(ApiAddress, ApiSocket);
 
-/// `[api]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ApiTable {

@@ -16,7 +16,6 @@ use super::{Arguments, Config, Parts, Problems, volumes};
 use crate::backends::backends;
 use crate::state;
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// What would keep the server from starting, in the order of the file.

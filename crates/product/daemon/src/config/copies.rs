@@ -5,7 +5,6 @@ pub use longshore_server::config::ByReference;
 /// Whether memory of direct volumes is registered with io_uring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegisteredBuffers {
-    /// Where that pays.
     #[default]
     Auto,
     /// Never.

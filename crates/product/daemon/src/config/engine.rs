@@ -12,7 +12,6 @@ use super::reactor::ReactorSettings;
 /// Engine settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Which engine.
     pub kind: EngineChoice,
     /// Cores to run on, one event loop each; `None` lets the server choose.
     pub cores: Option<CoreList>,

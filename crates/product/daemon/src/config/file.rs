@@ -40,7 +40,6 @@ pub struct ConfigFile {
     pub text: String,
     /// Where the lines of the text begin.
     lines: Lines,
-    /// What it says.
     pub document: Document,
 }
 

@@ -86,9 +86,7 @@ impl FromStr for LogFilter {
 /// Log settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogConfig {
-    /// How it looks.
     pub format: LogFormat,
-    /// What gets in.
     pub filter: LogFilter,
     /// Where reports of what the server has done go; `None`: a summary goes into the log.
     pub statistics: Option<PathBuf>,

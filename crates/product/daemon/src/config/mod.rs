@@ -179,7 +179,6 @@ pub struct VolumeSource {
     pub spec: VolumeSpec,
     /// Its place in the file, when it stands there.
     pub location: Option<Location>,
-    /// Who describes it.
     pub owner: Owner,
     /// Whether it is served.
     pub enabled: bool,
@@ -457,7 +456,6 @@ impl Config {
         Err(Problem::general(ProblemKind::PlainApi { address }))
     }
 
-    /// Takes `[discovery]`.
     fn take_discovery(
         &mut self,
         file: &ConfigFile,

@@ -165,7 +165,6 @@ pub enum ProblemKind {
         "environment variable {name}: `{text}` is not a number of requests; correct or unset it"
     )]
     Environment {
-        /// Its name.
         name: &'static str,
         /// Its value.
         text: String,
@@ -182,7 +181,7 @@ pub enum ProblemKind {
          Do one of these:\n  \
          - listen on loopback only: --api 127.0.0.1:9260\n  \
          - give it a certificate: tls-certificate and tls-key of [api] in the file given with --config\n  \
-         - if something in front of it encrypts: [api] allow-plain = true in that file"
+         - if a proxy in front of it encrypts: [api] allow-plain = true in that file"
     )]
     PlainApi {
         /// Of the listener.
@@ -205,8 +204,8 @@ pub enum ProblemKind {
     DuplicateVolume(String),
     /// Two volumes that hosts would take for one.
     #[error(
-        "volume `{volume}` has the worldwide name naa.{naa}, which is that of volume `{other}`: hosts \
-         would take them for one disk; change `naa` or `uuid` of one of them"
+        "volumes `{volume}` and `{other}` have the worldwide name naa.{naa}: hosts would take them for one disk; \
+         change `naa` or `uuid` of one of them"
     )]
     WorldwideNameTwice {
         volume: String,
@@ -295,8 +294,7 @@ pub enum ProblemKind {
     InitiatorInTwoRules(String),
     /// A name behind a pattern that means it too.
     #[error(
-        "`{name}` never decides, because `{pattern}` in front of it matches it already; put the \
-         narrower one first, or remove it"
+        "`{name}` has no effect, because the earlier `{pattern}` matches it; put the narrower one first, or remove it"
     )]
     NeverReached {
         /// As written.
@@ -305,7 +303,7 @@ pub enum ProblemKind {
         pattern: String,
     },
     /// A pattern of nothing but wildcards.
-    #[error("`{0}` means everybody; write \"*\" for all that no other rule matches")]
+    #[error("`{0}` matches every name; write \"*\" for all that no other rule matches")]
     PatternForAll(String),
     /// Not a name of a subsystem or host.
     #[error("`{name}` is not an NVMe qualified name: {reason}")]
@@ -465,7 +463,6 @@ pub enum ProblemKind {
     Core {
         /// As asked for.
         core: usize,
-        /// What there is.
         allowed: CoreList,
     },
     /// A file to be written that cannot be.

@@ -21,7 +21,6 @@ const DEPTH_MAX: u16 = 4096;
 /// volume is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSettings {
-    /// Where it is.
     pub url: Option<RemoteUrl>,
     /// A file with the secret of the URL's user.
     pub secret_file: Option<PathBuf>,
@@ -134,7 +133,6 @@ impl FromStr for HostNqn {
     }
 }
 
-/// How many connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues(pub u16);
 

@@ -52,7 +52,6 @@ pub(super) struct SubsystemReader<'a> {
 }
 
 impl SubsystemReader<'_> {
-    /// Reads one table.
     pub(super) fn read(&mut self, table: &SubsystemTable) -> Result<SubsystemConfig, Problem> {
         let file = self.file;
         let at_name = |kind| file.problem(table.nqn.span(), kind);

@@ -70,7 +70,6 @@ pub(super) struct TargetReader<'a> {
 }
 
 impl TargetReader<'_> {
-    /// Reads one table.
     pub(super) fn read(&mut self, table: &TargetTable) -> Result<TargetConfig, Problem> {
         let file = self.file;
         let name = parse_name(file, &table.name, IscsiName::parse)?;

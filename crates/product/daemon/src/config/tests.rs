@@ -575,14 +575,14 @@ fn rules_that_contradict_each_other_are_refused() {
             "`web*` is not an iSCSI name: the name does not start",
         ),
         (rule("\"iqn.*/x\""), "contains a character"),
-        (rule("\"**\""), "`**` means everybody"),
+        (rule("\"**\""), "`**` matches every name"),
         (
             rule("\"iqn.2026-11.com.example:*\"") + &rule("\"iqn.2026-11.com.Example:a\""),
-            "`iqn.2026-11.com.Example:a` never decides, because `iqn.2026-11.com.example:*`",
+            "`iqn.2026-11.com.Example:a` has no effect, because the earlier `iqn.2026-11.com.example:*`",
         ),
         (
             rule("\"iqn.2026-11.*\"") + &rule("\"iqn.2026-11.com.example:web?\""),
-            "never decides",
+            "has no effect",
         ),
         (
             rule("\"iqn.2026-11.*\"") + &rule("\"IQN.2026-11.*\""),
@@ -783,7 +783,7 @@ fn documented(page: &str) -> Vec<(String, String)> {
     for line in page.lines() {
         if let Some(text) = line.strip_prefix('#') {
             let text = text.trim_start_matches('#');
-            // `[[volume]]` of "## `[[volume]]`: what is stored"; other headings go on with that table.
+            // `[[volume]]` of "## `[[volume]]`: storage"; other headings continue that table.
             let named = text.split('`').nth(1).filter(|name| name.starts_with('['));
             if let Some(name) = named {
                 heading = name.to_owned();
@@ -856,8 +856,7 @@ fn two_volumes_of_one_worldwide_name_are_refused() {
         let text = volume("x1", one) + &volume("x2", other);
         let message = refusal(&text);
         assert!(
-            message.contains("volume `x2` has the worldwide name naa.")
-                && message.contains("which is that of volume `x1`"),
+            message.contains("volumes `x2` and `x1` have the worldwide name naa."),
             "{message}"
         );
     }

@@ -22,9 +22,7 @@ pub enum LimitError {
         "`{0}` is not a number of operations per second; use 1 or more, or leave it out for no limit"
     )]
     Rate(String),
-    #[error(
-        "a limit of no bytes lets nothing through; use 1 or more, or leave it out for no limit"
-    )]
+    #[error("a limit of 0 bytes admits no operation; use 1 or more, or leave it out for no limit")]
     NoBytes,
     #[error("the burst is too long; use at most {BURST_SECONDS_MAX} seconds")]
     Burst,

@@ -79,7 +79,6 @@ fn backend_names() -> Vec<&'static str> {
 /// the volume is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSettings {
-    /// What stores it.
     pub backend: Option<Backend>,
     /// File or device node.
     pub path: Option<PathBuf>,
@@ -191,7 +190,6 @@ pub enum SettingError {
         meant = suggest::did_you_mean(.0, &["auto", "always", "never"])
     )]
     InlineWrites(String),
-    /// A limit.
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// Not a duration.

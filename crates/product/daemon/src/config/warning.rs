@@ -43,8 +43,8 @@ pub enum Warning {
     UnmappedVolume { volume: String },
     /// A map of a volume that is gone.
     #[error(
-        "{object} maps volume `{volume}`, which is not there: it is served without; add the volume, or remove it from \
-         the map"
+        "{object} maps volume `{volume}`, which does not exist: it is served without it; add the volume, or remove \
+         it from the map"
     )]
     LostVolume {
         /// Kind and name.

@@ -14,8 +14,8 @@
 //! counted. Peers can make up names, so the lines of a kind are limited, too, and so is the number of
 //! objects that are remembered; what belongs to further ones is counted together.
 //!
-//! Only what peers and disks can cause is limited: not the lines of the daemon itself, which tell
-//! what the operator did, and not `debug` and `trace`, which somebody has asked for.
+//! Only what peers and disks can cause is limited: not the daemon's own lines about actions of the operator, and not
+//! `debug` and `trace`, which the operator has chosen.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -93,7 +93,6 @@ struct Object {
     held_back: u64,
     /// What the lines say.
     message: String,
-    /// What names it.
     fields: Vec<(&'static str, Value)>,
 }
 
@@ -201,7 +200,7 @@ impl Kind {
         }
         if self.others > 0 {
             let message = format!(
-                "{} (and {} more of others in the last {seconds} s)",
+                "{} (and {} more from other sources in the last {seconds} s)",
                 self.message, self.others
             );
             summaries.push(self.summary(message, self.others, seconds, Vec::new()));

@@ -5,10 +5,10 @@
 //! {"timestamp":"2026-11-23T04:41:00.123456Z","level":"WARN","message":"login rejected","peer":…,"target":…}
 //! ```
 //!
-//! In text, one rule holds for all values, whoever they come from: a value stands as it is if it is
-//! made of printable ASCII characters other than space, `"`, `\` and `=`; otherwise it stands in
-//! quotes, with `"`, `\`, control characters and everything else that does not show escaped. What a
-//! peer calls itself can therefore neither look like another field nor like another line.
+//! In text, one rule holds for values from all sources: a value stands as it is if it is made of printable ASCII
+//! characters other than space, `"`, `\` and `=`; otherwise it stands in quotes, with `"`, `\`, control characters
+//! and everything else that does not show escaped. What a peer calls itself can therefore neither look like another
+//! field nor like another line.
 
 use std::fmt::Write;
 
@@ -24,7 +24,6 @@ use crate::config::log::LogFormat;
 /// lines. All others have what peers and disks said in them.
 pub(super) const OWN: &str = "longshore_daemon";
 
-/// How lines look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub format: LogFormat,

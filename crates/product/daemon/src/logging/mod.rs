@@ -246,7 +246,7 @@ impl<W: Write> Writer<W> {
             if lost > 0 {
                 let _ = writeln!(
                     self.output,
-                    "longshore: dropped {lost} log lines: nothing read standard error in time"
+                    "longshore: dropped {lost} log lines: standard error was not read in time"
                 );
             }
         }
@@ -322,7 +322,7 @@ mod tests {
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         assert!(text.starts_with("line 0\n"), "{text}");
         assert!(
-            text.contains("log lines: nothing read standard error"),
+            text.contains("log lines: standard error was not read"),
             "{text}"
         );
     }

@@ -88,7 +88,6 @@ pdu! {
         stat_sn: StatSn, at 24;
         /// Valid when `status` is success.
         window: CommandWindow, at 28;
-        /// How it went.
         status: LoginStatus, at 36;
     }
 }

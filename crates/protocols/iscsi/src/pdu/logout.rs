@@ -33,7 +33,6 @@ pdu! {
     LogoutRequest, LOGOUT_REQUEST, 0x80 {
         /// I: to be considered at once.
         immediate: bool, bit 0 0x40;
-        /// What to end.
         reason: LogoutReason, bits 1 0x7f;
         /// Names this request.
         initiator_task_tag: InitiatorTaskTag, at 16;
@@ -59,7 +58,6 @@ open_enum! {
 pdu! {
     /// The answer to a [`LogoutRequest`].
     LogoutResponse, LOGOUT_RESPONSE, 0x80 {
-        /// How it went.
         response: LogoutResult, at 2;
         /// That of the request.
         initiator_task_tag: InitiatorTaskTag, at 16;

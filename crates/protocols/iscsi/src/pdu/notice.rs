@@ -47,7 +47,6 @@ pdu! {
         stat_sn: StatSn, at 24;
         /// What the target takes.
         window: CommandWindow, at 28;
-        /// What happened.
         event: AsyncEvent, at 36;
         /// Detail of a vendor-specific event.
         vendor_code: u8, at 37;
@@ -79,7 +78,6 @@ open_enum! {
 pdu! {
     /// The target refuses a PDU, whose header is the data segment.
     Reject, REJECT, 0x80 {
-        /// Why.
         reason: RejectReason, at 2;
         /// Always the reserved value.
         initiator_task_tag: InitiatorTaskTag, at 16;

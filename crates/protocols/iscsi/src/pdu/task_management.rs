@@ -79,7 +79,6 @@ open_enum! {
 pdu! {
     /// The answer to a [`TaskManagementRequest`].
     TaskManagementResponse, TASK_MANAGEMENT_RESPONSE, 0x80 {
-        /// How it went.
         response: Response, at 2;
         /// That of the request.
         initiator_task_tag: InitiatorTaskTag, at 16;

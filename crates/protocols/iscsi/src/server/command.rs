@@ -192,7 +192,6 @@ pub enum TaskManagementFunction {
 pub struct TaskManagementRequest {
     /// For the answer.
     pub id: TaskManagementId,
-    /// What to do.
     pub function: TaskManagementFunction,
     /// To which logical unit; reserved for target resets.
     pub lun: Lun,

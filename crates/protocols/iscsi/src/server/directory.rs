@@ -229,7 +229,6 @@ pub struct TargetRecord {
 /// Which session and connection a login is about (RFC 7143 §6.3.1).
 #[derive(Clone, Copy, Debug)]
 pub struct SessionIdentity<'a> {
-    /// Who logs in.
     pub initiator: &'a IscsiName,
     /// To what. `None` for a discovery session that names no target.
     pub target: Option<&'a IscsiName>,
@@ -254,6 +253,5 @@ pub struct SessionRequest<'a> {
     pub initiator_alias: Option<&'a str>,
     /// The CHAP name that was authenticated, if any.
     pub authenticated_as: Option<&'a str>,
-    /// What was negotiated.
     pub parameters: &'a OperationalParameters,
 }

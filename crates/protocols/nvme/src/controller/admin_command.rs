@@ -17,7 +17,6 @@ pub struct QueueHandle(pub u128);
 pub enum AdminOutcome {
     /// Completes the command; data for the host has been appended.
     Complete {
-        /// How it ended.
         status: Status,
         /// Dwords 0 and 1 of the completion.
         result: u64,

@@ -48,7 +48,6 @@ pub struct Association {
 /// How a Connect is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
     pub status: Status,
     /// Dword 0 of the completion: with CONNECT INVALID PARAMETERS where the bad one is.
     pub result: u64,

@@ -1,8 +1,8 @@
 //! Sanitize (NVMe base 2.0 §5.24, §8.21) and the Sanitize Status log page.
 //!
 //! To NVMe, sanitizing is an affair of the subsystem: all its namespaces lose their data. So a host may ask for it only
-//! if it could erase all of them anyway: if it sees every namespace of the subsystem, may write to it, and nobody
-//! else has reserved it.
+//! if it could erase all of them anyway: if it sees every namespace of the subsystem, may write to it, and no other
+//! host has reserved it.
 //!
 //! Each volume has one state, which SANITIZE of SCSI changes too. The log page tells the worst of them.
 //!

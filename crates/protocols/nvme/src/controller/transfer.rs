@@ -10,7 +10,6 @@ use crate::opcode::{self, Direction, admin, fabrics};
 /// What an admin command takes from the host, or gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdminTransfer {
-    /// Which way.
     pub direction: Direction,
     /// Bytes. What goes to the controller must be there before [`Controller::admin`] is called; a
     /// shorter SGL makes the command fail.

@@ -15,7 +15,6 @@ use crate::opcode::{self, FABRICS, Opcode, admin, io};
 pub struct Command {
     /// The entry; CID and SGL are still to be filled in.
     pub entry: SubmissionEntry,
-    /// What it moves.
     pub transfer: Transfer,
 }
 
@@ -31,7 +30,6 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// How many bytes.
     #[must_use]
     pub const fn length(self) -> u32 {
         match self {
@@ -273,7 +271,6 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Bytes of all.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         self.count.saturating_mul(self.block_bytes)

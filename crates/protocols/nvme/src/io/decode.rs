@@ -51,7 +51,6 @@ impl Command {
     }
 }
 
-/// See [`Command::begin`].
 #[inline]
 fn begin<N: Attached>(
     namespaces: &[N],
@@ -65,7 +64,7 @@ fn begin<N: Attached>(
     }
 }
 
-/// Kept out of line, so that Read and Write have a short way.
+/// Kept out of line, so that Read and Write have a fast path.
 #[inline(never)]
 fn dispatch<N: Attached>(
     namespaces: &[N],

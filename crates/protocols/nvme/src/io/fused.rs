@@ -52,11 +52,9 @@ pub struct Arrival<T> {
     /// Half of a pair whose other half is missing: to be completed with
     /// [`Status::ABORTED_MISSING_FUSED`].
     pub orphan: Option<T>,
-    /// What goes on.
     pub next: Next<T>,
 }
 
-/// See [`Arrival`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
     /// An ordinary command: carry it out.
@@ -145,7 +143,6 @@ pub enum FusedStep {
     Media {
         /// By its place.
         namespace: usize,
-        /// What to do.
         operation: Operation,
         /// Where its data comes from or goes to.
         payload: DataLocation,

@@ -1,4 +1,4 @@
-//! Read and Write that nothing speaks against: the short way past [`Command::begin`].
+//! The fast path of Read and Write past [`Command::begin`].
 //!
 //! A driver that can carry them out where they arrive needs no [`Command`] for them: it asks
 //! [`plain`], and begins a command when the answer is no. The rules are those of `decode`, which

@@ -16,7 +16,6 @@ use crate::status::Status;
 /// What a command takes from the host, or gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Which way.
     pub direction: Direction,
     /// Bytes, never more than the SGL describes.
     ///
@@ -68,7 +67,6 @@ pub enum Step {
         /// Which, by its place among those given to [`Command::begin`](super::Command::begin). Always
         /// [`Command::namespace`](super::Command::namespace), but for a Flush of all namespaces.
         namespace: usize,
-        /// What to do.
         operation: Operation,
         /// Where its data comes from or goes to.
         payload: DataLocation,

@@ -12,7 +12,6 @@ use longshore_wire::field::{le16, le32, set_le16, set_le32};
 use super::fatal_error::{FatalError, FatalErrorStatus};
 use super::header::{CommonHeader, Flags, PduType, TERM_REQ_LENGTH_MAX};
 
-/// Who terminates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terminator {
     /// H2CTermReq.
@@ -24,9 +23,7 @@ pub enum Terminator {
 /// Terminate Connection Request, of either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TermReq {
-    /// Who sends it.
     pub by: Terminator,
-    /// Why.
     pub error: FatalError,
 }
 

@@ -49,7 +49,7 @@ pub struct ReservationCommand {
 #[derive(Debug)]
 enum Phase {
     /// Waits for its data.
-    Begun,
+    Started,
     /// Waits for the driver to store the change.
     Storing(PendingChange),
     /// Waits for commands to be aborted, or is over.
@@ -99,7 +99,7 @@ impl ReservationCommand {
             host: Arc::clone(host),
             can_store,
             request: decode(entry)?,
-            phase: Phase::Begun,
+            phase: Phase::Started,
         })
     }
 

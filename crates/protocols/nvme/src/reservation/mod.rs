@@ -8,8 +8,8 @@
 //!   its commands look at, and whom notifications go to.
 //! - [`NotificationLog`]: the Reservation Notification log page of a controller.
 //!
-//! A registrant is a host, known by its Host Identifier (HOSTID), whatever controllers it uses. Hosts
-//! of fabrics have identifiers of 128 bits, so that Reservation Report is answered with EDS alone.
+//! A registrant is a host, identified by its Host Identifier (HOSTID) on all its controllers. Hosts of fabrics have
+//! identifiers of 128 bits, so that Reservation Report is answered with EDS alone.
 //!
 //! While RESERVE (6) of a SCSI initiator holds the volume, no host can read, write, register, acquire
 //! or release; Reservation Report shows what there is beside it, which is nothing.

@@ -45,7 +45,6 @@ pub enum DataTransfer {
         /// Bytes.
         length: u32,
     },
-    /// To the host.
     ToHost {
         /// Bytes the host has room for.
         length: u32,
@@ -69,7 +68,6 @@ impl DataTransfer {
 /// How a command ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion<'a> {
-    /// How it went.
     pub status: Status,
     /// Dwords 0 and 1 of the completion queue entry.
     pub result: u64,

@@ -227,7 +227,6 @@ impl Commands {
         }
     }
 
-    /// The live commands.
     pub(super) fn live(&self) -> impl Iterator<Item = CommandSlot> + '_ {
         (0..)
             .map(CommandSlot)

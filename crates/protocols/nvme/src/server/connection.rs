@@ -7,10 +7,10 @@
 //!     ended by: the host, the connect timeout                  the driver's completions
 //! ```
 //!
-//! The driver feeds bytes to [`Connection::next`] and acts on the [`ConnectionEvent`]s; whatever needs no driver is
-//! answered inside. Payload does not travel through here: small reads are filled in place
-//! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received
-//! straight into its buffer ([`Connection::payload_wanted`]).
+//! The driver feeds bytes to [`Connection::next`] and acts on the [`ConnectionEvent`]s; requests that need no driver
+//! are answered inside. Payload does not travel through here: small reads are filled in place
+//! ([`Connection::begin_inline_read`]), larger ones sent by reference, and write data can be received straight into
+//! its buffer ([`Connection::payload_wanted`]).
 //!
 //! | file | subject |
 //! |---|---|

@@ -57,7 +57,7 @@ pub(crate) struct PersistentReserveOut {
 #[derive(Debug)]
 enum Phase {
     /// Waits for the parameter list.
-    Begun,
+    Started,
     /// Waits for the driver to store the change.
     Storing(PendingChange),
     /// Waits for tasks to be aborted, or is over.
@@ -89,7 +89,7 @@ impl PersistentReserveOut {
             action,
             scope_and_type,
             parameter_list_length,
-            phase: Phase::Begun,
+            phase: Phase::Started,
         })
     }
 

@@ -74,7 +74,6 @@ pub(crate) struct Situation<'a> {
     pub(crate) can_store: bool,
 }
 
-/// Why nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     ReservationConflict,

@@ -111,7 +111,6 @@ pub enum StartError {
     /// A thread could not be started, or a socket not be used.
     #[error("{operation}: {source}")]
     System {
-        /// What was tried.
         operation: &'static str,
         /// What the operating system said.
         source: std::io::Error,

@@ -36,17 +36,13 @@ pub struct ServerConfig {
     pub subsystems: Vec<SubsystemConfig>,
     /// Where to listen for NVMe/TCP.
     pub nvme_listeners: Vec<NvmeListenerConfig>,
-    /// How reactors wait.
     pub engine: EngineChoice,
     /// One reactor per entry, pinned to that core. Empty: one for every core this process may use.
     pub cores: Vec<usize>,
-    /// When responses leave.
     pub transmit: TransmitConfig,
     /// What is sent without copying it.
     pub copies: Copies,
-    /// See [`ReactorConfig`].
     pub reactor: ReactorConfig,
-    /// See [`PeerLimits`].
     pub limits: PeerLimits,
     /// Where reservations that must survive a restart are kept. `None`: they are refused.
     pub state_directory: Option<PathBuf>,
@@ -231,7 +227,6 @@ pub struct ReactorConfig {
     pub rebalance: bool,
     /// Whether large reads and writes are made on other cores than the reactor's.
     pub spread: Spread,
-    /// See [`SocketOptions`].
     pub sockets: SocketOptions,
 }
 
@@ -256,10 +251,7 @@ pub enum Spin {
     /// Never.
     Off,
     /// For so long each time.
-    For {
-        /// How long.
-        microseconds: u32,
-    },
+    For { microseconds: u32 },
 }
 
 /// Whether large reads and writes of files are made on other cores than that of their connection's reactor.
@@ -301,7 +293,7 @@ pub struct PeerLimits {
     pub nop_interval: Duration,
     /// Time to answer a ping.
     pub nop_timeout: Duration,
-    /// A peer that takes nothing of what it asked for, or sends nothing of the write data it was asked for, is cut
+    /// A peer that receives none of its read data, or sends none of the requested write data, is cut
     /// after this; after a sixth of it if others find no memory.
     pub stall_timeout: Duration,
     /// Bytes of payload memory, all reactors together.

@@ -184,7 +184,7 @@ impl<P: Protocol> Connection<P> {
             name = self.protocol.peer_name(),
             stalled_ms,
             held_bytes,
-            "peer stalled: it takes none of the data it asked for, or sends none of the data it was asked for; closing connection"
+            "peer stalled: it receives none of its read data, or sends none of the requested write data; closing connection"
         );
         self.channel.cut(core.now_ms);
     }

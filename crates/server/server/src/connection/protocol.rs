@@ -52,17 +52,11 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool;
     /// Acts on an event.
     fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled;
-    /// See [`Driven::knows_exports`](super::driven::Driven::knows_exports).
     fn knows_exports(&self, revision: u64) -> bool;
-    /// See [`Driven::mapped`](super::driven::Driven::mapped).
     fn mapped(&self) -> usize;
-    /// See [`Driven::settle`](super::driven::Driven::settle).
     fn settle(&mut self, core: &mut Core) -> bool;
-    /// See [`Driven::session_id`](super::driven::Driven::session_id).
     fn session_id(&self) -> Option<SessionId>;
-    /// See [`Driven::session`](super::driven::Driven::session).
     fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart>;
-    /// See [`Driven::uses`](super::driven::Driven::uses).
     fn uses(&self, unit: usize) -> usize;
     /// A storage request of a task ended.
     fn storage_done(

@@ -1,6 +1,6 @@
 //! What a shard last told the world of its counters, for readers on other threads.
 //!
-//! The shard stores now and then, nobody locks. A reader may see some counters of one moment and
+//! The shard stores now and then, without a lock. A reader may see some counters of one moment and
 //! others of the next; none of them is torn.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -285,7 +285,6 @@ impl<W> Tasks<W> {
         self.holdings.note(channel.payloads.bytes());
     }
 
-    /// See [`MemoryLine::wait`](crate::memory::line::MemoryLine::wait).
     #[cold]
     pub(crate) fn wait_for_memory(&self, core: &mut Core, task: TaskAddress, has_claim: bool) {
         let line = &mut core.memory.line;

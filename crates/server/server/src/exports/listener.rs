@@ -28,7 +28,6 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
     pub(crate) fn local(&self) -> SocketAddr {
         match &self.kind {
             ListenerKind::Portal(portal) => portal.local,

@@ -36,7 +36,6 @@ pub(crate) struct Unit {
     pub gate: WriteGate,
     pub throttle: Arc<Throttle>,
     pub sanitize_waiters: SanitizeWaiters,
-    /// See [`Self::sanitize_order`].
     sanitize_stored: Mutex<()>,
     /// Work for a sanitize operation that is under way.
     pub sanitizing: AtomicUsize,

@@ -2,9 +2,9 @@
 //!
 //! An [`AbortOrder`] is mailed to every shard. Each shard aborts the tasks it names; a task whose
 //! storage request is still in flight keeps a reference to the order until that has ended. When the
-//! last reference goes, whoever waits is told. So the answer to a task management function, and the
-//! status of PREEMPT AND ABORT, leave only when no aborted task can touch the medium any more
-//! (SAM-5 §7.1).
+//! last reference is dropped, the waiter is notified. So the answer to a task management function,
+//! and the status of PREEMPT AND ABORT, leave only when no aborted task can touch the medium any
+//! more (SAM-5 §7.1).
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};

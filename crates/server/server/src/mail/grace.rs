@@ -1,4 +1,4 @@
-//! Waiting for all shards without a shard ever waiting: whoever has something to acknowledge holds a token, and the end
+//! Waiting for all shards without a shard ever waiting: each party that has to acknowledge holds a token, and the end
 //! of the last one is the answer. A shard that has ended drops its tokens, too.
 
 use std::sync::atomic::{AtomicBool, Ordering};

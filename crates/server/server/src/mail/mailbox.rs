@@ -1,8 +1,8 @@
 //! Mail between shards that is never lost.
 //!
-//! The reactor's mailboxes are bounded and lock-free. Messages here are control traffic, each of which
-//! somebody waits for, so one that finds its mailbox full goes to an overflow list behind a lock. What
-//! one shard sends arrives in the order in which it was sent all the same.
+//! The reactor's mailboxes are bounded and lock-free. Messages here are control traffic with a waiter each, so a
+//! message to a full mailbox goes to an overflow list behind a lock. What one shard sends arrives in the order in
+//! which it was sent all the same.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;

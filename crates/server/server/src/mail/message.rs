@@ -137,7 +137,6 @@ impl Post {
         Self(Arc::new(mailer))
     }
 
-    /// See [`Deliver::deliver`].
     pub(crate) fn send(&self, message: Message) {
         self.0.deliver(message);
     }

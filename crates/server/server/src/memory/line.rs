@@ -1,8 +1,8 @@
 //! Who gets memory next, when there is not enough for all.
 //!
-//! Whoever comes while others wait waits behind them: else those who ask again and again would get all that comes
-//! free, and the others nothing. Connections have their turns in a circle, with one task each, so that all get the
-//! same, whether they ask for one piece or for a hundred at a time:
+//! A new waiter stands behind the others: else those who ask again and again would get all that comes free, and the
+//! others nothing. Connections have their turns in a circle, with one task each, so that all get the same, whether
+//! they ask for one piece or for a hundred at a time:
 //!
 //! ```text
 //!            ┌── first ──► tried ── memory ──► runs
@@ -16,7 +16,7 @@
 //! them wait for its socket, holds more of the memory meanwhile, and in the end gets less done than others.)
 //!
 //! That nobody is tried behind the first gives large reads a chance beside small ones. What asks for a large
-//! part of all memory steps aside for the others instead: it may be that others never let go of so much.
+//! part of all memory steps aside for the others instead: others may never release enough.
 
 use std::collections::VecDeque;
 

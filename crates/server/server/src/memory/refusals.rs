@@ -1,9 +1,9 @@
 //! Who gets memory next of those that cannot wait for it, when there is not enough for all.
 //!
-//! An iSCSI command whose write data find no memory is refused, and its initiator sends it again a little later. What
-//! comes free meanwhile goes to whoever asks first, and that is often the connection whose write has just ended: others
-//! could be refused for ever. So a connection that is refused while it has no memory for write data at all gets a place in a
-//! line, for one command, and leaves to those before it what they were refused:
+//! An iSCSI command whose write data find no memory is refused, and its initiator sends it again a little later.
+//! Freed memory goes to the first that asks, which is often the connection that has just ended a write: others could
+//! be refused for ever. So a connection that is refused while it has no memory for write data at all gets a place in
+//! a line, for one command, and leaves to those before it what they were refused:
 //!
 //! ```text
 //!  line:    [ C 64 KiB, A 64 KiB, F 128 KiB ]        free: 160 KiB

@@ -13,9 +13,9 @@
 //!  ├─── data that has arrived already ─────────────────────────────────────────────────────────────┤
 //! ```
 //!
-//! The part for newcomers is used only while nobody gets any memory for a moment: as long as some comes back, all get it
-//! in turn. Peers that take nothing could use up the part for newcomers as well, if there are enough of them. They are cut
-//! ([`crate::transport::stall`]).
+//! The part for newcomers is used only while no connection gets memory for a moment: as long as some comes back, all
+//! get it in turn. Peers that take nothing could use up the part for newcomers as well, if there are enough of them.
+//! They are cut ([`crate::transport::stall`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,6 @@ const NEWCOMER_BYTES: usize = 256 << 10;
 /// The table is looked through for hosts that are gone when it has so many entries.
 const FORGET_AT_LEAST: usize = 64;
 
-/// Who holds memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// An iSCSI initiator, by its name.
@@ -134,7 +133,6 @@ impl Stake {
         self.share = share;
     }
 
-    /// See [`Share::claim`].
     pub(super) fn claim(&mut self, wanted: usize, memory: usize) -> bool {
         let claimed = self.share.claim(wanted, memory);
         if claimed {

@@ -1,7 +1,7 @@
 //! Where the time goes: the report of what was counted.
 //!
-//! Whoever wants to know asks the shards by message. What a shard published last is there for those
-//! who ask in vain.
+//! Readers ask the shards by message. What a shard published last is there for those who ask in
+//! vain.
 
 mod report;
 pub(crate) mod sessions;

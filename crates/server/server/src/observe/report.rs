@@ -44,7 +44,6 @@ pub struct ShardStatistics {
     /// It answered in time, or told at its end. Otherwise the counters are what it published last,
     /// and the rest is missing.
     pub answered: bool,
-    /// See [`Counters`].
     #[serde(flatten)]
     pub counters: Counters,
     /// Means.
@@ -165,13 +164,11 @@ pub struct ConnectionStatistics {
     pub slot: u32,
     /// Who is at the other end.
     pub peer: SocketAddr,
-    /// What it speaks.
     pub protocol: ProtocolKind,
     /// The login, or Connect, is over.
     pub established: bool,
     /// How often it went from one shard to another.
     pub moves: u64,
-    /// What it did.
     #[serde(flatten)]
     pub counts: ConnectionCounts,
     /// Bytes that wait to be sent.

@@ -27,7 +27,6 @@ const PLAN_MS: u64 = 2 * WINDOW_MS;
 /// What is to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Where to.
     pub to: usize,
     /// So many millionths of a shard's time.
     wanted: u64,

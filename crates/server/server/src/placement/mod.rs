@@ -30,10 +30,9 @@
 //! socket is registered, and the shard tries both directions once, so no edge is missed in between.
 //!
 //! **Its tasks.** Those that wait for something of the connection itself (write data, room to answer,
-//! older tasks, the other half, memory) move along and get new addresses; nobody else knew the old ones.
-//! Those that somebody else works for (storage, the write gate, stored reservations, aborts) keep it from
-//! moving, and so do requests of tasks that ended early (orphans): what waits for these looks for them on
-//! the connection's shard.
+//! older tasks, the other half, memory) move along and get new addresses; no other code knew the old ones. Tasks with
+//! outstanding work elsewhere (storage, the write gate, stored reservations, aborts) keep it from moving, and so do
+//! requests of tasks that ended early (orphans): what waits for these looks for them on the connection's shard.
 //!
 //! **Its mail.** [`addresses`](crate::mail::addresses) has a lock that puts moves, broadcasts, and mail from other connections to
 //! this one into one order, and each mailbox keeps to the order in which messages were sent. The old shard takes that lock,
@@ -44,8 +43,8 @@
 //!   connection exactly once: if it came before the move, then the old shard has read it with the connection, and the new
 //!   one reads it before it gets the connection; if it came after, then the old shard reads it without.
 //!
-//! Orders never wait for a connection in the mail: it has no task that anybody else works for. A connection
-//! whose own order is open (task management, PREEMPT AND ABORT) does not move until it is answered.
+//! Orders never wait for a connection in the mail: it has no task with outstanding work elsewhere. A connection whose
+//! own order is open (task management, PREEMPT AND ABORT) does not move until it is answered.
 //!
 //! **The end of the server.** A shard that drains sends no connections away. One that was sent before the
 //! order to drain arrives before that order, too: nothing is in the mail to a shard that has ended. (If a shard

@@ -52,7 +52,6 @@ const AGAIN_MS: u64 = 60_000;
 /// What a shard did until the end of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
-    /// When it ended.
     pub now_ms: u64,
     /// For so many thousandths of it the shard worked.
     pub share: u64,
@@ -77,7 +76,6 @@ pub(crate) enum Change {
 pub(crate) struct Spread {
     mode: config::Spread,
     state: State,
-    /// Where operations go.
     cores: Vec<usize>,
     /// The end of the last window.
     last: Window,
@@ -104,7 +102,6 @@ enum State {
     HandedOver { quiet: u32, until_ms: u64 },
 }
 
-/// What windows brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Rate {
     windows: u32,

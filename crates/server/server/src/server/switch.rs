@@ -8,18 +8,18 @@
 //! ```
 //!
 //! 1. **Publish.** Each shard gets a version of its own ([`View`]) and replaces the one it had at the beginning of a
-//!    turn. Units keep their places, so whatever a command holds stays right; units that go are still there.
+//!    turn. Units keep their places, so references of commands stay valid; units that go are still there.
 //! 2. **Renew.** When all shards have units that are new, NVMe controllers get their namespaces, and each connection
-//!    takes over its difference. A connection on its way from one shard to another is caught up when it arrives. When
+//!    takes over its difference. A migrating connection takes over its difference on arrival. When
 //!    all shards have answered, no command for a removed unit can begin any more.
 //! 3. **Tell.** Hosts learn of it (the table is in ARCHITECTURE.md). The caller has its answer.
 //! 4. **Remove.** Each shard tells when nothing on it needs the unit any more, and ends its tasks after a time. An
-//!    operation that the kernel holds keeps its buffer, its unit and its volume for as long as that takes; nobody
-//!    waits for it but the removal.
+//!    operation that the kernel holds keeps its buffer, its unit and its volume for as long as that takes; only the
+//!    removal waits for it.
 //! 5. **Flush**, then **vacate**: another version without the unit, and when all shards have it, the volume is closed.
 //!
-//! No shard waits for anything here: an answer is the end of a token ([`Token`]). The steps are a state machine, which
-//! is driven by whoever waits, a thread of the server or a simulation.
+//! No shard waits for anything here: an answer is the end of a token ([`Token`]). The steps are a state machine,
+//! driven by the waiter: a thread of the server or a simulation.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,7 +53,6 @@ pub struct DrainOptions {
     pub on_closed: Option<OnClosed>,
 }
 
-/// See [`DrainOptions::on_closed`].
 pub type OnClosed = Arc<dyn Fn(ClosedVolume) + Send + Sync>;
 
 impl Default for DrainOptions {
@@ -76,7 +75,6 @@ impl std::fmt::Debug for DrainOptions {
 /// A volume that was removed and is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedVolume {
-    /// Its name.
     pub name: String,
     /// Why data that hosts have written may not be on the medium; `None`: the last flush was successful, or none was
     /// needed.
@@ -88,7 +86,6 @@ pub struct ClosedVolume {
 /// A volume that was removed and is not closed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainingVolume {
-    /// Its name.
     pub name: String,
     /// When it was removed.
     pub since: Instant,
@@ -140,7 +137,6 @@ pub enum SwitchError {
     /// A socket cannot be listened on.
     #[error("listen on {address}: {source}")]
     Listen {
-        /// Its address.
         address: SocketAddr,
         /// What the operating system said.
         source: io::Error,

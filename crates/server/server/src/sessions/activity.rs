@@ -1,10 +1,9 @@
 //! The quiet between the last write of one that is gone and the first command of its successor.
 //!
-//! A write of a session or queue that ended may still be on its way to the medium. If the same
-//! initiator or host came back and wrote anew, that write could land on top of a newer one and silently
-//! bring back old data.
-//! So an [`Activity`] is held by whoever sends commands and by every storage operation that outlives it,
-//! and a successor's commands wait until the last reference is gone.
+//! A write of a session or queue that ended may still be on its way to the medium. If the same initiator or host
+//! reconnected and wrote again, that write could overwrite a newer one and restore old data. So an [`Activity`] is
+//! held by the sender of commands and by each of its storage operations. Commands of a successor wait until the last
+//! reference is dropped.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,10 +1,9 @@
-//! Hosts whose connections are gone while their last writes are not.
+//! Hosts without connections that still have writes in progress.
 //!
-//! A host that lost its connection connects anew and submits again what was not answered. A write of
-//! its old queue may still be on its way to the medium then. So each I/O queue has an [`Activity`], and a new
-//! queue's commands wait for the activities of queues of that host that have closed, or whose controller is no
-//! longer enabled, which means that they are about to. Other open queues are no concern: a host may have
-//! several controllers at a time.
+//! A host that lost its connection connects again and repeats unanswered commands. A write of its old queue may still
+//! be on its way to the medium then. So each I/O queue has an [`Activity`], and a new queue's commands wait for the
+//! activities of queues of that host that have closed, or whose controller is no longer enabled, which means that
+//! they are about to. Other open queues are no concern: a host may have several controllers at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

@@ -1,10 +1,11 @@
 //! What polling may cost. Arithmetic alone: times are nanoseconds since the shard began.
 //!
 //! - **The budget**: a share of the core's time, over a tenth of a second.
-//! - **Others**: no polling for a while, longer each time, when somebody else wants the core.
+//! - **Others**: no polling for a while, longer each time, when another thread wants the core.
 //! - **In vain**: time polled until the window was over and the shard fell asleep after all. Outside of trials it may be
-//!   no more than what the wake-ups of as many waits cost, the peer's where long windows are best. That is the ski-rental bound: whoever rents until the rent has come to the
-//!   price, and buys then, pays at most twice what the better choice would have cost.
+//!   no more than what the wake-ups of as many waits cost, the peer's where long windows are best. That is the
+//!   ski-rental bound: renting until the rent reaches the price, and then buying, costs at most twice the better
+//!   choice.
 
 /// The budget is kept over so long.
 const BUDGET_WINDOW_NS: u64 = 100_000_000;

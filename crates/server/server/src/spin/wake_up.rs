@@ -30,7 +30,6 @@ impl WakeUp {
         }
     }
 
-    /// What it costs.
     #[inline]
     pub(super) fn ns(&self) -> u64 {
         self.median_ns

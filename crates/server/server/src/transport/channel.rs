@@ -1,4 +1,4 @@
-//! The socket side of a connection, whatever it speaks.
+//! The socket side of a connection, for both protocols.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::ops::ControlFlow;

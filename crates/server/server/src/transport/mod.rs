@@ -1,4 +1,4 @@
-//! What moves the bytes of a connection, whatever it speaks.
+//! Transport of the bytes of a connection, for both protocols.
 //!
 //! | module | subject |
 //! |---|---|

@@ -3,13 +3,13 @@
 //! Memory that waits for a peer is lost to all others. iSCSI pings a silent peer, but one that goes on sending is not
 //! silent; and an NVMe host without a Keep Alive Timeout may be silent for ever. So each connection has two clocks:
 //!
-//! | clock | runs while | starts anew with |
+//! | clock | runs while | restarts with |
 //! |---|---|---|
 //! | taking | something waits to be sent, or is with the kernel for sending | each byte that is sent, or that the peer acknowledges |
 //! | giving | write data were asked for, and nothing waits to be sent | each byte of write data |
 //!
-//! A connection whose clock comes to `limits.stall-timeout` is cut. While somebody on any shard finds no memory, a
-//! sixth of that is enough for those that hold some: the shard where it is missing asks all of them
+//! A connection whose clock comes to `limits.stall-timeout` is cut. While a connection on any shard finds no memory,
+//! a sixth of that is enough for those that hold some: the shard where it is missing asks all of them
 //! ([`Message::MemoryShort`](crate::mail::message::Message::MemoryShort)).
 //!
 //! The clocks see what this end sends and receives, and that lags behind what the peer does. So before a connection
@@ -19,9 +19,9 @@
 //! - the kernel is asked how much the peer has acknowledged. A full socket takes more only when a third of its buffer
 //!   is free, which a slow reader may need minutes for. A clock counts only once it has been asked, which is soon
 //!   after the clock has started, and again when the time is over;
-//! - requests for write data (R2Ts) that the peer had not received yet start the giving clock anew if it has
-//!   acknowledged something since;
-//! - a shard that stood still for a while starts all clocks anew.
+//! - requests for write data (R2Ts) that the peer had not received yet restart the giving clock if it has
+//!   acknowledged bytes since;
+//! - a shard that stood still for a while restarts all clocks.
 
 use std::time::Duration;
 

@@ -17,9 +17,7 @@ pub enum Violation {
     Read {
         /// Index of the unit.
         unit: usize,
-        /// Which sector.
         sector: u64,
-        /// What it held.
         found: Stamp,
         /// What it might have held.
         allowed: Vec<WriteId>,
@@ -28,9 +26,7 @@ pub enum Violation {
     Lost {
         /// Index of the unit.
         unit: usize,
-        /// Which sector.
         sector: u64,
-        /// What it holds.
         found: Stamp,
         /// What it might hold.
         allowed: Vec<WriteId>,
@@ -39,9 +35,7 @@ pub enum Violation {
     Survived {
         /// Index of the unit.
         unit: usize,
-        /// Which sector.
         sector: u64,
-        /// What it holds.
         found: Stamp,
         /// What it might hold.
         allowed: Vec<WriteId>,
@@ -50,7 +44,6 @@ pub enum Violation {
     TwoWinners {
         /// Index of the unit.
         unit: usize,
-        /// Where.
         sector: u64,
         first: WriteId,
         second: WriteId,
@@ -59,7 +52,6 @@ pub enum Violation {
     ComparedStale {
         /// Index of the unit.
         unit: usize,
-        /// Where.
         sector: u64,
         expected: Stamp,
     },
@@ -74,7 +66,6 @@ pub enum Violation {
     Answer {
         /// Which initiator or host.
         party: usize,
-        /// What was wrong.
         problem: String,
     },
     /// A command was not answered although its session lives.
@@ -116,10 +107,7 @@ pub enum Violation {
         sectors: usize,
     },
     /// A shard takes turns without the clock moving on.
-    Spinning {
-        /// Which.
-        shard: usize,
-    },
+    Spinning { shard: usize },
 }
 
 impl fmt::Display for Violation {

@@ -37,7 +37,6 @@ pub enum Purpose {
     /// SYNCHRONIZE CACHE, with write data that it does not take. Any answer will do.
     Stray,
     Read {
-        /// When.
         started: Started,
         /// First sector.
         first: u64,
@@ -50,15 +49,11 @@ pub enum Purpose {
         durable: bool,
     },
     /// SYNCHRONIZE CACHE, Flush.
-    Flush {
-        /// When.
-        started: Started,
-    },
+    Flush { started: Started },
     /// COMPARE AND WRITE, fused Compare and Write.
     CompareAndWrite {
         /// Number of the write.
         id: WriteId,
-        /// When.
         started: Started,
         /// What it hopes to find.
         expected: Vec<Stamp>,
@@ -66,7 +61,6 @@ pub enum Purpose {
         durable: bool,
     },
     Compare {
-        /// When.
         started: Started,
         /// First sector.
         first: u64,
@@ -123,7 +117,6 @@ pub const OWNERS: u64 = 2;
 /// Makes up commands for a unit. Numbers of writes come from `next_id`.
 #[derive(Debug)]
 pub struct Maker<'a> {
-    /// Which unit.
     pub unit: usize,
     pub shape: UnitShape,
     /// Chance.

@@ -15,7 +15,6 @@ use crate::stamp::Stamp;
 pub struct Task {
     /// To which unit.
     pub unit: usize,
-    /// Why.
     pub purpose: Purpose,
     /// What to send, each with its data.
     pub parts: Vec<(Command, Vec<u8>)>,

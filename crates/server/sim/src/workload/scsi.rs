@@ -13,9 +13,7 @@ use crate::stamp::{Pattern, fill};
 pub struct Task {
     /// To which unit.
     pub unit: usize,
-    /// Why.
     pub purpose: Purpose,
-    /// What to send.
     pub cdb: Vec<u8>,
     /// ATTR.
     pub attribute: Attribute,

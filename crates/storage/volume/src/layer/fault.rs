@@ -5,7 +5,7 @@
 //! runs the same operations in the same order fails the same ones again.
 //!
 //! A flush or durable write that is made to fail poisons the layer as it would a backend: from then
-//! on it refuses changes and flushes until it is made anew.
+//! on it refuses changes and flushes until it is created again.
 //!
 //! Operations that a rule may hit never finish inside `try_read` or `try_write`, so that each is
 //! decided once. The layer does not delay: an operation has no clock to wait for.
@@ -61,7 +61,6 @@ pub struct FaultRule {
     pub range: Range<u64>,
     /// Of a million operations that match, this many fail.
     pub failures_per_million: u32,
-    /// How they fail.
     pub fault: Fault,
 }
 

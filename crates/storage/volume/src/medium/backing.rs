@@ -1,11 +1,11 @@
 //! What a volume is stored in, and what can happen to it behind the server's back.
 //!
-//! A file may be truncated or removed while it is served, a device may shrink or go away. The kernel
-//! tells nobody: a later write makes a truncated file longer again, and the blocks in between read as
-//! zeros; a file without a name is gone with the process. So the size and the number of links are
-//! looked at after each flush and durable write, after a short read, and from time to time by a
-//! control thread. A write or other change that touches the last block is preceded by a look at the
-//! end of the file, because it alone could make the file as long as it was before anybody has looked.
+//! A file may be truncated or removed while it is served, a device may shrink or go away. The kernel does not report
+//! this: a later write makes a truncated file longer again, and the blocks in between read as zeros; a file without a
+//! name is gone with the process. So the size and the number of links are looked at after each flush and durable
+//! write, after a short read, and from time to time by a control thread. A write or other change that touches the
+//! last block is preceded by a look at the end of the file, because only such a change could restore the length of
+//! the file unnoticed.
 
 use std::fs::File;
 use std::io;

@@ -9,21 +9,21 @@ use crate::io::Io;
 
 impl Medium {
     pub(super) async fn sync(&self, io: &Io) -> Result<(), VolumeError> {
-        let lane = self.lanes.take();
+        let sync_handle = self.sync_handles.take();
         loop {
-            let file = lane.handle(&self.file);
+            let file = sync_handle.handle(&self.file);
             match io.call(file, FileOperationKind::DataSync).await {
                 Ok(_) => break,
                 Err(error) if is_interruption(&error) => {}
                 Err(error) => {
                     self.poison("fdatasync", &error);
                     // After poisoning: the next sync on this description succeeds.
-                    lane.give_back();
+                    sync_handle.give_back();
                     return Err(self.error("fdatasync", error));
                 }
             }
         }
-        lane.give_back();
+        sync_handle.give_back();
         self.brought_to_medium()
     }
 

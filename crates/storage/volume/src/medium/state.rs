@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use longshore_reactor::storage::FileHandle;
 
 use super::backing::Backing;
-use super::lanes::Lanes;
+use super::sync_handles::SyncHandles;
 use super::zeroing::Zeroing;
 use crate::condition::{Condition, ConditionCell};
 use crate::description::{Characteristics, WriteCache};
@@ -67,7 +67,7 @@ pub(super) mod inline {
 pub(crate) struct Medium {
     pub(crate) outline: Outline,
     pub(super) file: FileHandle,
-    pub(super) lanes: Lanes,
+    pub(super) sync_handles: SyncHandles,
     pub(super) abilities: Abilities,
     pub(super) backing: Backing,
     pub(super) condition: ConditionCell,
@@ -86,10 +86,10 @@ impl Medium {
         backing: Backing,
         abilities: Abilities,
     ) -> Medium {
-        let lanes = if abilities.syncs && !abilities.read_only {
-            Lanes::open(&file, outline.name())
+        let sync_handles = if abilities.syncs && !abilities.read_only {
+            SyncHandles::open(&file, outline.name())
         } else {
-            Lanes::none()
+            SyncHandles::none()
         };
         let buffered = abilities.direct_memory_alignment.is_none();
         let inline_reads = match buffered {
@@ -110,7 +110,7 @@ impl Medium {
         Medium {
             outline,
             file: FileHandle(Arc::new(file)),
-            lanes,
+            sync_handles,
             abilities,
             backing,
             condition: ConditionCell::default(),

@@ -225,7 +225,7 @@ fn syncs_under_way_at_once_have_file_descriptions_of_their_own() {
             ended += 1;
         }
     }
-    // All lanes are free again, and used again.
+    // All sync handles are free again, and used again.
     bench.storage.take_log();
     bench.client().flush().expect("flush");
     let first = Arc::as_ptr(&bench.storage.files()[0].0);
@@ -234,7 +234,7 @@ fn syncs_under_way_at_once_have_file_descriptions_of_their_own() {
 }
 
 #[test]
-fn a_lane_is_free_again_after_a_failure() {
+fn a_sync_handle_is_free_again_after_a_failure() {
     let mut bench = Bench::new();
     for _ in 0..20 {
         bench

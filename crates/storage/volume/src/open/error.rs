@@ -64,7 +64,6 @@ pub enum OpenError {
         /// Volume.
         name: String,
         backend: BackendName,
-        /// The option.
         option: &'static str,
     },
     /// The block size is not one that we serve.
@@ -226,7 +225,6 @@ pub enum OpenError {
     Locked {
         /// The file or device.
         path: PathBuf,
-        /// Who has it.
         holder: LockHolder,
     },
     /// A block device is mounted or otherwise claimed.
@@ -275,7 +273,6 @@ pub enum OpenError {
     Text {
         /// Volume.
         name: String,
-        /// The option.
         option: &'static str,
         /// What was asked for.
         text: String,
@@ -300,7 +297,6 @@ pub enum OpenError {
         operation: &'static str,
         /// The file or device.
         path: PathBuf,
-        /// What it said.
         source: io::Error,
     },
 }

@@ -25,7 +25,6 @@ pub trait BackendOptions: Any + fmt::Debug + Send + Sync {
 pub struct VolumeSpec {
     /// What it is called.
     pub name: String,
-    /// What stores it.
     pub backend: BackendName,
     /// The file or device; for `file` and `block` only.
     pub path: Option<PathBuf>,

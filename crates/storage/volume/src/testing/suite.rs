@@ -1,4 +1,4 @@
-//! The facts that hold for every volume, whatever stores it.
+//! Facts that hold for every volume, on any storage.
 //!
 //! [`check_volume`] overwrites the volume and panics at the first fact that does not hold. A volume
 //! has to be at least [`SIZE_MIN`] long and writable.

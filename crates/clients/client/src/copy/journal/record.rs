@@ -18,7 +18,6 @@ pub(super) const PADDING: char = ' ';
 pub struct Record {
     /// The source, and marks by which a change of it shows.
     pub source: String,
-    /// Where it goes.
     pub destination: String,
     /// Bytes to copy in all.
     pub size: u64,

@@ -2,8 +2,8 @@
 //!
 //! A poll in the ring holds its socket open, and when a process is killed the kernel takes down the
 //! ring some tens of milliseconds after the process is gone. A listener would keep its address in
-//! use for that long, and a server started anew could not bind. An epoll instance holds nothing
-//! open. Connections come so rarely that the way around costs nothing.
+//! use for that long, and a restarted server could not bind. An epoll instance holds nothing open.
+//! Connections come so rarely that the way around costs nothing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -101,7 +101,7 @@ fn each_way_to_misspell_has_its_own_message() {
             "d,max-iops=many",
             "is not a number of operations per second",
         ),
-        ("d,max-bytes=0", "lets nothing through"),
+        ("d,max-bytes=0", "admits no operation"),
         ("d,burst=2m", "use at most 60 seconds"),
         (
             "d,physical-block-size=3000",

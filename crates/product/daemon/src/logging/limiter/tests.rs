@@ -149,7 +149,7 @@ fn a_peer_that_makes_up_names_is_limited_and_remembered_in_bounded_memory() {
     let summaries = limiter.drain(now);
     assert_eq!(summaries.len(), 1);
     assert_eq!(summaries.iter().map(repeated).sum::<u64>() + lines, 100_000);
-    assert!(summaries[0].message.contains("more of others"));
+    assert!(summaries[0].message.contains("more from other sources"));
 }
 
 #[test]

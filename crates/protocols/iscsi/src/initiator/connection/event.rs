@@ -39,7 +39,6 @@ pub enum Transfer {
 /// The target wants write data; answer by [`Connection::send_data_out`](super::Connection::send_data_out).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2tRequest {
-    /// Whose data.
     pub command: CommandId,
     /// Tells an R2T of an earlier command in this slot.
     pub(super) tag: InitiatorTaskTag,
@@ -47,16 +46,13 @@ pub struct R2tRequest {
     pub target_transfer_tag: TargetTransferTag,
     /// The first byte wanted.
     pub buffer_offset: u32,
-    /// How many.
     pub length: u32,
 }
 
 /// Where the next bytes of the stream belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadWanted {
-    /// Whose data.
     pub command: CommandId,
-    /// Where it belongs.
     pub buffer_offset: u32,
     /// At most so many bytes.
     pub length: u32,
@@ -87,7 +83,6 @@ pub enum Residual {
     Underflow(u32),
 }
 
-/// What happened.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ConnectionEvent<'a> {
     /// The input is used up.
@@ -96,9 +91,7 @@ pub enum ConnectionEvent<'a> {
     Established,
     /// Read data: put `bytes` at `buffer_offset` of the command's buffer.
     DataIn {
-        /// Whose data.
         command: CommandId,
-        /// Where it belongs.
         buffer_offset: u32,
         /// The data.
         bytes: &'a [u8],
@@ -107,7 +100,6 @@ pub enum ConnectionEvent<'a> {
     R2t(R2tRequest),
     /// A command has ended.
     Completed {
-        /// Which.
         command: CommandId,
         outcome: CommandOutcome,
     },
@@ -115,7 +107,6 @@ pub enum ConnectionEvent<'a> {
     TaskManagementDone {
         /// What [`Connection::task_management`](super::Connection::task_management) returned.
         request: InitiatorTaskTag,
-        /// How it went.
         response: TaskManagementResponseCode,
     },
     /// A ping has its answer.
@@ -129,7 +120,6 @@ pub enum ConnectionEvent<'a> {
     Text(Vec<u8>),
     /// The target refused a PDU other than a command, whose end is reported like any other.
     Rejected {
-        /// Why.
         reason: RejectReason,
         /// The header of the PDU refused.
         header: Vec<u8>,

@@ -16,7 +16,6 @@ pub enum LoginError {
     /// The target refuses, or sends us elsewhere.
     #[error("refused: {status}")]
     Refused {
-        /// Why.
         status: LoginStatus,
         /// Where to instead: the TargetAddresses of a redirection.
         addresses: Vec<String>,

@@ -33,7 +33,6 @@ use crate::text::{self, NOT_UNDERSTOOD, TextAssembly, TextSegments, TextWriter};
 /// What an initiator wants of a login.
 #[derive(Clone, Debug)]
 pub struct LoginConfig {
-    /// Who logs in.
     pub initiator_name: IscsiName,
     /// A description of the initiator for people.
     pub initiator_alias: Option<String>,
@@ -93,7 +92,6 @@ impl LoginConfig {
     }
 }
 
-/// What comes next.
 #[derive(Debug)]
 pub enum LoginStep {
     /// This is to be sent.

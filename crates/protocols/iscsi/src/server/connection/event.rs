@@ -59,24 +59,17 @@ pub enum ConnectionEvent<'a> {
     /// Write data for a task: put `bytes` at `buffer_offset` of its data-out buffer. Owned bytes come
     /// with commands that had to wait for their turn.
     DataOut {
-        /// Whose data.
         task: TaskId,
-        /// Where it belongs.
         buffer_offset: u32,
         /// The data.
         bytes: Cow<'a, [u8]>,
     },
     /// All data that `want_data_out` asked for is there: execute the command.
-    DataOutComplete {
-        /// Which.
-        task: TaskId,
-    },
+    DataOutComplete { task: TaskId },
     /// The write data is unusable: complete the task with CHECK CONDITION, ABORTED COMMAND and the
     /// additional sense given. No more of its data will come.
     DataOutFailed {
-        /// Which.
         task: TaskId,
-        /// Why.
         failure: DataOutFailure,
     },
     /// A task management request; answer by `task_management_done`.

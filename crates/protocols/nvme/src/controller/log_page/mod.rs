@@ -15,9 +15,9 @@
 //! | 80h Reservation Notification | [`NotificationLog`](crate::reservation::NotificationLog) | |
 //! | 81h Sanitize Status | `sanitize` of the controller | of the subsystem |
 //!
-//! A controller of discovery has 00h, 01h, 12h, 13h and 70h. A page is made anew for each command, so
-//! what a host reads in pieces may change between them; the discovery log page has a generation
-//! counter for that. Bytes beyond the end of a page are zeros.
+//! A controller of discovery has 00h, 01h, 12h, 13h and 70h. Each command generates its page, so a page read in
+//! pieces may change between them; the discovery log page has a generation counter for that. Bytes beyond the end of
+//! a page are zeros.
 
 mod changes;
 mod discovery;

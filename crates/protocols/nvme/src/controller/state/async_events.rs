@@ -18,7 +18,6 @@ pub struct AsyncCompletion {
     pub result: u64,
 }
 
-/// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum AsyncEvent {
     /// SMART / health: reliability of the subsystem is degraded.

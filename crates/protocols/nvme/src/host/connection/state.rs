@@ -45,11 +45,9 @@ pub struct CommandSlot(pub u16);
 /// The controller wants data; answer by [`Connection::send_data`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct R2tRequest {
-    /// Whose data.
     pub slot: CommandSlot,
     /// The first byte wanted.
     pub buffer_offset: u32,
-    /// How many.
     pub length: u32,
     /// For the answer.
     pub(super) tag: TransferTag,
@@ -79,15 +77,12 @@ pub struct CommandOutcome {
 /// Where the next bytes of the stream belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayloadWanted {
-    /// Whose data.
     pub slot: CommandSlot,
-    /// Where it belongs.
     pub buffer_offset: u32,
     /// At most so many bytes.
     pub length: u32,
 }
 
-/// What happened.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ConnectionEvent<'a> {
     /// The input is used up.
@@ -96,9 +91,7 @@ pub enum ConnectionEvent<'a> {
     Ready,
     /// Data for the host: put `bytes` at `buffer_offset` of the command's buffer.
     DataIn {
-        /// Whose data.
         slot: CommandSlot,
-        /// Where it belongs.
         buffer_offset: u32,
         /// The data.
         bytes: &'a [u8],
@@ -107,7 +100,6 @@ pub enum ConnectionEvent<'a> {
     R2t(R2tRequest),
     /// A command has ended.
     Completed {
-        /// Which.
         slot: CommandSlot,
         outcome: CommandOutcome,
     },

@@ -65,25 +65,17 @@ pub enum ConnectionEvent<'a> {
     Command(ArrivedCommand),
     /// Data of a command for the controller: put `bytes` at `buffer_offset` of them.
     DataOut {
-        /// Whose data.
         slot: CommandSlot,
-        /// Where it belongs.
         buffer_offset: u32,
         /// The data.
         bytes: &'a [u8],
     },
     /// All data that `want_data_out` asked for is there: execute the command.
-    DataOutComplete {
-        /// Which.
-        slot: CommandSlot,
-    },
+    DataOutComplete { slot: CommandSlot },
     /// A data digest does not match: complete the command with
     /// [`Status::TRANSIENT_TRANSPORT_ERROR`](crate::status::Status::TRANSIENT_TRANSPORT_ERROR). No more of
     /// its data will come. In-capsule data can fail before `want_data_out`.
-    DataOutFailed {
-        /// Which.
-        slot: CommandSlot,
-    },
+    DataOutFailed { slot: CommandSlot },
     /// Nothing more will be accepted: send what is in the transmit queue, then close. It repeats.
     Close(CloseReason),
 }

@@ -2,8 +2,7 @@
 //!
 //! Two copies into the same memory at the same time may leave a mixture of both. Peers may rely on a
 //! block being one writer's (AWUN of NVMe is one block), so each page has a lock while bytes move in or
-//! out of it. There are few locks for many pages; whoever finds one taken waits for a copy of at most
-//! a page.
+//! out of it. There are few locks for many pages; a thread that finds one taken waits for a copy of at most a page.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -26,7 +26,6 @@ struct Talk {
     header: LoginRequest,
 }
 
-/// What it hears.
 struct Heard {
     response: LoginResponse,
     text: Vec<String>,

@@ -2,8 +2,8 @@
 //!
 //! The kernel reports a failed write-back once per open file description: of two syncs that run on
 //! one description at the same time, the first to return takes the error and the other succeeds,
-//! although data that it vouches for is lost. A sync therefore has a description, a *lane*, to itself
-//! for as long as it runs. When all lanes are taken a further description is opened for the moment;
+//! although data that it vouches for is lost. A sync therefore has a description, a *sync handle*, to itself
+//! for as long as it runs. When all are taken, a further description is opened for the moment;
 //! only when that fails too (no file descriptors left, no `/proc`) is one shared.
 
 use std::fs::{File, OpenOptions};
@@ -18,41 +18,41 @@ use longshore_reactor::storage::FileHandle;
 const COUNT: u32 = 8;
 
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct SyncHandles {
     handles: Box<[FileHandle]>,
-    /// Bit *i* is set while lane *i* is free.
+    /// Bit *i* is set while handle *i* is free.
     free: AtomicU32,
 }
 
-impl Lanes {
-    pub(super) fn none() -> Lanes {
-        Lanes {
+impl SyncHandles {
+    pub(super) fn none() -> SyncHandles {
+        SyncHandles {
             handles: Box::default(),
             free: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn open(file: &File, volume: &str) -> Lanes {
+    pub(super) fn open(file: &File, volume: &str) -> SyncHandles {
         let mut handles = Vec::new();
         for _ in 0..COUNT {
             match reopen(file) {
                 Ok(file) => handles.push(FileHandle(Arc::new(file))),
                 Err(error) => {
-                    tracing::warn!(volume, %error, lanes = handles.len(), "cannot open the file \
+                    tracing::warn!(volume, %error, handles = handles.len(), "cannot open the file \
                         again: when several flushes fail at once, only one may be reported");
                     break;
                 }
             }
         }
         let count = u32::try_from(handles.len()).expect("at most COUNT");
-        Lanes {
+        SyncHandles {
             handles: handles.into(),
             free: AtomicU32::new((1 << count) - 1),
         }
     }
 
-    /// Takes a free lane, if there is one.
-    pub(super) fn take(&self) -> Lane<'_> {
+    /// Takes a free handle, if there is one.
+    pub(super) fn take(&self) -> SyncHandle<'_> {
         let mut free = self.free.load(Ordering::Relaxed);
         while free != 0 {
             let number = free.trailing_zeros();
@@ -64,38 +64,38 @@ impl Lanes {
                 Ordering::Relaxed,
             ) {
                 Ok(_) => {
-                    return Lane {
-                        lanes: self,
+                    return SyncHandle {
+                        all: self,
                         number: Some(number),
                     };
                 }
                 Err(now) => free = now,
             }
         }
-        Lane {
-            lanes: self,
+        SyncHandle {
+            all: self,
             number: None,
         }
     }
 }
 
-/// The right to sync on a description that nobody else uses.
+/// The exclusive right to sync on a description.
 ///
 /// It has to be given back. One that is dropped with its request stays taken: the sync that goes on there
-/// may have been told of a failure, and nobody looks at its result. The next sync on that description
+/// may get the report of a failure, and its result is not read. The next sync on that description
 /// would succeed although data is lost.
 #[derive(Debug)]
-pub(super) struct Lane<'a> {
-    lanes: &'a Lanes,
-    /// `None`: all lanes were taken.
+pub(super) struct SyncHandle<'a> {
+    all: &'a SyncHandles,
+    /// `None`: all handles were taken.
     number: Option<u32>,
 }
 
-impl Lane<'_> {
+impl SyncHandle<'_> {
     /// The description to sync on; `volume` is the one shared by all other operations.
     pub(super) fn handle(&self, volume: &FileHandle) -> FileHandle {
         match self.number {
-            Some(number) => self.lanes.handles[number as usize].clone(),
+            Some(number) => self.all.handles[number as usize].clone(),
             None => match reopen(&volume.0) {
                 Ok(file) => FileHandle(Arc::new(file)),
                 Err(_) => volume.clone(),
@@ -106,8 +106,8 @@ impl Lane<'_> {
     /// The result of the sync has been seen: others may have the description.
     pub(super) fn give_back(self) {
         if let Some(number) = self.number {
-            let before = self.lanes.free.fetch_or(1 << number, Ordering::Release);
-            assert!(before & (1 << number) == 0, "a lane is given back once");
+            let before = self.all.free.fetch_or(1 << number, Ordering::Release);
+            assert!(before & (1 << number) == 0, "a handle is given back once");
         }
     }
 }
@@ -127,8 +127,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_lane_is_taken_by_one_at_a_time() {
-        let path = std::env::temp_dir().join(format!("longshore-lanes-{}", std::process::id()));
+    fn each_handle_is_taken_by_one_at_a_time() {
+        let path =
+            std::env::temp_dir().join(format!("longshore-sync-handles-{}", std::process::id()));
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -136,28 +137,24 @@ mod tests {
             .open(&path)
             .expect("open");
         std::fs::remove_file(&path).expect("remove");
-        let lanes = Lanes::open(&file, "t");
-        let mut taken: Vec<_> = (0..COUNT).map(|_| lanes.take()).collect();
-        let mut distinct: Vec<_> = taken.iter().map(|lane| lane.number).collect();
+        let handles = SyncHandles::open(&file, "t");
+        let mut taken: Vec<_> = (0..COUNT).map(|_| handles.take()).collect();
+        let mut distinct: Vec<_> = taken.iter().map(|handle| handle.number).collect();
         distinct.sort_unstable();
         distinct.dedup();
         assert_eq!(distinct.len(), taken.len());
-        let without = lanes.take();
+        let without = handles.take();
         assert_eq!(without.number, None);
         let volume = FileHandle(Arc::new(file));
         assert!(
             !Arc::ptr_eq(&without.handle(&volume).0, &volume.0),
             "opened for the moment"
         );
-        let lane = taken.swap_remove(3);
-        let free = lane.number;
-        lane.give_back();
-        assert_eq!(lanes.take().number, free);
+        let handle = taken.swap_remove(3);
+        let free = handle.number;
+        handle.give_back();
+        assert_eq!(handles.take().number, free);
         drop(taken);
-        assert_eq!(
-            lanes.take().number,
-            None,
-            "a lane that is dropped stays taken"
-        );
+        assert_eq!(handles.take().number, None, "a dropped handle stays taken");
     }
 }

@@ -1,0 +1,8 @@
+//! Steps that may be skipped.
+
+/// Reasons for which a step may be skipped without failing the run, by step.
+pub const ALLOWED: &[(&str, &str)] = &[
+    // The targets have run on random bytes among the tests.
+    ("fuzz", crate::fuzz::NO_COMPILER),
+    ("fuzz-build", crate::fuzz::NO_COMPILER),
+];
