@@ -9,6 +9,7 @@
 //! # processors: 2                 of the guest (1)
 //! # kernel: WORDS                 for the command line of the guest's kernel
 //! # config: FILE                  a configuration file instead of the command line
+//! # api: yes                      the host runs verbs of the control plane when asked (no)
 //! # limit: 600                    seconds
 //! ```
 //!
@@ -40,8 +41,8 @@ use host::Host;
 /// Guests at the same time: each keeps a processor busy.
 const PARALLEL: usize = 2;
 
-/// Jobs that run at each landing: one of each protocol that moves data.
-const ALWAYS: &[&str] = &["digests", "nvme-commands"];
+/// Jobs that run at each landing: one of each protocol that moves data, and changes of both.
+const ALWAYS: &[&str] = &["changes", "digests", "nvme-commands"];
 
 /// MiB; the image unpacks to a third of it.
 const MEMORY: u32 = 1024;
@@ -140,8 +141,10 @@ struct Job {
 impl Job {
     fn run(&self, kind: Kind, kernel: &Kernel, base: &[u8], verbose: bool) -> Result<Counts> {
         let header = Header::read(&self.script)?;
-        if kind == Kind::Tgt && header.nvme > 0 {
-            println!("SKIPPED {}: tgt does not speak NVMe", self.name);
+        if kind == Kind::Tgt
+            && let Some(lack) = header.tgt_lacks()
+        {
+            println!("SKIPPED {}: tgt has no {lack}", self.name);
             return Ok(Counts::SKIPPED);
         }
         let folder = workspace::work_folder(&format!("kernel/{}", self.name))?;

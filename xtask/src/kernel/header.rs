@@ -22,6 +22,8 @@ pub struct Header {
     pub kernel_words: String,
     /// A configuration file beside the job, instead of volumes on the command line.
     pub config: Option<String>,
+    /// Whether the host runs verbs of the control plane for the job.
+    pub api: bool,
     /// When the job has hung.
     pub limit: Duration,
 }
@@ -43,6 +45,15 @@ impl Header {
         Self::parse(&read_script(script)?).with_context(|| format!("in {}", script.display()))
     }
 
+    /// What this job wants and tgt does not have.
+    pub fn tgt_lacks(&self) -> Option<&'static str> {
+        match (self.nvme > 0, self.api) {
+            (true, _) => Some("NVMe"),
+            (false, true) => Some("such API"),
+            (false, false) => None,
+        }
+    }
+
     fn parse(text: &str) -> Result<Self> {
         let mut header = Self {
             volumes: Vec::new(),
@@ -51,6 +62,7 @@ impl Header {
             processors: 1,
             kernel_words: String::new(),
             config: None,
+            api: false,
             limit: LIMIT,
         };
         for line in text.lines().take_while(|line| line.starts_with('#')) {
@@ -64,6 +76,7 @@ impl Header {
                 "processors" => header.processors = value.parse()?,
                 "kernel" => header.kernel_words = value.to_owned(),
                 "config" => header.config = Some(value.to_owned()),
+                "api" => header.api = value == "yes",
                 "limit" => header.limit = Duration::from_secs(value.parse()?),
                 _ if key.contains(' ') => {} // an ordinary sentence with a colon
                 _ => bail!("unknown key {key:?}"),

@@ -3,14 +3,17 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use longshore_tests::scratch::Scratch;
 use longshore_tests::server::{Server, ServerBuilder, TARGET, free_port};
 use longshore_tests::tgt::{Tgt, TgtVolume};
 
 use super::header::Header;
 use super::script::{parse_size, read_script};
+use crate::command::run_checked;
 use crate::servers::Kind;
 use crate::vm::relay::Relay;
 use crate::workspace;
@@ -24,6 +27,9 @@ const HOST: &str = "10.0.2.2";
 /// How long the server may take to stop by itself.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
+/// How long a verb of the control plane may take.
+const VERB_LIMIT: Duration = Duration::from_secs(60);
+
 /// Server, relays and files of one job.
 pub struct Host {
     folder: PathBuf,
@@ -36,6 +42,61 @@ pub struct Host {
     nvme_relays: Vec<Relay>,
     /// Logs of servers that have ended.
     earlier_logs: String,
+    control: Option<Control>,
+}
+
+/// How verbs of the control plane reach the server of a job.
+struct Control {
+    program: PathBuf,
+    /// For its socket, its state and its volumes. Not below the target folder: the path of a socket has 107 bytes at
+    /// most.
+    scratch: Scratch,
+}
+
+impl Control {
+    fn new(program: PathBuf) -> Result<Self> {
+        let scratch = Scratch::new("kernel");
+        std::fs::create_dir(scratch.join("volumes"))?;
+        Ok(Self { program, scratch })
+    }
+
+    fn socket(&self) -> String {
+        self.scratch.join("socket").display().to_string()
+    }
+
+    fn state(&self) -> String {
+        self.scratch.join("state").display().to_string()
+    }
+
+    /// Runs `longshore WORDS… --server SOCKET`: its output in one line.
+    fn run(&self, words: &[&str]) -> Result<String> {
+        let folder = self.scratch.join("volumes").display().to_string();
+        let mut command = Command::new(&self.program);
+        command
+            .args(words.iter().map(|word| word.replace("{folder}", &folder)))
+            .args(["--server", &self.socket()]);
+        let output = run_checked(&mut command, VERB_LIMIT)?;
+        let lines: Vec<&str> = output.lines().map(str::trim).collect();
+        Ok(lines.join("; "))
+    }
+
+    /// Two clients, each of which runs the verbs between slashes in turn, so many times.
+    fn run_at_once(&self, times: usize, words: &[&str]) -> Result<()> {
+        let client = || -> Result<()> {
+            for _ in 0..times {
+                for verb in words.split(|word| *word == "/") {
+                    self.run(verb)?;
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let clients = [(); 2].map(|()| scope.spawn(client));
+            clients
+                .into_iter()
+                .try_for_each(|client| client.join().expect("clients do not panic"))
+        })
+    }
 }
 
 impl Host {
@@ -54,7 +115,20 @@ impl Host {
     fn start_longshore(header: &Header, folder: &Path) -> Result<Self> {
         let (portals, relays) = listeners(header.portals)?;
         let (nvme, nvme_relays) = listeners(header.nvme)?;
-        let mut builder = ServerBuilder::with_program(workspace::server_program()?);
+        let program = workspace::server_program()?;
+        let mut builder = ServerBuilder::with_program(program.clone());
+        let control = match header.api {
+            true => Some(Control::new(program)?),
+            false => None,
+        };
+        if let Some(control) = &control {
+            for (option, path) in [
+                ("--socket", control.socket()),
+                ("--state-dir", control.state()),
+            ] {
+                builder = builder.argument(option).argument(&path);
+            }
+        }
         if let Some(config) = &header.config {
             let places = [
                 ("portal", "advertise", &portals[..], &relays[..]),
@@ -96,6 +170,7 @@ impl Host {
             relays,
             nvme_relays,
             earlier_logs: String::new(),
+            control,
         })
     }
 
@@ -125,6 +200,7 @@ impl Host {
             relays,
             nvme_relays: Vec::new(),
             earlier_logs: String::new(),
+            control: None,
         })
     }
 
@@ -157,6 +233,8 @@ impl Host {
     /// | `resize NAME SIZE` | truncates the file | |
     /// | `logged TEXT` | | how many lines of the log hold it |
     /// | `sleep-server SECONDS` | SIGSTOP, then SIGCONT | |
+    /// | `at-once N VERB… / VERB…` | two clients at once, each runs both verbs in turn, N times | |
+    /// | `longshore WORDS…` | this verb for the server (`# api: yes`); `{folder}` is one for files of volumes | what it prints |
     pub fn perform(&mut self, request: &str) -> Result<String> {
         let words: Vec<&str> = request.split_whitespace().collect();
         match words[..] {
@@ -205,6 +283,14 @@ impl Host {
                     .filter(|l| l.contains(text))
                     .count();
                 return Ok(lines.to_string());
+            }
+            ["longshore", ref words @ ..] => {
+                let control = self.control.as_ref().context("the job has no API")?;
+                return control.run(words);
+            }
+            ["at-once", times, ref words @ ..] => {
+                let control = self.control.as_ref().context("the job has no API")?;
+                control.run_at_once(times.parse()?, words)?;
             }
             _ => bail!("the host does not know {request:?}"),
         }

@@ -8,6 +8,8 @@ use serde_json::Value;
 /// Keys whose values are texts, whatever they look like.
 const TEXTS: &[&str] = &[
     "alias",
+    // One is called `null`.
+    "backend",
     "host-nqn",
     "initiator-name",
     "moved-to",
@@ -83,6 +85,7 @@ mod tests {
         assert_eq!(setting("size=10G"), json!("10G"));
         assert_eq!(setting("block-size=4096"), json!(4096));
         assert_eq!(setting("serial=4096"), json!("4096"));
+        assert_eq!(setting("backend=null"), json!("null"));
         assert_eq!(setting("read-only"), json!(true));
         assert_eq!(setting("read-only=false"), json!(false));
         assert_eq!(setting("uuid="), json!(null));
