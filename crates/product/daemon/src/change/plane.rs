@@ -182,6 +182,10 @@ impl ControlPlane for Plane {
         Ok(applied)
     }
 
+    fn failed_flushes(&self, revision: Revision) -> BTreeMap<String, String> {
+        self.leaving.failures_of(revision)
+    }
+
     fn revisions(&self) -> Vec<RevisionInfo> {
         let store = locked(&self.store);
         store.as_ref().map(Store::history).unwrap_or_default()

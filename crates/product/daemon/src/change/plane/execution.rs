@@ -58,7 +58,7 @@ impl Plane {
             .intend(caller, now.revision, &lines)
             .map_err(|error| {
                 let title = format!("cannot write the audit log: {error}");
-                let problem = Problem::new(ProblemCode::System, title);
+                let problem = Problem::new(ProblemCode::of_io(&error), title);
                 Box::new(
                     problem.advise("make room, or correct the permissions of the state directory"),
                 )
@@ -138,7 +138,10 @@ impl Plane {
         let data = json!({ "revision": revision.0, "steps": told, "more-steps": more });
         record.tell("change", &message, data);
         let leaving = locked(&self.leaving.volumes);
-        let draining = gone.into_iter().filter(|name| leaving.contains_key(name));
+        // Also one that is closed by now, if there is something to tell of it.
+        let failures = self.leaving.failures_of(revision);
+        let goes_on = |name: &String| leaving.contains_key(name) || failures.contains_key(name);
+        let draining = gone.into_iter().filter(goes_on);
         Ok(Applied {
             revision,
             plan,
@@ -206,12 +209,13 @@ impl Plane {
             }
         }
         let leaving = Arc::clone(&self.leaving);
+        let revision = Revision(now.revision.0 + 1);
         let drain = Drain {
             timeout: match options.force {
                 true => Duration::ZERO,
                 false => self.process.drain_timeout,
             },
-            on_closed: Arc::new(move |closed| leaving.closed(&closed)),
+            on_closed: Arc::new(move |closed| leaving.closed(&closed, revision)),
         };
         let switched = self.switch.switch(exports(&outlook.config, open), drain);
         match switched {

@@ -100,6 +100,11 @@ impl Plane {
             needs_restart,
             warnings: warnings.filter(|it| !old_warnings.contains(it)).collect(),
         };
+        if let Wish::Put { id, .. } = wish
+            && options.create
+        {
+            refuse_other(now, &objects::normal_id(id), &plan)?;
+        }
         plan::add_secrets(&mut plan, &objects, (&now.config, &config));
         let open = |name: &str| {
             let volume = now.open.get(name)?;
@@ -191,6 +196,24 @@ impl Plane {
             false => Vec::new(),
         }
     }
+}
+
+/// Refuses to create what is there already and is another.
+fn refuse_other(now: &Now, id: &ObjectId, plan: &Plan) -> Result<(), Refused> {
+    if now.objects.get(id).is_none() || !plan.steps.iter().any(|step| step.id == *id) {
+        return Ok(());
+    }
+    let problem = Problem::new(
+        ProblemCode::Exists,
+        format!("there is a {id} with other keys"),
+    );
+    let verb = match id.kind {
+        ObjectKind::Volume => "volume",
+        ObjectKind::Target | ObjectKind::Subsystem => "target",
+    };
+    Err(Box::new(problem.about(id).advise(format!(
+        "choose another name, or change it: longshore {verb} set"
+    ))))
 }
 
 /// Maps of volumes that are not there: kind and name of the object, and the volume.

@@ -97,6 +97,7 @@ impl Plane {
             store: Mutex::new(store),
             leaving: Arc::new(Leavers {
                 volumes: Mutex::default(),
+                failures: Mutex::default(),
                 gone: Condvar::new(),
                 record: Mutex::new(Arc::new(NoRecord)),
             }),

@@ -35,7 +35,7 @@ impl Plane {
         }
         let Some(directory) = &self.process.state_directory else {
             let title = "there is no state directory, so what the API changes could not be stored";
-            let problem = Problem::new(ProblemCode::NoSpace, title);
+            let problem = Problem::new(ProblemCode::NoStateDirectory, title);
             return Err(Box::new(problem.advise(
                 "start the server with --state-dir DIRECTORY, or describe the object in its configuration file",
             )));
