@@ -46,6 +46,8 @@ pub struct ChangeOptions {
     pub force: bool,
     /// Put another volume under a number that hosts know: they may not notice.
     pub replace: bool,
+    /// Refuse to change an object that is there and has other keys (`If-None-Match: *`).
+    pub create: bool,
 }
 
 /// Who asks for a change, for the audit log.

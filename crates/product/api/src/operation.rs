@@ -13,13 +13,22 @@ pub struct Operation {
     pub state: OperationState,
     /// The revision of the change.
     pub revision: Revision,
-    /// Volumes that still drain.
+    /// Volumes that are not closed yet.
     pub draining: Vec<String>,
+    /// Which volumes may have lost what was written to them, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationState {
+    /// Volumes complete what they had accepted.
     Running,
+    /// The time for that is over, and the storage of the volumes that are left does not answer. It ends when the storage
+    /// answers.
+    Stuck,
+    /// All volumes are closed, and the last flush of some of them failed.
+    Failed,
     Done,
 }

@@ -1,5 +1,7 @@
 //! What the API asks of the server process. All of it blocks, and none of it waits for a disk.
 
+use std::collections::BTreeMap;
+
 use crate::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
 use crate::object::{Document, Object, ObjectKind, Owner};
 use crate::problem::Problem;
@@ -33,6 +35,9 @@ pub trait ControlPlane: Send + Sync {
         options: ChangeOptions,
         caller: &Caller,
     ) -> Result<Applied, Box<Problem>>;
+
+    /// Volumes that a change took away and whose last flush failed, with the reasons. Those of old changes are forgotten.
+    fn failed_flushes(&self, revision: Revision) -> BTreeMap<String, String>;
 
     /// The revisions that are kept, the newest first.
     fn revisions(&self) -> Vec<RevisionInfo>;

@@ -1,6 +1,7 @@
 //! Errors as the API tells them (RFC 9457, `application/problem+json`).
 
 use std::fmt;
+use std::io;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,6 +97,8 @@ pub enum ProblemCode {
     Exists,
     /// 409: another change is being carried out.
     Busy,
+    /// 409: the server has no state directory to store it in.
+    NoStateDirectory,
     /// 413: the request is too large.
     TooLarge,
     /// 412: the revision is another one.
@@ -111,6 +114,15 @@ pub enum ProblemCode {
 }
 
 impl ProblemCode {
+    /// Of what could not be stored.
+    #[must_use]
+    pub fn of_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
+            _ => Self::System,
+        }
+    }
+
     /// The status code of HTTP.
     #[must_use]
     pub const fn status(self) -> u16 {
@@ -120,7 +132,9 @@ impl ProblemCode {
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
-            Self::OtherOwner | Self::InUse | Self::Exists | Self::Busy => 409,
+            Self::OtherOwner | Self::InUse | Self::Exists | Self::Busy | Self::NoStateDirectory => {
+                409
+            }
             Self::RevisionChanged => 412,
             Self::TooLarge => 413,
             Self::Invalid => 422,

@@ -88,3 +88,15 @@ pub struct Event {
     #[serde(default)]
     pub data: Value,
 }
+
+/// Events that are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct EventList {
+    pub version: u32,
+    /// Tells the events of this start of the server from those of others: `EPOCH-SEQUENCE` is the id of an event.
+    pub epoch: u64,
+    /// Events behind the one that was asked for are missing: they are not kept any more, or were those of an earlier start.
+    pub gap: bool,
+    pub items: Vec<Event>,
+}

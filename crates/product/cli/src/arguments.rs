@@ -7,6 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use longshore_daemon::config::Arguments;
 use longshore_daemon::config::api::{ApiAddress, ApiSocket};
 use longshore_daemon::config::copies::{ByReference, RegisteredBuffers};
@@ -444,10 +445,44 @@ impl Serve {
     }
 }
 
-/// The script with which a shell completes the command line.
+/// The variable by which the script of a shell asks for candidates.
+pub const COMPLETIONS: &str = "LONGSHORE_COMPLETE";
+
+/// What bash needs beside the script: names have colons, at which it splits words.
+const BASH_COLONS: &str = r#"
+_longshore() {
+    if ! declare -F _get_comp_words_by_ref __ltrim_colon_completions > /dev/null; then
+        _clap_complete_longshore "$@"
+        return
+    fi
+    local cur words cword
+    _get_comp_words_by_ref -n : cur words cword
+    local COMP_WORDS=("${words[@]}") COMP_CWORD=$cword
+    _clap_complete_longshore "$1" "$cur" "$3"
+    __ltrim_colon_completions "$cur"
+}
+complete -o nospace -o bashdefault -F _longshore longshore
+"#;
+
+/// The script with which a shell completes the command line: it asks this program, which may ask a server.
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let shells = Shells::builtins();
+    let mut script = Vec::new();
+    let name = "longshore";
+    if let Some(completer) = shells.completer(&shell.to_string()) {
+        // Writing into memory does not fail.
+        let _ = completer.write_registration(COMPLETIONS, name, name, name, &mut script);
+    }
+    if shell == Shell::Bash {
+        script.extend_from_slice(BASH_COLONS.as_bytes());
+    }
+    script
+}
+
+/// The command line as shells complete it.
 ///
 /// Options that take one of some words are completed with these: they stand in the name of the value.
-pub fn completions(shell: Shell) -> Vec<u8> {
+pub fn completing() -> clap::Command {
     let complete = |argument: Arg| {
         let names = argument.get_value_names().unwrap_or_default();
         let words: Vec<String> = names.first().map_or_else(Vec::new, |name| {
@@ -467,16 +502,15 @@ pub fn completions(shell: Shell) -> Vec<u8> {
         .get_subcommands()
         .map(|verb| verb.get_name().to_owned())
         .collect();
-    let mut command = verbs.iter().fold(Longshore::command(), |command, verb| {
+    verbs.iter().fold(Longshore::command(), |command, verb| {
         command.mut_subcommand(verb, |verb| verb.mut_args(complete))
-    });
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "longshore", &mut script);
-    script
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use clap_complete::engine;
+
     use super::*;
 
     fn serve(arguments: &[&str]) -> Result<Arguments, clap::Error> {
@@ -577,20 +611,41 @@ mod tests {
         assert_eq!(hidden.socket, Some(ApiSocket::Nowhere));
     }
 
+    /// What a shell offers for the last of these words.
+    fn offered(words: &[&str]) -> Vec<String> {
+        let words: Vec<_> = ["longshore"].iter().chain(words).map(Into::into).collect();
+        let last = words.len() - 1;
+        let found = engine::complete(&mut completing(), words, last, None).unwrap();
+        let texts = found
+            .iter()
+            .map(|it| it.get_value().to_string_lossy().into_owned());
+        texts.collect()
+    }
+
     #[test]
     fn completions_know_verbs_options_and_words() {
+        for (words, expected) in [
+            (&["be"][..], "bench"),
+            (&["predict", "--plot-v"], "--plot-view"),
+            (&["serve", "--engine", ""], "io_uring"),
+            (&["serve", "--transmit", "ad"], "adaptive-nagle"),
+            (&["serve", "--cpu"], "--cpu-budget"),
+            (&["target", "al"], "allow"),
+        ] {
+            let offered = offered(words);
+            assert!(
+                offered.iter().any(|it| it == expected),
+                "{words:?}: {offered:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn scripts_ask_the_program_of_the_path() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = String::from_utf8(completions(shell)).unwrap();
-            for word in [
-                "bench",
-                "plot-view",
-                "io_uring",
-                "adaptive-nagle",
-                "crc32c",
-                "cpu-budget",
-            ] {
-                assert!(script.contains(word), "{shell}: {word}");
-            }
+            assert!(script.contains(COMPLETIONS), "{shell}: {script}");
+            assert!(!script.contains(env!("CARGO_MANIFEST_DIR")), "{shell}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::output::{columns, printable, time};
 use crate::server::change::{ChangeArguments, change};
 use crate::server::client::ClientError;
 use crate::server::path::path;
-use crate::server::{ServerArguments, ended};
+use crate::server::{ServerArguments, ended, names};
 
 #[derive(Debug, Args)]
 pub struct ConfigArguments {
@@ -38,10 +38,13 @@ enum ConfigVerb {
     /// List revisions
     History,
     /// Print the objects of the API at a revision
-    Show { revision: u64 },
-    /// Restore the objects of the API at a revision
+    Show {
+        #[arg(add = names::revisions())]
+        revision: u64,
+    },
+    /// Make the objects of the API what they were at a revision
     Rollback {
-        #[arg(value_name = "REVISION")]
+        #[arg(value_name = "REVISION", add = names::revisions())]
         to: u64,
         #[command(flatten)]
         change: ChangeArguments,

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use longshore_api::envelope::Listing;
-use longshore_api::state::Event;
+use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::state::{Event, EventList};
 use serde_json::Value;
 
 use crate::output::{OutputFormat, printable, time};
@@ -49,8 +49,16 @@ fn place(arguments: &EventsArguments) -> String {
     }
 }
 
+/// Whether the same request may be answered later.
+pub fn is_temporary(problem: &Problem) -> bool {
+    matches!(
+        problem.code,
+        ProblemCode::Unavailable | ProblemCode::Busy | ProblemCode::System
+    )
+}
+
 fn list(arguments: &EventsArguments, client: &Client) -> Result<ExitCode, ClientError> {
-    let events: Listing<Event> = client.get(&place(arguments))?.read()?;
+    let events: EventList = client.get(&place(arguments))?.read()?;
     Ok(arguments.server.print(&events, |events| {
         events.items.iter().map(line).collect::<String>()
     }))
@@ -81,6 +89,8 @@ fn follow(arguments: &EventsArguments, client: &Client) -> Result<ExitCode, Clie
             return Ok(ExitCode::SUCCESS);
         }
         match outcome {
+            // A server that starts or has many readers may take this one later.
+            Err(ClientError::Refused(problem)) if was_there && is_temporary(&problem) => {}
             Err(error @ (ClientError::Token { .. } | ClientError::Refused(_))) => {
                 return Err(error);
             }

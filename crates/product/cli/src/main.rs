@@ -36,6 +36,7 @@ mod volume;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 use longshore_daemon::config::check::check;
 use longshore_daemon::config::file::ConfigFile;
 use longshore_daemon::config::target::UnknownVolumes;
@@ -46,6 +47,10 @@ use arguments::{Command, Longshore, ManualArguments, Serve};
 use exit::{fail, print, usage};
 
 fn main() -> ExitCode {
+    // A shell asks for candidates: this answers, and ends the process.
+    CompleteEnv::with_factory(arguments::completing)
+        .var(arguments::COMPLETIONS)
+        .complete();
     exit::set_command(Longshore::command);
     let longshore = Longshore::parse();
     match longshore.command {

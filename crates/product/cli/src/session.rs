@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_api::state::Session;
+use serde_json::json;
 
 use crate::output::{Table, columns, printable};
 use crate::server::client::{Ask, ClientError};
 use crate::server::path::path;
-use crate::server::{ServerArguments, ended};
+use crate::server::{ServerArguments, ended, names};
 
 #[derive(Debug, Args)]
 pub struct SessionArguments {
@@ -24,10 +25,16 @@ pub struct SessionArguments {
 enum SessionVerb {
     /// List iSCSI sessions and NVMe controllers
     List,
-    /// Show a session
-    Show { id: String },
-    /// Ask the client to log out, then close the session; the client may reconnect
-    Close { id: String },
+    /// Show one of them
+    Show {
+        #[arg(add = names::sessions())]
+        id: String,
+    },
+    /// Ask its client to log out, then drop it; the client may come back
+    Close {
+        #[arg(add = names::sessions())]
+        id: String,
+    },
 }
 
 pub fn run(arguments: &SessionArguments) -> ExitCode {
@@ -51,7 +58,8 @@ fn act(server: &ServerArguments, verb: &SessionVerb) -> Result<ExitCode, ClientE
                 path: path(&["sessions", id]),
                 ..Ask::default()
             })?;
-            Ok(ExitCode::SUCCESS)
+            let closed = Versioned::new(json!({ "id": id }));
+            Ok(server.print(&closed, |_| String::new()))
         }
     }
 }

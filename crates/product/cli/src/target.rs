@@ -1,6 +1,7 @@
 //! `longshore target`: iSCSI targets and NVMe subsystems, told apart by their names.
 
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use longshore_api::change::Revision;
@@ -10,11 +11,11 @@ use longshore_api::problem::{Problem, ProblemCode};
 use serde_json::{Value, json};
 
 use crate::output::{columns, printable};
-use crate::server::change::{ChangeArguments, change};
+use crate::server::change::{ChangeArguments, change as apply};
 use crate::server::client::{Client, ClientError};
 use crate::server::keys::{Setting, keys, patch};
 use crate::server::path::path;
-use crate::server::{ServerArguments, ended};
+use crate::server::{ServerArguments, ended, names};
 use crate::volume::{detail, state};
 
 #[derive(Debug, Args)]
@@ -31,8 +32,11 @@ enum TargetVerb {
     /// List iSCSI targets and NVMe subsystems
     List,
     /// Show a target (iqn., eui., naa.) or a subsystem (nqn.)
-    Show { name: String },
-    /// Create a target or subsystem, or give it exactly these keys
+    Show {
+        #[arg(add = names::targets())]
+        name: String,
+    },
+    /// Create a target or subsystem; one that is there with other keys stays as it is
     Create {
         name: String,
         /// Keys of a target or subsystem in the configuration file; values of lists are JSON
@@ -43,6 +47,7 @@ enum TargetVerb {
     },
     /// Change keys; KEY= removes a key
     Set {
+        #[arg(add = names::targets())]
         name: String,
         #[arg(value_name = "KEY=VALUE", required = true)]
         settings: Vec<Setting>,
@@ -51,7 +56,9 @@ enum TargetVerb {
     },
     /// Map a volume to a logical unit number or namespace identifier
     Map {
+        #[arg(add = names::targets())]
         name: String,
+        #[arg(add = names::volumes())]
         volume: String,
         /// LUN or NSID [default: the lowest free number]
         #[arg(long, value_name = "N", visible_aliases = ["lun", "nsid"])]
@@ -64,47 +71,92 @@ enum TargetVerb {
     },
     /// Unmap a volume
     Unmap {
+        #[arg(add = names::targets())]
         name: String,
+        #[arg(add = names::volumes())]
         volume: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Admit an initiator or host by name
     Allow {
+        #[arg(add = names::targets())]
         name: String,
         /// Its iSCSI name or host NQN, or "*" for all that no other rule names
+        #[arg(add = names::clients())]
         client: String,
         /// Refuse its writes
         #[arg(long)]
         read_only: bool,
+        /// CHAP: it proves that it is this user, whose secret is in that file of the server; repeatable
+        ///
+        /// In place of the accounts of the target.
+        #[arg(long = "account", value_name = "USER=FILE")]
+        accounts: Vec<Account>,
+        /// CHAP: the target proves that it is this user
+        #[arg(long, value_name = "USER=FILE", requires = "accounts")]
+        mutual: Option<Account>,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Remove the rule of an initiator or host
     Deny {
+        #[arg(add = names::targets())]
         name: String,
+        #[arg(add = names::clients())]
         client: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Stop serving a target or subsystem, and keep its definition
     Disable {
+        #[arg(add = names::targets())]
         name: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Serve a target or subsystem again
     Enable {
+        #[arg(add = names::targets())]
         name: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Remove a target or subsystem; volumes stay
     Remove {
+        #[arg(add = names::targets())]
         name: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
+}
+
+/// A CHAP user, and the file of the server with the secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Account {
+    user: String,
+    secret_file: String,
+}
+
+impl FromStr for Account {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Users may have `=`, and paths hardly do.
+        match text.rsplit_once('=') {
+            Some((user, file)) if !user.is_empty() && !file.is_empty() => Ok(Self {
+                user: user.to_owned(),
+                secret_file: file.to_owned(),
+            }),
+            _ => Err("write USER=FILE, such as host1=/etc/longshore/host1.secret".to_owned()),
+        }
+    }
+}
+
+impl Account {
+    fn keys(&self) -> Value {
+        json!({ "user": self.user, "secret-file": self.secret_file })
+    }
 }
 
 pub fn run(arguments: &TargetArguments) -> ExitCode {
@@ -171,7 +223,11 @@ fn act(server: &ServerArguments, verb: &TargetVerb) -> Result<ExitCode, ClientEr
             name,
             settings,
             change,
-        } => (change, "PUT", of(name), Some(keys(settings))),
+        } => {
+            let body = Some(Value::Object(keys(settings)));
+            let options = change.creating();
+            return apply(server, &client, &options, ("PUT", &of(name)), body);
+        }
         TargetVerb::Set {
             name,
             settings,
@@ -181,10 +237,20 @@ fn act(server: &ServerArguments, verb: &TargetVerb) -> Result<ExitCode, ClientEr
             name,
             client,
             read_only,
+            accounts,
+            mutual,
             change,
         } => {
             let place = path(&[words(name).collection, name, "access", client]);
-            (change, "PUT", place, Some(read_only_keys(*read_only)))
+            let mut rule = read_only_keys(*read_only);
+            if !accounts.is_empty() {
+                let accounts = accounts.iter().map(Account::keys).collect();
+                rule.insert("accounts".to_owned(), Value::Array(accounts));
+            }
+            if let Some(mutual) = mutual {
+                rule.insert("mutual".to_owned(), mutual.keys());
+            }
+            (change, "PUT", place, Some(rule))
         }
         TargetVerb::Deny {
             name,
@@ -199,7 +265,7 @@ fn act(server: &ServerArguments, verb: &TargetVerb) -> Result<ExitCode, ClientEr
         TargetVerb::Remove { name, change } => (change, "DELETE", of(name), None),
     };
     let body = body.map(Value::Object);
-    change(server, &client, options, (method, &place), body)
+    apply(server, &client, options, (method, &place), body)
 }
 
 fn read_only_keys(read_only: bool) -> Keys {
@@ -255,7 +321,7 @@ fn map(
     body.insert("volume".to_owned(), json!(volume));
     let place = path(&[words.collection, name, words.map, &number.to_string()]);
     let body = Some(Value::Object(body));
-    change(server, client, &options, ("PUT", &place), body)
+    apply(server, client, &options, ("PUT", &place), body)
 }
 
 fn unmap(
@@ -279,7 +345,7 @@ fn unmap(
     options.revision = options
         .revision
         .or(answer.revision.map(|Revision(revision)| revision));
-    change(server, client, &options, ("DELETE", &place), None)
+    apply(server, client, &options, ("DELETE", &place), None)
 }
 
 fn table(targets: &[Object]) -> String {

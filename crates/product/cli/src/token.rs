@@ -6,11 +6,12 @@ use clap::{Args, Subcommand};
 use longshore_api::access::{NewToken, Role, TokenInfo, TokenRequest};
 use longshore_api::envelope::{Listing, Versioned};
 use longshore_daemon::config::size::Span;
+use serde_json::json;
 
-use crate::output::{columns, time};
+use crate::output::{Table, columns, time};
 use crate::server::client::{Ask, ClientError};
 use crate::server::path::path;
-use crate::server::{ServerArguments, ended};
+use crate::server::{ServerArguments, ended, names};
 
 #[derive(Debug, Args)]
 pub struct TokenArguments {
@@ -25,7 +26,12 @@ pub struct TokenArguments {
 enum TokenVerb {
     /// List tokens: names, roles, expiry
     List,
-    /// Make a token and print its secret, once
+    /// Show one of them, without its secret
+    Show {
+        #[arg(add = names::tokens())]
+        name: String,
+    },
+    /// Make a token, and print its secret this once
     Create {
         name: String,
         /// Role of its bearer
@@ -35,8 +41,11 @@ enum TokenVerb {
         #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
         expires: Option<u64>,
     },
-    /// Revoke a token
-    Remove { name: String },
+    /// Refuse a token from now on
+    Remove {
+        #[arg(add = names::tokens())]
+        name: String,
+    },
 }
 
 /// Seconds of a time with a unit; days and weeks too.
@@ -65,6 +74,10 @@ fn act(server: &ServerArguments, verb: &TokenVerb) -> Result<ExitCode, ClientErr
             let tokens: Listing<TokenInfo> = client.get(&path(&["tokens"]))?.read()?;
             Ok(server.print(&tokens, |tokens| table(&tokens.items)))
         }
+        TokenVerb::Show { name } => {
+            let token: Versioned<TokenInfo> = client.get(&path(&["tokens", name]))?.read()?;
+            Ok(server.print(&token, |token| detail(&token.body)))
+        }
         TokenVerb::Create {
             name,
             role,
@@ -90,9 +103,23 @@ fn act(server: &ServerArguments, verb: &TokenVerb) -> Result<ExitCode, ClientErr
                 path: path(&["tokens", name]),
                 ..Ask::default()
             })?;
-            Ok(ExitCode::SUCCESS)
+            let removed = Versioned::new(json!({ "name": name }));
+            Ok(server.print(&removed, |_| String::new()))
         }
     }
+}
+
+fn detail(token: &TokenInfo) -> String {
+    let mut table = Table::default();
+    table.row("name", &token.name);
+    table.row("role", token.role);
+    table.row("created", time(token.created_ms));
+    table.row("expires", expiry(token));
+    table.to_string()
+}
+
+fn expiry(token: &TokenInfo) -> String {
+    token.expires_ms.map_or_else(|| "never".to_owned(), time)
 }
 
 fn table(tokens: &[TokenInfo]) -> String {
@@ -101,7 +128,7 @@ fn table(tokens: &[TokenInfo]) -> String {
             token.name.clone(),
             token.role.to_string(),
             time(token.created_ms),
-            token.expires_ms.map_or_else(|| "never".to_owned(), time),
+            expiry(token),
         ]
     });
     columns(&["NAME", "ROLE", "CREATED", "EXPIRES"], rows.collect())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longshore_api::envelope::{Listing, Versioned};
-use longshore_api::state::{Event, Session};
+use longshore_api::state::{Event, EventList, Session};
 use longshore_top::rates::Rates;
 use longshore_top::sample::Sample;
 use longshore_top::{App, Source, run as show};
@@ -134,11 +134,7 @@ fn interactive(arguments: &TopArguments) -> Result<ExitCode, ClientError> {
         // Without it, the signal ends the process and leaves the terminal as it is.
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
-    let server = Server {
-        client,
-        seen: None,
-        is_admitted: true,
-    };
+    let server = Server { client, seen: None };
     match show(app, Box::new(server), &stop) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
@@ -151,15 +147,29 @@ fn interactive(arguments: &TopArguments) -> Result<ExitCode, ClientError> {
 /// The server as the source of what is shown.
 struct Server {
     client: Client,
-    /// The last event that was shown.
-    seen: Option<u64>,
-    /// Events may be read.
-    is_admitted: bool,
+    /// The last event that was shown: of which start of the server, and its number.
+    seen: Option<(u64, u64)>,
 }
 
 fn told(error: &ClientError) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Where the events are after the last one that was shown.
+fn place_after(seen: Option<(u64, u64)>) -> String {
+    match seen {
+        Some((epoch, sequence)) => format!("/api/v1/events?after={epoch}-{sequence}"),
+        None => "/api/v1/events?after=0".to_owned(),
+    }
+}
+
+/// The last event that was shown when these are. A server that was started anew counts from one again.
+fn last_seen(seen: Option<(u64, u64)>, events: &EventList) -> Option<(u64, u64)> {
+    let before = seen.filter(|(epoch, _)| *epoch == events.epoch);
+    let last = events.items.last().map(|event| event.sequence);
+    let sequence = last.or(before.map(|(_, sequence)| sequence));
+    Some((events.epoch, sequence.unwrap_or(0)))
 }
 
 impl Source for Server {
@@ -177,24 +187,14 @@ impl Source for Server {
     }
 
     fn events(&mut self) -> Result<Vec<Event>, String> {
-        if !self.is_admitted {
-            return Ok(Vec::new());
-        }
-        let after = self.seen.unwrap_or(0);
-        let answer = self.client.get(&format!("/api/v1/events?after={after}"));
-        let events: Listing<Event> = match answer.and_then(|it| it.read()) {
+        let answer = self.client.get(&place_after(self.seen));
+        let events: EventList = match answer.and_then(|it| it.read()) {
             Ok(events) => events,
-            Err(ClientError::Refused(_)) => {
-                self.is_admitted = false;
-                return Ok(Vec::new());
-            }
+            // The rest can be shown without. It may be another answer the next time.
+            Err(ClientError::Refused(_)) => return Ok(Vec::new()),
             Err(error) => return Err(told(&error)),
         };
-        self.seen = events
-            .items
-            .last()
-            .map(|event| event.sequence)
-            .or(self.seen);
+        self.seen = last_seen(self.seen, &events);
         Ok(events.items)
     }
 
@@ -205,5 +205,37 @@ impl Source for Server {
             ..Ask::default()
         };
         self.client.ask(ask).map(drop).map_err(|error| told(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(epoch: u64, sequences: &[u64]) -> EventList {
+        let event = |sequence: &u64| Event {
+            sequence: *sequence,
+            time_ms: 0,
+            monotonic_ns: 0,
+            topic: "log".to_owned(),
+            message: String::new(),
+            data: serde_json::Value::Null,
+        };
+        EventList {
+            version: 1,
+            epoch,
+            gap: false,
+            items: sequences.iter().map(event).collect(),
+        }
+    }
+
+    #[test]
+    fn events_go_on_after_the_last_one_and_begin_anew_with_the_server() {
+        assert_eq!(place_after(None), "/api/v1/events?after=0");
+        let seen = last_seen(None, &list(5, &[1, 2]));
+        assert_eq!(place_after(seen), "/api/v1/events?after=5-2");
+        assert_eq!(last_seen(seen, &list(5, &[])), seen);
+        assert_eq!(last_seen(seen, &list(6, &[])), Some((6, 0)));
+        assert_eq!(last_seen(seen, &list(6, &[1])), Some((6, 1)));
     }
 }

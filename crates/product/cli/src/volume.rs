@@ -8,11 +8,11 @@ use longshore_api::object::{Object, ObjectState};
 use serde_json::{Value, json};
 
 use crate::output::{Bytes, columns, printable};
-use crate::server::change::{ChangeArguments, change};
+use crate::server::change::{ChangeArguments, change as apply};
 use crate::server::client::ClientError;
 use crate::server::keys::{Setting, keys, patch};
 use crate::server::path::path;
-use crate::server::{ServerArguments, ended};
+use crate::server::{ServerArguments, ended, names};
 
 #[derive(Debug, Args)]
 pub struct VolumeArguments {
@@ -28,8 +28,11 @@ enum VolumeVerb {
     /// List volumes with their state
     List,
     /// Show a volume
-    Show { name: String },
-    /// Create a volume, or give it exactly these keys
+    Show {
+        #[arg(add = names::volumes())]
+        name: String,
+    },
+    /// Create a volume; one that is there with other keys stays as it is
     Create {
         name: String,
         /// Keys of a volume in the configuration file, such as backend=file path=/srv/a.img size=10G
@@ -40,6 +43,7 @@ enum VolumeVerb {
     },
     /// Change keys of a volume; KEY= removes a key
     Set {
+        #[arg(add = names::volumes())]
         name: String,
         #[arg(value_name = "KEY=VALUE", required = true)]
         settings: Vec<Setting>,
@@ -48,6 +52,7 @@ enum VolumeVerb {
     },
     /// Change the size of a volume
     Resize {
+        #[arg(add = names::volumes())]
         name: String,
         /// Such as 20G
         size: String,
@@ -56,18 +61,21 @@ enum VolumeVerb {
     },
     /// Stop serving a volume, and keep its definition
     Disable {
+        #[arg(add = names::volumes())]
         name: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Serve a volume again
     Enable {
+        #[arg(add = names::volumes())]
         name: String,
         #[command(flatten)]
         change: ChangeArguments,
     },
     /// Remove a volume; its data stay
     Remove {
+        #[arg(add = names::volumes())]
         name: String,
         #[command(flatten)]
         change: ChangeArguments,
@@ -94,8 +102,9 @@ fn act(server: &ServerArguments, verb: &VolumeVerb) -> Result<ExitCode, ClientEr
             settings,
             change,
         } => {
-            let body = Value::Object(keys(settings));
-            (change, "PUT", path(&["volumes", name]), Some(body))
+            let body = Some(Value::Object(keys(settings)));
+            let place = path(&["volumes", name]);
+            return apply(server, &client, &change.creating(), ("PUT", &place), body);
         }
         VolumeVerb::Set {
             name,
@@ -119,7 +128,7 @@ fn act(server: &ServerArguments, verb: &VolumeVerb) -> Result<ExitCode, ClientEr
         }
         VolumeVerb::Remove { name, change } => (change, "DELETE", path(&["volumes", name]), None),
     };
-    change(server, &client, options, (method, &place), body)
+    apply(server, &client, options, (method, &place), body)
 }
 
 /// The state of an object in a word.

@@ -9,10 +9,11 @@ use longshore_api::problem::{Problem, ProblemCode};
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
-use crate::answer::{Failure, unavailable};
+use crate::answer::Failure;
 use crate::audit::Audit;
 use crate::collection::{Collection, Measure};
 use crate::events::Events;
+use crate::lane::Lanes;
 use crate::operations::Operations;
 use crate::requests::RequestCounts;
 use crate::tokens::Tokens;
@@ -25,6 +26,8 @@ pub struct Parts {
     pub plane: Arc<dyn ControlPlane>,
     /// Blocks for a second at most.
     pub statistics: Box<Measure>,
+    /// Lines of the log that were lost.
+    pub log_lines_dropped: fn() -> u64,
     pub events: Events,
     pub audit: Audit,
     pub tokens: Tokens,
@@ -35,11 +38,13 @@ pub struct Parts {
 pub(crate) struct App {
     pub plane: Arc<dyn ControlPlane>,
     pub collection: Collection,
+    pub log_lines_dropped: fn() -> u64,
     pub events: Events,
     pub audit: Audit,
     pub tokens: Tokens,
     pub names: Vec<String>,
     pub streams: Arc<Semaphore>,
+    pub lanes: Lanes,
     pub operations: Operations,
     pub requests: RequestCounts,
     /// The OpenAPI document.
@@ -49,9 +54,13 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(parts: Parts, openapi: Box<RawValue>) -> Arc<Self> {
         let plane = parts.plane;
+        let lanes = Lanes::new();
+        let (collecting, statistics) = (lanes.collection.clone(), parts.statistics.into());
         Arc::new(Self {
-            collection: Collection::new(Arc::clone(&plane), parts.statistics.into()),
+            collection: Collection::new(Arc::clone(&plane), statistics, collecting),
+            lanes,
             plane,
+            log_lines_dropped: parts.log_lines_dropped,
             events: parts.events,
             audit: parts.audit,
             tokens: parts.tokens,
@@ -63,15 +72,22 @@ impl App {
         })
     }
 
-    /// Does what may block on one of the few threads for that.
-    pub(crate) async fn blocking<T: Send + 'static>(
+    /// Reads what is known without a disk.
+    pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         act: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let app = Arc::clone(self);
-        tokio::task::spawn_blocking(move || act(&app))
-            .await
-            .map_err(|_| unavailable("the server did not answer"))
+        self.lanes.reads.run(move || act(&app)).await
+    }
+
+    /// Does what may wait for the state directory.
+    pub(crate) async fn record<T: Send + 'static>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let app = Arc::clone(self);
+        self.lanes.records.run(move || act(&app)).await
     }
 
     /// Does what the audit log has to tell beside changes of the configuration.
@@ -85,7 +101,7 @@ impl App {
         let intent = self.audit.intent(caller, None, &steps);
         let intent = intent.map_err(|error| {
             let title = format!("cannot write the audit log: {error}");
-            let problem = Problem::new(ProblemCode::System, title);
+            let problem = Problem::new(ProblemCode::of_io(&error), title);
             Box::new(
                 problem.advise("free space in the state directory, or correct its permissions"),
             )

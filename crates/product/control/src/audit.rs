@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use longshore_api::change::{Caller, Revision};
@@ -23,7 +23,15 @@ const OLD_FILES: usize = 8;
 
 /// See the module documentation. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Audit(Arc<Mutex<Writer>>);
+pub struct Audit(Arc<Log>);
+
+#[derive(Debug)]
+struct Log {
+    /// Taken while a line goes to the medium.
+    writer: Mutex<Writer>,
+    /// Taken for a moment: who reads it waits for no disk.
+    last: Mutex<Option<LastChange>>,
+}
 
 /// How the last change of the configuration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +47,6 @@ struct Writer {
     bytes: u64,
     bytes_max: u64,
     next: u64,
-    last: Option<LastChange>,
 }
 
 /// A change that was announced. Its end is to be told.
@@ -85,20 +92,26 @@ impl Audit {
             Some((_, file)) => file.metadata()?.len(),
             None => 0,
         };
-        Ok(Self(Arc::new(Mutex::new(Writer {
+        let writer = Writer {
             file,
             bytes,
             bytes_max: FILE_BYTES_MAX,
             next: 1,
-            last: None,
-        }))))
+        };
+        Ok(Self(Arc::new(Log {
+            writer: Mutex::new(writer),
+            last: Mutex::default(),
+        })))
     }
 
     /// How the last change of the configuration ended, if there was one since the start.
     #[must_use]
     pub fn last_change(&self) -> Option<LastChange> {
-        let writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writer.last
+        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.0.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody is about to change something. Returns when that is on the medium. `before` is the revision now, and
@@ -112,7 +125,7 @@ impl Audit {
         before: Option<Revision>,
         steps: &[String],
     ) -> io::Result<Intent> {
-        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer();
         let id = format!("{}-{}", std::process::id(), writer.next);
         writer.next += 1;
         writer.write(&Line {
@@ -160,19 +173,20 @@ impl Intent {
             error,
             duration_us: Some(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
         };
-        let mut writer = self.audit.0.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_revision {
-            writer.last = Some(LastChange {
+            let last = LastChange {
                 is_done: error.is_none(),
                 time_ms: line.time_ms,
-            });
+            };
+            let place = &self.audit.0.last;
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         }
-        if let Err(problem) = writer.write(&line) {
+        let written = self.audit.writer().write(&line);
+        if let Err(problem) = written {
             tracing::error!(
                 "cannot write the audit log: {problem}; free space in the state directory"
             );
         }
-        drop(writer);
         let Caller { name, from } = &self.caller;
         match (error, revision) {
             (Some(error), _) => tracing::warn!(caller = name, from, error, "change refused"),
@@ -267,7 +281,7 @@ mod tests {
     fn full_files_are_put_aside_and_the_oldest_go() {
         let directory = tempfile::tempdir().unwrap();
         let audit = Audit::open(Some(directory.path())).unwrap();
-        audit.0.lock().unwrap().bytes_max = 200;
+        audit.writer().bytes_max = 200;
         for _ in 0..40 {
             audit
                 .intent(&caller(), None, &[])
@@ -281,6 +295,17 @@ mod tests {
         names.sort();
         assert_eq!(names.len(), OLD_FILES + 1);
         assert_eq!(names.last().unwrap(), "audit.log.8");
+    }
+
+    #[test]
+    fn how_the_last_change_ended_is_known_while_a_line_is_being_written() {
+        let audit = Audit::open(None).unwrap();
+        let intent = audit.intent(&caller(), Some(Revision(1)), &[]).unwrap();
+        intent.outcome(Ok(Some(Revision(2))));
+        let _writing = audit.writer();
+        let own = audit.clone();
+        let reader = std::thread::spawn(move || own.last_change());
+        assert!(reader.join().unwrap().is_some_and(|last| last.is_done));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use longshore_api::access::Role;
 use longshore_api::change::Caller;
 use nix::unistd::{Gid, Group, Uid, User};
 
+use crate::places::Admission;
+
 /// Members of it may operate.
 const GROUP: &str = "longshore";
 
@@ -31,6 +33,7 @@ pub(crate) enum Peer {
         address: SocketAddr,
         /// Where it was accepted.
         local: SocketAddr,
+        admission: Arc<Admission>,
     },
 }
 
@@ -42,7 +45,25 @@ pub(crate) struct Known {
 }
 
 impl Peer {
-    /// The other end of a Unix socket. Looks the user up, which may block.
+    /// Root, or the user of the server.
+    pub(crate) const fn of_owner(uid: u32, socket: Arc<PathBuf>) -> Self {
+        Self::Unix {
+            uid,
+            role: Some(Role::Admin),
+            socket,
+        }
+    }
+
+    /// A user who may nothing.
+    pub(crate) const fn of_nobody(uid: u32, socket: Arc<PathBuf>) -> Self {
+        Self::Unix {
+            uid,
+            role: None,
+            socket,
+        }
+    }
+
+    /// Another user. Looks the groups up, which may block.
     pub(crate) fn of_user(uid: u32, gid: u32, socket: Arc<PathBuf>) -> Self {
         Self::Unix {
             uid,
@@ -60,10 +81,12 @@ impl Peer {
     }
 }
 
+/// Whether it is root or the user of the server. Asks nobody.
+pub(crate) fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
 fn role_of_user(uid: u32, gid: u32) -> Option<Role> {
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
-        return Some(Role::Admin);
-    }
     let group = Group::from_name(GROUP).ok().flatten()?;
     let is_member = group.gid == Gid::from_raw(gid)
         || User::from_uid(Uid::from_raw(uid))

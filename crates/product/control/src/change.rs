@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use longshore_api::change::Wish;
+use longshore_api::problem::Problem;
 
 use crate::answer::{Answer, at_revision, document};
 use crate::app::App;
@@ -16,14 +17,21 @@ use crate::input::Asked;
 pub(crate) async fn change(app: &Arc<App>, known: Known, asked: Asked, wish: Wish) -> Answer {
     let options = asked.options;
     if asked.dry_run {
-        let plan = app.blocking(move |app| app.plane.plan(&wish, options));
+        let plane = Arc::clone(&app.plane);
+        let plan = app.lanes.plans.run(move || plane.plan(&wish, options));
         return Ok(document(plan.await??));
     }
-    let applied = app.blocking(move |app| app.plane.apply(wish, options, &known.caller));
-    let applied = applied.await??;
+    let own = Arc::clone(app);
+    let applied = app.lanes.changes.run(move || {
+        let applied = own.plane.apply(wish, options, &known.caller)?;
+        // Also for a client that has gone away and asks again.
+        let goes_on = !applied.draining.is_empty();
+        let operation = goes_on.then(|| own.operations.begin(&applied));
+        Ok::<_, Box<Problem>>((applied, operation))
+    });
+    let (applied, operation) = applied.await??;
     let mut response = at_revision(applied.revision, &applied);
-    if !applied.draining.is_empty() {
-        let id = app.operations.begin(&applied);
+    if let Some(id) = operation {
         *response.status_mut() = StatusCode::ACCEPTED;
         if let Ok(place) = HeaderValue::try_from(format!("/api/v1/operations/{id}")) {
             response.headers_mut().insert(header::LOCATION, place);

@@ -12,6 +12,7 @@ use longshore_server::Statistics;
 use tokio::sync::Mutex;
 
 use crate::clock;
+use crate::lane::Lane;
 use crate::process::Process;
 
 /// Tells what the server has done.
@@ -19,6 +20,9 @@ pub type Measure = dyn Fn() -> Statistics + Send + Sync;
 
 /// So long an answer is given again.
 const LIFETIME: Duration = Duration::from_millis(990);
+
+/// So long those who ask wait for it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All of one moment.
 #[derive(Debug)]
@@ -46,20 +50,27 @@ fn add_silent(health: &mut Health, statistics: &Statistics) {
 pub(crate) struct Collection {
     plane: Arc<dyn ControlPlane>,
     statistics: Arc<Measure>,
+    lane: Lane,
     latest: Mutex<Option<(Instant, Arc<Collected>)>>,
 }
 
 impl Collection {
-    pub(crate) fn new(plane: Arc<dyn ControlPlane>, statistics: Arc<Measure>) -> Self {
+    pub(crate) fn new(plane: Arc<dyn ControlPlane>, statistics: Arc<Measure>, lane: Lane) -> Self {
         Self {
             plane,
             statistics,
+            lane,
             latest: Mutex::new(None),
         }
     }
 
-    /// What was collected within the last second. `None`: the server is ending.
+    /// What was collected within the last second. `None`: the server is ending, or does not answer.
     pub(crate) async fn get(&self) -> Option<Arc<Collected>> {
+        let got = tokio::time::timeout(PATIENCE, self.collect()).await;
+        got.ok().flatten()
+    }
+
+    async fn collect(&self) -> Option<Arc<Collected>> {
         // Those who come meanwhile wait here and share the answer.
         let mut latest = self.latest.lock().await;
         if let Some((at, collected)) = &*latest
@@ -83,7 +94,7 @@ impl Collection {
                 process: Process::read(),
             }
         };
-        let collected = Arc::new(tokio::task::spawn_blocking(collect).await.ok()?);
+        let collected = Arc::new(self.lane.run(collect).await.ok()?);
         *latest = Some((begun, Arc::clone(&collected)));
         Some(collected)
     }

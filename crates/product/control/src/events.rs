@@ -4,6 +4,7 @@
 //! is too slow finds a gap.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_api::state::Event;
@@ -24,6 +25,8 @@ struct Hub {
     /// Tells the events of this process from those of one before it.
     epoch: u64,
     ring: Mutex<VecDeque<Event>>,
+    /// Events that streams came too late for.
+    missed: AtomicU64,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
 }
@@ -55,6 +58,7 @@ impl Events {
         Self(Arc::new(Hub {
             epoch,
             ring: Mutex::new(VecDeque::new()),
+            missed: AtomicU64::new(0),
             newest: watch::Sender::new(0),
         }))
     }
@@ -90,6 +94,16 @@ impl Events {
     #[must_use]
     pub fn newest(&self) -> u64 {
         *self.0.newest.borrow()
+    }
+
+    /// A stream has come too late for so many.
+    pub(crate) fn missed(&self, number: u64) {
+        self.0.missed.fetch_add(number, Ordering::Relaxed);
+    }
+
+    /// Events that streams came too late for.
+    pub(crate) fn all_missed(&self) -> u64 {
+        self.0.missed.load(Ordering::Relaxed)
     }
 
     /// Hears of new events.

@@ -143,7 +143,7 @@ fn known(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Known, Failure> 
                 Err(problem.advise(advice).into())
             }
         },
-        Peer::Tcp { .. } => {
+        Peer::Tcp { admission, .. } => {
             let value = headers.get(header::AUTHORIZATION);
             let value = value.and_then(|value| value.to_str().ok());
             let secret = value.and_then(bearer).ok_or_else(|| {
@@ -153,6 +153,7 @@ fn known(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Known, Failure> 
                 .tokens
                 .find(secret)
                 .ok_or_else(|| unauthenticated("this token is not known here, or has expired"))?;
+            admission.admit();
             Ok(Known {
                 caller: Caller {
                     name: format!("token {name}"),

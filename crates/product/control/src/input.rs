@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::header::{CONTENT_LENGTH, IF_MATCH};
+use axum::http::header::{CONTENT_LENGTH, IF_MATCH, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use longshore_api::change::{ChangeOptions, Revision};
 use longshore_api::problem::{Problem, ProblemCode};
@@ -65,7 +65,7 @@ pub(crate) fn bad_request(title: impl Into<String>) -> Failure {
     Problem::new(ProblemCode::BadRequest, title).into()
 }
 
-/// How a change is asked for: `?drain`, `?force`, `?replace`, `?dry-run`, and `If-Match`.
+/// How a change is asked for: `?drain`, `?force`, `?replace`, `?dry-run`, `If-Match` and `If-None-Match: *`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub options: ChangeOptions,
@@ -99,6 +99,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
         if let Some(revision) = parts.headers.get(IF_MATCH) {
             let text = revision.to_str().unwrap_or_default();
             asked.options.revision = if_match(text)?;
+        }
+        if let Some(tag) = parts.headers.get(IF_NONE_MATCH) {
+            if tag.as_bytes().trim_ascii() != b"*" {
+                let text = "If-None-Match is `*` here: change only what is not there yet";
+                return Err(bad_request(text));
+            }
+            asked.options.create = true;
         }
         Ok(asked)
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Everything runs on one thread beside the event loops. Calls of [`ControlPlane`](longshore_api::plane::ControlPlane)
-//! block; at most two of them run at a time, on threads of their own. Nothing here is on the data path.
+//! block; they run on a few threads of their own, changes apart from all others. Nothing here is on the data path.
 //!
 //! `docs/operating/api.md` describes the API, `docs/operating/metrics.md` the metrics.
 
@@ -24,10 +24,12 @@ mod collection;
 pub mod events;
 mod guard;
 mod input;
+mod lane;
 pub mod listen;
 mod metrics;
 pub mod openapi;
 mod operations;
+mod places;
 mod process;
 mod requests;
 mod resources;

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use crate::route::{CHANGE_QUERY, Content, Route, of};
+use crate::route::{CHANGE_QUERY, Content, Of, Route, of};
 use crate::routes::routes;
 
 /// The document.
@@ -45,10 +45,15 @@ pub fn value() -> Value {
                     json!({ "description": "Done", "content": { "application/json": { "schema": schema } } }),
                 )
             }
-            Content::Other(media) => (
-                "200",
-                json!({ "description": "Done", "content": { media: {} } }),
-            ),
+            Content::Media(types) => {
+                let media = |(name, schema): &(&str, Option<Of>)| {
+                    let schema = schema.map(|schema| schema(&mut generator));
+                    let content = schema.map_or_else(|| json!({}), |it| json!({ "schema": it }));
+                    ((*name).to_owned(), content)
+                };
+                let content: Map<String, Value> = types.iter().map(media).collect();
+                ("200", json!({ "description": "Done", "content": content }))
+            }
             Content::Nothing => ("204", json!({ "description": "Done" })),
         };
         operation["responses"][code] = response;
@@ -111,6 +116,12 @@ fn parameters(route: &Route) -> Vec<Value> {
         parameters.push(json!({
             "name": "If-Match", "in": "header", "schema": { "type": "string" },
             "description": "Refuse if the revision is another one by now (the ETag of an earlier answer)",
+        }));
+    }
+    if route.method == "PUT" && route.path.ends_with("{name}") {
+        parameters.push(json!({
+            "name": "If-None-Match", "in": "header", "schema": { "type": "string", "const": "*" },
+            "description": "Refuse (409, exists) to change an object that is there and has other keys",
         }));
     }
     parameters

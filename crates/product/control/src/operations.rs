@@ -1,11 +1,12 @@
 //! Changes whose volumes still drain after their request was answered.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use longshore_api::change::{Applied, Revision};
 use longshore_api::object::{Object, ObjectState};
 use longshore_api::operation::{Operation, OperationState};
+use longshore_api::plane::ControlPlane;
 
 /// Operations that are remembered.
 const OPERATIONS_MAX: usize = 256;
@@ -25,29 +26,51 @@ impl Operations {
         applied.revision.0.to_string()
     }
 
-    /// How far it has come, given the volumes as they are now.
-    pub(crate) fn get(&self, id: &str, volumes: &[Object]) -> Option<Operation> {
+    /// How far it has come.
+    pub(crate) fn get(&self, id: &str, plane: &dyn ControlPlane) -> Option<Operation> {
         let wanted = Revision(id.parse().ok()?);
-        let operations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (revision, names) = operations.iter().rev().find(|(it, _)| *it == wanted)?;
-        let is_ending = |object: &&Object| {
-            let ends = [ObjectState::Draining, ObjectState::Stuck];
-            ends.contains(&object.state) && names.contains(&object.id.name)
+        let names = {
+            let operations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = operations.iter().rev().find(|(it, _)| *it == wanted);
+            found?.1.clone()
         };
-        let draining: Vec<String> = volumes
-            .iter()
-            .filter(is_ending)
-            .map(|object| object.id.name.clone())
-            .collect();
-        Some(Operation {
-            id: id.to_owned(),
-            state: if draining.is_empty() {
-                OperationState::Done
-            } else {
-                OperationState::Running
-            },
-            revision: *revision,
-            draining,
-        })
+        let volumes = plane.objects(longshore_api::object::ObjectKind::Volume);
+        // Asked last: a volume that is closed by now has told what became of it.
+        let failures = plane.failed_flushes(wanted);
+        Some(operation(id, wanted, &names, &volumes, &failures))
+    }
+}
+
+fn operation(
+    id: &str,
+    revision: Revision,
+    names: &[String],
+    volumes: &[Object],
+    failures: &BTreeMap<String, String>,
+) -> Operation {
+    let leaving = |wanted: ObjectState| {
+        let ours = volumes.iter().filter(|it| names.contains(&it.id.name));
+        let ours = ours.filter(move |it| it.state == wanted);
+        ours.map(|it| it.id.name.clone())
+    };
+    let mut draining: Vec<String> = leaving(ObjectState::Draining).collect();
+    let is_running = !draining.is_empty();
+    draining.extend(leaving(ObjectState::Stuck));
+    draining.sort();
+    let failure = failures.iter().map(|(volume, reason)| {
+        format!("volume {volume} may have lost what was written: its last flush failed: {reason}")
+    });
+    let failure: Vec<String> = failure.collect();
+    Operation {
+        id: id.to_owned(),
+        state: match (is_running, draining.is_empty(), failure.is_empty()) {
+            (true, ..) => OperationState::Running,
+            (false, false, _) => OperationState::Stuck,
+            (false, true, false) => OperationState::Failed,
+            (false, true, true) => OperationState::Done,
+        },
+        revision,
+        draining,
+        failure: (!failure.is_empty()).then(|| failure.join("; ")),
     }
 }

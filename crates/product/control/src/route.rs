@@ -20,8 +20,8 @@ pub(crate) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 #[derive(Clone, Copy)]
 pub(crate) enum Content {
     Json(Of),
-    /// Another media type.
-    Other(&'static str),
+    /// These media types, with the schemas of those that are JSON.
+    Media(&'static [(&'static str, Option<Of>)]),
     Nothing,
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -13,23 +14,24 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::app::{App, Parts};
-use crate::caller::Peer;
+use crate::caller::{Peer, is_owner};
+use crate::lane::{Lane, Lanes};
 use crate::listen::Socket;
 use crate::openapi;
+use crate::places::{Admission, Places, STRANGER_TIMEOUT};
 use crate::routes::router;
 use crate::tls::Tls;
 
-/// Connections at a time. Others wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 256;
 /// So long the head of a request may take, and the handshake of TLS.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Threads for what may block.
-const BLOCKING_THREADS: usize = 2;
-/// Of those, and of the thread itself.
+/// What a connection that brought no token in time gets to end its request.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+/// Of the thread, and of those for what may block.
 const STACK_BYTES: usize = 512 << 10;
 /// So long accepting pauses when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -60,7 +62,7 @@ impl ControlServer {
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(BLOCKING_THREADS)
+            .max_blocking_threads(Lanes::THREADS)
             .thread_name("control-work")
             .thread_stack_size(STACK_BYTES)
             .build()?;
@@ -91,13 +93,14 @@ impl Drop for ControlServer {
 
 async fn serve(listeners: Listeners, app: Arc<App>, mut stopped: watch::Receiver<bool>) {
     let router = router(&app);
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Places::new());
     // Removed when serving ends.
     let _file = listeners.unix.map(|socket| {
         let Socket { listener, file } = socket;
         let path = Arc::new(file.path.clone());
         let (router, places) = (router.clone(), Arc::clone(&places));
-        tokio::spawn(accept_unix(listener, path, router, places));
+        let users = app.lanes.users.clone();
+        tokio::spawn(accept_unix(listener, path, router, places, users));
         file
     });
     if let Some(listener) = listeners.tcp {
@@ -108,21 +111,18 @@ async fn serve(listeners: Listeners, app: Arc<App>, mut stopped: watch::Receiver
     while stopped.changed().await.is_ok() {}
 }
 
-async fn place(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
-    Arc::clone(places).acquire_owned().await.ok()
-}
-
 async fn accept_unix(
     listener: std::os::unix::net::UnixListener,
     path: Arc<PathBuf>,
     router: Router,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
+    users: Lane,
 ) {
     let listener = match tokio::net::UnixListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("API: cannot accept on {}: {error}", path.display()),
     };
-    while let Some(permit) = place(&places).await {
+    while let Some(owner) = places.owner().await {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -130,19 +130,41 @@ async fn accept_unix(
                 continue;
             }
         };
-        let (router, path) = (router.clone(), Arc::clone(&path));
+        let Ok(credentials) = stream.peer_cred() else {
+            continue;
+        };
+        let (uid, gid) = (credentials.uid(), credentials.gid());
+        let is_owner = is_owner(uid);
+        let place = match is_owner {
+            true => Some(owner),
+            false => places.other(),
+        };
+        let Some(place) = place else {
+            tracing::debug!(uid, "API: too many connections of other users");
+            continue;
+        };
+        let (router, path, users) = (router.clone(), Arc::clone(&path), users.clone());
         tokio::spawn(async move {
-            let Ok(credentials) = stream.peer_cred() else {
-                return;
+            let peer = match is_owner {
+                true => Peer::of_owner(uid, path),
+                false => user(&users, (uid, gid), path).await,
             };
-            let (uid, gid) = (credentials.uid(), credentials.gid());
-            // Looking a user up may ask another machine.
-            let peer = tokio::task::spawn_blocking(move || Peer::of_user(uid, gid, path)).await;
-            if let Ok(peer) = peer {
-                answer(stream, peer, router).await;
-            }
-            drop(permit);
+            answer(stream, peer, router, None).await;
+            drop(place);
         });
+    }
+}
+
+/// Another user. One who cannot be looked up in time may nothing.
+async fn user(users: &Lane, (uid, gid): (u32, u32), path: Arc<PathBuf>) -> Peer {
+    let socket = Arc::clone(&path);
+    let found = users.run(move || Peer::of_user(uid, gid, socket));
+    match tokio::time::timeout(HEAD_TIMEOUT, found).await {
+        Ok(Ok(peer)) => peer,
+        Ok(Err(_)) | Err(_) => {
+            tracing::warn!(uid, "API: the groups of a user cannot be looked up in time");
+            Peer::of_nobody(uid, path)
+        }
     }
 }
 
@@ -150,13 +172,13 @@ async fn accept_tcp(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     router: Router,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("API: cannot accept: {error}"),
     };
-    while let Some(permit) = place(&places).await {
+    while let Some(admission) = places.stranger().await {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -164,25 +186,30 @@ async fn accept_tcp(
                 continue;
             }
         };
+        let accepted = Instant::now();
         let Ok(local) = stream.local_addr() else {
             continue;
         };
         let _ = stream.set_nodelay(true);
         let (router, tls) = (router.clone(), tls.clone());
         tokio::spawn(async move {
-            let peer = Peer::Tcp { address, local };
+            let peer = Peer::Tcp {
+                address,
+                local,
+                admission: Arc::clone(&admission),
+            };
+            let stranger = Some((&*admission, accepted));
             match tls {
-                None => answer(stream, peer, router).await,
+                None => answer(stream, peer, router, stranger).await,
                 Some(tls) => {
                     let handshake = tls.acceptor().accept(stream);
-                    match tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
-                        Ok(Ok(stream)) => answer(stream, peer, router).await,
+                    match tokio::time::timeout(STRANGER_TIMEOUT, handshake).await {
+                        Ok(Ok(stream)) => answer(stream, peer, router, stranger).await,
                         Ok(Err(error)) => tracing::debug!(%address, "API: TLS: {error}"),
                         Err(_) => tracing::debug!(%address, "API: TLS: no handshake in time"),
                     }
                 }
             }
-            drop(permit);
         });
     }
 }
@@ -192,11 +219,12 @@ async fn pause(error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// Answers the requests of a connection until it ends.
+/// Answers the requests of a connection until it ends. A stranger's ends when it brings no token in time.
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
+    stranger: Option<(&Admission, Instant)>,
 ) {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
@@ -207,7 +235,24 @@ async fn answer(
         .header_read_timeout(HEAD_TIMEOUT)
         .max_headers(64)
         .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = connection.await {
+    let mut connection = pin!(connection);
+    let overdue = async {
+        match stranger {
+            Some((admission, accepted)) => admission.overdue(accepted).await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = overdue => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(LAST_ANSWER, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!("API: a connection ended: {error}");
     }
 }

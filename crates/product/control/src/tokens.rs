@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -37,15 +37,30 @@ struct Stored {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 struct Document {
     version: u32,
     tokens: Vec<Stored>,
+    /// The token for the API over TCP was made. Absent in files of version 0.1.
+    #[serde(default)]
+    has_had_first: Option<bool>,
 }
 
 /// The tokens of a server.
 pub struct Tokens {
     path: Option<PathBuf>,
-    stored: Mutex<Vec<Stored>>,
+    /// Taken for a moment: who looks for a token waits for no disk.
+    stored: Mutex<Arc<Known>>,
+    /// Taken by who changes them, until the file is on the medium.
+    changing: Mutex<()>,
+}
+
+/// What is in the file.
+#[derive(Clone, Default)]
+struct Known {
+    tokens: Vec<Stored>,
+    /// The first token was made, some time ago.
+    has_had_first: bool,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -64,12 +79,13 @@ impl Tokens {
         let stored = path.as_deref().map(read).transpose()?.flatten();
         Ok(Self {
             path,
-            stored: Mutex::new(stored.unwrap_or_default()),
+            stored: Mutex::new(Arc::new(stored.unwrap_or_default())),
+            changing: Mutex::new(()),
         })
     }
 
-    /// Makes the first token, and leaves its secret in the state directory for the user of the server. Returns the file,
-    /// unless there were tokens before.
+    /// Makes the token for the API over TCP, and leaves its secret in the state directory for the user of the server.
+    /// Returns the file, unless that was done before: who has removed the token since does not get it back.
     ///
     /// # Errors
     /// The files cannot be written.
@@ -77,27 +93,36 @@ impl Tokens {
         let Some(path) = &self.path else {
             return Ok(None);
         };
-        if path.exists() {
+        let _changing = self.changing();
+        let mut known = Known::clone(&self.known());
+        if known.has_had_first {
             return Ok(None);
         }
         let secret = new_secret();
         let file = path.with_file_name(FIRST_FILE);
         write(&file, format!("{secret}\n").as_bytes())?;
+        let is_free = |name: &String| !known.tokens.iter().any(|it| it.info.name == *name);
+        let numbered = (2..).map(|number| format!("{FIRST}-{number}"));
+        let mut names = std::iter::once(FIRST.to_owned()).chain(numbered);
         let info = TokenInfo {
-            name: FIRST.to_owned(),
+            name: names.find(is_free).unwrap_or_default(),
             role: Role::Admin,
             created_ms: clock::now_ms(),
             expires_ms: None,
         };
         let sha256 = hash(&secret);
-        let mut stored = self.lock();
-        stored.push(Stored { info, sha256 });
-        self.save(&stored)?;
+        known.tokens.push(Stored { info, sha256 });
+        known.has_had_first = true;
+        self.save(known)?;
         Ok(Some(file))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Stored>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.stored.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Name and role of a token by its secret, unless it has expired.
@@ -106,7 +131,7 @@ impl Tokens {
         let hash = hash(secret);
         let now = clock::now_ms();
         let mut found = None;
-        for stored in self.lock().iter() {
+        for stored in &self.known().tokens {
             // All are compared, so that the time tells nothing.
             let is_it: bool = stored.sha256.as_bytes().ct_eq(hash.as_bytes()).into();
             if is_it && stored.info.expires_ms.is_none_or(|at| now < at) {
@@ -118,7 +143,18 @@ impl Tokens {
 
     #[must_use]
     pub fn list(&self) -> Vec<TokenInfo> {
-        self.lock().iter().map(|it| it.info.clone()).collect()
+        let known = self.known();
+        known.tokens.iter().map(|it| it.info.clone()).collect()
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn get(&self, name: &str) -> Result<TokenInfo, Box<Problem>> {
+        let known = self.known();
+        let found = known.tokens.iter().find(|it| it.info.name == name);
+        found.map(|it| it.info.clone()).ok_or_else(|| unknown(name))
     }
 
     /// Makes a token.
@@ -131,8 +167,9 @@ impl Tokens {
         let expires_ms = request
             .expires_in_seconds
             .map(|seconds| created_ms.saturating_add(seconds.saturating_mul(1000)));
-        let mut stored = self.lock();
-        if stored.iter().any(|it| it.info.name == request.name) {
+        let _changing = self.changing();
+        let mut known = Known::clone(&self.known());
+        if known.tokens.iter().any(|it| it.info.name == request.name) {
             let problem = Problem::new(ProblemCode::Exists, "there is a token of this name");
             return Err(Box::new(
                 problem
@@ -140,7 +177,7 @@ impl Tokens {
                     .advise("choose another name, or remove that token first"),
             ));
         }
-        if stored.len() >= TOKENS_MAX {
+        if known.tokens.len() >= TOKENS_MAX {
             let title = format!("there are {TOKENS_MAX} tokens already");
             let problem = Problem::new(ProblemCode::Invalid, title);
             return Err(Box::new(problem.advise("remove some that are not used")));
@@ -152,13 +189,11 @@ impl Tokens {
             expires_ms,
         };
         let token = new_secret();
-        let mut with_it = stored.clone();
-        with_it.push(Stored {
+        known.tokens.push(Stored {
             info: info.clone(),
             sha256: hash(&token),
         });
-        self.save(&with_it).map_err(|error| not_stored(&error))?;
-        *stored = with_it;
+        self.change(known)?;
         Ok(NewToken { info, token })
     }
 
@@ -167,34 +202,49 @@ impl Tokens {
     /// # Errors
     /// There is none of that name, or that cannot be stored.
     pub fn remove(&self, name: &str) -> Result<(), Box<Problem>> {
-        let mut stored = self.lock();
-        let mut without = stored.clone();
-        without.retain(|it| it.info.name != name);
-        if without.len() == stored.len() {
-            let problem = Problem::new(ProblemCode::NotFound, "there is no such token");
-            return Err(Box::new(
-                problem
-                    .about(format!("token {name}"))
-                    .advise("list the tokens: longshore token list"),
-            ));
+        let _changing = self.changing();
+        let mut known = Known::clone(&self.known());
+        let number = known.tokens.len();
+        known.tokens.retain(|it| it.info.name != name);
+        if known.tokens.len() == number {
+            return Err(unknown(name));
         }
-        self.save(&without).map_err(|error| not_stored(&error))?;
-        *stored = without;
-        Ok(())
+        self.change(known)
     }
 
-    fn save(&self, tokens: &[Stored]) -> io::Result<()> {
+    /// The tokens are these from now on, on the medium and for callers.
+    fn change(&self, known: Known) -> Result<(), Box<Problem>> {
+        if self.path.is_none() {
+            let title = "there is no state directory, so tokens cannot be stored";
+            let problem = Problem::new(ProblemCode::NoStateDirectory, title);
+            return Err(Box::new(
+                problem.advise("start the server with --state-dir DIRECTORY"),
+            ));
+        }
+        self.save(known).map_err(|error| not_stored(&error))
+    }
+
+    fn save(&self, known: Known) -> io::Result<()> {
         let Some(path) = &self.path else {
             return Err(io::Error::other("there is no state directory"));
         };
         let document = Document {
             version: VERSION,
-            tokens: tokens.to_vec(),
+            tokens: known.tokens.clone(),
+            has_had_first: Some(known.has_had_first),
         };
         let mut bytes = serde_json::to_vec_pretty(&document).map_err(io::Error::other)?;
         bytes.push(b'\n');
-        write(path, &bytes)
+        write(path, &bytes)?;
+        *self.stored.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        Ok(())
     }
+}
+
+fn unknown(name: &str) -> Box<Problem> {
+    let problem = Problem::new(ProblemCode::NotFound, "there is no such token");
+    let problem = problem.about(format!("token {name}"));
+    Box::new(problem.advise("list the tokens: longshore token list"))
 }
 
 fn check_name(name: &str) -> Result<(), Box<Problem>> {
@@ -209,11 +259,8 @@ fn check_name(name: &str) -> Result<(), Box<Problem>> {
 }
 
 fn not_stored(error: &io::Error) -> Box<Problem> {
-    let code = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ProblemCode::NoSpace,
-        _ => ProblemCode::System,
-    };
-    let problem = Problem::new(code, format!("cannot store the tokens: {error}"));
+    let title = format!("cannot store the tokens: {error}");
+    let problem = Problem::new(ProblemCode::of_io(error), title);
     Box::new(problem.advise("correct the state directory (--state-dir) or its permissions"))
 }
 
@@ -228,7 +275,7 @@ fn hash(secret: &str) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read(path: &Path) -> io::Result<Option<Vec<Stored>>> {
+fn read(path: &Path) -> io::Result<Option<Known>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -239,7 +286,15 @@ fn read(path: &Path) -> io::Result<Option<Vec<Stored>>> {
         let text = format!("a newer version wrote it: {}", document.version);
         return Err(io::Error::other(text));
     }
-    Ok(Some(document.tokens))
+    let tokens = document.tokens;
+    // Version 0.1 did not write it down. The token, or the file with its secret, shows that it was made.
+    let is_there = || {
+        tokens.iter().any(|it| it.info.name == FIRST) || path.with_file_name(FIRST_FILE).exists()
+    };
+    Ok(Some(Known {
+        has_had_first: document.has_had_first.unwrap_or_else(is_there),
+        tokens,
+    }))
 }
 
 /// Replaces a file as a whole; readable for its owner alone.
@@ -291,6 +346,58 @@ mod tests {
             Some(("admin".to_owned(), Role::Admin))
         );
         assert_eq!(found.make_first().unwrap(), None);
+    }
+
+    #[test]
+    fn the_token_for_tcp_is_made_also_where_others_were_before_and_does_not_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(Some(directory.path())).unwrap();
+        tokens.create(&request("admin", None)).unwrap();
+        let tokens = Tokens::open(Some(directory.path())).unwrap();
+        let file = tokens.make_first().unwrap().unwrap();
+        let secret = fs::read_to_string(&file).unwrap();
+        let found = tokens.find(secret.trim());
+        assert_eq!(found, Some(("admin-2".to_owned(), Role::Admin)));
+        tokens.remove("admin-2").unwrap();
+        fs::remove_file(&file).unwrap();
+        let tokens = Tokens::open(Some(directory.path())).unwrap();
+        assert_eq!(tokens.make_first().unwrap(), None);
+        assert_eq!(tokens.get("admin").unwrap().role, Role::Read);
+        assert!(tokens.get("admin-2").is_err());
+    }
+
+    #[test]
+    fn a_token_of_version_0_1_is_not_made_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(Some(directory.path())).unwrap();
+        tokens.make_first().unwrap().unwrap();
+        let path = directory.path().join("tokens.json");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let keys = document.as_object_mut().unwrap();
+        assert!(keys.remove("has-had-first").is_some());
+        fs::write(&path, document.to_string()).unwrap();
+        let tokens = Tokens::open(Some(directory.path())).unwrap();
+        assert_eq!(tokens.make_first().unwrap(), None);
+    }
+
+    #[test]
+    fn a_token_is_found_while_the_file_is_being_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let tokens = Arc::new(Tokens::open(Some(directory.path())).unwrap());
+        let new = tokens.create(&request("ci", None)).unwrap();
+        let _writing = tokens.changing();
+        let own = Arc::clone(&tokens);
+        let reader = std::thread::spawn(move || own.find(&new.token).is_some());
+        assert!(reader.join().unwrap());
+    }
+
+    #[test]
+    fn without_a_state_directory_the_refusal_says_so() {
+        let tokens = Tokens::open(None).unwrap();
+        let refused = tokens.create(&request("ci", None)).unwrap_err();
+        assert_eq!(refused.code, ProblemCode::NoStateDirectory);
+        assert_eq!(refused.code.status(), 409);
     }
 
     #[test]

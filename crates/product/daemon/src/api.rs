@@ -22,6 +22,7 @@ use longshore_server::Control;
 use serde_json::Value;
 
 use crate::config::api::{ApiAddress, ApiConfig, ApiSocket};
+use crate::logging;
 
 /// Why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +95,7 @@ impl Api {
         let parts = Parts {
             plane,
             statistics: Box::new(move || server.statistics()),
+            log_lines_dropped: logging::dropped,
             events,
             audit,
             tokens,

@@ -10,6 +10,7 @@ use longshore_reactor::{SocketToken, socket};
 
 use crate::config::SocketOptions;
 use crate::core::Core;
+use crate::counters::clients::Limit;
 use crate::placement::arrivals::{Arrivals, Incoming};
 use crate::placement::nearness::Surroundings;
 use crate::placement::options::Options;
@@ -140,6 +141,7 @@ impl Listeners {
                 Ok((stream, peer)) => {
                     self.complained = false;
                     if core.shared.connections() >= core.shared.limits.connections {
+                        core.shared.clients.reached(Limit::Connections);
                         if !std::mem::replace(&mut self.crowded, true) {
                             let connections = core.shared.limits.connections;
                             tracing::error!(
@@ -152,6 +154,7 @@ impl Listeners {
                     }
                     self.crowded = false;
                     if core.shared.pending_logins() >= pending_max {
+                        core.shared.clients.reached(Limit::PendingLogins);
                         tracing::debug!(%peer, "too many pending logins; new connection closed");
                         continue;
                     }
@@ -180,6 +183,7 @@ impl Listeners {
                             "cannot accept connections; raise the limit of open files (ulimit -n)"
                         );
                     }
+                    core.shared.clients.reached(Limit::Descriptors);
                     return Accepted::OutOfDescriptors;
                 }
             }

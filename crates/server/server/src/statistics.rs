@@ -128,6 +128,7 @@ fn put_together(
         shards,
         connections,
         volumes: volumes(exports),
+        clients: shared.clients.report(),
         stages,
         sampling,
         memory,

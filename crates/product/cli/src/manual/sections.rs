@@ -716,7 +716,10 @@ const PRINTED: Rows = &[
 ];
 
 const COMPLETIONS: Page = Page {
-    notes: &["`make install` installs the scripts for bash, zsh and fish."],
+    notes: &[
+        "`make install` installs the scripts for bash, zsh and fish.",
+        "The script asks the program, which asks a running server for names.",
+    ],
     signals: &[],
     exit_status: PRINTED,
     environment: &[],

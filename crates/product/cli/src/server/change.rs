@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use longshore_api::change::{Action, Applied, KeyChange, Plan, Revision, Step};
@@ -16,6 +16,8 @@ use super::client::{Ask, Client, ClientError};
 
 /// How often is asked whether volumes have drained.
 const POLL: Duration = Duration::from_millis(300);
+/// How long storage may not answer after the time of its volumes is over.
+const STUCK: Duration = Duration::from_secs(3);
 /// Exit status of a plan with changes.
 pub const CHANGES: u8 = 10;
 
@@ -45,9 +47,21 @@ pub struct ChangeArguments {
     /// Do not wait for removed volumes to drain
     #[arg(long)]
     pub no_wait: bool,
+
+    /// Only if it is not there, or is the same.
+    #[arg(skip)]
+    pub create: bool,
 }
 
 impl ChangeArguments {
+    /// The same for what is not there yet.
+    pub fn creating(&self) -> Self {
+        Self {
+            create: true,
+            ..self.clone()
+        }
+    }
+
     /// The path with these options in its query.
     fn query(&self, path: &str) -> String {
         let options = [
@@ -79,6 +93,7 @@ pub fn change(
         path: options.query(path),
         body,
         if_match: options.revision.map(Revision),
+        create: options.create,
     })?;
     if options.dry_run {
         return show_plan(server, &answer.read()?);
@@ -107,11 +122,26 @@ pub fn show_plan(
 
 fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
     let mut told = Vec::new();
+    let mut stuck_since = None;
     loop {
         let operation: Versioned<Operation> = client.get(place)?.read()?;
         let operation = operation.body;
-        if operation.state == OperationState::Done {
-            return Ok(());
+        match operation.state {
+            OperationState::Done => return Ok(()),
+            OperationState::Failed => {
+                let failure = operation.failure.unwrap_or_default();
+                return Err(ClientError::Ending(format!(
+                    "revision {} is in force, and {failure}",
+                    operation.revision.0
+                )));
+            }
+            OperationState::Stuck => {
+                let since = *stuck_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= STUCK {
+                    return Err(stuck(&operation));
+                }
+            }
+            OperationState::Running => stuck_since = None,
         }
         if operation.draining != told {
             eprintln!(
@@ -122,6 +152,16 @@ fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
         }
         thread::sleep(POLL);
     }
+}
+
+/// The time of its volumes is over.
+fn stuck(operation: &Operation) -> ClientError {
+    ClientError::Ending(format!(
+        "revision {} is in force, and the storage of {} does not answer: accepted commands are not completed\nLook at \
+         that storage. The volume is closed when it answers; longshore volume list shows it as stuck until then",
+        operation.revision.0,
+        operation.draining.join(", ")
+    ))
 }
 
 fn done(applied: &Applied) -> String {

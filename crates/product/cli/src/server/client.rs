@@ -9,7 +9,9 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, IF_MATCH, LOCATION};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, ETAG, HOST, IF_MATCH, IF_NONE_MATCH, LOCATION,
+};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use longshore_api::change::Revision;
@@ -46,6 +48,8 @@ pub struct Ask<'a> {
     pub path: String,
     pub body: Option<Value>,
     pub if_match: Option<Revision>,
+    /// Only if it is not there, or is the same.
+    pub create: bool,
 }
 
 /// An answer.
@@ -114,17 +118,34 @@ impl Client {
 
     /// Asks, and waits for the whole answer.
     pub fn ask(&self, ask: Ask<'_>) -> Result<Answer, ClientError> {
-        self.runtime.block_on(async {
-            let (place, response) = in_time(self.send(&ask, "application/json")).await?;
-            let revision = header(&response, ETAG.as_str());
-            let revision = revision.and_then(|tag| tag.trim_matches('"').parse().ok());
-            let location = header(&response, LOCATION.as_str());
-            let body = read_whole(&place, response).await?;
-            Ok(Answer {
-                revision: revision.map(Revision),
-                location,
-                body,
-            })
+        self.runtime.block_on(self.answer(&ask))
+    }
+
+    /// The answer, if it comes within so short a time.
+    pub fn get_within(self, path: &str, limit: Duration) -> Option<Answer> {
+        let ask = Ask {
+            method: "GET",
+            path: path.to_owned(),
+            ..Ask::default()
+        };
+        let answer = self
+            .runtime
+            .block_on(async { tokio::time::timeout(limit, self.answer(&ask)).await });
+        // Looking a host up may go on.
+        self.runtime.shutdown_background();
+        answer.ok()?.ok()
+    }
+
+    async fn answer(&self, ask: &Ask<'_>) -> Result<Answer, ClientError> {
+        let (place, response) = in_time(self.send(ask, "application/json")).await?;
+        let revision = header(&response, ETAG.as_str());
+        let revision = revision.and_then(|tag| tag.trim_matches('"').parse().ok());
+        let location = header(&response, LOCATION.as_str());
+        let body = read_whole(&place, response).await?;
+        Ok(Answer {
+            revision: revision.map(Revision),
+            location,
+            body,
         })
     }
 
@@ -198,6 +219,9 @@ impl Client {
         }
         if let Some(Revision(revision)) = ask.if_match {
             request = request.header(IF_MATCH, format!("\"{revision}\""));
+        }
+        if ask.create {
+            request = request.header(IF_NONE_MATCH, "*");
         }
         let body = match &ask.body {
             Some(body) => {

@@ -32,6 +32,9 @@ pub enum ClientError {
     },
     #[error("{0}")]
     Refused(Box<Problem>),
+    /// The change was made, and what it took away did not end well.
+    #[error("{0}")]
+    Ending(String),
     #[error("TLS: {0}")]
     Tls(String),
     #[error("{place} is not a Longshore server: {reason}")]

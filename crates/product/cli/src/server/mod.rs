@@ -4,6 +4,7 @@ pub mod change;
 pub mod client;
 mod error;
 pub mod keys;
+pub mod names;
 pub mod path;
 mod place;
 mod tls;

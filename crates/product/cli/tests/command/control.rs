@@ -1,5 +1,7 @@
 //! Verbs that speak to a running server, over its socket and over TCP.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -140,7 +142,14 @@ fn tokens_are_made_listed_and_removed_and_their_secret_is_shown_once() {
     assert_eq!(listed["items"][0]["name"], "ci");
     assert!(listed["items"][0]["expires-ms"].is_u64());
     assert!(!listed.to_string().contains(&secret));
-    assert!(ask(&run, &["token", "remove", "ci"]).status.success());
+    let shown = json(&run, &["token", "show", "ci"]);
+    assert_eq!(
+        (&shown["name"], &shown["role"]),
+        (&"ci".into(), &"read".into())
+    );
+    assert!(!shown.to_string().contains(&secret));
+    assert!(text(&ask(&run, &["token", "show", "ci"])).contains("expires"));
+    assert_eq!(json(&run, &["token", "remove", "ci"])["name"], "ci");
     assert_eq!(ask(&run, &["token", "remove", "ci"]).status.code(), Some(1));
     let role = ask(&run, &["token", "create", "x", "--role", "root"]);
     assert_eq!(role.status.code(), Some(2));
@@ -160,6 +169,120 @@ fn events_are_listed_and_top_tells_rates_once() {
     let no_terminal = ask(&run, &["top"]);
     assert_eq!(no_terminal.status.code(), Some(1));
     assert!(complaint(&no_terminal).contains("--once"));
+}
+
+#[test]
+fn what_is_created_twice_is_the_same_or_refused() {
+    let run = Run::serve_memory(&[]).start();
+    let create = |size: &str| ask(&run, &["volume", "create", "b", "backend=mem", size]);
+    assert!(
+        create("size=1M").status.success(),
+        "{}",
+        complaint(&create("size=1M"))
+    );
+    assert!(text(&create("size=1M")).contains("no changes"));
+    let other = create("size=2M");
+    assert_eq!(other.status.code(), Some(1), "{}", text(&other));
+    assert!(
+        complaint(&other).contains("longshore volume set"),
+        "{}",
+        complaint(&other)
+    );
+}
+
+#[test]
+fn a_rule_names_the_accounts_of_an_initiator() {
+    let run = Run::serve_memory(&[]).with_file("secret", "a secret of one\n");
+    let run = run.start();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(run.path("secret"), mode).unwrap();
+    let target = "iqn.2026-11.com.example:t";
+    let made = ask(&run, &["target", "create", target, "luns=[]"]);
+    assert!(made.status.success(), "{}", complaint(&made));
+    let account = format!("one={}", run.path("secret").display());
+    let allow = [
+        "target",
+        "allow",
+        target,
+        "iqn.2026-11.com.example:h",
+        "--account",
+        &account,
+    ];
+    let allowed = ask(&run, &allow);
+    assert!(allowed.status.success(), "{}", complaint(&allowed));
+    let rules = json(&run, &["target", "show", target])["keys"]["access"].clone();
+    assert_eq!(rules[0]["accounts"][0]["user"], "one", "{rules}");
+    let wrong = ask(
+        &run,
+        &["target", "allow", target, "iqn.x", "--account", "one"],
+    );
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
+#[test]
+fn logins_are_events_when_the_log_shows_warnings_alone() {
+    let run = Run::serve_memory(&["--log-level", "warn"]).start();
+    let portal = run.addresses_of("iscsi")[0];
+    let login = longshore_tests::initiator::Login::numbered(1);
+    let initiator = longshore_tests::initiator::Initiator::log_in(portal, &login).unwrap();
+    let events = json(&run, &["events", "--topics", "session"]);
+    assert_eq!(events["items"][0]["message"], "logged in", "{events}");
+    assert!(events["epoch"].is_u64());
+    assert!(!run.stderr().contains("logged in"), "{}", run.stderr());
+    let id = json(&run, &["session", "list"])["items"][0]["id"].clone();
+    let closed = json(&run, &["session", "close", id.as_str().unwrap()]);
+    assert_eq!(closed["id"], id);
+    drop(initiator);
+}
+
+/// Answers requests on a socket as a server whose storage does not come back.
+fn stuck_server(listener: &UnixListener, state: &str) {
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+        let first = head.next().unwrap().unwrap();
+        while !head.next().unwrap().unwrap().is_empty() {}
+        let (more, body) = if first.starts_with("DELETE") {
+            let plan = r#"{"revision":1,"steps":[],"needs-restart":[],"warnings":[]}"#;
+            (
+                "Location: /api/v1/operations/2\r\n",
+                format!(r#"{{"version":1,"revision":2,"plan":{plan},"draining":["a"]}}"#),
+            )
+        } else {
+            let draining = if state == "stuck" { r#"["a"]"# } else { "[]" };
+            (
+                "",
+                format!(
+                    r#"{{"version":1,"id":"2","state":"{state}","revision":2,"draining":{draining},"failure":"volume a may have lost data"}}"#
+                ),
+            )
+        };
+        let length = body.len();
+        let kind = "Content-Type: application/json\r\nConnection: close\r\n";
+        let head = format!("HTTP/1.1 200 OK\r\n{more}{kind}Content-Length: {length}\r\n\r\n");
+        stream.write_all((head + &body).as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_removal_that_does_not_end_well_is_told_and_ends_with_1() {
+    for (state, expected) in [
+        ("stuck", "does not answer"),
+        ("failed", "may have lost data"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || stuck_server(&listener, state));
+        let remove = ["volume", "remove", "a", "--drain"];
+        let output = longshore(&socket, &remove).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let message = complaint(&output);
+        assert!(
+            message.contains(expected) && message.contains("revision 2"),
+            "{message}"
+        );
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod completing;
 mod control;
 mod identity;
 mod installing;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore_api::object::{Object, ObjectState};
-use longshore_server::observe::{Octaves, ShardStatistics, VolumeCounts};
+use longshore_server::observe::{Octaves, ProtocolClients, ShardStatistics, VolumeCounts};
 use serde_json::Value as Json;
 
 use super::family::{Family, Labels, Value};
@@ -18,8 +18,10 @@ pub(super) fn families(sources: &Sources<'_>) -> Vec<Family> {
     families.extend(volumes(sources));
     families.push(stages(sources));
     families.extend(sessions(sources));
+    families.extend(clients(sources));
     families.extend(reactors(sources));
-    families.push(memory(sources));
+    families.extend(memory(sources));
+    families.extend(reports(sources));
     families.extend(api(sources));
     families
 }
@@ -314,6 +316,50 @@ fn sessions(sources: &Sources<'_>) -> Vec<Family> {
     ]
 }
 
+/// Logins, ends of sessions, limits.
+fn clients(sources: &Sources<'_>) -> Vec<Family> {
+    let clients = &sources.collected.statistics.clients;
+    let protocol = |it: &ProtocolClients| label("protocol", it.protocol.name());
+    let counter = |name, help, value: fn(&ProtocolClients) -> u64| {
+        let family = Family::new(name, help);
+        family.each(&clients.protocols, |it| {
+            (protocol(it), Value::Counter(value(it)))
+        })
+    };
+    let ends = clients.protocols.iter().flat_map(|it| {
+        let ends = it.ends.iter();
+        ends.map(move |end| (it, end))
+    });
+    vec![
+        counter(
+            "longshore_logins",
+            "Sessions of initiators and controllers of hosts that began",
+            |it| it.logins,
+        ),
+        counter(
+            "longshore_login_failures",
+            "Logins and Connects that were refused or went wrong",
+            |it| it.login_failures,
+        ),
+        Family::new(
+            "longshore_session_ends",
+            "Sessions of initiators and controllers of hosts that ended, by the reason",
+        )
+        .each(ends, |(it, end)| {
+            let mut labels = protocol(it);
+            labels.push(("reason", end.name.to_owned()));
+            (labels, Value::Counter(end.count))
+        }),
+        Family::new(
+            "longshore_limit_reached",
+            "How often a client wanted what there was no more of",
+        )
+        .each(&clients.limits, |it| {
+            (label("limit", it.name), Value::Counter(it.count))
+        }),
+    ]
+}
+
 fn reactors(sources: &Sources<'_>) -> Vec<Family> {
     let shards = &sources.collected.statistics.shards;
     let labels = |it: &ShardStatistics| label("reactor", it.shard);
@@ -388,23 +434,52 @@ fn copied_bytes(shard: &ShardStatistics) -> u64 {
     of.copied_data_out_bytes + of.copied_transmit_bytes + of.bounced_bytes + of.copied_volume_bytes
 }
 
-fn memory(sources: &Sources<'_>) -> Family {
+fn memory(sources: &Sources<'_>) -> Vec<Family> {
     let memory = &sources.collected.statistics.memory;
-    let entries = [
-        ("payload_budget", memory.budget_bytes),
+    let budgets = [
+        ("payload", memory.budget_bytes),
+        ("transmit", memory.transmit_budget_bytes),
+        ("registered", memory.registered_budget_bytes),
+    ];
+    let used = [
         ("payload", memory.used_bytes),
         ("payload_kept", memory.kept_bytes),
-        ("transmit_budget", memory.transmit_budget_bytes),
         ("transmit", memory.transmit_bytes),
         ("tasks", memory.task_bytes),
         ("receive_buffers", memory.receive_buffer_bytes),
         ("registered", memory.registered_bytes),
     ];
-    Family::new(
-        "longshore_memory_bytes",
-        "Memory for what peers read and write, by use; payload_budget and transmit_budget are limits",
-    )
-    .each(entries, |(used, bytes)| (label("use", used), size(bytes)))
+    let by_use = |(kind, bytes)| (label("use", kind), size(bytes));
+    vec![
+        Family::new(
+            "longshore_memory_budget_bytes",
+            "Limits of memory for what peers read and write, by use",
+        )
+        .each(budgets, by_use),
+        Family::new(
+            "longshore_memory_used_bytes",
+            "Memory for what peers read and write, by use",
+        )
+        .each(used, by_use),
+    ]
+}
+
+/// What the server could not tell those who listen to it.
+fn reports(sources: &Sources<'_>) -> Vec<Family> {
+    let counter =
+        |name, help, value| Family::new(name, help).with(Vec::new(), Value::Counter(value));
+    vec![
+        counter(
+            "longshore_log_lines_dropped",
+            "Lines of the log that were lost because nothing read standard error in time",
+            sources.log_lines_dropped,
+        ),
+        counter(
+            "longshore_events_dropped",
+            "Events that streams came too late for",
+            sources.events_dropped,
+        ),
+    ]
 }
 
 fn api(sources: &Sources<'_>) -> Vec<Family> {
@@ -416,6 +491,10 @@ fn api(sources: &Sources<'_>) -> Vec<Family> {
         ]
     };
     vec![
+        Family::new("longshore_api_requests", "Requests to the API")
+            .each(&sources.requests, |(kind, times)| {
+                (labels(kind), Value::Counter(times.count))
+            }),
         Family::new(
             "longshore_api_request_seconds",
             "Requests to the API, by their time",

@@ -9,5 +9,7 @@ pub(crate) struct Sources<'a> {
     pub collected: &'a Collected,
     pub requests: Vec<(RequestKind, Times)>,
     pub streams: usize,
+    pub log_lines_dropped: u64,
+    pub events_dropped: u64,
     pub last_change: Option<LastChange>,
 }

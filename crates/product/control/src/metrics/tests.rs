@@ -9,9 +9,9 @@ use longshore_api::object::{Keys, Object, ObjectId, ObjectKind, ObjectState, Own
 use longshore_api::state::{Health, Session, Status};
 use longshore_server::Statistics;
 use longshore_server::observe::{
-    Counters, Derived, Direction, Durations, EngineStatistics, MemoryStatistics, Octaves,
-    ProtocolKind, Sampling, ShardStatistics, StageStatistics, ThreadTimes, VolumeCounts,
-    VolumeLimits,
+    ClientStatistics, Counters, Derived, Direction, Durations, EngineStatistics, MemoryStatistics,
+    NamedCount, Octaves, ProtocolClients, ProtocolKind, Sampling, ShardStatistics, StageStatistics,
+    ThreadTimes, VolumeCounts, VolumeLimits,
 };
 use serde_json::json;
 
@@ -58,6 +58,15 @@ fn statistics() -> Statistics {
                 ..VolumeLimits::default()
             },
         }],
+        clients: ClientStatistics {
+            protocols: vec![ProtocolClients {
+                protocol: ProtocolKind::NvmeTcp,
+                logins: 5,
+                login_failures: 2,
+                ends: vec![count("lost", 3)],
+            }],
+            limits: vec![count("sessions", 4)],
+        },
         stages: vec![StageStatistics {
             volume: "disk0".to_owned(),
             protocol: ProtocolKind::Iscsi,
@@ -79,6 +88,10 @@ fn statistics() -> Statistics {
         },
         memory: MemoryStatistics::default(),
     }
+}
+
+fn count(name: &'static str, count: u64) -> NamedCount {
+    NamedCount { name, count }
 }
 
 fn collected() -> Collected {
@@ -141,6 +154,8 @@ fn text(form: Form) -> String {
             collected: &collected(),
             requests: requests.all(),
             streams: 0,
+            log_lines_dropped: 6,
+            events_dropped: 7,
             last_change: Some(LastChange {
                 is_done: true,
                 time_ms: 1,
@@ -217,6 +232,24 @@ fn buckets_of_histograms_add_up_and_end_with_all() {
         text.contains("le=\"0.000004096\"") || text.contains("le=\"4.096e-6\""),
         "{text}"
     );
+}
+
+#[test]
+fn what_is_counted_of_clients_and_of_what_is_lost_has_its_labels() {
+    let text = text(Form::Text);
+    for line in [
+        "longshore_logins_total{protocol=\"nvme-tcp\"} 5",
+        "longshore_login_failures_total{protocol=\"nvme-tcp\"} 2",
+        "longshore_session_ends_total{protocol=\"nvme-tcp\",reason=\"lost\"} 3",
+        "longshore_limit_reached_total{limit=\"sessions\"} 4",
+        "longshore_log_lines_dropped_total 6",
+        "longshore_events_dropped_total 7",
+        "longshore_api_requests_total{route=\"/metrics\",method=\"GET\",code=\"200\"} 1",
+        "longshore_memory_used_bytes{use=\"payload\"} 0.0",
+        "longshore_memory_budget_bytes{use=\"payload\"} 0.0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ async fn config(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Answer 
             _ => return Err(bad_request("use ?owner=file, command-line or api")),
         }
     }
-    let (revision, document) = app.blocking(move |app| app.plane.document(owner)).await?;
+    let (revision, document) = app.read(move |app| app.plane.document(owner)).await?;
     Ok(at_revision(revision, document))
 }
 
@@ -161,7 +161,7 @@ async fn reload(
 }
 
 async fn revisions(State(app): State<Arc<App>>) -> Answer {
-    Ok(list(app.blocking(|app| app.plane.revisions()).await?))
+    Ok(list(app.record(|app| app.plane.revisions()).await?))
 }
 
 fn number(text: &str) -> Result<Revision, Failure> {
@@ -171,7 +171,7 @@ fn number(text: &str) -> Result<Revision, Failure> {
 
 async fn revision(State(app): State<Arc<App>>, Path(revision): Path<String>) -> Answer {
     let revision = number(&revision)?;
-    let found = app.blocking(move |app| app.plane.at_revision(revision));
+    let found = app.record(move |app| app.plane.at_revision(revision));
     let found = found.await?.ok_or_else(|| {
         let problem = Problem::new(ProblemCode::NotFound, "this revision is not kept");
         problem.advise("list those that are: longshore config history")

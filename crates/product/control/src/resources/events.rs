@@ -14,14 +14,14 @@ use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream::{Stream, unfold};
-use longshore_api::envelope::Listing;
+use longshore_api::VERSION;
 use longshore_api::problem::{Problem, ProblemCode};
-use longshore_api::state::Event;
-use serde_json::json;
+use longshore_api::state::{Event, EventList};
+use serde_json::json as object;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Failure, list};
+use crate::answer::{Answer, Failure, json};
 use crate::app::{App, STREAMS_MAX};
 use crate::clock;
 use crate::events::{Events, Next};
@@ -50,7 +50,10 @@ pub(crate) fn routes() -> Vec<Route> {
             ),
         ],
         body: None,
-        content: Content::Json(of::<Listing<Event>>),
+        content: Content::Media(&[
+            ("text/event-stream", None),
+            ("application/json", Some(of::<EventList>)),
+        ]),
         handler: Some(get(events)),
     };
     vec![stream]
@@ -84,8 +87,15 @@ async fn events(
         topics.is_none_or(|topics| topics.contains(&event.topic))
     };
     if is_list {
-        let kept = kept(&app.events, start.seen).filter(wanted);
-        return Ok(list(kept.collect()));
+        let is_kept = |next: &Next| !matches!(next, Next::Gap { .. });
+        // Who asks for all that is kept misses nothing.
+        let gap = start.gap || (start.seen > 0 && !is_kept(&app.events.after(start.seen)));
+        return Ok(json(&EventList {
+            version: VERSION,
+            epoch: app.events.epoch(),
+            gap,
+            items: kept(&app.events, start.seen).filter(wanted).collect(),
+        }));
     }
     let permit = Arc::clone(&app.streams).try_acquire_owned();
     let permit = permit.map_err(|_| too_many())?;
@@ -177,6 +187,7 @@ impl Follower {
             match self.app.events.after(self.seen) {
                 Next::Gap { missing, event } => {
                     self.seen = event.sequence - 1;
+                    self.app.events.missed(missing);
                     return self.gap_event(&format!("{missing} events are not kept any more"));
                 }
                 Next::Event(event) => {
@@ -225,7 +236,7 @@ impl Follower {
             monotonic_ns: clock::monotonic_ns(),
             topic: "gap".to_owned(),
             message: format!("events are missing: {reason}"),
-            data: json!({}),
+            data: object!({}),
         })
     }
 }

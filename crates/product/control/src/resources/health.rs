@@ -41,7 +41,7 @@ pub(crate) fn routes() -> Vec<Route> {
             "/openapi.json",
             "openapi",
             "This document",
-            Content::Other("application/json"),
+            Content::Media(&[("application/json", None)]),
             get(openapi_document),
         ),
         Route {
@@ -50,7 +50,7 @@ pub(crate) fn routes() -> Vec<Route> {
                 "/metrics",
                 "metrics",
                 "Metrics in OpenMetrics 1.0 or the text form 0.0.4, by Accept",
-                Content::Other("text/plain"),
+                Content::Media(&[("application/openmetrics-text", None), ("text/plain", None)]),
                 get(metrics),
             )
         },
@@ -69,8 +69,8 @@ pub(crate) fn routes() -> Vec<Route> {
             ..plain(
                 "/api/v1/statistics",
                 "getStatistics",
-                "Counters since the start, stages of operations, and the clocks of the server",
-                Content::Other("application/json"),
+                "What the server has done since it started, and the clocks at that moment",
+                Content::Media(&[("application/json", None)]),
                 get(statistics),
             )
         },
@@ -79,7 +79,7 @@ pub(crate) fn routes() -> Vec<Route> {
 
 async fn collected(app: &Arc<App>) -> Result<Arc<Collected>, crate::answer::Failure> {
     let collected = app.collection.get().await;
-    collected.ok_or_else(|| unavailable("the server is ending"))
+    collected.ok_or_else(|| unavailable("the server is ending, or does not answer"))
 }
 
 async fn healthz(State(app): State<Arc<App>>) -> Answer {
@@ -102,7 +102,7 @@ fn verdict(good: bool, health: Health) -> Response {
 
 async fn status(State(app): State<Arc<App>>) -> Answer {
     let health = collected(&app).await?.status.health.clone();
-    let status = app.blocking(|app| app.plane.status()).await?;
+    let status = app.read(|app| app.plane.status()).await?;
     let status = Status { health, ..status };
     Ok(at_revision(status.revision, status))
 }
@@ -116,6 +116,8 @@ async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
         collected: &collected,
         requests: app.requests.all(),
         last_change: app.audit.last_change(),
+        log_lines_dropped: (app.log_lines_dropped)(),
+        events_dropped: app.events.all_missed(),
         streams: STREAMS_MAX - app.streams.available_permits(),
     };
     Ok(bytes(form.content_type(), render(&sources, form)))

@@ -190,7 +190,7 @@ async fn edit_list(
         let kind = list.kind();
         let wanted = name.clone();
         let (revision, object) = app
-            .blocking(move |app| {
+            .read(move |app| {
                 let revision = app.plane.revision();
                 (revision, find(app, kind, &wanted))
             })
@@ -202,12 +202,9 @@ async fn edit_list(
             _ => return Err(maps_all(list, &object.id)),
         };
         edit(&mut entries)?;
+        let id = object.id;
         let patch = Keys::from_iter([(list.key().to_owned(), Value::Array(entries))]);
         let mut conditional = asked;
-        let id = ObjectId {
-            kind,
-            name: name.clone(),
-        };
         conditional.options.revision = asked.options.revision.or(Some(revision));
         let wish = Wish::Patch { id, patch };
         tries += 1;
@@ -231,10 +228,19 @@ fn maps_all(list: List, id: &ObjectId) -> Failure {
     problem.advise(advice).into()
 }
 
+/// Whether a name in a rule is that name. iSCSI names are the same in capitals.
+fn is_peer(list: List, name: &Value, wanted: &str) -> bool {
+    let is_it = |name: &str| match list {
+        List::Initiators => name.eq_ignore_ascii_case(wanted),
+        _ => name == wanted,
+    };
+    name.as_str().is_some_and(is_it)
+}
+
 /// Whether an entry is the one of that name or number.
 fn is_entry(list: List, entry: &Value, wanted: &str) -> bool {
     match entry.get(list.finder()) {
-        Some(Value::Array(names)) => names.iter().any(|name| name.as_str() == Some(wanted)),
+        Some(Value::Array(names)) => names.iter().any(|name| is_peer(list, name, wanted)),
         Some(Value::Number(number)) => number.to_string() == wanted,
         _ => false,
     }
@@ -290,7 +296,7 @@ fn take_from(list: List, entries: &mut Vec<Value>, wanted: &str) -> Result<(), F
 fn leave_rule(list: List, entries: &mut Vec<Value>, wanted: &str) {
     for entry in entries.iter_mut() {
         if let Some(Value::Array(names)) = entry.get_mut(list.finder()) {
-            names.retain(|name| name.as_str() != Some(wanted));
+            names.retain(|name| !is_peer(list, name, wanted));
         }
     }
     entries.retain(|entry| {
@@ -343,7 +349,11 @@ mod tests {
             {"initiators": ["iqn.a"]}, {"initiators": ["iqn.b"], "read-only": true}
         ]);
         assert_eq!(rules, entries(expected));
-        take_from(List::Initiators, &mut rules, "iqn.b").unwrap();
+        take_from(List::Initiators, &mut rules, "IQN.b").unwrap();
         assert_eq!(rules, entries(json!([{"initiators": ["iqn.a"]}])));
+        put_into(List::Initiators, &mut rules, "iqn.A", Keys::new()).unwrap();
+        assert_eq!(rules, entries(json!([{"initiators": ["iqn.A"]}])));
+        let mut hosts = entries(json!([{"hosts": ["nqn.a"]}]));
+        assert!(take_from(List::Hosts, &mut hosts, "nqn.A").is_err());
     }
 }

@@ -219,7 +219,7 @@ type KnownCaller = Extension<Known>;
 
 async fn objects(State(app): State<Arc<App>>, kind: ObjectKind) -> Answer {
     let (objects, revision) = app
-        .blocking(move |app| {
+        .read(move |app| {
             let revision = app.plane.revision();
             (app.plane.objects(kind), revision)
         })
@@ -227,10 +227,18 @@ async fn objects(State(app): State<Arc<App>>, kind: ObjectKind) -> Answer {
     Ok(with_revision(list(objects), revision))
 }
 
+/// Whether it is the object of that name. iSCSI names are the same in capitals.
+fn is_named(object: &Object, name: &str) -> bool {
+    match object.id.kind {
+        ObjectKind::Target => object.id.name.eq_ignore_ascii_case(name),
+        ObjectKind::Volume | ObjectKind::Subsystem => object.id.name == name,
+    }
+}
+
 /// One object as it is now.
 pub(crate) fn find(app: &App, kind: ObjectKind, name: &str) -> Result<Object, Failure> {
     let objects = app.plane.objects(kind);
-    let found = objects.into_iter().find(|object| object.id.name == name);
+    let found = objects.into_iter().find(|object| is_named(object, name));
     found.ok_or_else(|| {
         let title = format!("there is no {kind} of this name");
         let problem = Problem::new(ProblemCode::NotFound, title);
@@ -247,7 +255,7 @@ pub(crate) fn find(app: &App, kind: ObjectKind, name: &str) -> Result<Object, Fa
 
 async fn object(State(app): State<Arc<App>>, kind: ObjectKind, Path(name): Path<String>) -> Answer {
     let (object, revision) = app
-        .blocking(move |app| {
+        .read(move |app| {
             let revision = app.plane.revision();
             (find(app, kind, &name), revision)
         })
@@ -328,10 +336,7 @@ fn no_action(kind: ObjectKind) -> Failure {
 
 async fn operation(State(app): State<Arc<App>>, Path(id): Path<String>) -> Answer {
     let found = app
-        .blocking(move |app| {
-            let volumes = app.plane.objects(ObjectKind::Volume);
-            app.operations.get(&id, &volumes)
-        })
+        .read(move |app| app.operations.get(&id, app.plane.as_ref()))
         .await?;
     let operation = found.ok_or_else(|| {
         let title = "there is no such operation; those before the last start are forgotten";

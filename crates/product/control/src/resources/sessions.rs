@@ -50,11 +50,11 @@ pub(crate) fn routes() -> Vec<Route> {
 }
 
 async fn sessions(State(app): State<Arc<App>>) -> Answer {
-    Ok(list(app.blocking(|app| app.plane.sessions()).await?))
+    Ok(list(app.read(|app| app.plane.sessions()).await?))
 }
 
 async fn session(State(app): State<Arc<App>>, Path(id): Path<String>) -> Answer {
-    let sessions = app.blocking(|app| app.plane.sessions()).await?;
+    let sessions = app.read(|app| app.plane.sessions()).await?;
     let found = sessions.into_iter().find(|session| session.id == id);
     let found = found.ok_or_else(|| {
         let problem = Problem::new(ProblemCode::NotFound, "there is no such session");
@@ -69,7 +69,7 @@ async fn close(
     Extension(known): Extension<Known>,
     Path(id): Path<String>,
 ) -> Answer {
-    app.blocking(move |app| {
+    app.record(move |app| {
         let step = format!("close session {id}");
         app.audited(&known.caller, &step, || {
             app.plane.close_session(&id, &known.caller)

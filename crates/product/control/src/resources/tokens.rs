@@ -40,6 +40,15 @@ pub(crate) fn routes() -> Vec<Route> {
             )
         },
         Route::new(
+            "GET",
+            "/api/v1/tokens/{name}",
+            "getToken",
+            "Name, role and end of a token",
+            Some(Role::Admin),
+            Content::Json(of::<Versioned<TokenInfo>>),
+            get(token),
+        ),
+        Route::new(
             "DELETE",
             "/api/v1/tokens/{name}",
             "deleteToken",
@@ -55,12 +64,16 @@ async fn tokens(State(app): State<Arc<App>>) -> Answer {
     Ok(list(app.tokens.list()))
 }
 
+async fn token(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer {
+    Ok(document(app.tokens.get(&name)?))
+}
+
 async fn create(
     State(app): State<Arc<App>>,
     Extension(known): Extension<Known>,
     Input(request): Input<TokenRequest>,
 ) -> Answer {
-    let token = app.blocking(move |app| {
+    let token = app.record(move |app| {
         let step = format!("create token {} ({})", request.name, request.role);
         app.audited(&known.caller, &step, || app.tokens.create(&request))
     });
@@ -72,7 +85,7 @@ async fn remove(
     Extension(known): Extension<Known>,
     Path(name): Path<String>,
 ) -> Answer {
-    app.blocking(move |app| {
+    app.record(move |app| {
         let step = format!("remove token {name}");
         app.audited(&known.caller, &step, || app.tokens.remove(&name))
     })

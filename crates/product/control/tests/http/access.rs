@@ -1,5 +1,9 @@
 //! Who may do what.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::support::Server;
@@ -52,6 +56,55 @@ fn a_token_may_what_its_role_allows_until_it_is_removed() {
         204
     );
     assert_eq!(allowed(&admin), [false; 4]);
+}
+
+#[test]
+fn a_token_is_shown_without_its_secret() {
+    let server = Server::start();
+    let shown = server.ask("GET", "/api/v1/tokens/admin", None);
+    assert_eq!(shown.json()["role"], "admin");
+    assert!(!shown.body.contains(&server.token) && !shown.body.contains("sha256"));
+    assert_eq!(server.ask("GET", "/api/v1/tokens/none", None).status, 404);
+}
+
+#[test]
+fn connections_without_a_token_do_not_keep_others_out() {
+    let server = Server::start();
+    let mut idle: Vec<TcpStream> = (0..200)
+        .map(|_| TcpStream::connect(server.address).unwrap())
+        .collect();
+    // The socket has places of its own.
+    assert_eq!(server.ask("GET", "/api/v1/volumes", None).status, 200);
+    // Those with a token get in as those without one are sent away.
+    let bearer = server.bearer();
+    let headers = [("Authorization", bearer.as_str())];
+    assert_eq!(
+        server.ask_tcp("GET", "/api/v1/volumes", &headers).status,
+        200
+    );
+    // The first ones are closed: nothing was asked, and nothing is answered.
+    let mut nothing = Vec::new();
+    idle[0].read_to_end(&mut nothing).unwrap();
+    assert!(nothing.is_empty());
+}
+
+#[test]
+fn a_connection_with_a_token_may_stay() {
+    let server = Server::start();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let (address, token) = (server.address, &server.token);
+    let path = "/api/v1/events?topics=change";
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    )
+    .unwrap();
+    let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("200"));
+    // Longer than one without a token would have.
+    std::thread::sleep(Duration::from_secs(7));
+    server.events.publish("change", "still there", json!({}));
+    assert!(lines.any(|line| line.contains("still there")));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Changes: what the engine is asked.
 
+use std::sync::atomic::Ordering;
+
 use longshore_api::change::{Revision, Wish};
 use longshore_api::object::ObjectKind;
 use serde_json::json;
@@ -83,9 +85,106 @@ fn a_change_whose_volumes_drain_is_202_and_can_be_followed() {
         (&running["state"], &running["draining"]),
         (&json!("running"), &json!(["a"]))
     );
+    // Its time is over, and its storage does not answer.
+    server.plane.is_stuck.store(true, Ordering::Relaxed);
+    let stuck = server.ask("GET", &place, None).json();
+    assert_eq!(
+        (&stuck["state"], &stuck["draining"]),
+        (&json!("stuck"), &json!(["a"]))
+    );
     server.plane.draining.lock().unwrap().clear();
     assert_eq!(server.ask("GET", &place, None).json()["state"], "done");
+    let failures = [("a".to_owned(), "no space".to_owned())];
+    server.plane.failures.lock().unwrap().extend(failures);
+    let failed = server.ask("GET", &place, None).json();
+    assert_eq!(failed["state"], "failed");
+    let failure = failed["failure"].as_str().unwrap();
+    assert!(
+        failure.contains("volume a") && failure.contains("no space"),
+        "{failure}"
+    );
     assert_eq!(server.ask("GET", "/api/v1/operations/99", None).status, 404);
+}
+
+#[test]
+fn what_creates_says_so_and_what_it_replaces_is_named_by_a_revision() {
+    let server = Server::start();
+    let put = |tag: &str| {
+        let keys = json!({"backend": "mem"});
+        server.ask_with(
+            "PUT",
+            "/api/v1/volumes/b",
+            Some(&keys),
+            &[("If-None-Match", tag)],
+        )
+    };
+    assert_eq!(put("*").status, 200);
+    assert!(last(&server).1.create);
+    assert_eq!(put("\"7\"").status, 400);
+    let keys = json!({"backend": "mem"});
+    server.ask("PUT", "/api/v1/volumes/b", Some(&keys));
+    assert!(!last(&server).1.create);
+}
+
+#[test]
+fn iscsi_names_are_found_in_capitals_and_others_are_not() {
+    let server = Server::start();
+    let found = server.ask("GET", "/api/v1/targets/IQN.2026-11.X:y", None);
+    assert_eq!(found.json()["name"], "iqn.2026-11.x:y");
+    assert_eq!(server.ask("GET", "/api/v1/volumes/A", None).status, 404);
+    let path = "/api/v1/targets/IQN.2026-11.X:Y/luns/3";
+    let mapped = server.ask("PUT", path, Some(&json!({"volume": "b"})));
+    assert_eq!(mapped.status, 200, "{mapped:?}");
+    assert!(matches!(last(&server).0, Wish::Patch { id, .. } if id.name == "iqn.2026-11.x:y"));
+}
+
+#[test]
+fn a_change_that_hangs_holds_up_nothing_but_other_changes() {
+    let server = Server::start();
+    let hanging = server.plane.storage.lock().unwrap();
+    std::thread::scope(|scope| {
+        let remove = || server.ask("DELETE", "/api/v1/volumes/a", None);
+        let first = scope.spawn(remove);
+        while server.plane.begun.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let others: Vec<_> = (0..3).map(|_| scope.spawn(remove)).collect();
+        for path in [
+            "/healthz",
+            "/metrics",
+            "/api/v1/volumes",
+            "/api/v1/sessions",
+            "/api/v1/tokens",
+        ] {
+            assert_eq!(server.ask("GET", path, None).status, 200, "{path}");
+        }
+        let plan = server.ask("DELETE", "/api/v1/volumes/a?dry-run", None);
+        assert_eq!(plan.status, 200);
+        let body = json!({"name": "ci", "role": "read"});
+        assert_eq!(
+            server.ask("POST", "/api/v1/tokens", Some(&body)).status,
+            200
+        );
+        assert_eq!(server.ask("DELETE", "/api/v1/sessions/1", None).status, 204);
+        // Those behind it are told to come again.
+        for other in others {
+            let answer = other.join().unwrap();
+            assert_eq!(
+                (answer.status, &answer.json()["code"]),
+                (409, &json!("busy"))
+            );
+            assert!(
+                answer.json()["advice"]
+                    .as_str()
+                    .unwrap()
+                    .contains("try again")
+            );
+        }
+        assert_eq!(server.plane.begun.load(Ordering::Relaxed), 1);
+        drop(hanging);
+        assert_eq!(first.join().unwrap().status, 200);
+    });
+    assert_eq!(server.ask("DELETE", "/api/v1/volumes/a", None).status, 200);
 }
 
 #[test]

@@ -102,6 +102,35 @@ fn topics_filter_and_samples_come_only_when_named() {
 }
 
 #[test]
+fn a_list_says_which_start_it_is_of_and_whether_something_is_missing() {
+    let server = Server::start();
+    server.events.publish("change", "1", json!({}));
+    server.events.publish("change", "2", json!({}));
+    let list = |after: &str| {
+        let path = format!("{PATH}?after={after}");
+        let accept = [("Accept", "application/json")];
+        server.ask_with("GET", &path, None, &accept).json()
+    };
+    let all = list("0");
+    let epoch = server.events.epoch();
+    assert_eq!((&all["epoch"], &all["gap"]), (&json!(epoch), &json!(false)));
+    let rest = list(&format!("{epoch}-1"));
+    assert_eq!(rest["items"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&rest["items"][0]["message"], &rest["gap"]),
+        (&json!("2"), &json!(false))
+    );
+    // That number is one of another start: both events are new to who asks.
+    let other = list("5-1");
+    assert_eq!(other["items"].as_array().unwrap().len(), 2);
+    assert_eq!(other["gap"], true);
+    for _ in 0..5000 {
+        server.events.publish("log", "x", json!({}));
+    }
+    assert_eq!(list(&format!("{epoch}-1"))["gap"], true);
+}
+
+#[test]
 fn the_number_of_streams_is_bounded_and_one_that_ends_makes_room() {
     let server = Server::start();
     let mut streams: Vec<Stream> = (0..64).map(|_| Stream::open(&server, PATH, None)).collect();

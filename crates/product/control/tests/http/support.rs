@@ -1,9 +1,11 @@
 //! A server with an engine that remembers what it was asked, and plain requests to it.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longshore_api::change::{Applied, Caller, ChangeOptions, Plan, Revision, RevisionInfo, Wish};
@@ -16,7 +18,7 @@ use longshore_control::events::Events;
 use longshore_control::tokens::Tokens;
 use longshore_control::{ControlServer, Listeners, Parts, listen};
 use longshore_server::Statistics;
-use longshore_server::observe::{Counters, Derived, MemoryStatistics, Sampling};
+use longshore_server::observe::{ClientStatistics, Counters, Derived, MemoryStatistics, Sampling};
 use serde_json::{Value, json};
 
 /// An engine that carries nothing out.
@@ -26,6 +28,14 @@ pub struct Plane {
     pub health: Mutex<Health>,
     /// Changes answer that these drain.
     pub draining: Mutex<Vec<String>>,
+    /// The storage of those does not answer.
+    pub is_stuck: AtomicBool,
+    /// Their last flush failed.
+    pub failures: Mutex<BTreeMap<String, String>>,
+    /// Held: changes do not end, as if storage hung.
+    pub storage: Mutex<()>,
+    /// Changes that have begun.
+    pub begun: AtomicUsize,
 }
 
 const REVISION: Revision = Revision(7);
@@ -69,10 +79,10 @@ impl ControlPlane for Plane {
                 name: name.to_owned(),
             },
             owner: Owner::Api,
-            state: if draining {
-                ObjectState::Draining
-            } else {
-                ObjectState::Up
+            state: match (draining, self.is_stuck.load(Ordering::Relaxed)) {
+                (true, true) => ObjectState::Stuck,
+                (true, false) => ObjectState::Draining,
+                (false, _) => ObjectState::Up,
             },
             location: None,
             keys: keys.as_object().cloned().unwrap(),
@@ -100,6 +110,8 @@ impl ControlPlane for Plane {
         options: ChangeOptions,
         caller: &Caller,
     ) -> Result<Applied, Box<Problem>> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        drop(self.storage.lock().unwrap());
         if options.revision.is_some_and(|it| it != REVISION) {
             let code = ProblemCode::RevisionChanged;
             return Err(Box::new(Problem::new(code, "another revision")));
@@ -111,6 +123,10 @@ impl ControlPlane for Plane {
             plan: Plan::default(),
             draining: self.draining.lock().unwrap().clone(),
         })
+    }
+
+    fn failed_flushes(&self, _: Revision) -> BTreeMap<String, String> {
+        self.failures.lock().unwrap().clone()
     }
 
     fn revisions(&self) -> Vec<RevisionInfo> {
@@ -145,6 +161,7 @@ fn statistics() -> Statistics {
         shards: Vec::new(),
         connections: Vec::new(),
         volumes: Vec::new(),
+        clients: ClientStatistics::default(),
         stages: Vec::new(),
         sampling: Sampling::default(),
         memory: MemoryStatistics::default(),
@@ -186,6 +203,7 @@ impl Server {
         let parts = Parts {
             plane: Arc::clone(&plane) as Arc<dyn ControlPlane>,
             statistics: Box::new(statistics),
+            log_lines_dropped: || 0,
             events: events.clone(),
             audit: Audit::open(Some(directory.path())).unwrap(),
             tokens,

@@ -41,6 +41,31 @@ fn every_route_of_the_document_is_there_and_has_a_name_of_its_own() {
 }
 
 #[test]
+fn the_document_names_the_media_types_that_are_sent() {
+    let server = Server::start();
+    let document = openapi::value();
+    for (path, accepts) in [
+        (
+            "/metrics",
+            &["text/plain", "application/openmetrics-text"][..],
+        ),
+        ("/api/v1/events", &["application/json"]),
+        ("/api/v1/volumes", &["application/json"]),
+    ] {
+        let content = &document["paths"][path]["get"]["responses"]["200"]["content"];
+        for accept in accepts {
+            let answer = server.ask_with("GET", path, None, &[("Accept", accept)]);
+            let kind = answer.header("content-type").unwrap();
+            let kind = kind.split(';').next().unwrap();
+            assert_eq!(kind, *accept, "{path}");
+            assert!(content.get(kind).is_some(), "{path}: {content}");
+        }
+    }
+    let events = &document["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"];
+    assert!(events.get("text/event-stream").is_some(), "{events}");
+}
+
+#[test]
 fn every_reference_of_the_document_leads_somewhere() {
     let document = openapi::value();
     let mut waiting = vec![&document];

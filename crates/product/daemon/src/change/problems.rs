@@ -5,6 +5,10 @@ use longshore_api::problem::{Problem, ProblemCode};
 use super::store::StoreError;
 use crate::config::problem::{Problem as ConfigProblem, ProblemKind};
 
+/// Why nothing was changed.
+pub(super) type Refused = Box<Problem>;
+
+/// One problem.
 pub(super) fn of_config(problem: &ConfigProblem) -> Problem {
     let code = match &problem.kind {
         ProblemKind::FileUnreadable { .. } => ProblemCode::System,

@@ -61,10 +61,14 @@ impl Fake {
     }
 
     fn let_go(&self) {
+        self.close_all(None);
+    }
+
+    fn close_all(&self, failure: Option<&str>) {
         for (volume, on_closed) in self.leaving.lock().unwrap().drain(..) {
             on_closed(Closed {
                 volume,
-                failure: None,
+                failure: failure.map(str::to_owned),
             });
         }
     }
@@ -288,6 +292,7 @@ const DRAIN: ChangeOptions = ChangeOptions {
     drain: true,
     force: false,
     replace: false,
+    create: false,
 };
 
 #[test]
@@ -463,6 +468,44 @@ fn a_file_that_is_read_again_changes_its_own_objects_alone() {
         refused.contains("number 0 would change from volume f to new"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_flush_that_failed_belongs_to_the_change_that_took_the_volume_away() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene.apply(mem("b")).unwrap();
+    scene.fake.holds.store(true, Ordering::Relaxed);
+    let remove = |name: &str| scene.apply(Wish::Remove { id: volume(name) }).unwrap();
+    let first = remove("a");
+    assert_eq!(first.draining, ["a"]);
+    assert!(scene.plane().failed_flushes(first.revision).is_empty());
+    scene.fake.close_all(Some("no space left"));
+    let second = remove("b");
+    scene.fake.let_go();
+    let failed = scene.plane().failed_flushes(first.revision);
+    assert_eq!(failed.get("a").map(String::as_str), Some("no space left"));
+    assert!(scene.plane().failed_flushes(second.revision).is_empty());
+}
+
+#[test]
+fn creating_what_is_there_changes_nothing_and_is_refused_for_other_keys() {
+    let scene = Scene::new("");
+    let create = |keys: Value| {
+        let options = ChangeOptions {
+            create: true,
+            ..ChangeOptions::default()
+        };
+        scene.apply_with(put(volume("a"), keys), options)
+    };
+    let keys = json!({"backend": "mem", "size": "1M"});
+    assert_eq!(create(keys.clone()).unwrap().revision, Revision(1));
+    // As one who has not heard of the first answer asks again.
+    assert_eq!(create(keys).unwrap().revision, Revision(1));
+    let other = create(json!({"backend": "mem", "size": "2M"})).unwrap_err();
+    assert_eq!(other.code, ProblemCode::Exists);
+    assert_eq!(other.object.as_deref(), Some("volume a"));
+    assert_eq!(scene.revision(), 1);
 }
 
 #[test]

@@ -9,9 +9,12 @@
 //! lines go through a bounded queue to a thread that writes them; when the queue is full a line is
 //! dropped and counted, and the count is written when there is room again. What a peer or a disk can
 //! cause again and again is counted before it gets there (`limiter`).
+//!
+//! What is `info` or more important is an event of the API, too (`published`), whatever the log shows.
 
 mod limiter;
 mod line;
+mod published;
 mod record;
 
 use std::io::{self, IsTerminal, Write};
@@ -22,13 +25,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_control::events::Events;
-use tracing::{Event, Level, Subscriber};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::limiter::Limiter;
 use self::line::Style;
+use self::published::Published;
 use self::record::Record;
 use crate::config::log::{LogConfig, LogFormat};
 use crate::threads::THREAD_STACK_BYTES;
@@ -60,6 +66,8 @@ enum Message {
 struct Queue {
     sender: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    /// Lines that were dropped since the start.
+    all_dropped: Arc<AtomicU64>,
     /// What the thread has done so far.
     written: Arc<AtomicU64>,
     limiter: Arc<Mutex<Limiter>>,
@@ -69,9 +77,6 @@ struct Queue {
 
 /// The log of this process, once it is up.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
-
-/// Where events of the API go.
-static EVENTS: OnceLock<Events> = OnceLock::new();
 
 /// Sets the log up for the rest of the process. A second call does nothing.
 pub fn start(config: &LogConfig) {
@@ -83,9 +88,7 @@ pub fn start(config: &LogConfig) {
         ansi: io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
     let queue = Queue::start(io::stderr(), style, Instant::now);
-    let lines = queue.clone().with_filter(config.filter.0.clone());
-    if tracing_subscriber::registry()
-        .with(lines)
+    if subscriber(queue.clone(), config.filter.0.clone())
         .try_init()
         .is_ok()
     {
@@ -100,9 +103,24 @@ pub fn start(config: &LogConfig) {
     }
 }
 
-/// Has all lines from `info` on shown as events of the API, too. A second call does nothing.
+/// Lines for the log by its filter, and events of the API by theirs.
+fn subscriber(queue: Queue, filter: Targets) -> impl Subscriber + Send + Sync {
+    tracing_subscriber::registry()
+        .with(queue.with_filter(filter))
+        .with(Published::default().with_filter(LevelFilter::INFO))
+}
+
+/// Has what is `info` or more important shown as events of the API, too. A second call does nothing.
 pub fn publish(events: &Events) {
-    let _ = EVENTS.set(events.clone());
+    published::set(events);
+}
+
+/// Lines that were lost because nothing read standard error in time.
+#[must_use]
+pub fn dropped() -> u64 {
+    QUEUE
+        .get()
+        .map_or(0, |queue| queue.all_dropped.load(Ordering::Relaxed))
 }
 
 /// Waits until the log is written, for a short time where standard error is not read. For the end of the process.
@@ -119,6 +137,7 @@ impl Queue {
         let queue = Self {
             sender,
             dropped: Arc::default(),
+            all_dropped: Arc::default(),
             written: Arc::default(),
             limiter: Arc::default(),
             style,
@@ -144,6 +163,7 @@ impl Queue {
     fn send(&self, line: Vec<u8>) {
         if self.sender.try_send(Message::Line(line)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.all_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -188,12 +208,6 @@ impl<S: Subscriber> Layer<S> for Queue {
             let admitted = limiter.admit(place, &record, (self.now)());
             (admitted, was_asleep && limiter.due().is_some())
         };
-        if admitted
-            && record.level <= Level::INFO
-            && let Some(events) = EVENTS.get()
-        {
-            events.publish(record.topic(), &*record.message, record.data());
-        }
         if admitted {
             self.send(self.style.line(&record));
         } else if wake {
@@ -268,6 +282,8 @@ impl<W: Write> Writer<W> {
 mod tests {
     use super::*;
     use std::sync::mpsc::{Sender, channel};
+
+    use longshore_control::events::Next;
 
     use crate::config::log::LogFormat;
 
@@ -394,6 +410,35 @@ mod tests {
             "{log}"
         );
         assert!(log.ends_with("x…\"\n") && log.len() < 5_000, "{log}");
+    }
+
+    #[test]
+    fn events_of_the_api_come_whatever_the_log_shows() {
+        let events = Events::default();
+        publish(&events);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (open, gate) = channel();
+        drop(open);
+        let output = Slow {
+            written: Arc::clone(&written),
+            gate,
+        };
+        let queue = Queue::start(output, TEXT, still);
+        let quiet = Targets::new().with_default(tracing::Level::WARN);
+        tracing::subscriber::with_default(subscriber(queue.clone(), quiet), || {
+            tracing::info!(target: "longshore_server::iscsi", "logged in");
+            tracing::debug!(target: "longshore_server::iscsi", "negotiated");
+        });
+        queue.flush(FLUSH_STALL);
+        assert_eq!(*written.lock().unwrap(), b"");
+        let Next::Event(event) = events.after(0) else {
+            panic!("no event");
+        };
+        assert_eq!(
+            (event.topic.as_str(), event.message.as_str()),
+            ("session", "logged in")
+        );
+        assert_eq!(events.newest(), 1);
     }
 
     #[test]

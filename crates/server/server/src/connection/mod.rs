@@ -19,6 +19,7 @@ use longshore_volume::Ended;
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::Core;
 use crate::core::request::InFlight;
+use crate::counters::clients::Ending;
 use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
@@ -186,6 +187,7 @@ impl<P: Protocol> Connection<P> {
             held_bytes,
             "peer stalled: it receives none of its read data, or sends none of the requested write data; closing connection"
         );
+        self.channel.ends_by(Ending::Error);
         self.channel.cut(core.now_ms);
     }
 }

@@ -7,6 +7,7 @@ use longshore_reactor::{BlockingPool, MemoryBudget};
 
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::{Copies, PeerLimits, ReactorConfig, Spread, TransmitConfig};
+use crate::counters::clients::ClientCounters;
 use crate::mail::addresses::ConnectionAddresses;
 use crate::mail::message::{Message, Post};
 use crate::memory::share::Shares;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub shards_busy: AtomicUsize,
     /// What payload memory of all shards counts against.
     pub budget: Arc<MemoryBudget>,
+    /// Logins, ends of sessions, limits.
+    pub clients: ClientCounters,
     /// What shards tell of their counters.
     pub board: Board,
     /// One operation in so many is followed.

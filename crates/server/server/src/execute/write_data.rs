@@ -24,6 +24,7 @@ use longshore_reactor::Buffer;
 use super::task::{Promised, Task, TaskState};
 use super::tasks::Tasks;
 use crate::core::Core;
+use crate::counters::clients::Limit;
 use crate::transport::channel::Channel;
 
 /// One connection holds at most this part of all memory for write data, beyond its first command.
@@ -241,6 +242,7 @@ fn call_in<W>(task: &mut Task<W>, core: &mut Core, end: usize) {
     let Some(mut whole) = core.memory.pool.take_reserved(whole) else {
         task.lacks_memory = true;
         core.memory.is_short = true;
+        core.shared.clients.reached(Limit::Memory);
         core.memory.recycle(task.data_out.take());
         return;
     };

@@ -34,6 +34,7 @@ use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
+use crate::counters::clients::{ClientCounters, Ending, Limit};
 use crate::execute::medium::Retried;
 use crate::execute::plain::FastPath;
 use crate::execute::tasks::Tasks;
@@ -126,7 +127,7 @@ impl Protocol for Iscsi {
             ShardEvent::Deadline => {
                 let transmit = &mut channel.transmit;
                 if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
-                    self.begin_close(channel, reason);
+                    self.begin_close(core, channel, reason);
                 }
                 self.tasks.release_idle_memory(channel);
             }
@@ -151,7 +152,7 @@ impl Protocol for Iscsi {
             ShardEvent::Drop => {
                 if !channel.is_closing() {
                     self.machine.announce_drop(&mut channel.transmit);
-                    self.begin_close(channel, CloseReason::LogoutTimeout);
+                    self.begin_close(core, channel, CloseReason::LogoutTimeout);
                 }
             }
             ShardEvent::Exports => self.renew_session(core, channel),
@@ -228,6 +229,8 @@ impl Protocol for Iscsi {
         }
         if let Some(session) = self.session.take() {
             session.end(&core.view.exports);
+            let clients = &core.shared.clients;
+            clients.ended(ProtocolKind::Iscsi, channel.ending());
             let sessions = &core.shared.sessions;
             sessions.leave(session.ticket.tsih, channel.migration.name);
         } else {
@@ -252,7 +255,7 @@ impl Iscsi {
             Note::TargetReset(target) => {
                 let session = self.session.as_ref();
                 if session.is_some_and(|session| session.target == Some(target)) {
-                    self.begin_close(channel, CloseReason::Logout);
+                    self.begin_close(core, channel, CloseReason::Logout);
                 }
             }
             Note::StoreIsFree { .. }
@@ -277,11 +280,16 @@ impl Iscsi {
     }
 
     /// Stops receiving; the rest is sent.
-    fn begin_close(&mut self, channel: &mut Channel, reason: CloseReason) {
+    fn begin_close(&mut self, core: &Core, channel: &mut Channel, reason: CloseReason) {
         // After a logout the initiator sends no more.
-        if !channel.close(!matches!(reason, CloseReason::Logout)) {
+        let is_logout = matches!(reason, CloseReason::Logout);
+        if !channel.close(!is_logout) {
             return;
         }
+        channel.ends_by(match is_logout {
+            true => Ending::Logout,
+            false => Ending::Error,
+        });
         let peer = channel.socket.peer;
         let machine = &self.machine;
         if let Some(session) = machine.session() {
@@ -301,6 +309,7 @@ impl Iscsi {
             CloseReason::LoginsRefused(status) => Some(*status),
             _ => None,
         };
+        count_failure(&core.shared.clients, status);
         match status {
             // Where a target has moved to is an answer, no refusal.
             Some(status) if status.is_redirection() => {
@@ -346,7 +355,7 @@ impl Iscsi {
                         // It could not know yet that it is logged in, and what it sent must not run
                         // before the session it takes the place of has ended.
                         let early = "commands before the login response";
-                        self.begin_close(channel, CloseReason::ProtocolError(early));
+                        self.begin_close(core, channel, CloseReason::ProtocolError(early));
                         break;
                     }
                 }
@@ -377,7 +386,7 @@ impl Iscsi {
                     self.task_management(core, channel, request)
                 }
                 ConnectionEvent::Close(reason) => {
-                    self.begin_close(channel, reason);
+                    self.begin_close(core, channel, reason);
                     break;
                 }
             }
@@ -408,6 +417,7 @@ impl Iscsi {
             tsih = parameters.tsih.0,
             "logged in"
         );
+        core.shared.clients.logged_in(ProtocolKind::Iscsi);
         tracing::debug!(%peer, parameters = ?parameters.operational, "negotiated");
         core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         let holder = Holder::Initiator(parameters.initiator_name.as_str().to_owned());
@@ -485,6 +495,17 @@ impl Iscsi {
         let transmit = &mut channel.transmit;
         let machine = &mut self.machine;
         machine.task_management_done(id, result, transmit);
+    }
+}
+
+/// A login was refused with this status, or went wrong.
+fn count_failure(clients: &ClientCounters, status: Option<LoginStatus>) {
+    // Where a target has moved to is an answer, no refusal.
+    if !status.is_some_and(LoginStatus::is_redirection) {
+        clients.login_failed(ProtocolKind::Iscsi);
+    }
+    if status == Some(LoginStatus::OUT_OF_RESOURCES) {
+        clients.reached(Limit::Sessions);
     }
 }
 

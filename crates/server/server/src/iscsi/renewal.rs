@@ -9,6 +9,7 @@ use longshore_scsi::sense::{AdditionalSense, Sense};
 use super::session::{Places, Renewed};
 use super::state::{Effect, Iscsi, ScsiWork};
 use crate::core::Core;
+use crate::counters::clients::Ending;
 use crate::execute::task::{Task, TaskState};
 use crate::execute::tasks::Tasks;
 use crate::transport::channel::Channel;
@@ -43,6 +44,7 @@ impl Iscsi {
                 let peer = channel.socket.peer;
                 tracing::info!(%peer, initiator, "session ends: its target or its access is gone");
                 self.machine.request_logout(transmit, core.now_ms);
+                channel.ends_by(Ending::Access);
             }
         }
     }

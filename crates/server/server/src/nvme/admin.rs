@@ -18,6 +18,8 @@ use super::state::{IoQueue, Kind, Nvme, Queue, Task};
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::request::ShutdownFlush;
 use crate::core::{Core, Shared};
+use crate::counters::ProtocolKind;
+use crate::counters::clients::{Ending, Limit};
 use crate::execute::task::TaskState;
 use crate::exports::Exports;
 use crate::mail::message::Post;
@@ -115,6 +117,7 @@ impl Nvme {
                 close_queues(&shared, &queues);
                 self.finish(core, channel, task, success);
                 self.flush_at_end = true;
+                channel.ends_by(Ending::Logout);
                 self.flush_for_shutdown(core);
             }
             AdminOutcome::Sanitize { volumes, order } => {
@@ -130,6 +133,7 @@ impl Nvme {
             AdminOutcome::Disconnect => {
                 self.finish(core, channel, task, success);
                 tracing::debug!(peer = %channel.socket.peer, "host disconnected a queue");
+                channel.ends_by(Ending::Logout);
                 self.disconnect(core, channel);
                 channel.close(true);
             }
@@ -209,6 +213,10 @@ impl Nvme {
             }
             Err(refusal) => {
                 let claims = Claims::in_connect_data(data);
+                shared.clients.login_failed(ProtocolKind::NvmeTcp);
+                if refusal.status == Status::CONNECT_CONTROLLER_BUSY {
+                    shared.clients.reached(Limit::Controllers);
+                }
                 tracing::warn!(
                     %peer,
                     host = claims.host,
@@ -238,6 +246,7 @@ impl Nvme {
         let (peer, host) = (channel.socket.peer, controller.host_nqn());
         let (number, queue) = (controller.id(), association.queue_id);
         if queue == 0 {
+            core.shared.clients.logged_in(ProtocolKind::NvmeTcp);
             let subsystem = controller.subsystem_nqn();
             tracing::info!(%peer, %host, %subsystem, controller = number, "NVMe host connected");
         } else {
@@ -361,6 +370,7 @@ impl Nvme {
             && channel.close(false)
         {
             close_queues(&core.shared, &queues);
+            channel.ends_by(Ending::Error);
             tracing::warn!(
                 peer = %channel.socket.peer,
                 host = %controller.host_nqn(),

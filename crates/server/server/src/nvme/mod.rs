@@ -30,6 +30,7 @@ use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
 use crate::counters::ProtocolKind;
+use crate::counters::clients::Ending;
 use crate::execute::medium::Retried;
 use crate::execute::plain::FastPath;
 use crate::execute::tasks::Tasks;
@@ -127,7 +128,7 @@ impl Protocol for Nvme {
             ShardEvent::Deadline => {
                 let transmit = &mut channel.transmit;
                 if let Some(reason) = self.machine.handle_deadline(transmit, core.now_ms) {
-                    self.begin_close(channel, reason);
+                    self.begin_close(core, channel, reason);
                 }
                 self.tasks.release_idle_memory(channel);
                 self.look_at_keep_alive(core, channel);
@@ -250,6 +251,8 @@ impl Protocol for Nvme {
                 core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
             }
             Queue::Admin(controller) => {
+                let clients = &core.shared.clients;
+                clients.ended(ProtocolKind::NvmeTcp, channel.ending());
                 self.controller_gone(core, channel, &controller);
             }
             Queue::Io(queue) => self.leave(core, channel, &queue),
@@ -313,14 +316,18 @@ impl Nvme {
     }
 
     /// Stops receiving; the rest is sent.
-    fn begin_close(&mut self, channel: &mut Channel, reason: CloseReason) {
+    fn begin_close(&mut self, core: &Core, channel: &mut Channel, reason: CloseReason) {
         if !channel.close(true) {
             return;
         }
+        channel.ends_by(Ending::Error);
         let peer = channel.socket.peer;
         let controller = self.controller();
         let host = controller.map(|controller| controller.host_nqn().to_string());
         let subsystem = controller.map(|controller| controller.subsystem_nqn().to_string());
+        if controller.is_none() {
+            core.shared.clients.login_failed(ProtocolKind::NvmeTcp);
+        }
         tracing::warn!(%peer, host, subsystem, ?reason, "closing NVMe queue");
     }
 
@@ -374,7 +381,7 @@ impl Nvme {
                     self.data_out_failed(core, channel, slot.0)
                 }
                 ConnectionEvent::Close(reason) => {
-                    self.begin_close(channel, reason);
+                    self.begin_close(core, channel, reason);
                     break;
                 }
             }

@@ -7,6 +7,7 @@ use longshore_nvme::status::Status;
 
 use super::state::{IoQueue, Kind, Nvme, Queue, Task};
 use crate::core::Core;
+use crate::counters::clients::Ending;
 use crate::execute::task::TaskState;
 use crate::execute::tasks::Tasks;
 use crate::transport::channel::Channel;
@@ -74,12 +75,13 @@ impl Nvme {
     }
 
     /// The host may not use the subsystem any more, or the subsystem is no more.
-    pub(super) fn dismiss(&mut self, core: &Core, channel: &Channel) {
+    pub(super) fn dismiss(&mut self, core: &Core, channel: &mut Channel) {
         let Queue::Admin(controller) = &self.queue else {
             return;
         };
         if self.dismissed_ms.is_none() {
             self.dismissed_ms = Some(core.now_ms + DISMISSAL_MS);
+            channel.ends_by(Ending::Access);
             tracing::info!(
                 peer = %channel.socket.peer,
                 host = %controller.host_nqn(),

@@ -8,7 +8,9 @@ pub(crate) mod sessions;
 pub(crate) mod shard_report;
 
 pub use crate::counters::stages::Direction;
-pub use crate::counters::{Counters, Durations, Octaves, ProtocolKind};
+pub use crate::counters::{
+    ClientStatistics, Counters, Durations, NamedCount, Octaves, ProtocolClients, ProtocolKind,
+};
 pub(crate) use report::VERSION;
 pub use report::{
     ConnectionCounts, ConnectionStatistics, Derived, EngineStatistics, MemoryStatistics, Sampling,

@@ -8,7 +8,7 @@ use longshore_transmit::TransmitStatistics;
 use serde::Serialize;
 
 use crate::counters::stages::{Direction, Histograms, INTERVALS, Kind, TOTAL};
-use crate::counters::{Counters, Durations, Octaves, ProtocolKind};
+use crate::counters::{ClientStatistics, Counters, Durations, Octaves, ProtocolKind};
 use crate::spin::WaitingState;
 
 /// Version of the report's form. A field that goes or changes its meaning raises it; a new one does not.
@@ -29,6 +29,8 @@ pub struct Statistics {
     /// Connections that are open.
     pub connections: Vec<ConnectionStatistics>,
     pub volumes: Vec<VolumeCounts>,
+    /// Logins, ends of sessions, limits.
+    pub clients: ClientStatistics,
     /// Where the time of operations went, by volume, protocol, direction and size.
     pub stages: Vec<StageStatistics>,
     /// How these were chosen.

@@ -9,6 +9,7 @@ use longshore_reactor::{BlockingPool, MemoryBudget};
 use crate::config::check::check;
 use crate::config::{ListenerConfig, ServerConfig, StartError};
 use crate::core::Shared;
+use crate::counters::clients::ClientCounters;
 use crate::exports::Portal;
 use crate::exports::listener::{Listener, ListenerKind};
 use crate::exports::registry::{Registry, UnitOptions};
@@ -84,6 +85,7 @@ pub(crate) fn share(
     let shared = Shared {
         budget: MemoryBudget::new(memory),
         board: Board::new(shards),
+        clients: ClientCounters::default(),
         sample: config.sample,
         sessions: Sessions::new(config.limits.sessions),
         hosts: Hosts::default(),

@@ -11,6 +11,7 @@ use longshore_reactor::SocketToken;
 use super::state::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
 use crate::connection::driven::Driven;
+use crate::counters::clients::Limit;
 use crate::listeners::Accepted;
 use crate::mail::message::Message;
 use crate::platform::Link;
@@ -67,6 +68,7 @@ impl Shard {
             if let Some(connection) = self.pending_login(address) {
                 let peer = connection.channel().socket.peer;
                 tracing::debug!(%peer, "too many pending logins; oldest connection closed");
+                self.core.shared.clients.reached(Limit::PendingLogins);
                 return self.close(address.slot);
             }
         }

@@ -7,6 +7,7 @@ use super::mail::Mail;
 use super::state::Shard;
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::driven::{Handled, ShardEvent};
+use crate::counters::clients::Ending;
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Message;
 use crate::observe::sessions::SessionId;
@@ -120,6 +121,7 @@ impl Shard {
             let it = connection.filter(|connection| connection.session_id() == Some(id));
             if let Some(connection) = it {
                 tracing::info!(peer = %connection.channel().socket.peer, "session closed by request");
+                connection.channel_mut().ends_by(Ending::Request);
                 connection.handle(&mut self.core, ShardEvent::Close);
                 self.connections.mark_dirty(slot);
                 found.store(true, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use crate::address::ConnectionAddress;
 use crate::config::TransmitConfig;
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::counters::clients::Ending;
 use crate::counters::stages::{Followed, Unsent};
 use crate::memory::transmit::{READ_ROOM, SHARE_MIN};
 use crate::observe::ConnectionCounts;
@@ -46,6 +47,8 @@ pub(crate) struct Channel {
     /// When its responses leave.
     pub pacing: Pacing,
     closing: Closing,
+    /// Why its session ends, as far as somebody said so.
+    ending: Option<Ending>,
     pub timer: Option<(TimerId, u64)>,
     /// It is in the shard's list of connections to be received from.
     pub is_listed: bool,
@@ -81,6 +84,7 @@ impl Channel {
             transmit: Transmit::new(),
             payloads: Payloads::default(),
             closing: Closing::default(),
+            ending: None,
             timer: None,
             is_listed: false,
             is_dirty: false,
@@ -155,6 +159,16 @@ impl Channel {
     /// may be sending still. Returns whether this is news.
     pub(crate) fn close(&mut self, answered: bool) -> bool {
         self.closing.begin(answered && !self.transmit.is_empty())
+    }
+
+    /// Its session ends for this reason, unless there was another one before.
+    pub(crate) fn ends_by(&mut self, ending: Ending) {
+        self.ending.get_or_insert(ending);
+    }
+
+    /// Why its session ends.
+    pub(crate) fn ending(&self) -> Ending {
+        self.ending.unwrap_or(Ending::Lost)
     }
 
     /// When it is to be over at the latest, if it closes.

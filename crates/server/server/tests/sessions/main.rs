@@ -5,6 +5,7 @@ mod accepting;
 mod access;
 mod atomicity;
 mod copies;
+mod counts;
 mod faults;
 mod gate_volume;
 mod hang_up;

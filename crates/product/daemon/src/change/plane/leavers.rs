@@ -1,0 +1,80 @@
+//! Volumes on their way out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore_api::change::Revision;
+use longshore_api::record::Record;
+use serde_json::json;
+
+use super::super::objects::Described;
+use super::super::switch::Closed;
+use super::locks::locked;
+
+/// Failed flushes that are remembered.
+const FAILURES_MAX: usize = 256;
+
+/// Volumes on their way out, and who hears of it.
+pub(super) struct Leavers {
+    pub(super) volumes: Mutex<BTreeMap<String, Arc<Described>>>,
+    /// Of those that have gone: whose last flush failed and why, with the revision that took them away.
+    pub(super) failures: Mutex<VecDeque<(Revision, String, String)>>,
+    pub(super) gone: Condvar,
+    pub(super) record: Mutex<Arc<dyn Record>>,
+}
+
+impl Leavers {
+    pub(super) fn record(&self) -> Arc<dyn Record> {
+        Arc::clone(&locked(&self.record))
+    }
+
+    pub(super) fn closed(&self, closed: &Closed, revision: Revision) {
+        if let Some(failure) = &closed.failure {
+            let mut failures = locked(&self.failures);
+            if failures.len() == FAILURES_MAX {
+                failures.pop_front();
+            }
+            failures.push_back((revision, closed.volume.clone(), failure.clone()));
+        }
+        locked(&self.volumes).remove(&closed.volume);
+        self.gone.notify_all();
+        let volume = &closed.volume;
+        let message = match &closed.failure {
+            None => format!("volume {volume} is closed"),
+            Some(failure) => {
+                format!("volume {volume} is closed, and its last flush failed: {failure}")
+            }
+        };
+        let data = json!({ "volume": volume, "failure": closed.failure });
+        self.record().tell("volume", &message, data);
+    }
+
+    /// Volumes that a change took away and whose last flush failed, with the reasons.
+    pub(super) fn failures_of(&self, wanted: Revision) -> BTreeMap<String, String> {
+        let failures = locked(&self.failures);
+        let of_it = failures.iter().filter(|(revision, ..)| *revision == wanted);
+        let named = of_it.map(|(_, volume, reason)| (volume.clone(), reason.clone()));
+        named.collect()
+    }
+
+    /// Waits until none of these volumes is on its way out, for so long at most. Returns one that is.
+    pub(super) fn wait_for<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        patience: Duration,
+    ) -> Option<&'a str> {
+        let give_up = Instant::now() + patience;
+        let mut volumes = locked(&self.volumes);
+        for name in names {
+            while volumes.contains_key(name) {
+                let Some(left) = give_up.checked_duration_since(Instant::now()) else {
+                    return Some(name);
+                };
+                let waited = self.gone.wait_timeout(volumes, left);
+                (volumes, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        None
+    }
+}
