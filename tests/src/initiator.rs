@@ -166,6 +166,8 @@ pub struct Initiator {
     next_tag: u32,
     /// Keys of the login responses, in order.
     pub negotiated: Vec<(String, String)>,
+    /// SCSI events (asynchronous messages of event 0) that came while the answer of a command was awaited.
+    pub events: Vec<Pdu>,
 }
 
 impl Initiator {
@@ -188,6 +190,7 @@ impl Initiator {
             max_cmd_sn: 1,
             next_tag: 1,
             negotiated: Vec::new(),
+            events: Vec::new(),
         })
     }
 
@@ -332,7 +335,7 @@ impl Initiator {
     }
 
     /// Sends a command and serves its transfers until the answer is there. Other tasks' PDUs are
-    /// not expected meanwhile, but NOP-Ins are answered.
+    /// not expected meanwhile, but NOP-Ins are answered, and SCSI events kept.
     pub fn command(&mut self, lun: u8, cdb: &[u8], data: Data<'_>) -> io::Result<Answer> {
         let command = self.command_pdu(lun, cdb, data);
         self.send(&command)?;
@@ -351,6 +354,10 @@ impl Initiator {
             let pdu = self.receive()?;
             if pdu.opcode() == opcode::NOP_IN && pdu.initiator_task_tag() == RESERVED_TAG {
                 self.answer_nop_in(&pdu)?;
+                continue;
+            }
+            if pdu.opcode() == opcode::ASYNCHRONOUS_MESSAGE && pdu.bhs[36] == 0 {
+                self.events.push(pdu);
                 continue;
             }
             if pdu.initiator_task_tag() != tag {

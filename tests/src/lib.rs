@@ -7,6 +7,7 @@
 //! machine, with PDUs by hand beside it.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod initiator;
 pub mod ledger;
 pub mod nvme;

@@ -36,6 +36,7 @@ const ALLOWED: &[&str] = &[
     "no server on io_uring here",
     "no tmpfs at /dev/shm",
     "nothing can be traced here",
+    "only root can become another user",
     "the file system cannot tell what is in the page cache",
     "the file system of the temporary directory cannot do this",
     "the page cache keeps what is not needed",
