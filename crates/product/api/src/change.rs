@@ -68,6 +68,9 @@ pub struct Plan {
     pub revision: Option<Revision>,
     /// In the order in which they are carried out. Empty: nothing to do.
     pub steps: Vec<Step>,
+    /// Listeners that come and go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub listeners: Vec<ListenerStep>,
     /// Settings of the file outside of objects that take effect at once: `discovery.accounts.a.secret`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<KeyChange>,
@@ -91,6 +94,17 @@ pub struct Step {
     /// What hosts notice, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
+}
+
+/// A listener that comes (`add`) or goes (`remove`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct ListenerStep {
+    pub action: Action,
+    /// `iscsi`, `nvme` or `nvme-discovery`.
+    pub service: String,
+    /// As configured: port 0 stands for a free one.
+    pub address: String,
 }
 
 /// What is done to an object.
@@ -143,7 +157,7 @@ impl Plan {
     /// Whether there is nothing to do.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.settings.is_empty()
+        self.steps.is_empty() && self.listeners.is_empty() && self.settings.is_empty()
     }
 
     /// One line for each step: `add volume a`.
@@ -151,7 +165,8 @@ impl Plan {
     pub fn lines(&self) -> Vec<String> {
         let steps = self.steps.iter().map(ToString::to_string);
         let settings = self.settings.iter().map(|it| format!("set {}", it.key));
-        steps.chain(settings).collect()
+        let listeners = self.listeners.iter().map(ToString::to_string);
+        steps.chain(listeners).chain(settings).collect()
     }
 }
 
@@ -163,6 +178,17 @@ impl fmt::Display for Step {
             write!(f, ": {}", keys.join(", "))?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for ListenerStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            action,
+            service,
+            address,
+        } = self;
+        write!(f, "{action} listener {address} ({service})")
     }
 }
 

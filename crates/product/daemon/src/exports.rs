@@ -66,8 +66,11 @@ fn reactor(settings: &ReactorSettings) -> server::ReactorConfig {
     }
 }
 
-/// The portals of each protocol. They listen from here on.
-fn listeners(
+/// The portals of each protocol, in their order. They listen from here on.
+///
+/// # Errors
+/// One of them cannot listen.
+pub fn listeners(
     portals: Vec<Portal>,
 ) -> Result<(Vec<server::ListenerConfig>, Vec<server::NvmeListenerConfig>), PortalError> {
     let (mut iscsi, mut nvme) = (Vec::new(), Vec::new());

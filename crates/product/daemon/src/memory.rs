@@ -19,6 +19,7 @@ use longshore_volume::BackendName;
 use rustix::process::{Resource, getrlimit};
 
 use crate::config::Config;
+use crate::config::size::Size;
 
 const MIB: u64 = 1 << 20;
 /// What the process takes beside event loops: code, configuration, threads that wait.
@@ -62,6 +63,20 @@ struct Limit {
 }
 
 impl Limit {
+    /// The same when volumes of `mem` have so many bytes, and had others before.
+    fn with(&self, before: u64, bytes: u64) -> Self {
+        let used_bytes = match self.bound {
+            Bound::Machine | Bound::ControlGroup(_) => bytes.min(self.bytes / 2),
+            Bound::AddressSpace | Bound::Data => {
+                self.used_bytes.saturating_add(bytes.saturating_sub(before))
+            }
+        };
+        Self {
+            used_bytes,
+            ..self.clone()
+        }
+    }
+
     fn room(&self, event_loops: u64) -> u64 {
         let fixed = PROCESS_BYTES + event_loops.saturating_mul(EVENT_LOOP_BYTES);
         self.bytes
@@ -103,9 +118,7 @@ pub fn prepare() {
 /// Decides what the server may take, and says so in one line of the log. `sizes`: of the volumes, in bytes.
 #[must_use]
 pub fn decide(config: &Config, sizes: &[u64]) -> Memory {
-    let cores = config.engine.cores.as_ref().map(|cores| cores.0.len());
-    let cores = cores.or_else(|| affinity::allowed_cores().ok().map(|cores| cores.len()));
-    let event_loops = u64::try_from(cores.unwrap_or(1)).unwrap_or(u64::MAX);
+    let event_loops = event_loops(config);
     let asked = config.memory_bytes;
     let limits = limits(bytes_of_memory_volumes(config, sizes));
     let least = limits.iter().min_by_key(|limit| limit.room(event_loops));
@@ -148,6 +161,81 @@ pub fn decide(config: &Config, sizes: &[u64]) -> Memory {
         );
     }
     memory
+}
+
+fn event_loops(config: &Config) -> u64 {
+    let cores = config.engine.cores.as_ref().map(|cores| cores.0.len());
+    let cores = cores.or_else(|| affinity::allowed_cores().ok().map(|cores| cores.len()));
+    u64::try_from(cores.unwrap_or(1)).unwrap_or(u64::MAX)
+}
+
+/// What is left for volumes of `mem` in a server that has decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    limits: Vec<Limit>,
+    /// What volumes of `mem` had when the limits were looked at.
+    volumes_bytes: u64,
+    event_loops: u64,
+    memory: Memory,
+}
+
+/// What memory bounds in a running server, of which the volumes have these sizes.
+#[must_use]
+pub fn bounds(config: &Config, sizes: &[u64], memory: Memory) -> Bounds {
+    let volumes_bytes = bytes_of_memory_volumes(config, sizes);
+    Bounds {
+        limits: limits(volumes_bytes),
+        volumes_bytes,
+        event_loops: event_loops(config),
+        memory,
+    }
+}
+
+impl Bounds {
+    /// Those of a control group of so many bytes.
+    #[cfg(test)]
+    pub fn of_group(bytes: u64) -> Self {
+        let limit = Limit {
+            bound: Bound::ControlGroup("memory.max".to_owned()),
+            bytes,
+            used_bytes: 0,
+        };
+        Self {
+            memory: Memory::of(limit.room(1), None),
+            limits: vec![limit],
+            volumes_bytes: 0,
+            event_loops: 1,
+        }
+    }
+
+    /// Whether volumes of `mem` of so many bytes fit beside what the server may take otherwise, by the rule of the
+    /// start.
+    ///
+    /// # Errors
+    /// What they do not fit in.
+    pub fn admit(&self, volumes_bytes: u64) -> Result<(), String> {
+        let connections = u64::try_from(self.memory.connections).unwrap_or(u64::MAX);
+        let payload = self.memory.payload_bytes;
+        let needed = (payload / 4).saturating_mul(5);
+        let needed = needed.saturating_add(connections.saturating_mul(CONNECTION_BYTES));
+        let is_short = |limit: &&Limit| {
+            limit
+                .with(self.volumes_bytes, volumes_bytes)
+                .room(self.event_loops)
+                < needed
+        };
+        let Some(limit) = self.limits.iter().find(is_short) else {
+            return Ok(());
+        };
+        Err(format!(
+            "volumes of `mem` would have {} together, and {} of memory by the limit of the {} leave no room for them \
+             beside the payload memory of {} and {connections} connections",
+            Size(volumes_bytes),
+            Size(limit.bytes),
+            limit.bound.name(),
+            Size(payload)
+        ))
+    }
 }
 
 /// Volumes that are memory may come to take all of theirs. `sizes` are those of the volumes of the configuration.
@@ -235,6 +323,36 @@ mod tests {
                 assert!(payload + connections <= room, "{bytes}: {memory:?}");
             }
         }
+    }
+
+    #[test]
+    fn volumes_that_come_later_are_weighed_as_at_start() {
+        let limit = |bound, bytes, used_bytes| Limit {
+            bound,
+            bytes,
+            used_bytes,
+        };
+        let memory = Memory::of(room(300 * MIB, 0), None);
+        let bounds = |limit| Bounds {
+            limits: vec![limit],
+            volumes_bytes: 10 * MIB,
+            event_loops: 2,
+            memory,
+        };
+        let group = bounds(limit(
+            Bound::ControlGroup("x".to_owned()),
+            300 * MIB,
+            10 * MIB,
+        ));
+        assert_eq!(group.admit(60 * MIB), Ok(()));
+        let refused = group.admit(100 * MIB).unwrap_err();
+        assert!(refused.contains("control group (x)"), "{refused}");
+        // Of a large machine, volumes get half at most, however large they are.
+        let machine = bounds(limit(Bound::Machine, 16 << 30, 0));
+        assert_eq!(machine.admit(1 << 40), Ok(()));
+        let space = bounds(limit(Bound::AddressSpace, 300 * MIB, 50 * MIB));
+        assert_eq!(space.admit(10 * MIB), Ok(()));
+        assert!(space.admit(60 * MIB).is_err());
     }
 
     #[test]

@@ -85,8 +85,8 @@ pub enum Service {
 }
 
 /// A listener of the configuration.
-#[derive(Clone, Debug)]
-enum Wanted {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
     Iscsi(ListenerConfig),
     Nvme(NvmeListenerConfig),
     NvmeDiscovery(NvmeListenerConfig),
@@ -94,7 +94,7 @@ enum Wanted {
 
 impl Wanted {
     /// Those the configuration names.
-    fn by_name(config: &Config) -> Vec<Self> {
+    pub(crate) fn by_name(config: &Config) -> Vec<Self> {
         let iscsi = config.listeners.iter().cloned().map(Self::Iscsi);
         let nvme = config.nvme_listeners.iter().cloned().map(Self::Nvme);
         let discovery = config.nvme_discovery.by_name().iter().cloned();
@@ -104,14 +104,24 @@ impl Wanted {
             .collect()
     }
 
-    fn address(&self) -> SocketAddr {
+    /// The listener for discovery alone that nobody has asked for by name, beside this one.
+    pub(crate) fn discovery_beside(&self, config: &Config) -> Option<Self> {
+        let Self::Nvme(listener) = self else {
+            return None;
+        };
+        let is_automatic = config.nvme_discovery == DiscoveryListeners::Automatic;
+        let beside = listener.discovery_beside().filter(|_| is_automatic);
+        beside.map(Self::NvmeDiscovery)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
         match self {
             Self::Iscsi(listener) => listener.address,
             Self::Nvme(listener) | Self::NvmeDiscovery(listener) => listener.address,
         }
     }
 
-    fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Iscsi(_) => Kind::Iscsi,
             Self::Nvme(_) => Kind::Nvme,
@@ -120,7 +130,7 @@ impl Wanted {
     }
 
     /// What it tells peers once it is bound.
-    fn service(&self, bound: SocketAddr) -> Service {
+    pub(crate) fn service(&self, bound: SocketAddr) -> Service {
         match self {
             Self::Iscsi(listener) => Service::Iscsi {
                 advertise: listener
@@ -142,7 +152,9 @@ impl Wanted {
 pub struct Portal {
     socket: Socket,
     /// Bound by the service manager, and listening already.
-    inherited: bool,
+    pub inherited: bool,
+    /// What it was bound for, or takes its settings from. `None`: the service manager alone knows of it.
+    pub wanted: Option<Wanted>,
     /// Where it is bound; the port is the real one.
     pub address: SocketAddr,
     /// What it tells peers.
@@ -265,7 +277,8 @@ fn inherit(
             listener.address() == address && named.is_none_or(|kind| kind == listener.kind())
         };
         let configured = wanted.iter().position(matches);
-        let service = match configured.map(|index| wanted.remove(index)) {
+        let configured = configured.map(|index| wanted.remove(index));
+        let service = match &configured {
             Some(listener) => listener.service(address),
             None => match named.unwrap_or_else(|| Kind::from_port(address.port())) {
                 Kind::Iscsi => Service::Iscsi {
@@ -281,6 +294,7 @@ fn inherit(
         portals.push(Portal {
             socket,
             inherited: true,
+            wanted: configured,
             address,
             service,
         });
@@ -313,7 +327,7 @@ pub fn are_inherited() -> bool {
 
 impl Portal {
     /// Binds a socket; it does not listen yet.
-    fn bind(listener: &Wanted) -> Result<Self, PortalError> {
+    pub(crate) fn bind(listener: &Wanted) -> Result<Self, PortalError> {
         let (address, kind) = (listener.address(), listener.kind());
         let bind = || {
             let socket = Socket::new(
@@ -339,6 +353,7 @@ impl Portal {
         Ok(Self {
             socket,
             inherited: false,
+            wanted: Some(listener.clone()),
             address: bound,
             service: listener.service(bound),
         })

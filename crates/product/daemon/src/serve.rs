@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ use crate::control::{self, ControlEvent};
 use crate::inspection::{LastLook, Looks};
 use crate::machine::{self, MachineError};
 use crate::opening::log_opened;
-use crate::portals::{self, Kind, Portal, PortalError};
+use crate::portals::{self, PortalError};
 use crate::state::{self, StateError};
 use crate::threads::THREAD_STACK_BYTES;
 use crate::{change, connect, descriptors, exports, logging, memory, service_manager, statistics};
@@ -135,7 +135,6 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
         })?;
     }
     control::survive_file_size_limit().map_err(StartError::Thread)?;
-    descriptors::make_room(&config.limits);
     config.check_cores()?;
     let bound = portals::bind(config)?;
     let addresses = portals::addresses(&bound);
@@ -149,13 +148,21 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     if !is_managed {
         config.check_volumes()?;
     }
+    let specs = config.enabled_volumes().map(|source| &source.spec);
+    descriptors::make_room(&config.limits, descriptors::of_volumes(specs));
     // Keeps what has no access control from other machines, unless asked for.
     let reach = config.check_reach(&addresses)?;
     for warning in config.warnings.iter().chain(&reach) {
         tracing::warn!("{warning}");
     }
     let api = Api::bind(&config.api)?;
-    let listeners = listeners(&bound, &api);
+    let listening = change::listening(&bound);
+    let api_listener = api.address.map(|address| Listener {
+        service: "api".to_owned(),
+        address: address.to_string(),
+    });
+    let mut listeners = listening.shown();
+    listeners.extend(api_listener.clone());
     let ready = ready_line(&listeners);
     let audit = api::audit(directory)?;
     let published = Events::default();
@@ -174,6 +181,7 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let own_events = events.clone();
     control::watch_signals(events.clone()).map_err(StartError::Thread)?;
     let memory = memory::decide(config, &sizes);
+    let bounds = memory::bounds(config, &sizes, memory);
     let exports = change::exports::exports(config, &volumes);
     let server_config =
         exports::server_config(config, exports, bound, state_directory.clone(), memory)?;
@@ -183,10 +191,12 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let controlled = server.control();
     let process = Process {
         engine: server.engine().to_string(),
-        listeners,
-        addresses: addresses.clone(),
+        listening,
+        api: api_listener,
         state_directory: state_directory.clone(),
         drain_timeout: config.limits.drain_timeout,
+        storage_timeout: None,
+        memory: Some(bounds),
     };
     let switch = Box::new(ServerSwitch::new(server.control()));
     let plane = Plane::new(start, volumes, switch, process);
@@ -232,11 +242,12 @@ pub fn serve(config: &Config, sources: Sources, output: Output) -> Result<Server
     let watched = controlled.clone();
     service_manager::watch(move || watched.statistics().shards.iter().all(|it| it.answered))
         .map_err(StartError::Thread)?;
+    let reload = reload_on_request(Arc::clone(&plane)).map_err(StartError::Thread)?;
     let mut running = Running {
         _control: control,
         server: controlled,
         plane,
-        ready,
+        reload,
         statistics: config.log.statistics.clone(),
         events: own_events,
         inbox,
@@ -258,8 +269,8 @@ struct Running {
     server: Control,
     /// What is served, and what changes it.
     plane: Arc<Plane>,
-    /// The `ready` line.
-    ready: String,
+    /// Has the file read again, by a thread that may wait for storage.
+    reload: SyncSender<()>,
     statistics: Option<PathBuf>,
     events: Sender<ControlEvent>,
     inbox: Receiver<ControlEvent>,
@@ -302,7 +313,8 @@ impl Running {
                     tracing::warn!("{}: ending at once", control::signal_name(signal));
                     return ServerEnd::Forced(signal);
                 }
-                Ok(ControlEvent::Refresh) => self.refresh(),
+                // One that waits already reads all that there is now.
+                Ok(ControlEvent::Refresh) => drop(self.reload.try_send(())),
                 Ok(ControlEvent::Report) => self.report(true),
                 Ok(ControlEvent::Ended(Err(error))) => {
                     tracing::error!("the server failed: {error}");
@@ -380,15 +392,26 @@ impl Running {
             ),
         }
     }
+}
 
-    /// Takes up what the file says now, and new sizes of volumes.
-    fn refresh(&mut self) {
-        service_manager::reloading();
-        self.plane.reload();
-        let changed = self.plane.refresh_sizes();
-        tracing::info!(changed, "SIGHUP: read the sizes of all volumes");
-        service_manager::ready(&self.ready);
-    }
+/// A thread that takes up what the file says now, and new sizes of volumes, each time it is asked to. It may wait for
+/// storage; who ends the server does not wait for it. One request waits while another is carried out.
+fn reload_on_request(plane: Arc<Plane>) -> io::Result<SyncSender<()>> {
+    let (request, requests) = sync_channel(1);
+    thread::Builder::new()
+        .name("reload".to_owned())
+        .spawn(move || {
+            for () in requests {
+                service_manager::reloading();
+                plane.reload();
+                let changed = plane.refresh_sizes();
+                tracing::info!(changed, "SIGHUP: read the sizes of all volumes");
+                if !plane.is_stopping() {
+                    service_manager::ready(&ready_line(&plane.listeners()));
+                }
+            }
+        })?;
+    Ok(request)
 }
 
 /// Looks at files and devices from time to time, once there is one. A server that has none is left asleep.
@@ -417,23 +440,6 @@ fn log_engine(server: &Server) {
         ),
         None => tracing::info!("engine {}", server.engine()),
     }
-}
-
-/// Where which service is reached, in the order of the `ready` line.
-fn listeners(portals: &[Portal], api: &Api) -> Vec<Listener> {
-    let kinds = [Kind::Iscsi, Kind::Nvme, Kind::NvmeDiscovery];
-    let of_portals = kinds.iter().flat_map(|kind| {
-        let of_kind = portals.iter().filter(|portal| portal.kind() == *kind);
-        of_kind.map(|portal| Listener {
-            service: kind.name().to_owned(),
-            address: portal.address.to_string(),
-        })
-    });
-    let of_api = api.address.map(|address| Listener {
-        service: "api".to_owned(),
-        address: address.to_string(),
-    });
-    of_portals.chain(of_api).collect()
 }
 
 /// The line that says that all listeners accept: for each service, its addresses.

@@ -39,11 +39,11 @@ mod target_ports;
 mod transport;
 mod volume_store;
 
-pub use config::StartError;
+pub use config::{ListenerId, StartError};
 pub use longshore_transmit::{TransmitStatistics, WaitingState, Way};
-pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Statistics};
+pub use observe::{MappedVolume, NoSuchSession, SessionId, SessionReport, Sessions, Statistics};
 pub use server::switch::{
-    ClosedVolume, DrainOptions, DrainState, DrainingVolume, ListenerId, OnClosed, SwitchError,
+    ClosedVolume, DrainOptions, DrainState, DrainingVolume, OnClosed, PreparedSwitch, SwitchError,
     Switched,
 };
 pub use server::{Control, Resized, Server};

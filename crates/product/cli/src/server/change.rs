@@ -176,7 +176,7 @@ fn done(applied: &Applied) -> String {
 fn planned(plan: &Plan) -> String {
     let revision = plan.revision.map_or(0, |Revision(revision)| revision);
     let mut text = steps(plan);
-    let _ = match plan.steps.len() + plan.settings.len() {
+    let _ = match plan.steps.len() + plan.listeners.len() + plan.settings.len() {
         0 => writeln!(text, "no changes (revision {revision})"),
         1 => writeln!(text, "1 change to revision {revision}"),
         number => writeln!(text, "{number} changes to revision {revision}"),
@@ -188,6 +188,10 @@ fn steps(plan: &Plan) -> String {
     let mut text = String::new();
     for step in &plan.steps {
         text += &shown(step);
+    }
+    for step in &plan.listeners {
+        let mark = if step.action == Action::Add { '+' } else { '-' };
+        let _ = writeln!(text, "{mark} {step}");
     }
     if !plan.settings.is_empty() {
         text += "~ change settings\n";
@@ -258,6 +262,7 @@ mod tests {
                 ],
                 effect: Some("hosts see the new size".to_owned()),
             }],
+            listeners: Vec::new(),
             settings: Vec::new(),
             needs_restart: vec!["engine.cores".to_owned()],
             warnings: Vec::new(),

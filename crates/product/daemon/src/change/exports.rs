@@ -1,6 +1,6 @@
 //! What is exported under a configuration, and who sees what of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_api::state::Session;
@@ -119,6 +119,46 @@ impl<'a> Views<'a> {
             view.filter_map(|it| Some((it.nsid, name(it.volume)?)))
                 .collect(),
         )
+    }
+
+    /// Volumes that each target or subsystem maps for anyone.
+    fn mapped(&self) -> HashSet<(&'a str, usize)> {
+        let targets = self.config.targets.iter().flat_map(|target| {
+            let maps = target.maps().flatten();
+            maps.map(|entry| (target.name.as_str(), entry.volume))
+        });
+        let subsystems = self.config.subsystems.iter().flat_map(|subsystem| {
+            let maps = subsystem.maps().flatten();
+            maps.map(|entry| (subsystem.nqn.as_str(), entry.volume))
+        });
+        targets.chain(subsystems).collect()
+    }
+
+    /// Volumes that come into a target or subsystem with `after`, by name.
+    #[must_use]
+    pub fn arrivals<'b>(&self, after: &Views<'b>) -> HashSet<&'b str> {
+        let name = |config: &'b Config, volume: usize| &*config.volumes[volume].spec.name;
+        let before: HashSet<(&str, &str)> = self
+            .mapped()
+            .into_iter()
+            .map(|(object, volume)| (object, &*self.config.volumes[volume].spec.name))
+            .collect();
+        let after = after
+            .mapped()
+            .into_iter()
+            .map(|(object, volume)| (object, name(after.config, volume)));
+        let coming = after.filter(|pair| !before.contains(pair));
+        coming.map(|(_, volume)| volume).collect()
+    }
+
+    /// Volumes that a session sees, and does not see any more with `after`.
+    #[must_use]
+    pub fn lost(&self, after: &Views<'_>, session: &Session) -> Vec<&'a str> {
+        let (target, peer) = (&*session.target, Some(&*session.peer_name));
+        let before = self.of_peer(target, peer).unwrap_or_default();
+        let after = after.of_peer(target, peer).unwrap_or_default();
+        let stays = |volume: &&str| after.values().any(|it| it == volume);
+        before.into_values().filter(|it| !stays(it)).collect()
     }
 
     /// What a session would lose by a change to `after`, in one sentence.

@@ -17,13 +17,18 @@ use crate::config::Config;
 use crate::config::size::Size;
 
 /// Settings of the file outside of objects that take effect while the server runs.
-const TAKEN_OVER: [&str; 5] = [
+const TAKEN_OVER: [&str; 7] = [
     "engine.transmit",
     "engine.nagle-",
     "engine.send",
     "discovery.",
     "iscsi.",
+    LISTENERS[0],
+    LISTENERS[1],
 ];
+
+/// Settings of listeners, which come and go by themselves. `listen.nvme-discovery` is one of them.
+const LISTENERS: [&str; 2] = ["listen.iscsi", "listen.nvme"];
 
 /// Keys of a volume that can change while it is open.
 const IN_PLACE: [&str; 10] = [
@@ -45,8 +50,15 @@ pub(super) fn steps(before: &Objects, after: &Objects) -> Vec<Step> {
     let mut added = Vec::new();
     let mut changed = Vec::new();
     let mut removed = Vec::new();
+    // Both are in the order of their names, so that one walk over both finds what belongs together.
+    let mut old_objects = before.0.iter().peekable();
+    let mut gone = Vec::new();
     for (id, object) in &after.0 {
-        match before.0.get(id) {
+        while let Some(only_old) = old_objects.next_if(|(old, _)| *old < id) {
+            gone.push(only_old);
+        }
+        let old = old_objects.next_if(|(old, _)| *old == id);
+        match old.map(|(_, old)| old) {
             None if object.is_default => {}
             None => added.push(step(Action::Add, id, object, &Keys::new(), &object.normal)),
             Some(old) => {
@@ -63,8 +75,8 @@ pub(super) fn steps(before: &Objects, after: &Objects) -> Vec<Step> {
             }
         }
     }
-    for (id, object) in &before.0 {
-        if !after.0.contains_key(id) && !object.is_default {
+    for (id, object) in gone.into_iter().chain(old_objects) {
+        if !object.is_default {
             removed.push(step(
                 Action::Remove,
                 id,
@@ -141,7 +153,8 @@ pub(super) fn settings(
         key == "listen.allow-open" || TAKEN_OVER.iter().any(|prefix| key.starts_with(prefix))
     };
     let mut taken_over = keys::differences(before, after);
-    taken_over.retain(|change| is_taken_over(&change.key));
+    let is_listener = |key: &str| LISTENERS.iter().any(|prefix| key.starts_with(prefix));
+    taken_over.retain(|change| is_taken_over(&change.key) && !is_listener(&change.key));
     let needs_restart = keys::differences(started, after);
     let needs_restart = needs_restart.into_iter().map(|change| change.key);
     let needs_restart = needs_restart.filter(|key| !is_taken_over(key)).collect();

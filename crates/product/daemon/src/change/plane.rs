@@ -2,7 +2,6 @@
 
 mod execution;
 mod leavers;
-mod locks;
 mod now;
 mod outlook;
 mod parts;
@@ -17,16 +16,17 @@ use longshore_api::change::{Applied, Caller, ChangeOptions, Plan, Revision, Revi
 use longshore_api::object::{Document, Object, ObjectId, ObjectKind, ObjectState, Owner};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::record::Record;
 use longshore_api::state::{Health, Session, Status};
 use serde_json::json;
 
 use super::keys;
-use super::problems::Refused;
+use super::locks::{locked, since_1970_ms};
+use super::problems::{Refusal, Refused};
 use super::store::Store;
 use crate::config::file::ConfigFile;
-use locks::{locked, since_1970_ms};
 use now::{Now, uses};
-use outlook::check_revision;
+use outlook::{check_revision, users};
 use parts::PATIENCE;
 pub use parts::{Plane, Process};
 
@@ -74,11 +74,11 @@ impl ControlPlane for Plane {
             revision: now.revision,
             engine: self.process.engine.clone(),
             config_file: config_file(now.file.as_deref()),
-            listeners: self.process.listeners.clone(),
+            listeners: self.listeners(),
             volumes: count(ObjectKind::Volume),
             targets: count(ObjectKind::Target),
             subsystems: count(ObjectKind::Subsystem),
-            sessions: self.switch.sessions().len(),
+            sessions: self.switch.sessions().all.len(),
             needs_restart: now.needs_restart.clone(),
             health: self.health(&now),
         }
@@ -86,7 +86,7 @@ impl ControlPlane for Plane {
 
     fn objects(&self, kind: ObjectKind) -> Vec<Object> {
         let now = self.now();
-        let sessions = self.switch.sessions();
+        let sessions = self.switch.sessions().all;
         let uses = uses(kind, &sessions);
         let mut found: Vec<Object> = now
             .objects
@@ -100,12 +100,12 @@ impl ControlPlane for Plane {
                 .into_iter()
                 .map(|it| (it.volume, it.stuck))
                 .collect();
-            for (name, described) in &*locked(&self.leaving.volumes) {
+            for (name, leaver) in &*locked(&self.leaving.volumes) {
                 let id = ObjectId {
                     kind,
                     name: name.clone(),
                 };
-                let mut object = now.object(&id, described, &uses);
+                let mut object = now.object(&id, &leaver.described, &uses);
                 object.state = match stuck.get(name) {
                     Some(true) => ObjectState::Stuck,
                     _ => ObjectState::Draining,
@@ -133,9 +133,14 @@ impl ControlPlane for Plane {
         let now = self.now();
         check_revision(&now, options)?;
         let outlook = self.outlook(&now, wish, options)?;
-        let users = self.users(&now, &outlook);
+        let users = users(&now, &outlook);
+        let is_complete = outlook.sessions.is_complete;
         let mut plan = outlook.plan;
         if !options.drain && !options.force {
+            if !is_complete {
+                let warning = "an event loop does not answer: not all that is in use is known";
+                plan.warnings.push(warning.to_owned());
+            }
             let needs = |user: &String| format!("{user}: this needs --drain");
             plan.warnings.extend(users.iter().map(needs));
         }
@@ -148,38 +153,25 @@ impl ControlPlane for Plane {
         options: ChangeOptions,
         caller: &Caller,
     ) -> Result<Applied, Refused> {
-        let Some(_turn) = self.turn.take(PATIENCE) else {
-            let problem = Problem::new(ProblemCode::Busy, "another change is in progress");
-            return Err(Box::new(problem.advise("try again in a moment")));
-        };
-        if self.stopping.load(Ordering::Acquire) {
-            let problem = Problem::new(ProblemCode::Unavailable, "the server is stopping");
-            return Err(Box::new(problem.advise("try again when it has started")));
-        }
-        let now = self.now();
-        check_revision(&now, options)?;
-        let outlook = self.outlook(&now, &wish, options)?;
-        self.refuse_in_use(&now, &outlook, options)?;
-        let transmit = outlook.config.engine.transmit;
-        let applied = if outlook.plan.is_empty() {
-            let plan = outlook.plan;
-            let mut same = now.clone_with(now.revision);
-            same.file = outlook.file;
-            same.settings = outlook.settings;
-            same.objects = outlook.objects;
-            same.config = outlook.config;
-            same.needs_restart.clone_from(&plan.needs_restart);
-            *locked(&self.now) = Arc::new(same);
-            Applied {
-                revision: now.revision,
-                plan,
-                draining: Vec::new(),
+        let record = self.leaving.record();
+        let asked = asked_for(&wish);
+        let outcome = self.change(&wish, options, caller, &*record);
+        let had_refused = self.has_refused.swap(outcome.is_err(), Ordering::AcqRel);
+        match outcome {
+            Ok(applied) => {
+                // What makes no revision has no record; a refusal before it must not be the last word.
+                if applied.plan.is_empty() && had_refused {
+                    self.note(caller, &asked, Ok(applied.revision), &*record);
+                }
+                Ok(applied)
             }
-        } else {
-            self.carry_out(&now, outlook, options, caller)?
-        };
-        self.take_transmit(transmit);
-        Ok(applied)
+            Err(refusal) => {
+                if !refusal.is_recorded {
+                    self.note(caller, &asked, Err(&refusal.problem), &*record);
+                }
+                Err(refusal.problem)
+            }
+        }
     }
 
     fn failed_flushes(&self, revision: Revision) -> BTreeMap<String, String> {
@@ -202,7 +194,7 @@ impl ControlPlane for Plane {
     }
 
     fn sessions(&self) -> Vec<Session> {
-        self.switch.sessions()
+        self.switch.sessions().all
     }
 
     fn close_session(&self, id: &str, caller: &Caller) -> Result<(), Refused> {
@@ -220,6 +212,65 @@ impl ControlPlane for Plane {
 }
 
 impl Plane {
+    fn change(
+        &self,
+        wish: &Wish,
+        options: ChangeOptions,
+        caller: &Caller,
+        record: &dyn Record,
+    ) -> Result<Applied, Refusal> {
+        let refused = |code, title: &str, advice: &str| {
+            Refusal::from(Box::new(Problem::new(code, title).advise(advice)))
+        };
+        let Some(_turn) = self.turn.take(PATIENCE) else {
+            let title = "another change is being carried out";
+            return Err(refused(ProblemCode::Busy, title, "try again in a moment"));
+        };
+        if self.is_stopping() {
+            let (title, advice) = ("the server is stopping", "try again when it has started");
+            return Err(refused(ProblemCode::Unavailable, title, advice));
+        }
+        let now = self.now();
+        check_revision(&now, options)?;
+        let outlook = self.outlook(&now, wish, options)?;
+        self.refuse_in_use(&now, &outlook, options)?;
+        let transmit = outlook.config.engine.transmit;
+        let applied = if outlook.plan.is_empty() {
+            let plan = outlook.plan;
+            *locked(&self.now) = Arc::new(Now {
+                file: outlook.file,
+                settings: outlook.settings,
+                objects: Arc::new(outlook.objects),
+                config: Arc::new(outlook.config),
+                needs_restart: plan.needs_restart.clone(),
+                ..Now::clone(&now)
+            });
+            Applied {
+                revision: now.revision,
+                plan,
+                draining: Vec::new(),
+            }
+        } else {
+            self.carry_out(now, outlook, options, caller, record)?
+        };
+        self.take_transmit(transmit);
+        Ok(applied)
+    }
+
+    /// Records what was asked for and did not come to be carried out.
+    fn note(
+        &self,
+        caller: &Caller,
+        asked: &str,
+        outcome: Result<Revision, &Problem>,
+        record: &dyn Record,
+    ) {
+        match record.intend(caller, self.revision(), &[asked.to_owned()]) {
+            Ok(intent) => intent.end(outcome),
+            Err(error) => tracing::error!("cannot write the audit log: {error}"),
+        }
+    }
+
     /// As far as no event loop has to be asked: the API adds those that do not answer.
     fn health(&self, now: &Now) -> Health {
         let mut reasons = Vec::new();
@@ -227,7 +278,7 @@ impl Plane {
         if stopping {
             reasons.push("the server is stopping".to_owned());
         }
-        for (name, volume) in &now.open {
+        for (name, volume) in &*now.open {
             let condition = volume.condition();
             if !condition.is_sound() {
                 reasons.push(format!("volume {name}: {condition}"));
@@ -238,6 +289,20 @@ impl Plane {
             ready: reasons.is_empty(),
             reasons,
         }
+    }
+}
+
+/// What is asked for, in a few words.
+fn asked_for(wish: &Wish) -> String {
+    match wish {
+        Wish::ReadFile => "read the configuration file".to_owned(),
+        Wish::Replace(_) => "replace all objects of the API".to_owned(),
+        Wish::Put { id, .. } => format!("put {id}"),
+        Wish::Patch { id, .. } => format!("change {id}"),
+        Wish::Remove { id } => format!("remove {id}"),
+        Wish::Enable { id, enabled: true } => format!("enable {id}"),
+        Wish::Enable { id, enabled: false } => format!("disable {id}"),
+        Wish::Rollback(revision) => format!("roll back to revision {}", revision.0),
     }
 }
 

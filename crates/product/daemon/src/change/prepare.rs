@@ -2,14 +2,14 @@
 //! undone.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_volume::{BackendName, MachineId, Volume, VolumeSpec};
 use uuid::Uuid;
 
-use super::exports::OpenVolumes;
+use super::growth::{GrownFile, Growth, shrink_all_back};
 use super::step;
 use super::store::{NewFile, remove_unused};
 use crate::backends::backends;
@@ -17,16 +17,59 @@ use crate::config::VolumeSource;
 use crate::machine;
 use crate::opening::log_opened;
 
-/// Volumes that were opened for a change. Files that were created for it are removed again unless they are
-/// [kept](Self::keep).
+/// Volumes that were opened for a change. Files that were created or made longer for it are as before again unless they
+/// are [kept](Self::keep).
 #[derive(Default)]
 pub(super) struct Prepared {
     volumes: Vec<(String, Arc<dyn Volume>)>,
     created: Vec<NewFile>,
+    grown: Vec<GrownFile>,
+}
+
+/// What is to be prepared.
+pub(super) struct Preparation {
+    /// Volumes to be opened.
+    pub sources: Vec<VolumeSource>,
+    /// Volumes that are open and are to be larger.
+    pub growths: Vec<Growth>,
+    /// The identities of the volumes that stay open.
+    pub known: HashMap<Uuid, String>,
+    pub state_directory: Option<PathBuf>,
+}
+
+/// What preparing does to files.
+#[derive(Default)]
+pub(super) struct FileChanges {
+    pub new: Vec<NewFile>,
+    pub grown: Vec<GrownFile>,
+}
+
+impl Preparation {
+    /// What it would do to files. May block.
+    ///
+    /// # Errors
+    /// Why a volume cannot grow.
+    pub(super) fn file_changes(&self) -> Result<FileChanges, Box<Problem>> {
+        let mut grown = Vec::new();
+        for growth in &self.growths {
+            let planned = growth
+                .plan()
+                .map_err(|reason| cannot_grow(growth, &reason))?;
+            grown.extend(planned);
+        }
+        let new = new_files(self.sources.iter());
+        Ok(FileChanges { new, grown })
+    }
+}
+
+fn cannot_grow(growth: &Growth, reason: &str) -> Box<Problem> {
+    let object = format!("volume {}", growth.name);
+    let title = format!("{object}: it cannot grow: {reason}");
+    Box::new(Problem::new(ProblemCode::System, title).about(object))
 }
 
 /// The files that opening these volumes creates.
-pub(super) fn new_files<'a>(sources: impl Iterator<Item = &'a VolumeSource>) -> Vec<NewFile> {
+fn new_files<'a>(sources: impl Iterator<Item = &'a VolumeSource>) -> Vec<NewFile> {
     let specs = sources.map(|source| &source.spec);
     let creates = specs.filter(|spec| spec.backend == BackendName::FILE);
     let files = creates.filter_map(|spec| {
@@ -39,26 +82,36 @@ pub(super) fn new_files<'a>(sources: impl Iterator<Item = &'a VolumeSource>) -> 
 }
 
 impl Prepared {
-    /// Opens volumes. `others` stay open beside them.
+    /// Opens volumes, and makes files longer. May block.
     ///
     /// # Errors
-    /// What is wrong with the first that cannot be opened. None is open then.
+    /// What is wrong with the first that cannot be had. None is open then.
     pub(super) fn open(
-        sources: &[&VolumeSource],
-        others: &OpenVolumes,
-        state_directory: Option<&Path>,
+        preparation: Preparation,
+        grown: &[GrownFile],
     ) -> Result<Self, Box<Problem>> {
+        let Preparation {
+            sources,
+            mut known,
+            state_directory,
+            ..
+        } = preparation;
         let mut prepared = Self::default();
         let specs = sources.iter().map(|source| &source.spec);
-        let machine = machine::settle(specs, state_directory)
+        let machine = machine::settle(specs, state_directory.as_deref())
             .map_err(|error| Box::new(Problem::new(ProblemCode::Invalid, error.to_string())))?;
-        let mut known: HashMap<Uuid, String> = others
-            .iter()
-            .map(|(name, volume)| (volume.identity().uuid, name.clone()))
-            .collect();
-        for source in sources {
+        for source in &sources {
             prepared.add(source, machine.as_ref(), &mut known)?;
             step!("opened");
+        }
+        for file in grown {
+            prepared.grown.push(file.clone());
+            file.grow().map_err(|error| {
+                let path = file.path.display();
+                let title = format!("{path} cannot grow to {} bytes: {error}", file.size);
+                Box::new(Problem::new(ProblemCode::System, title))
+            })?;
+            step!("grown");
         }
         Ok(prepared)
     }
@@ -113,6 +166,7 @@ impl Prepared {
     /// The change came about. Returns the volumes.
     pub(super) fn keep(&mut self) -> Vec<(String, Arc<dyn Volume>)> {
         self.created.clear();
+        self.grown.clear();
         std::mem::take(&mut self.volumes)
     }
 
@@ -124,6 +178,7 @@ impl Prepared {
 impl Drop for Prepared {
     /// While the volumes are open nobody else uses their files.
     fn drop(&mut self) {
+        shrink_all_back(&std::mem::take(&mut self.grown));
         self.created.drain(..).for_each(|file| remove_unused(&file));
     }
 }

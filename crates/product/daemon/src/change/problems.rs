@@ -8,6 +8,30 @@ use crate::config::problem::{Problem as ConfigProblem, ProblemKind};
 /// Why nothing was changed.
 pub(super) type Refused = Box<Problem>;
 
+/// The same, and whether the record has it already.
+pub(super) struct Refusal {
+    pub problem: Refused,
+    pub is_recorded: bool,
+}
+
+impl Refusal {
+    pub(super) const fn recorded(problem: Refused) -> Self {
+        Self {
+            problem,
+            is_recorded: true,
+        }
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(problem: Refused) -> Self {
+        Self {
+            problem,
+            is_recorded: false,
+        }
+    }
+}
+
 /// One problem.
 pub(super) fn of_config(problem: &ConfigProblem) -> Problem {
     let code = match &problem.kind {

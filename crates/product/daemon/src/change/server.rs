@@ -1,17 +1,19 @@
 //! The server that changes are carried out on.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_api::state::Session;
-use longshore_server::config::{ExportsConfig, TransmitConfig};
+use longshore_server::config::{ExportsConfig, ListenerChanges, ListenerId, TransmitConfig};
 use longshore_server::observe::ProtocolKind;
 use longshore_server::{
-    ClosedVolume, Control, DrainOptions, DrainState, Resized, SessionId, SessionReport, SwitchError,
+    ClosedVolume, Control, DrainOptions, DrainState, PreparedSwitch, Resized, SessionId,
+    SessionReport, SwitchError,
 };
 use longshore_volume::VolumeError;
 
-use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Switch};
+use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch};
 
 /// A server, by what controls it.
 #[derive(Clone, Debug)]
@@ -44,14 +46,18 @@ fn session(report: SessionReport) -> Session {
     }
 }
 
-impl Switch for ServerSwitch {
-    fn switch(&self, exports: Exports, drain: Drain) -> Result<(), NotSwitched> {
-        let exports = ExportsConfig {
-            volumes: exports.volumes,
-            targets: exports.targets,
-            discovery: exports.discovery,
-            subsystems: exports.subsystems,
-        };
+/// A switch of the server.
+struct Prepared<'a> {
+    control: &'a Control,
+    switch: PreparedSwitch,
+}
+
+impl Ready for Prepared<'_> {
+    fn listeners(&self) -> Vec<ListenerId> {
+        self.switch.listeners()
+    }
+
+    fn carry_out(self: Box<Self>, drain: Drain) -> Result<Vec<(SocketAddr, String)>, NotSwitched> {
         let on_closed = drain.on_closed;
         let drain = DrainOptions {
             timeout: drain.timeout,
@@ -62,9 +68,29 @@ impl Switch for ServerSwitch {
                 });
             })),
         };
-        match self.0.switch(exports, drain) {
-            Ok(_) => Ok(()),
+        match self.control.carry_out(self.switch, drain) {
+            Ok(switched) => Ok(switched.not_listening),
             Err(error @ SwitchError::Unanswered(_)) => Err(NotSwitched::Late(error.to_string())),
+            Err(error) => Err(NotSwitched::Refused(error.to_string())),
+        }
+    }
+}
+
+impl Switch for ServerSwitch {
+    fn prepare(
+        &self,
+        exports: Exports,
+        listeners: ListenerChanges,
+    ) -> Result<Box<dyn Ready + '_>, NotSwitched> {
+        let exports = ExportsConfig {
+            volumes: exports.volumes,
+            targets: exports.targets,
+            discovery: exports.discovery,
+            subsystems: exports.subsystems,
+        };
+        let control = &self.0;
+        match control.prepare(exports, listeners) {
+            Ok(switch) => Ok(Box::new(Prepared { control, switch })),
             Err(error) => Err(NotSwitched::Refused(error.to_string())),
         }
     }
@@ -77,8 +103,12 @@ impl Switch for ServerSwitch {
         leaving.collect()
     }
 
-    fn sessions(&self) -> Vec<Session> {
-        self.0.sessions().into_iter().map(session).collect()
+    fn sessions(&self) -> Sessions {
+        let sessions = self.0.ask_for_sessions();
+        Sessions {
+            all: sessions.reports.into_iter().map(session).collect(),
+            is_complete: sessions.is_complete,
+        }
     }
 
     fn close_session(&self, id: &str) -> bool {
@@ -86,8 +116,8 @@ impl Switch for ServerSwitch {
         id.is_ok_and(|id| self.0.close_session(id).is_ok())
     }
 
-    fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
-        self.0.refresh_volumes()
+    fn refresh_volume(&self, name: &str) -> Option<Result<Option<Resized>, VolumeError>> {
+        self.0.refresh_volume(name)
     }
 
     fn set_transmit(&self, config: TransmitConfig) {

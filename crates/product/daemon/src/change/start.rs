@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore_api::change::Revision;
-use longshore_api::object::{Keys, ObjectId, ObjectKind};
+use longshore_api::change::{Caller, Revision, RevisionInfo};
+use longshore_api::object::{Document, Keys, ObjectId, ObjectKind};
 use longshore_api::problem::Problem;
 
+use super::locks::now_ms;
 use super::objects::{self, Described, Objects};
 use super::problems;
-use super::store::{Store, StoreError};
+use super::store::{Others, Store, StoreError};
 use crate::config::file::ConfigFile;
 use crate::config::target::UnknownVolumes;
 use crate::config::{Arguments, Config, Parts};
@@ -41,17 +42,22 @@ impl Start {
         state_directory: Option<&Path>,
         is_chosen: bool,
     ) -> Result<Self, Box<Problem>> {
-        let store =
+        let mut store =
             open_store(state_directory, is_chosen).map_err(|error| problems::of_store(&error))?;
         let newest = store.as_ref().map(Store::newest).transpose();
         let newest = newest
             .map_err(|error| problems::of_store(&error))?
             .flatten();
-        let revision = newest
+        let mut revision = newest
             .as_ref()
             .map_or(Revision(0), |(info, _)| info.revision);
         let document = newest.map(|(_, document)| document).unwrap_or_default();
         let file = file.map(Arc::new);
+        if let Some(store) = &mut store {
+            let others = others(&arguments, file.as_deref());
+            let counted = count_start(store, &mut revision, &document, others);
+            counted.map_err(|error| problems::of_store(&error))?;
+        }
         let said = file.as_deref().map(objects::of_file).unwrap_or_default();
         let mut fixed = said.objects;
         fixed.extend(objects::of_arguments(&arguments));
@@ -98,6 +104,36 @@ impl Start {
     }
 }
 
+/// What is beside the objects of the API.
+pub(super) fn others(arguments: &Arguments, file: Option<&ConfigFile>) -> Others {
+    let volumes = format!("{:?}", arguments.volumes);
+    Others::of(file.map(|file| &*file.text), &volumes)
+}
+
+/// A file that was edited while no server ran makes another state, so it gets another number.
+fn count_start(
+    store: &mut Store,
+    revision: &mut Revision,
+    document: &Document,
+    others: Others,
+) -> Result<(), StoreError> {
+    let known = store.others()?;
+    if known.is_none_or(|known| known == others) {
+        return Ok(());
+    }
+    *revision = Revision(revision.0 + 1);
+    let info = RevisionInfo {
+        revision: *revision,
+        time_ms: now_ms(),
+        caller: Caller {
+            name: "start".to_owned(),
+            from: "start".to_owned(),
+        },
+        steps: vec!["start with another file or command line".to_owned()],
+    };
+    store.commit(&info, document, others)
+}
+
 /// Opens what is stored. Nothing is created where nothing was stored.
 fn open_store(
     state_directory: Option<&Path>,
@@ -106,7 +142,11 @@ fn open_store(
     let Some(directory) = state_directory.filter(|directory| Store::is_there(directory)) else {
         return Ok(None);
     };
-    match Store::open(directory) {
+    let opened = match is_chosen {
+        true => Store::open(directory),
+        false => Store::open_soon(directory),
+    };
+    match opened {
         Err(StoreError::Locked { path }) if !is_chosen => {
             tracing::warn!(
                 "another server uses the objects of the API in {}: this one serves only its file and command line, \

@@ -12,10 +12,10 @@ pub(super) const ALL: [&str; 11] = [
     "change::renamed",
     "change::intended",
     "change::opened",
+    "change::grown",
     "change::prepared",
     "change::pruned",
     "change::committed",
-    "change::grown",
     "change::switched",
 ];
 

@@ -14,6 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use longshore_api::change::{Revision, RevisionInfo};
 use longshore_api::object::Document;
@@ -22,10 +23,15 @@ use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::growth::{GrownFile, shrink_all_back};
 use super::step;
 
 /// Revisions that are kept.
 pub const KEPT: usize = 32;
+
+/// How long another server may take to give up the lock.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 const MAGIC: &str = "longshore-revision";
 const VERSION: u32 = 1;
@@ -73,6 +79,26 @@ impl StoreError {
     }
 }
 
+/// What is beside the objects of the API at a revision: the file and the volumes of the command line. It tells whether
+/// they are the same at the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Others {
+    /// CRC-32C of their text.
+    pub checksum: u32,
+}
+
+impl Others {
+    /// Of a file's text, and what the command line says.
+    #[must_use]
+    pub fn of(file: Option<&str>, volumes: &str) -> Self {
+        let file = file.unwrap_or_default();
+        Self {
+            checksum: checksum(&format!("{}\n{file}{volumes}", file.len())),
+        }
+    }
+}
+
 /// What a change in progress creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -81,6 +107,9 @@ pub struct Intent {
     pub revision: u64,
     /// Files that were not there before.
     pub files: Vec<NewFile>,
+    /// Files that become longer.
+    #[serde(default)]
+    pub grown: Vec<GrownFile>,
 }
 
 /// A file that a change creates.
@@ -113,11 +142,24 @@ impl Store {
         Self::place(state_directory).is_dir()
     }
 
-    /// Opens the directory, creating it if it is missing, and removes what a crash has left behind.
+    /// Opens the directory, creating it if it is missing, and removes what a crash has left behind. A server that was
+    /// killed may have its lock for a moment still.
     ///
     /// # Errors
     /// Another server uses it, or the system refuses something.
     pub fn open(state_directory: &Path) -> Result<Self, StoreError> {
+        Self::open_within(state_directory, LOCK_PATIENCE)
+    }
+
+    /// The same, where another server is likely to have the lock, and the answer is wanted soon.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_soon(state_directory: &Path) -> Result<Self, StoreError> {
+        Self::open_within(state_directory, LOCK_PATIENCE / 10)
+    }
+
+    fn open_within(state_directory: &Path, patience: Duration) -> Result<Self, StoreError> {
         let directory = Self::place(state_directory);
         if !directory.is_dir() {
             fs::DirBuilder::new()
@@ -126,7 +168,7 @@ impl Store {
                 .map_err(io("create", &directory))?;
             sync_directory(state_directory)?;
         }
-        let lock = lock(&directory.join(LOCK))?;
+        let lock = lock(&directory.join(LOCK), patience)?;
         let mut store = Self {
             directory,
             _lock: lock,
@@ -144,6 +186,20 @@ impl Store {
     pub fn newest(&self) -> Result<Option<(RevisionInfo, Document)>, StoreError> {
         let newest = self.numbers.last();
         newest.map(|number| self.read(*number)).transpose()
+    }
+
+    /// What was beside the objects of the API at the newest revision. `None`: a version before has written it.
+    ///
+    /// # Errors
+    /// As for [`Self::newest`].
+    pub fn others(&self) -> Result<Option<Others>, StoreError> {
+        let Some(number) = self.numbers.last() else {
+            return Ok(None);
+        };
+        let path = self.directory.join(name(*number));
+        let lines = read_lines(&path)?;
+        let line = lines.get(2);
+        line.map(|line| from_json(&path, Some(line))).transpose()
     }
 
     /// A revision with the objects as they were.
@@ -170,13 +226,18 @@ impl Store {
     ///
     /// # Errors
     /// The system refuses something; the revision before is the newest still.
-    pub fn commit(&mut self, info: &RevisionInfo, document: &Document) -> Result<(), StoreError> {
+    pub fn commit(
+        &mut self,
+        info: &RevisionInfo,
+        document: &Document,
+        others: Others,
+    ) -> Result<(), StoreError> {
         let number = info.revision.0;
         assert!(
             self.numbers.last().is_none_or(|last| *last < number),
             "revisions ascend"
         );
-        let body = body(&[&to_json(info), &to_json(document)]);
+        let body = body(&[&to_json(info), &to_json(document), &to_json(&others)]);
         self.put(&name(number), &body)?;
         self.numbers.push(number);
         step!("pruned");
@@ -282,6 +343,7 @@ impl Store {
             for file in &intent.files {
                 remove_unused(file);
             }
+            shrink_all_back(&intent.grown);
         }
         self.forget_intent()
     }
@@ -384,7 +446,7 @@ fn from_json<T: DeserializeOwned>(path: &Path, line: Option<&String>) -> Result<
     })
 }
 
-fn lock(path: &Path) -> Result<File, StoreError> {
+fn lock(path: &Path, patience: Duration) -> Result<File, StoreError> {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -393,11 +455,11 @@ fn lock(path: &Path) -> Result<File, StoreError> {
         .open(path)
         .map_err(io("open", path))?;
     // A process that was killed holds its locks until the kernel has ended what it had under way.
-    for _ in 0..100 {
+    for _ in 0..patience.as_millis() / LOCK_INTERVAL.as_millis() {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(LOCK_INTERVAL);
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(io("lock", path)(error.into())),
@@ -427,6 +489,8 @@ mod tests {
     use super::*;
     use longshore_api::change::Caller;
     use longshore_api::object::Keys;
+
+    const OTHERS: Others = Others { checksum: 1 };
 
     fn info(revision: u64) -> RevisionInfo {
         RevisionInfo {
@@ -463,7 +527,7 @@ mod tests {
             assert!(store.newest().unwrap().is_none());
             for number in 1..=40 {
                 store
-                    .commit(&info(number), &document(&format!("v{number}")))
+                    .commit(&info(number), &document(&format!("v{number}")), OTHERS)
                     .unwrap();
             }
         }
@@ -494,7 +558,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = {
             let mut store = Store::open(directory.path()).unwrap();
-            store.commit(&info(1), &document("a")).unwrap();
+            store.commit(&info(1), &document("a"), OTHERS).unwrap();
             store.directory.join(name(1))
         };
         let whole = fs::read_to_string(&path).unwrap();
@@ -529,7 +593,12 @@ mod tests {
         };
         let store = Store::open(directory.path()).unwrap();
         let files = vec![new("empty"), new("used"), new("absent")];
-        store.intend(&Intent { revision: 1, files }).unwrap();
+        let intent = |files: Vec<NewFile>| Intent {
+            revision: 1,
+            files,
+            grown: Vec::new(),
+        };
+        store.intend(&intent(files)).unwrap();
         make(&new("empty"));
         fs::write(directory.path().join("used"), "data").unwrap();
         File::create(store.directory.join("revision-0000000001.new")).unwrap();
@@ -539,9 +608,9 @@ mod tests {
         assert!(!new("empty").path.exists() && new("used").path.exists());
 
         let files = vec![new("empty")];
-        store.intend(&Intent { revision: 1, files }).unwrap();
+        store.intend(&intent(files)).unwrap();
         make(&new("empty"));
-        store.commit(&info(1), &document("a")).unwrap();
+        store.commit(&info(1), &document("a"), OTHERS).unwrap();
         drop(store);
         let store = Store::open(directory.path()).unwrap();
         assert_eq!(names(&store), ["lock", "revision-0000000001"]);

@@ -1,12 +1,13 @@
 //! What changes need of the server.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_api::state::Session;
 use longshore_iscsi::server::directory::Authentication;
-use longshore_server::Resized;
-use longshore_server::config::{SubsystemConfig, TargetConfig, TransmitConfig};
+use longshore_server::config::{ListenerChanges, SubsystemConfig, TargetConfig, TransmitConfig};
+use longshore_server::{ListenerId, Resized};
 use longshore_volume::{Volume, VolumeError};
 
 /// What is exported. Maps name volumes by their place in `volumes`.
@@ -42,6 +43,28 @@ pub struct Leaving {
     pub stuck: bool,
 }
 
+/// Sessions of initiators, and controllers of hosts.
+#[derive(Clone, Debug, Default)]
+pub struct Sessions {
+    pub all: Vec<Session>,
+    /// Every event loop has told its own.
+    pub is_complete: bool,
+}
+
+/// A change that the server can carry out. It has not changed yet, and does not when this is dropped.
+pub trait Ready {
+    /// Listeners that come: first those of iSCSI, then those of NVMe.
+    fn listeners(&self) -> Vec<ListenerId>;
+
+    /// Exports it, and nothing else, from now on. Volumes stay that are the same object, others come, and those that are
+    /// not listed leave. When it returns, no operation can begin under what was exported before. Tells the addresses
+    /// that the system does not let the server listen at, and why.
+    ///
+    /// # Errors
+    /// See [`NotSwitched`].
+    fn carry_out(self: Box<Self>, drain: Drain) -> Result<Vec<(SocketAddr, String)>, NotSwitched>;
+}
+
 /// Why not all of it is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSwitched {
@@ -53,24 +76,28 @@ pub enum NotSwitched {
 
 /// The server, as far as changes need it.
 pub trait Switch: Send + Sync {
-    /// Exports this, and nothing else, from now on. Volumes stay that are the same object, others come, and those that are
-    /// not listed leave. When it returns, no operation can begin under what was exported before.
+    /// Does all of a switch to these exports that can fail, and that nobody sees.
     ///
     /// # Errors
-    /// See [`NotSwitched`].
-    fn switch(&self, exports: Exports, drain: Drain) -> Result<(), NotSwitched>;
+    /// Why they cannot be exported.
+    fn prepare(
+        &self,
+        exports: Exports,
+        listeners: ListenerChanges,
+    ) -> Result<Box<dyn Ready + '_>, NotSwitched>;
 
     /// Volumes on their way out.
     fn leaving(&self) -> Vec<Leaving>;
 
-    /// Sessions of initiators, and controllers of hosts.
-    fn sessions(&self) -> Vec<Session>;
+    /// Who uses the server.
+    fn sessions(&self) -> Sessions;
 
     /// Ends a session. `false`: there is none of that name.
     fn close_session(&self, id: &str) -> bool;
 
-    /// Takes up what volumes say of their size, and tells hosts.
-    fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)>;
+    /// Takes up what a volume says of its size, and tells hosts. `None`: it is not exported. Blocks for as long as the
+    /// volume's storage does.
+    fn refresh_volume(&self, name: &str) -> Option<Result<Option<Resized>, VolumeError>>;
 
     /// Has responses leave like this.
     fn set_transmit(&self, config: TransmitConfig);

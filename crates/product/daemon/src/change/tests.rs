@@ -3,6 +3,7 @@
 mod crashes;
 
 use std::collections::HashSet;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,19 +13,21 @@ use longshore_api::change::{Applied, Caller, ChangeOptions, Plan, Revision, Wish
 use longshore_api::object::{Document, Keys, ObjectId, ObjectKind, ObjectState, Owner};
 use longshore_api::plane::ControlPlane;
 use longshore_api::problem::{Problem, ProblemCode};
+use longshore_api::record::{Intent, Record};
 use longshore_api::state::Session;
-use longshore_server::Resized;
-use longshore_server::config::TransmitConfig;
+use longshore_server::config::{ListenerChanges, TransmitConfig};
+use longshore_server::{ListenerId, Resized};
 use longshore_volume::{Volume, VolumeError};
 use serde_json::{Value, json};
 
 use super::exports::{OpenVolumes, exports};
 use super::plane::{Plane, Process};
 use super::start::Start;
-use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Switch};
+use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch};
 use crate::backends::backends;
 use crate::config::Arguments;
 use crate::config::file::ConfigFile;
+use crate::memory::Bounds;
 
 const TARGET: &str = "iqn.2026-11.com.example:t";
 const HOST: &str = "iqn.2026-11.com.example:host";
@@ -34,7 +37,16 @@ const HOST: &str = "iqn.2026-11.com.example:host";
 struct Fake {
     exports: Mutex<Option<Exports>>,
     sessions: Mutex<Vec<Session>>,
+    /// An event loop does not answer.
+    is_busy: AtomicBool,
+    /// Refuses to prepare.
     refuses: AtomicBool,
+    /// Refuses what it has prepared.
+    fails: AtomicBool,
+    /// The volume that does not tell its size.
+    hangs: Mutex<Option<String>>,
+    /// What was recorded.
+    record: Mutex<Vec<String>>,
     holds: AtomicBool,
     leaving: Mutex<Vec<Leaver>>,
 }
@@ -60,6 +72,16 @@ impl Fake {
         shown
     }
 
+    fn note(&self, line: String) {
+        self.record.lock().unwrap().push(line);
+    }
+
+    /// Whether a line of the record contains this.
+    fn has(&self, text: &str) -> bool {
+        let record = self.record.lock().unwrap();
+        record.iter().any(|line| line.contains(text))
+    }
+
     fn let_go(&self) {
         self.close_all(None);
     }
@@ -76,13 +98,23 @@ impl Fake {
 
 struct Handle(Arc<Fake>);
 
-impl Switch for Handle {
-    fn switch(&self, next: Exports, drain: Drain) -> Result<(), NotSwitched> {
-        if self.0.refuses.load(Ordering::Relaxed) {
+struct Next<'a> {
+    fake: &'a Fake,
+    exports: Exports,
+}
+
+impl Ready for Next<'_> {
+    fn listeners(&self) -> Vec<ListenerId> {
+        Vec::new()
+    }
+
+    fn carry_out(self: Box<Self>, drain: Drain) -> Result<Vec<(SocketAddr, String)>, NotSwitched> {
+        let fake = self.fake;
+        if fake.fails.load(Ordering::Relaxed) {
             return Err(NotSwitched::Refused("no".to_owned()));
         }
-        let mut exports = self.0.exports.lock().unwrap();
-        let before = exports.replace(next);
+        let mut exports = fake.exports.lock().unwrap();
+        let before = exports.replace(self.exports);
         let exports = exports.as_ref().unwrap();
         let address = |volume: &Arc<dyn Volume>| Arc::as_ptr(volume).cast::<()>();
         let kept: HashSet<*const ()> = exports.volumes.iter().map(address).collect();
@@ -90,13 +122,59 @@ impl Switch for Handle {
             if !kept.contains(&address(&volume)) {
                 let name = volume.identity().name.clone();
                 let on_closed = Arc::clone(&drain.on_closed);
-                self.0.leaving.lock().unwrap().push((name, on_closed));
+                fake.leaving.lock().unwrap().push((name, on_closed));
             }
         }
-        if !self.0.holds.load(Ordering::Relaxed) {
-            self.0.let_go();
+        if !fake.holds.load(Ordering::Relaxed) {
+            fake.let_go();
         }
-        Ok(())
+        Ok(Vec::new())
+    }
+}
+
+impl Record for Handle {
+    fn intend(
+        &self,
+        caller: &Caller,
+        _: Revision,
+        steps: &[String],
+    ) -> std::io::Result<Box<dyn Intent>> {
+        let fake = Arc::clone(&self.0);
+        let begun = format!("{}: {}", caller.name, steps.join(", "));
+        Ok(Box::new(Intended { fake, begun }))
+    }
+
+    fn tell(&self, topic: &str, message: &str, _: Value) {
+        self.0.note(format!("{topic}: {message}"));
+    }
+}
+
+struct Intended {
+    fake: Arc<Fake>,
+    begun: String,
+}
+
+impl Intent for Intended {
+    fn end(self: Box<Self>, outcome: Result<Revision, &Problem>) {
+        let outcome = match outcome {
+            Ok(revision) => format!("revision {}", revision.0),
+            Err(problem) => format!("refused: {}", problem.title),
+        };
+        self.fake.note(format!("{}: {outcome}", self.begun));
+    }
+}
+
+impl Switch for Handle {
+    fn prepare(
+        &self,
+        exports: Exports,
+        _: ListenerChanges,
+    ) -> Result<Box<dyn Ready + '_>, NotSwitched> {
+        if self.0.refuses.load(Ordering::Relaxed) {
+            return Err(NotSwitched::Refused("no".to_owned()));
+        }
+        let fake = &*self.0;
+        Ok(Box::new(Next { fake, exports }))
     }
 
     fn leaving(&self) -> Vec<Leaving> {
@@ -108,8 +186,11 @@ impl Switch for Handle {
         leaving.collect()
     }
 
-    fn sessions(&self) -> Vec<Session> {
-        self.0.sessions.lock().unwrap().clone()
+    fn sessions(&self) -> Sessions {
+        Sessions {
+            all: self.0.sessions.lock().unwrap().clone(),
+            is_complete: !self.0.is_busy.load(Ordering::Relaxed),
+        }
     }
 
     fn close_session(&self, id: &str) -> bool {
@@ -119,8 +200,14 @@ impl Switch for Handle {
         sessions.len() != before
     }
 
-    fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
-        Vec::new()
+    fn refresh_volume(&self, name: &str) -> Option<Result<Option<Resized>, VolumeError>> {
+        while self.0.hangs.lock().unwrap().as_deref() == Some(name) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let exports = self.0.exports.lock().unwrap();
+        let volumes = &exports.as_ref()?.volumes;
+        let volume = volumes.iter().find(|it| it.identity().name == name)?;
+        Some(volume.refresh_geometry().map(|_| None))
     }
 
     fn set_transmit(&self, _: TransmitConfig) {}
@@ -133,6 +220,8 @@ struct Scene {
     #[allow(dead_code)]
     scratch: Option<tempfile::TempDir>,
     arguments: Vec<String>,
+    storage_timeout: Option<Duration>,
+    memory: Option<Bounds>,
     fake: Arc<Fake>,
     plane: Option<Arc<Plane>>,
 }
@@ -164,6 +253,8 @@ impl Scene {
             directory: directory.to_owned(),
             scratch: None,
             arguments: Vec::new(),
+            storage_timeout: None,
+            memory: None,
             fake: Arc::default(),
             plane: None,
         }
@@ -201,10 +292,14 @@ impl Scene {
         let process = Process {
             state_directory: Some(state),
             drain_timeout: Duration::from_secs(1),
+            storage_timeout: self.storage_timeout,
+            memory: self.memory.clone(),
             ..Process::default()
         };
         let switch = Box::new(Handle(Arc::clone(&self.fake)));
-        self.plane = Some(Plane::new(start, open, switch, process));
+        let plane = Plane::new(start, open, switch, process);
+        plane.set_record(Arc::new(Handle(Arc::clone(&self.fake))));
+        self.plane = Some(plane);
         Ok(())
     }
 
@@ -584,9 +679,14 @@ fn what_fails_leaves_nothing_behind() {
     assert_eq!(scene.plane().document(None), before);
 
     document.volumes.remove("twin");
-    scene.fake.refuses.store(true, Ordering::Relaxed);
-    scene.apply(Wish::Replace(document)).unwrap_err();
-    assert!(!Path::new(&good).exists());
+    // Before the commit, and after it.
+    for (refuses, revision) in [(&scene.fake.refuses, 1), (&scene.fake.fails, 3)] {
+        refuses.store(true, Ordering::Relaxed);
+        scene.apply(Wish::Replace(document.clone())).unwrap_err();
+        assert!(!Path::new(&good).exists());
+        assert_eq!(scene.revision(), revision);
+        refuses.store(false, Ordering::Relaxed);
+    }
     assert_eq!(scene.plane().document(None).1, before.1);
     scene.start().unwrap();
     assert_eq!(scene.plane().document(None).1, before.1);
@@ -621,6 +721,223 @@ fn a_volume_of_a_file_grows_and_never_shrinks() {
             .title
             .contains("only volumes of files grow")
     );
+}
+
+#[test]
+fn a_refused_growth_leaves_the_file_as_it_was_and_the_next_start_serves_it() {
+    let mut scene = Scene::new("");
+    let path = scene.path("a.img");
+    let sized = |size: &str| {
+        put(
+            volume("a"),
+            json!({"backend": "file", "path": path, "size": size}),
+        )
+    };
+    scene.apply(sized("1M")).unwrap();
+    for refuses in [&scene.fake.refuses, &scene.fake.fails] {
+        refuses.store(true, Ordering::Relaxed);
+        scene.apply(sized("2M")).unwrap_err();
+        refuses.store(false, Ordering::Relaxed);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+        let state = scene.state_of("a");
+        assert_eq!(state, Some(ObjectState::Up), "it is as long as it was");
+    }
+    scene.start().unwrap();
+    scene.apply(sized("2M")).unwrap();
+    let volumes = scene.plane().volumes();
+    assert_eq!(volumes[0].geometry().size_bytes(), 2 << 20);
+}
+
+#[test]
+fn a_volume_is_closed_when_its_file_is_free_and_not_before() {
+    let scene = Scene::new("");
+    let path = scene.path("a.img");
+    let wish = |name: &str| {
+        put(
+            volume(name),
+            json!({"backend": "file", "path": path, "size": "1M"}),
+        )
+    };
+    scene.apply(wish("a")).unwrap();
+    // Somebody looks at it.
+    let volumes = scene.plane().volumes();
+    scene.apply(Wish::Remove { id: volume("a") }).unwrap();
+    let refused = scene.apply(wish("b")).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::Invalid, "{refused}");
+    assert!(!scene.fake.has("volume a is closed"));
+    assert_eq!(scene.state_of("a"), Some(ObjectState::Draining));
+    drop(volumes);
+    while !scene.fake.has("volume a is closed") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    scene.apply(wish("b")).unwrap();
+}
+
+#[test]
+fn a_volume_in_use_does_not_move_to_other_hosts_in_one_change() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "a"}])))
+        .unwrap();
+    scene.log_in(TARGET);
+    let moved = || {
+        let (_, mut document) = scene.plane().document(None);
+        document.targets.clear();
+        document.targets.insert(
+            "iqn.2026-11.com.example:other".to_owned(),
+            keys(json!({"luns": [{"lun": 0, "volume": "a"}]})),
+        );
+        Wish::Replace(document)
+    };
+    let refused = scene.apply_with(moved(), DRAIN).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::InUse);
+    assert!(refused.advice.unwrap().contains("disable"));
+    // As long as it is disabled, nobody writes.
+    let disable = Wish::Enable {
+        id: volume("a"),
+        enabled: false,
+    };
+    scene.apply_with(disable, DRAIN).unwrap();
+    scene.apply_with(moved(), DRAIN).unwrap();
+    let enable = Wish::Enable {
+        id: volume("a"),
+        enabled: true,
+    };
+    scene.apply(enable).unwrap();
+    assert_eq!(scene.fake.shown().len(), 2);
+}
+
+#[test]
+fn nothing_is_taken_away_while_it_is_not_known_who_uses_it() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    scene
+        .apply(map(json!([{"lun": 0, "volume": "a"}])))
+        .unwrap();
+    scene.fake.is_busy.store(true, Ordering::Relaxed);
+    let remove = || Wish::Remove { id: volume("a") };
+    let warnings = scene.plan(&remove()).unwrap().warnings;
+    assert!(
+        warnings.iter().any(|it| it.contains("does not answer")),
+        "{warnings:?}"
+    );
+    let refused = scene.apply(remove()).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::Busy, "{refused}");
+    scene.apply(mem("b")).unwrap();
+    scene.apply_with(remove(), DRAIN).unwrap();
+}
+
+#[test]
+fn every_refusal_is_on_record_and_not_the_last_word_for_ever() {
+    let scene = Scene::new("[[volume]]\nname = \"f\"\nbackend = \"mem\"\nsize = \"1M\"\n");
+    let good = std::fs::read_to_string(scene.path("x.toml")).unwrap();
+    scene.write("[[volume]]\nname = \"f\"\n");
+    scene.plane().reload();
+    assert!(
+        scene
+            .fake
+            .has("SIGHUP: read the configuration file: refused: ")
+    );
+    scene.write(&good);
+    scene.plane().reload();
+    assert!(
+        scene
+            .fake
+            .has("SIGHUP: read the configuration file: revision 0")
+    );
+    scene.apply(mem("f")).unwrap_err();
+    assert!(scene.fake.has("uid 1000: put volume f: refused: "));
+    let options = ChangeOptions {
+        revision: Some(Revision(7)),
+        ..ChangeOptions::default()
+    };
+    scene.apply_with(mem("a"), options).unwrap_err();
+    assert!(scene.fake.has("uid 1000: put volume a: refused: "));
+    // What was begun has its own record.
+    scene.fake.refuses.store(true, Ordering::Relaxed);
+    scene.apply(mem("b")).unwrap_err();
+    let record = scene.fake.record.lock().unwrap();
+    let of_b = record.iter().filter(|line| line.contains("volume b"));
+    assert_eq!(of_b.count(), 1, "{record:?}");
+}
+
+#[test]
+fn changes_of_the_file_alone_keep_revisions_whose_numbers_go_on_after_a_restart() {
+    let file = |size: &str| {
+        format!("[[volume]]\nname = \"f\"\nbackend = \"mem\"\nsize = \"1M\"\nmax-iops = {size}\n")
+    };
+    let mut scene = Scene::new(&file("1"));
+    scene.write(&file("2"));
+    let applied = scene.apply(Wish::ReadFile).unwrap();
+    assert!(applied.plan.warnings.is_empty(), "{:?}", applied.plan);
+    assert_eq!(applied.revision, Revision(1));
+    scene.start().unwrap();
+    assert_eq!(scene.revision(), 1);
+    let kept = scene.plane().revisions();
+    assert_eq!(kept[0].steps, ["change volume f: max-iops"]);
+    // The file is another one than at revision 1, so that is not the state any more.
+    scene.write(&file("3"));
+    scene.start().unwrap();
+    assert_eq!(scene.revision(), 2);
+    scene.start().unwrap();
+    assert_eq!(scene.revision(), 2);
+}
+
+#[test]
+fn a_disk_that_does_not_answer_holds_no_other_change_up() {
+    // A server that never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "iscsi://{}/iqn.2026-11.com.example:none/0",
+        silent.local_addr().unwrap()
+    );
+    let mut scene = Scene::prepared("", &[]);
+    scene.storage_timeout = Some(Duration::from_millis(50));
+    scene.start().unwrap();
+    let remote = put(volume("r"), json!({"backend": "iscsi", "url": url}));
+    let refused = scene.apply(remote).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::Unavailable, "{refused}");
+    scene.apply(mem("a")).unwrap();
+    assert_eq!(scene.fake.shown(), ["a"]);
+}
+
+#[test]
+fn a_volume_that_does_not_tell_its_size_is_not_asked_when_another_grows() {
+    let scene = Scene::new("");
+    let path = scene.path("a.img");
+    let sized = |size: &str| {
+        put(
+            volume("a"),
+            json!({"backend": "file", "path": path, "size": size}),
+        )
+    };
+    scene.apply(mem("stuck")).unwrap();
+    scene.apply(sized("1M")).unwrap();
+    *scene.fake.hangs.lock().unwrap() = Some("stuck".to_owned());
+    scene.apply(sized("2M")).unwrap();
+    let volumes = scene.plane().volumes();
+    assert_eq!(volumes[0].geometry().size_bytes(), 2 << 20);
+    *scene.fake.hangs.lock().unwrap() = None;
+}
+
+#[test]
+fn volumes_in_memory_are_weighed_when_they_come() {
+    let mut scene = Scene::prepared("", &[]);
+    scene.memory = Some(Bounds::of_group(64 << 20));
+    scene.start().unwrap();
+    scene.apply(mem("a")).unwrap();
+    let large = || put(volume("b"), json!({"backend": "mem", "size": "1G"}));
+    for refused in [
+        scene.plan(&large()).unwrap_err(),
+        scene.apply(large()).unwrap_err(),
+    ] {
+        assert_eq!(refused.code, ProblemCode::NoSpace, "{refused}");
+        assert!(refused.advice.unwrap().contains("limits.memory"));
+    }
+    scene
+        .apply(put(volume("n"), json!({"backend": "null", "size": "1T"})))
+        .unwrap();
 }
 
 #[test]
@@ -777,6 +1094,31 @@ fn without_a_state_directory_the_api_changes_nothing() {
         .apply(mem("a"), ChangeOptions::default(), &caller)
         .unwrap_err();
     assert!(refused.advice.unwrap().contains("--state-dir"));
+}
+
+#[test]
+fn without_a_state_directory_a_change_of_the_file_says_that_no_revision_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    let text = "[[volume]]\nname = \"f\"\nbackend = \"mem\"\nsize = \"1M\"\n";
+    std::fs::write(&path, text).unwrap();
+    let file = ConfigFile::load(&path).unwrap();
+    let start = Start::read(Arguments::default(), Some(file), None, false).unwrap();
+    let switch = Box::new(Handle(Arc::default()));
+    let plane = Plane::new(start, OpenVolumes::new(), switch, Process::default());
+    std::fs::write(&path, format!("{text}read-only = true\n")).unwrap();
+    let caller = Caller {
+        name: "uid 0".to_owned(),
+        from: "test".to_owned(),
+    };
+    let applied = plane.apply(Wish::ReadFile, ChangeOptions::default(), &caller);
+    let warnings = applied.unwrap().plan.warnings;
+    assert!(
+        warnings
+            .iter()
+            .any(|it| it.contains("revisions are not kept")),
+        "{warnings:?}"
+    );
 }
 
 #[test]

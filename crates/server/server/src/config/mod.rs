@@ -3,6 +3,7 @@
 pub(crate) mod check;
 mod copies;
 mod error;
+mod listener_id;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use longshore_wire::pattern::NamePattern;
 
 pub use copies::{ByReference, Copies};
 pub use error::StartError;
+pub use listener_id::ListenerId;
 pub use longshore_transmit::{
     NagleCycles, NagleThreshold, SendUnit, TransmitConfig, TransmitPolicy, UnknownWord,
 };
@@ -51,6 +53,7 @@ pub struct ServerConfig {
 }
 
 /// What a server exports: all that can change while it runs. Volumes in maps are indices into `volumes`.
+#[derive(Clone)]
 pub struct ExportsConfig {
     /// The volumes, each once.
     pub volumes: Vec<Arc<dyn Volume>>,
@@ -60,6 +63,17 @@ pub struct ExportsConfig {
     pub discovery: Authentication,
     /// The NVMe subsystems.
     pub subsystems: Vec<SubsystemConfig>,
+}
+
+/// Listeners that come and go with a change of the exports.
+#[derive(Debug, Default)]
+pub struct ListenerChanges {
+    /// Sockets that listen already: initiators that connect wait until the change is made.
+    pub iscsi: Vec<ListenerConfig>,
+    /// The same for NVMe hosts.
+    pub nvme: Vec<NvmeListenerConfig>,
+    /// Those that go. Their connections stay, but for those of iSCSI whose portal group has no listener left.
+    pub removed: Vec<ListenerId>,
 }
 
 impl ServerConfig {

@@ -116,9 +116,13 @@ impl Registry {
         self.sanitize_store.as_ref()
     }
 
-    /// Makes the version that comes next. The configuration was checked. Numbers of new ports are stored when this
-    /// returns; all else takes effect with [`Self::adopt`].
-    pub(crate) fn prepare(&mut self, config: ExportsConfig) -> Result<Next, StartError> {
+    /// Makes the version that comes next, with these listeners. The configuration was checked. Numbers of new ports are
+    /// stored when this returns; all else takes effect with [`Self::adopt`].
+    pub(crate) fn prepare(
+        &mut self,
+        config: ExportsConfig,
+        listeners: Arc<[Listener]>,
+    ) -> Result<Next, StartError> {
         let before = Arc::clone(&self.current);
         let revision = before.revision + 1;
         let known: HashMap<*const (), usize> = before
@@ -153,17 +157,25 @@ impl Registry {
         let exported = before.exported().map(|(place, _)| place);
         let removed = exported.filter(|place| !kept.contains(place)).collect();
         let mut next_target = self.next_target;
-        let targets = self.targets(config.targets, &places, &before, revision, &mut next_target)?;
+        let tags = tags(&listeners);
+        let from = Before {
+            exports: &before,
+            revision,
+            tags: &tags,
+        };
+        let targets = self.targets(config.targets, &places, &from, &mut next_target)?;
         let subsystems = nvme::parameters(&config.subsystems, &places, &units);
         let names: Arc<[_]> = config.subsystems.iter().map(|s| s.nqn.clone()).collect();
         let access_changed = !nvme::is_same_access(&before.nvme.configured, &config.subsystems);
-        let discovery_changed = before.nvme.names != names || access_changed;
+        let discovery_changed = before.nvme.names != names
+            || access_changed
+            || port_ids(&listeners) != port_ids(&before.listeners);
         let exports = Exports {
             revision,
             units: units.into(),
             exported: places.into(),
             targets: Arc::new(targets),
-            listeners: Arc::clone(&before.listeners),
+            listeners,
             discovery: Arc::new(config.discovery),
             nvme: NvmeExports {
                 names,
@@ -172,7 +184,6 @@ impl Registry {
                 ..before.nvme.clone()
             },
         };
-        exports.announce_target_ports();
         Ok(Next {
             exports: Arc::new(exports),
             subsystems: Some(subsystems),
@@ -192,10 +203,7 @@ impl Registry {
         let mut exports = Exports::clone(&self.current);
         exports.revision += 1;
         exports.listeners = listeners.into();
-        let tags: BTreeSet<u16> = exports
-            .portals()
-            .map(|portal| portal.portal_group_tag)
-            .collect();
+        let tags = tags(&exports.listeners);
         let configs = exports.targets.iter().map(|target| &target.config);
         let ports = self.ports(configs, &tags)?;
         let targets = exports.targets.iter().zip(ports).map(|(target, ports)| {
@@ -207,12 +215,8 @@ impl Registry {
             })
         });
         exports.targets = Arc::new(Targets::new(targets.collect()));
-        let addresses = |exports: &Exports| -> Vec<u16> {
-            exports.nvme_ports().map(|port| port.port_id).collect()
-        };
-        let discovery_changed = addresses(&exports) != addresses(&self.current);
+        let discovery_changed = port_ids(&exports.listeners) != port_ids(&self.current.listeners);
         exports.nvme.generation += u64::from(discovery_changed);
-        exports.announce_target_ports();
         Ok(Next {
             exports: Arc::new(exports),
             subsystems: None,
@@ -226,6 +230,7 @@ impl Registry {
 
     /// A version is in force.
     pub(crate) fn adopt(&mut self, next: &Next) {
+        next.exports.announce_target_ports();
         self.current = Arc::clone(&next.exports);
         self.next_target = next.next_target;
         self.free.clone_from(&next.free);
@@ -311,15 +316,11 @@ impl Registry {
         &mut self,
         configs: Vec<TargetConfig>,
         places: &[usize],
-        before: &Exports,
-        revision: u64,
+        before: &Before<'_>,
         next_target: &mut u32,
     ) -> Result<Targets, StartError> {
-        let tags: BTreeSet<u16> = before
-            .portals()
-            .map(|portal| portal.portal_group_tag)
-            .collect();
-        let ports = self.ports(configs.iter(), &tags)?;
+        let revision = before.revision;
+        let ports = self.ports(configs.iter(), before.tags)?;
         let mut list = Vec::new();
         for (mut config, ports) in configs.into_iter().zip(ports) {
             let rules = config.access.iter_mut().map(|rule| &mut rule.luns);
@@ -327,7 +328,7 @@ impl Registry {
                 let LunConfig { volume, .. } = lun;
                 *volume = places[*volume];
             }
-            let known = before.targets.named(config.name.as_str());
+            let known = before.exports.targets.named(config.name.as_str());
             let (id, mapped) = match known {
                 Some(known) if known.maps_as(&config) => (known.id, known.mapped),
                 Some(known) => (known.id, revision),
@@ -345,6 +346,29 @@ impl Registry {
         }
         Ok(Targets::new(list))
     }
+}
+
+/// What a version derives from.
+struct Before<'a> {
+    exports: &'a Exports,
+    /// Of the version that is made.
+    revision: u64,
+    /// Of the portals that it has.
+    tags: &'a BTreeSet<u16>,
+}
+
+/// Portal group tags of the listeners that are open.
+fn tags(listeners: &[Listener]) -> BTreeSet<u16> {
+    let open = listeners.iter().filter(|listener| listener.is_open);
+    let portals = open.filter_map(Listener::portal);
+    portals.map(|portal| portal.portal_group_tag).collect()
+}
+
+/// The NVMe ports that are open.
+fn port_ids(listeners: &[Listener]) -> Vec<u16> {
+    let open = listeners.iter().filter(|listener| listener.is_open);
+    let ports = open.filter_map(Listener::nvme_port);
+    ports.map(|port| port.port_id).collect()
 }
 
 /// Portal groups through which a target is reached.

@@ -17,7 +17,7 @@ pub use report::{
     ShardStatistics, StageStatistics, Statistics, ThreadTimes, VolumeCounts, VolumeLimits,
 };
 
-pub use sessions::{MappedVolume, NoSuchSession, SessionId, SessionReport};
+pub use sessions::{MappedVolume, NoSuchSession, SessionId, SessionReport, Sessions};
 
 /// One operation in so many is followed through its stages where nothing else is said.
 pub const SAMPLE: u32 = 256;

@@ -50,6 +50,15 @@ pub struct SessionReport {
     pub volumes: Vec<MappedVolume>,
 }
 
+/// Who uses the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sessions {
+    /// Oldest first.
+    pub reports: Vec<SessionReport>,
+    /// All reactors have answered; else what is theirs is missing.
+    pub is_complete: bool,
+}
+
 fn milliseconds<S: serde::Serializer>(age: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }

@@ -3,15 +3,18 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use longshore_volume::{Geometry, VolumeError};
 
 use super::share::portal;
-use super::switch::{DrainOptions, DrainingVolume, ListenerId, SwitchError, Switchboard, Switched};
+use super::switch::{
+    DrainOptions, DrainingVolume, PreparedSwitch, SwitchError, Switchboard, Switched,
+};
 use crate::config::{
-    ExportsConfig, ListenerConfig, NvmeListenerConfig, StartError, TransmitConfig,
+    ExportsConfig, ListenerChanges, ListenerConfig, ListenerId, NvmeListenerConfig, StartError,
+    TransmitConfig,
 };
 use crate::core::Shared;
 use crate::exports::listener::{Listener, ListenerKind};
@@ -19,7 +22,7 @@ use crate::exports::{Exports, Unit};
 use crate::mail::grace::{Bell, Token};
 use crate::mail::message::Message;
 use crate::observe::Statistics;
-use crate::observe::sessions::{self, NoSuchSession, SessionId, SessionReport};
+use crate::observe::sessions::{self, NoSuchSession, SessionId, SessionReport, Sessions};
 use crate::statistics;
 
 /// How long somebody who asks waits for all shards together.
@@ -58,6 +61,33 @@ impl Control {
         drain: DrainOptions,
     ) -> Result<Switched, SwitchError> {
         self.board.switch(exports, drain)
+    }
+
+    /// Does all of a switch that can fail, and that neither hosts nor reactors notice: checks it, makes units of new
+    /// volumes, reads what is stored of them, gives ports their numbers. [`Self::carry_out`] does the rest.
+    ///
+    /// # Errors
+    /// What is wrong with it, or the server is about to end, or a volume of it was removed and is not closed.
+    pub fn prepare(
+        &self,
+        exports: ExportsConfig,
+        listeners: ListenerChanges,
+    ) -> Result<PreparedSwitch, SwitchError> {
+        self.board.prepare(exports, listeners)
+    }
+
+    /// Carries out what was prepared, as [`Self::switch`] does. Listeners that go are closed before, and those that come
+    /// accept after all reactors have taken the exports over.
+    ///
+    /// # Errors
+    /// The server is about to end, or a reactor has not answered in time. Only storage that fails can be another reason,
+    /// and only where a volume was closed since it was prepared.
+    pub fn carry_out(
+        &self,
+        prepared: PreparedSwitch,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
+        self.board.carry_out(prepared, drain)
     }
 
     /// Accepts connections of initiators on one socket more, and tells them of it. Blocks as [`Self::switch`] does.
@@ -118,21 +148,33 @@ impl Control {
         self.board.draining()
     }
 
+    /// iSCSI sessions and NVMe controllers, oldest first, as far as shards answer: see [`Self::ask_for_sessions`].
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        self.ask_for_sessions().reports
+    }
+
     /// iSCSI sessions and NVMe controllers, oldest first. Asks the shards; blocks, for a second at most: what a shard
     /// that does not answer has is missing.
     #[must_use]
-    pub fn sessions(&self) -> Vec<SessionReport> {
+    pub fn ask_for_sessions(&self) -> Sessions {
         let (answers, inbox) = channel();
         self.shared()
             .broadcast(|| Message::Sessions(answers.clone()));
         drop(answers);
         let until = Instant::now() + PATIENCE;
         let mut parts = Vec::new();
-        let next = || inbox.recv_timeout(until.saturating_duration_since(Instant::now()));
-        while let Ok(more) = next() {
-            parts.extend(more);
+        // A shard that has ended drops the question.
+        let is_complete = loop {
+            match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(more) => parts.extend(more),
+                Err(error) => break error == RecvTimeoutError::Disconnected,
+            }
+        };
+        Sessions {
+            reports: sessions::put_together(parts),
+            is_complete,
         }
-        sessions::put_together(parts)
     }
 
     /// Ends a session or controller. An iSCSI initiator is asked to log out, and disconnected if it does not within the
@@ -165,24 +207,53 @@ impl Control {
     /// Looks for volumes whose backing object changed its size, and tells initiators (CAPACITY DATA
     /// HAS CHANGED) and hosts (Namespace Attribute Changed). Blocks.
     pub fn refresh_volumes(&self) -> Vec<(String, Result<Option<Resized>, VolumeError>)> {
+        let names = self.exported_names();
+        let outcomes = names.into_iter().filter_map(|name| {
+            let outcome = self.refresh_volume(&name)?;
+            Some((name, outcome))
+        });
+        outcomes.collect()
+    }
+
+    /// The same for one volume. `None`: none of that name is exported. Blocks for as long as its storage does.
+    pub fn refresh_volume(&self, name: &str) -> Option<Result<Option<Resized>, VolumeError>> {
         let exports = self.board.exports();
-        let refresh = |(place, unit): (usize, &Unit)| {
-            let volume = unit.volume.identity().name.clone();
-            let before = unit.volume.geometry();
-            let outcome = unit.volume.refresh_geometry().map(|after| {
-                unit.logical_unit.resize(after.block_count);
-                if unit.namespace.resize(after.block_count) {
-                    exports.nvme.subsystems.namespace_resized(place);
-                }
-                (before != after).then(|| Resized {
-                    volume: volume.clone(),
-                    before,
-                    after,
-                })
-            });
-            (volume, outcome)
-        };
-        exports.exported().map(refresh).collect()
+        let is_it = |(_, unit): &(usize, &Unit)| unit.volume.identity().name == name;
+        let (place, _) = exports.exported().find(is_it)?;
+        let unit = Arc::clone(exports.shared_unit(place));
+        // What blocks here keeps this volume open, and no other that is removed meanwhile.
+        drop(exports);
+        let before = unit.volume.geometry();
+        let outcome = unit.volume.refresh_geometry();
+        Some(outcome.map(|after| {
+            unit.logical_unit.resize(after.block_count);
+            if unit.namespace.resize(after.block_count)
+                && let Some(exports) = self.still_has(place, &unit)
+            {
+                exports.nvme.subsystems.namespace_resized(place);
+            }
+            (before != after).then(|| Resized {
+                volume: name.to_owned(),
+                before,
+                after,
+            })
+        }))
+    }
+
+    /// The names of volumes that are exported, in the order of the configuration.
+    #[must_use]
+    pub fn exported_names(&self) -> Vec<String> {
+        let exports = self.board.exports();
+        let units = exports.exported();
+        units
+            .map(|(_, unit)| unit.volume.identity().name.clone())
+            .collect()
+    }
+
+    /// The exports, if they have the unit in that place still.
+    fn still_has(&self, place: usize, unit: &Arc<Unit>) -> Option<Arc<Exports>> {
+        let exports = self.board.exports();
+        Arc::ptr_eq(exports.shared_unit(place), unit).then_some(exports)
     }
 
     /// The names of the volumes by their numbers, which are theirs as long as they are exported. Where there is no
@@ -200,7 +271,15 @@ impl Control {
     /// network file system does not answer.
     pub fn inspect_volume(&self, number: usize) {
         let exports = self.board.exports();
-        if number < exports.places() && !exports.unit(number).volume.inspect().is_sound() {
+        if number >= exports.places() {
+            return;
+        }
+        let unit = Arc::clone(exports.shared_unit(number));
+        // As with sizes, a look that blocks keeps no other volume open.
+        drop(exports);
+        if !unit.volume.inspect().is_sound()
+            && let Some(exports) = self.still_has(number, &unit)
+        {
             exports.tell_of_failure(number);
         }
     }

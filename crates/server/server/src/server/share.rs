@@ -77,7 +77,8 @@ pub(crate) fn share(
     let limits = &config.limits;
     let directory = config.state_directory;
     let mut registry = Registry::new(listeners, options, limits, &posts, directory)?;
-    let first = registry.prepare(exported)?;
+    let listeners = Arc::clone(&registry.current().listeners);
+    let first = registry.prepare(exported, listeners)?;
     registry.adopt(&first);
     let subsystems = &first.exports.nvme.subsystems;
     let _ = subsystems.reconfigure(first.subsystems.unwrap_or_default());

@@ -34,7 +34,7 @@ use longshore_volume::Volume;
 
 use crate::address::ConnectionAddress;
 use crate::config::check::check;
-use crate::config::{ExportsConfig, StartError};
+use crate::config::{ExportsConfig, ListenerChanges, ListenerId, StartError};
 use crate::core::{Shared, View};
 use crate::exports::listener::{Listener, ListenerKind};
 use crate::exports::registry::{Next, Registry};
@@ -42,6 +42,7 @@ use crate::exports::{Exports, Unit};
 use crate::mail::grace::{Answered, Bell, Token};
 use crate::mail::message::{Message, Note};
 use crate::mail::removal::Removal;
+use crate::server::share::portal;
 use crate::shard::mail::{Mail, Mailer};
 
 /// What becomes of volumes that are exported no more.
@@ -117,6 +118,40 @@ pub struct Switched {
     pub added: Vec<String>,
     /// Names of volumes that are exported no more, and drain.
     pub removed: Vec<String>,
+    /// Addresses at which the system does not let the server listen, although the sockets are there, and why.
+    pub not_listening: Vec<(SocketAddr, String)>,
+}
+
+/// A change of the exports that was checked and can be carried out. Nothing has changed, and nothing does when it is
+/// dropped.
+pub struct PreparedSwitch {
+    config: ExportsConfig,
+    /// All listeners that there are to be.
+    listeners: Arc<[Listener]>,
+    /// Sockets that come, with their places.
+    opening: Vec<(usize, TcpListener)>,
+    /// Places of those that go.
+    closing: Vec<usize>,
+    next: Next,
+    /// The version that `next` derives from.
+    base: u64,
+}
+
+impl PreparedSwitch {
+    /// Listeners that come: first those of iSCSI, then those of NVMe, in their order.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<ListenerId> {
+        let opening = self.opening.iter();
+        opening.map(|(place, _)| ListenerId(*place)).collect()
+    }
+}
+
+impl std::fmt::Debug for PreparedSwitch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreparedSwitch")
+            .field("base", &self.base)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why something else is not exported.
@@ -145,10 +180,6 @@ pub enum SwitchError {
     #[error("an event loop has not answered within {0:?}; the change is completed when it goes on")]
     Unanswered(Duration),
 }
-
-/// A listener. No other one of this server ever has the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListenerId(pub usize);
 
 /// How long [`Switchboard::switch`] waits for all shards.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -251,6 +282,11 @@ impl State {
         self.jobs.insert(place, Job::Switch(Box::new(switch)));
     }
 
+    /// Whether nothing is on its way out.
+    fn is_calm(&self) -> bool {
+        self.removals.is_empty() && self.jobs.is_empty()
+    }
+
     /// The name of a volume that has been removed, or is about to be, and is not closed.
     fn still_leaving(&self, volume: &Arc<dyn Volume>) -> Option<String> {
         let exports = self.registry.current();
@@ -313,10 +349,97 @@ impl Switchboard {
         config: ExportsConfig,
         drain: DrainOptions,
     ) -> Result<Switched, SwitchError> {
+        let prepared = self.prepare(config, ListenerChanges::default())?;
+        self.carry_out(prepared, drain)
+    }
+
+    /// Does all of a switch that can fail, and that nobody sees.
+    pub(crate) fn prepare(
+        &self,
+        config: ExportsConfig,
+        changes: ListenerChanges,
+    ) -> Result<PreparedSwitch, SwitchError> {
+        check(&config)?;
+        let mut state = self.lock();
+        self.admit(&state, &config)?;
+        let before = Arc::clone(state.registry.current());
+        let mut listeners = before.listeners.to_vec();
+        let mut closing = Vec::new();
+        for id in changes.removed {
+            let listener = listeners.get_mut(id.0).filter(|listener| listener.is_open);
+            let listener = listener.ok_or(SwitchError::NoSuchListener(id))?;
+            listener.is_open = false;
+            closing.push(id.0);
+        }
+        let mut opening = Vec::new();
+        for listener in changes.iscsi {
+            let kind = portal(&listener)?;
+            opening.push((listeners.len(), listener.listener));
+            listeners.push(Listener::new(kind));
+        }
+        let ports = listeners.iter().filter_map(Listener::nvme_port);
+        let last = ports.map(|port| port.port_id).max().unwrap_or(0);
+        for (listener, port_id) in changes.nvme.into_iter().zip(last.saturating_add(1)..) {
+            let port = listener.port(port_id)?;
+            opening.push((listeners.len(), listener.listener));
+            listeners.push(Listener::new(ListenerKind::Nvme(Arc::new(port))));
+        }
+        let listeners: Arc<[Listener]> = listeners.into();
+        let next = state
+            .registry
+            .prepare(config.clone(), Arc::clone(&listeners))?;
+        Ok(PreparedSwitch {
+            config,
+            listeners,
+            opening,
+            closing,
+            next,
+            base: before.revision,
+        })
+    }
+
+    /// Carries out what was prepared. Blocks until all shards export it.
+    pub(crate) fn carry_out(
+        self: &Arc<Self>,
+        prepared: PreparedSwitch,
+        drain: DrainOptions,
+    ) -> Result<Switched, SwitchError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let switched = self.begin(config, drain)?;
-        self.complete()?;
-        Ok(switched)
+        let PreparedSwitch {
+            config,
+            listeners,
+            opening,
+            closing,
+            mut next,
+            base,
+        } = prepared;
+        self.admit(&self.lock(), &config)?;
+        // Nobody comes any more by an address that is left when others get in.
+        for place in &closing {
+            if let Err(source) = self.listen(*place, None) {
+                let address = listeners[*place].local();
+                tracing::warn!(%address, "closing a listener: {source}");
+            }
+        }
+        let mut state = self.lock();
+        // A place may have become vacant meanwhile.
+        if state.registry.current().revision != base {
+            next = state.registry.prepare(config, Arc::clone(&listeners))?;
+        }
+        let mut switched = Self::adopt(&mut state, next, drain);
+        drop(state);
+        let completed = self.complete();
+        // Connections come when all shards know what they come by.
+        for (place, socket) in opening {
+            match self.listen(place, Some(socket)) {
+                Ok(()) => {}
+                Err(source) => {
+                    let address = listeners[place].local();
+                    switched.not_listening.push((address, source.to_string()));
+                }
+            }
+        }
+        completed.map(|()| switched)
     }
 
     /// Waits for the end of the switches that have begun.
@@ -406,17 +529,27 @@ impl Switchboard {
         config: ExportsConfig,
         drain: DrainOptions,
     ) -> Result<Switched, SwitchError> {
-        check(&config)?;
+        let prepared = self.prepare(config, ListenerChanges::default())?;
+        Ok(Self::adopt(&mut self.lock(), prepared.next, drain))
+    }
+
+    /// Whether volumes can be exported now.
+    fn admit(&self, state: &State, config: &ExportsConfig) -> Result<(), SwitchError> {
         if self.shared.closing.load(Ordering::Relaxed) {
             return Err(SwitchError::Stopping);
         }
-        let mut state = self.lock();
-        let before = Arc::clone(state.registry.current());
-        let mut volumes = config.volumes.iter();
-        if let Some(name) = volumes.find_map(|volume| state.still_leaving(volume)) {
-            return Err(SwitchError::StillDraining(name));
+        if state.is_calm() {
+            return Ok(());
         }
-        let next = state.registry.prepare(config)?;
+        let mut volumes = config.volumes.iter();
+        match volumes.find_map(|volume| state.still_leaving(volume)) {
+            Some(name) => Err(SwitchError::StillDraining(name)),
+            None => Ok(()),
+        }
+    }
+
+    fn adopt(state: &mut State, next: Next, drain: DrainOptions) -> Switched {
+        let before = Arc::clone(state.registry.current());
         state.registry.adopt(&next);
         let removed = next.removed.iter();
         let switched = Switched {
@@ -425,9 +558,10 @@ impl Switchboard {
             removed: removed
                 .map(|place| before.unit(*place).volume.identity().name.clone())
                 .collect(),
+            ..Switched::default()
         };
         state.enqueue(Switch::new(next, drain));
-        Ok(switched)
+        switched
     }
 
     /// Whether a switch is not over.

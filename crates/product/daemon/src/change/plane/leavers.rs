@@ -2,26 +2,40 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use longshore_api::change::Revision;
 use longshore_api::record::Record;
+use longshore_volume::Volume;
 use serde_json::json;
 
+use super::super::locks::locked;
 use super::super::objects::Described;
 use super::super::switch::Closed;
-use super::locks::locked;
+use crate::threads::THREAD_STACK_BYTES;
+
+/// How often it is looked whether a volume has no user left.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Failed flushes that are remembered.
 const FAILURES_MAX: usize = 256;
 
 /// Volumes on their way out, and who hears of it.
 pub(super) struct Leavers {
-    pub(super) volumes: Mutex<BTreeMap<String, Arc<Described>>>,
+    pub(super) volumes: Mutex<BTreeMap<String, Leaver>>,
     /// Of those that have gone: whose last flush failed and why, with the revision that took them away.
     pub(super) failures: Mutex<VecDeque<(Revision, String, String)>>,
     pub(super) gone: Condvar,
     pub(super) record: Mutex<Arc<dyn Record>>,
+}
+
+/// A volume on its way out.
+pub(super) struct Leaver {
+    pub(super) described: Arc<Described>,
+    /// The last to hold it closes it: that is here, and on no thread that something else waits for. `None`: that is
+    /// being done.
+    pub(super) volume: Option<Arc<dyn Volume>>,
 }
 
 impl Leavers {
@@ -29,7 +43,8 @@ impl Leavers {
         Arc::clone(&locked(&self.record))
     }
 
-    pub(super) fn closed(&self, closed: &Closed, revision: Revision) {
+    /// The server has let go of a volume. It is closed as soon as nobody looks at it any more, and not before.
+    pub(super) fn closed(self: &Arc<Self>, closed: Closed, revision: Revision) {
         if let Some(failure) = &closed.failure {
             let mut failures = locked(&self.failures);
             if failures.len() == FAILURES_MAX {
@@ -37,6 +52,31 @@ impl Leavers {
             }
             failures.push_back((revision, closed.volume.clone(), failure.clone()));
         }
+        let mut leaving = locked(&self.volumes);
+        let leaver = leaving.get_mut(&closed.volume);
+        let volume = leaver.and_then(|leaver| leaver.volume.take());
+        drop(leaving);
+        let Some(volume) = volume.filter(|volume| Arc::strong_count(volume) > 1) else {
+            // Nobody else had it, and by now it is closed.
+            return self.tell(&closed);
+        };
+        let close = {
+            let this = Arc::clone(self);
+            move || {
+                while Arc::strong_count(&volume) > 1 {
+                    thread::sleep(LOOK_AGAIN);
+                }
+                drop(volume);
+                this.tell(&closed);
+            }
+        };
+        let thread = thread::Builder::new().name("closing".to_owned());
+        if let Err(error) = thread.stack_size(THREAD_STACK_BYTES).spawn(close) {
+            tracing::warn!("no thread to close a volume with: {error}");
+        }
+    }
+
+    fn tell(&self, closed: &Closed) {
         locked(&self.volumes).remove(&closed.volume);
         self.gone.notify_all();
         let volume = &closed.volume;

@@ -9,37 +9,27 @@ use longshore_api::state::Session;
 
 use super::super::exports::OpenVolumes;
 use super::super::keys;
+use super::super::listening::Listening;
 use super::super::objects::{Described, Objects};
 use crate::config::Config;
 use crate::config::file::ConfigFile;
 use crate::config::transmit::TransmitConfig;
 
 /// What is asked for and served at one time.
+#[derive(Clone)]
 pub(super) struct Now {
     pub(super) revision: Revision,
     pub(super) file: Option<Arc<ConfigFile>>,
     pub(super) settings: Arc<Keys>,
-    pub(super) objects: Objects,
-    pub(super) config: Config,
-    pub(super) open: OpenVolumes,
+    pub(super) objects: Arc<Objects>,
+    pub(super) config: Arc<Config>,
+    pub(super) open: Arc<OpenVolumes>,
+    pub(super) listening: Arc<Listening>,
     pub(super) needs_restart: Vec<String>,
     pub(super) transmit: TransmitConfig,
 }
 
 impl Now {
-    pub(super) fn clone_with(&self, revision: Revision) -> Self {
-        Self {
-            revision,
-            file: self.file.clone(),
-            settings: Arc::clone(&self.settings),
-            objects: self.objects.clone(),
-            config: self.config.clone(),
-            open: self.open.clone(),
-            needs_restart: self.needs_restart.clone(),
-            transmit: self.transmit,
-        }
-    }
-
     pub(super) fn object(&self, id: &ObjectId, described: &Described, uses: &Uses<'_>) -> Object {
         let mut facts = Keys::new();
         let mut state = match described.is_enabled() {

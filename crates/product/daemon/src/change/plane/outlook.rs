@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longshore_api::change::{Action, ChangeOptions, Plan, Step, Wish};
+use longshore_api::change::{Action, ChangeOptions, ListenerStep, Plan, Step, Wish};
 use longshore_api::object::{Keys, ObjectId, ObjectKind, Owner};
 use longshore_api::problem::{Problem, ProblemCode};
 use longshore_api::state::Session;
+use longshore_server::config::TargetConfig;
 use longshore_volume::BackendName;
 
+use super::super::exports::Views;
+use super::super::listening::Difference;
 use super::super::objects::{self, Described, Objects};
 use super::super::plan;
 use super::super::problems::{self, Refused};
+use super::super::switch::Sessions;
 use super::now::Now;
 use super::parts::Plane;
 use crate::config::file::ConfigFile;
@@ -26,6 +30,9 @@ pub(super) struct Outlook {
     pub(super) objects: Objects,
     pub(super) config: Config,
     pub(super) plan: Plan,
+    pub(super) listeners: Difference,
+    /// Those that the change may concern.
+    pub(super) sessions: Sessions,
 }
 
 impl Plane {
@@ -78,13 +85,15 @@ impl Plane {
             let problem = Problem::new(ProblemCode::Invalid, title).about(object);
             problem.advise("add the volume, or remove it from the map")
         }))?;
-        let reach = config.check_reach(&self.process.addresses);
+        let listeners = now.listening.difference(&config);
+        let reach = config.check_reach(&now.listening.addresses(&listeners));
         let mut warnings = reach.map_err(|problem| Box::new(problems::of_config(&problem)))?;
         warnings.extend(config.warnings.iter().cloned());
         objects.add_defaults(&config);
 
-        let (settings, needs_restart) =
+        let (settings, mut needs_restart) =
             plan::settings(&now.settings, &file_settings, &self.started_with);
+        needs_restart.extend(listeners.needs_restart.iter().cloned());
         let steps = plan::steps(&now.objects, &objects);
         let old_warnings: BTreeSet<String> = now
             .config
@@ -96,6 +105,7 @@ impl Plane {
         let mut plan = Plan {
             revision: Some(now.revision),
             steps,
+            listeners: now.listening.steps(&listeners),
             settings,
             needs_restart,
             warnings: warnings.filter(|it| !old_warnings.contains(it)).collect(),
@@ -115,11 +125,12 @@ impl Plane {
                 grows: source.spec.backend == BackendName::FILE,
             })
         };
+        let sessions = self.sessions_of(&plan);
         let found = plan::check(
             &plan,
             &objects,
             (&now.config, &config),
-            &self.sessions_of(&plan),
+            &sessions.all,
             options.replace,
             &open,
         );
@@ -131,26 +142,45 @@ impl Plane {
             objects,
             config,
             plan,
+            listeners,
+            sessions,
         })
     }
 
-    /// Whether volumes could be opened that are to come. Opens nothing.
-    pub(super) fn survey(&self, now: &Now, config: &Config, plan: &Plan) -> Result<(), Refused> {
-        let found = coming(now, config, plan).filter_map(|source| {
-            let error = crate::backends::backends().survey(&source.spec).err()?;
-            let name = &source.spec.name;
-            let title = format!("volume {name}: {error}");
-            let problem = Problem::new(ProblemCode::Invalid, title).about(format!("volume {name}"));
-            let at = source
-                .location
-                .as_ref()
-                .filter(|_| source.owner == Owner::File);
-            Some(match at {
-                Some(at) => problem.at(format!("{}:{}", at.path.display(), at.line)),
-                None => problem,
-            })
-        });
+    /// Whether volumes could be opened that are to come, and have room. Opens nothing.
+    fn survey(&self, now: &Now, config: &Config, plan: &Plan) -> Result<(), Refused> {
+        let coming: Vec<VolumeSource> = coming(now, config, plan).cloned().collect();
+        if coming.is_empty() {
+            return Ok(());
+        }
+        self.weigh(config, &coming)?;
+        let survey = move || {
+            let problems = coming.iter().filter_map(unfit);
+            problems.collect::<Vec<Problem>>()
+        };
+        let surveyed = self.helpers.within(self.storage_timeout(), survey);
+        let found = surveyed.map_err(|error| error.refusal("the volumes cannot be looked at"))?;
         problems::together(found)
+    }
+
+    /// Whether new volumes that are memory have room.
+    fn weigh(&self, config: &Config, coming: &[VolumeSource]) -> Result<(), Refused> {
+        let is_memory = |source: &&VolumeSource| source.spec.backend == BackendName::MEM;
+        let (Some(bounds), Some(first)) = (&self.process.memory, coming.iter().find(is_memory))
+        else {
+            return Ok(());
+        };
+        let sizes = config.enabled_volumes().filter(is_memory);
+        let sizes = sizes.map(|source| source.spec.size.unwrap_or(0));
+        let bytes = sizes.fold(0, u64::saturating_add);
+        bounds.admit(bytes).map_err(|reason| {
+            let name = &first.spec.name;
+            let object = format!("volume {name}");
+            let problem = Problem::new(ProblemCode::NoSpace, format!("{object}: {reason}"));
+            Box::new(problem.about(object).advise(
+                "make it smaller, or let the server start with it: then payload memory makes room (limits.memory)",
+            ))
+        })
     }
 
     /// Refuses to take away what sessions use.
@@ -160,10 +190,20 @@ impl Plane {
         outlook: &Outlook,
         options: ChangeOptions,
     ) -> Result<(), Refused> {
-        if options.drain || options.force {
+        if options.force {
             return Ok(());
         }
-        let users = self.users(now, outlook);
+        if options.drain {
+            return refuse_to_move(now, outlook);
+        }
+        if !outlook.sessions.is_complete {
+            let title = "an event loop does not answer, so it is not known what its sessions use";
+            let problem = Problem::new(ProblemCode::Busy, title);
+            return Err(Box::new(problem.advise(
+                "try again in a moment, or make the change whatever is in use, with --drain",
+            )));
+        }
+        let users = users(now, outlook);
         if users.is_empty() {
             return Ok(());
         }
@@ -178,22 +218,16 @@ impl Plane {
         )))
     }
 
-    pub(super) fn users(&self, now: &Now, outlook: &Outlook) -> Vec<String> {
-        if outlook.plan.is_empty() {
-            return Vec::new();
-        }
-        plan::users(
-            (&now.config, &outlook.config),
-            &self.sessions_of(&outlook.plan),
-        )
-    }
-
     /// The sessions that a change may concern.
-    pub(super) fn sessions_of(&self, plan: &Plan) -> Vec<Session> {
+    fn sessions_of(&self, plan: &Plan) -> Sessions {
         let takes = |step: &Step| !matches!(step.action, Action::Add | Action::Adopt);
-        match plan.steps.iter().any(takes) {
+        let listener_goes = |step: &ListenerStep| step.action == Action::Remove;
+        match plan.steps.iter().any(takes) || plan.listeners.iter().any(listener_goes) {
             true => self.switch.sessions(),
-            false => Vec::new(),
+            false => Sessions {
+                all: Vec::new(),
+                is_complete: true,
+            },
         }
     }
 }
@@ -214,6 +248,80 @@ fn refuse_other(now: &Now, id: &ObjectId, plan: &Plan) -> Result<(), Refused> {
     Err(Box::new(problem.about(id).advise(format!(
         "choose another name, or change it: longshore {verb} set"
     ))))
+}
+
+/// What speaks against opening a volume.
+fn unfit(source: &VolumeSource) -> Option<Problem> {
+    let error = crate::backends::backends().survey(&source.spec).err()?;
+    let name = &source.spec.name;
+    let title = format!("volume {name}: {error}");
+    let problem = Problem::new(ProblemCode::Invalid, title).about(format!("volume {name}"));
+    let at = source
+        .location
+        .as_ref()
+        .filter(|_| source.owner == Owner::File);
+    Some(match at {
+        Some(at) => problem.at(format!("{}:{}", at.path.display(), at.line)),
+        None => problem,
+    })
+}
+
+/// Refuses to move a volume from the map of a session to another target or subsystem in one change: what the session has
+/// under way could be written when hosts of the new map write already.
+fn refuse_to_move(now: &Now, outlook: &Outlook) -> Result<(), Refused> {
+    let sessions = &outlook.sessions.all;
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    let (before, after) = (Views::of(&now.config), Views::of(&outlook.config));
+    let arrivals = before.arrivals(&after);
+    let moved = sessions.iter().find_map(|session| {
+        let lost = before.lost(&after, session);
+        let moved = lost.into_iter().find(|volume| arrivals.contains(volume))?;
+        Some((session, moved))
+    });
+    let Some((session, volume)) = moved else {
+        return Ok(());
+    };
+    let title = format!(
+        "volume {volume} would move while {} (session {}) uses it: what that host has under way could be written after \
+         the first writes of other hosts",
+        session.peer_name, session.id
+    );
+    let problem = Problem::new(ProblemCode::InUse, title).about(format!("volume {volume}"));
+    Err(Box::new(problem.advise(format!(
+        "disable the volume first (`longshore volume disable {volume} --drain`), move it when it is closed, and enable it"
+    ))))
+}
+
+/// Who uses what would go, one line each.
+pub(super) fn users(now: &Now, outlook: &Outlook) -> Vec<String> {
+    if outlook.plan.is_empty() {
+        return Vec::new();
+    }
+    let sessions = &outlook.sessions.all;
+    let mut users = plan::users((&now.config, &outlook.config), sessions);
+    let lost = now.listening.groups_lost(&outlook.listeners);
+    if lost.is_empty() {
+        return users;
+    }
+    let targets = &outlook.config.targets;
+    let through_them = |session: &&Session| {
+        let name = |target: &&TargetConfig| target.name.as_str() == session.target;
+        let groups = targets
+            .iter()
+            .find(name)
+            .map(|target| &target.portal_groups);
+        groups.is_some_and(|groups| groups.is_empty() || groups.iter().any(|it| lost.contains(it)))
+    };
+    let sessions = sessions.iter().filter(through_them);
+    users.extend(sessions.map(|session| {
+        format!(
+            "{} (session {}) may have come by the last listener of portal group {}",
+            session.peer_name, session.id, lost[0]
+        )
+    }));
+    users
 }
 
 /// Maps of volumes that are not there: kind and name of the object, and the volume.

@@ -11,15 +11,17 @@ use longshore_api::state::Listener;
 use longshore_volume::Volume;
 
 use super::super::exports::OpenVolumes;
+use super::super::helpers::Helpers;
+use super::super::listening::Listening;
+use super::super::locks::locked;
 use super::super::start::Start;
 use super::super::store::Store;
 use super::super::switch::Switch;
 use super::super::turn::Turn;
 use super::leavers::Leavers;
-use super::locks::locked;
 use super::now::Now;
-use crate::config::reach::Addresses;
 use crate::config::{Arguments, Config};
+use crate::memory::Bounds;
 
 /// Sees what is served after a change.
 type Watch = dyn Fn(&Config) + Send + Sync;
@@ -27,17 +29,25 @@ type Watch = dyn Fn(&Config) + Send + Sync;
 /// How long a change waits for the one before.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long storage may take to answer in the course of a change, where nothing else is said.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The process that is controlled, as far as it does not change.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     /// `io_uring` or `epoll`.
     pub engine: String,
-    pub listeners: Vec<Listener>,
-    /// The addresses that are listened on.
-    pub addresses: Addresses,
+    /// Listeners at start.
+    pub listening: Listening,
+    /// Where the API is reached over TCP.
+    pub api: Option<Listener>,
     pub state_directory: Option<PathBuf>,
     /// How long volumes may take to leave.
     pub drain_timeout: Duration,
+    /// How long storage may take to answer in the course of a change. `None`: 30 seconds.
+    pub storage_timeout: Option<Duration>,
+    /// What volumes of `mem` have room in.
+    pub memory: Option<Bounds>,
 }
 
 /// Plans changes and carries them out.
@@ -47,7 +57,7 @@ pub struct Plane {
     pub(super) arguments: Arguments,
     /// The settings of the file at start.
     pub(super) started_with: Arc<Keys>,
-    pub(super) switch: Box<dyn Switch>,
+    pub(super) switch: Arc<dyn Switch>,
     pub(super) turn: Turn,
     /// Taken only for a moment.
     pub(super) now: Mutex<Arc<Now>>,
@@ -55,6 +65,9 @@ pub struct Plane {
     pub(super) store: Mutex<Option<Store>>,
     pub(super) leaving: Arc<Leavers>,
     pub(super) stopping: AtomicBool,
+    /// The last change that was asked for was refused.
+    pub(super) has_refused: AtomicBool,
+    pub(super) helpers: Helpers,
     /// Called after each change with what is served.
     pub(super) watch: OnceLock<Box<Watch>>,
 }
@@ -77,21 +90,23 @@ impl Plane {
             revision,
             store,
         } = start;
+        let listening = Arc::new(process.listening.clone());
         Arc::new(Self {
             process,
             started: SystemTime::now(),
             started_with: Arc::clone(&settings),
             arguments,
-            switch,
+            switch: switch.into(),
             turn: Turn::default(),
             now: Mutex::new(Arc::new(Now {
                 revision,
                 file,
                 settings,
-                objects,
+                objects: Arc::new(objects),
                 transmit: config.engine.transmit,
-                config,
-                open,
+                config: Arc::new(config),
+                open: Arc::new(open),
+                listening,
                 needs_restart: Vec::new(),
             })),
             store: Mutex::new(store),
@@ -102,6 +117,8 @@ impl Plane {
                 record: Mutex::new(Arc::new(NoRecord)),
             }),
             stopping: AtomicBool::new(false),
+            has_refused: AtomicBool::new(false),
+            helpers: Helpers::default(),
             watch: OnceLock::new(),
         })
     }
@@ -126,6 +143,24 @@ impl Plane {
     pub fn stop(&self, patience: Duration) {
         self.stopping.store(true, Ordering::Release);
         drop(self.turn.take(patience));
+    }
+
+    /// Whether the server is about to end.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Where which service is reached.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<Listener> {
+        let mut all = self.now().listening.shown();
+        all.extend(self.process.api.clone());
+        all
+    }
+
+    pub(super) fn storage_timeout(&self) -> Duration {
+        self.process.storage_timeout.unwrap_or(STORAGE_TIMEOUT)
     }
 
     pub(super) fn now(&self) -> Arc<Now> {

@@ -4,12 +4,13 @@ use longshore_api::change::{Revision, RevisionInfo};
 use longshore_api::object::Document;
 use longshore_api::problem::{Problem, ProblemCode};
 
-use super::super::prepare::new_files;
+use super::super::locks::locked;
+use super::super::prepare::FileChanges;
 use super::super::problems::{self, Refused};
+use super::super::start::others;
 use super::super::store::{Intent, Store};
-use super::locks::locked;
 use super::parts::Plane;
-use crate::config::VolumeSource;
+use crate::config::file::ConfigFile;
 
 impl Plane {
     /// The objects of the API at a revision, with their secrets.
@@ -55,19 +56,28 @@ impl Plane {
         Ok(())
     }
 
-    pub(super) fn intend(
-        &self,
-        revision: Revision,
-        sources: &[&VolumeSource],
-    ) -> Result<(), Refused> {
+    /// The same for a change of the file's objects, which need no place: their revision is kept where there is one. Tells
+    /// why it is not.
+    pub(super) fn want_store(&self) -> Option<String> {
+        let problem = self.need_store().err()?;
+        Some(match &self.process.state_directory {
+            None => "there is no state directory: revisions are not kept, and their numbers begin again at each start"
+                .to_owned(),
+            Some(_) => format!("the revision is not kept: {problem}"),
+        })
+    }
+
+    pub(super) fn intend(&self, revision: Revision, changes: &FileChanges) -> Result<(), Refused> {
         let store = locked(&self.store);
         let Some(store) = &*store else { return Ok(()) };
-        let files = new_files(sources.iter().copied());
-        if files.is_empty() {
+        if changes.new.is_empty() && changes.grown.is_empty() {
             return Ok(());
         }
-        let revision = revision.0;
-        let intent = Intent { revision, files };
+        let intent = Intent {
+            revision: revision.0,
+            files: changes.new.clone(),
+            grown: changes.grown.clone(),
+        };
         store
             .intend(&intent)
             .map_err(|error| problems::of_store(&error))
@@ -81,10 +91,17 @@ impl Plane {
         }
     }
 
-    pub(super) fn commit(&self, info: &RevisionInfo, document: &Document) -> Result<(), Refused> {
+    /// `file`: the one that is in force with it.
+    pub(super) fn commit(
+        &self,
+        info: &RevisionInfo,
+        document: &Document,
+        file: Option<&ConfigFile>,
+    ) -> Result<(), Refused> {
+        let others = others(&self.arguments, file);
         match &mut *locked(&self.store) {
             Some(store) => store
-                .commit(info, document)
+                .commit(info, document, others)
                 .map_err(|error| problems::of_store(&error)),
             None => Ok(()),
         }
