@@ -11,7 +11,7 @@
 //! - The checker of the file reads the API's objects too: each is written as a table of a file of its own.
 //! - All that can fail is done before the commit, and undone when something fails. The commit is the rename of a revision
 //!   file: a crash before it leaves the revision before, one after it the new one.
-//! - One change is carried out at a time. What may wait for a disk is done on threads of its own ([`helpers`]), and the
+//! - One change is carried out at a time. What may wait for a disk is done on threads of its own (`helpers.rs`), and the
 //!   change is refused if that takes too long. Nothing waits for a disk after the switch: volumes leave by themselves.
 
 pub mod exports;
