@@ -626,7 +626,7 @@ mod tests {
     fn completions_know_verbs_options_and_words() {
         for (words, expected) in [
             (&["be"][..], "bench"),
-            (&["predict", "--plot-v"], "--plot-view"),
+            (&["bench", "--plot-v"], "--plot-view"),
             (&["serve", "--engine", ""], "io_uring"),
             (&["serve", "--transmit", "ad"], "adaptive-nagle"),
             (&["serve", "--cpu"], "--cpu-budget"),
