@@ -5,6 +5,7 @@ mod events;
 mod figures;
 mod file;
 mod health;
+mod kills;
 mod objects;
 mod plans;
 mod ports;

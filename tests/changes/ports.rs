@@ -20,8 +20,14 @@ fn out(initiator: &mut Initiator, action: u8, kind: u8, keys: (u64, u64)) {
     assert!(answer.is_good(), "{answer:?}");
 }
 
+/// Registers with APTPL and reserves.
+pub fn reserve(initiator: &mut Initiator) {
+    out(initiator, REGISTER, 0, (0, 11));
+    out(initiator, RESERVE, WRITE_EXCLUSIVE, (11, 0));
+}
+
 /// READ FULL STATUS: keys, who holds, relative port, and name of each registration.
-fn full_status(initiator: &mut Initiator) -> Vec<u8> {
+pub fn full_status(initiator: &mut Initiator) -> Vec<u8> {
     let cdb = [0x5e, 3, 0, 0, 0, 0, 0, 4, 0, 0];
     let (answer, _) = ask_scsi(initiator, &cdb, Data::In(1024));
     assert!(answer.is_good(), "{answer:?}");
@@ -38,8 +44,7 @@ fn a_target_in_front_of_another_in_the_file_leaves_its_registrations_alone() {
     let mut rig = Rig::new(ServerBuilder::new(), &target(TARGET));
     rig.start_again();
     let mut initiator = rig.initiator(TARGET, 1);
-    out(&mut initiator, REGISTER, 0, (0, 11));
-    out(&mut initiator, RESERVE, WRITE_EXCLUSIVE, (11, 0));
+    reserve(&mut initiator);
     let before = full_status(&mut initiator);
     // One registration: 24 bytes and a name, with the port that it came through in bytes 18 and 19.
     assert_eq!(before[4..12], 11_u64.to_be_bytes());
