@@ -10,8 +10,12 @@
 //!   ────────────┼────────────┼─────────────┼──────►
 //!               │   burst    │    delay    │
 //! ```
+//!
+//! Other limits hold for what waits, too: the clocks forget the operations that wait, those who watch are told, and have
+//! them ask again. What has begun stays used up.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// What a volume may do in a second. `None`: as much as it can.
@@ -90,6 +94,19 @@ pub struct Throttle {
     epoch: Instant,
     delayed: AtomicU64,
     delayed_ns: AtomicU64,
+    /// How often there have been other limits.
+    version: AtomicU64,
+    watchers: Mutex<Watchers>,
+}
+
+/// Who is told of other limits.
+#[derive(Default)]
+struct Watchers(Vec<Weak<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} watchers", self.0.len())
+    }
 }
 
 impl Default for Throttle {
@@ -102,6 +119,8 @@ impl Default for Throttle {
             epoch: Instant::now(),
             delayed: AtomicU64::new(0),
             delayed_ns: AtomicU64::new(0),
+            version: AtomicU64::new(0),
+            watchers: Mutex::default(),
         }
     }
 }
@@ -114,15 +133,52 @@ impl Throttle {
         self.is_limited.load(Ordering::Relaxed)
     }
 
-    /// Other limits, for operations that ask from now on.
+    /// Other limits from now on. Nothing happens if they are those in force.
     pub fn set(&self, limits: &Limits) {
-        let burst = limits.burst.unwrap_or(BURST);
-        self.burst_ns.store(nanoseconds(burst), Ordering::Relaxed);
+        self.set_at(limits, Instant::now());
+    }
+
+    /// The same, at a time that is given.
+    pub fn set_at(&self, limits: &Limits, now: Instant) {
+        let watchers = self.watchers();
+        let burst_ns = nanoseconds(limits.burst.unwrap_or(BURST));
+        let is_same = |(clock, rate): (&Clock, Option<u64>)| {
+            clock.rate.load(Ordering::Relaxed) == rate.unwrap_or(0)
+        };
+        let burst_before = self.burst_ns.swap(burst_ns, Ordering::Relaxed);
+        if burst_before == burst_ns && self.clocks.iter().zip(limits.rates()).all(is_same) {
+            return;
+        }
+        let now = nanoseconds(now.saturating_duration_since(self.epoch));
         for (clock, rate) in self.clocks.iter().zip(limits.rates()) {
-            clock.rate.store(rate.unwrap_or(0), Ordering::Relaxed);
-            clock.used_until.store(0, Ordering::Relaxed);
+            clock.set(rate.unwrap_or(0), (burst_before, burst_ns), now);
         }
         self.is_limited.store(limits.any(), Ordering::Relaxed);
+        // Whoever sees this version sees these limits.
+        self.version.fetch_add(1, Ordering::Release);
+        for tell in watchers.0.iter().filter_map(Weak::upgrade) {
+            tell();
+        }
+    }
+
+    /// How often there have been other limits. An operation that has waited under an earlier version asks again.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Has `watcher` called after each change of the limits, by the thread that makes it, for as long as it is there.
+    pub fn watch(&self, watcher: Weak<dyn Fn() + Send + Sync>) {
+        let mut watchers = self.watchers();
+        watchers
+            .0
+            .retain(|one| one.strong_count() > 0 && !one.ptr_eq(&watcher));
+        watchers.0.push(watcher);
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Watchers> {
+        let watchers = self.watchers.lock();
+        watchers.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The limits in force.
@@ -154,6 +210,26 @@ impl Throttle {
 
     /// An operation on so many bytes asks to begin. It is counted; it may begin after this time.
     pub fn delay(&self, way: Way, bytes: u64, now: Instant) -> Duration {
+        let delay = self.advance(way, bytes, now);
+        if delay > 0 {
+            self.delayed.fetch_add(1, Ordering::Relaxed);
+        }
+        Duration::from_nanos(delay)
+    }
+
+    /// The same for an operation that has waited, and would have for `left` more, when the limits became others.
+    pub fn delay_again(&self, way: Way, bytes: u64, now: Instant, left: Duration) -> Duration {
+        self.waits_less(left);
+        Duration::from_nanos(self.advance(way, bytes, now))
+    }
+
+    /// An operation does not wait for so long as it was told to.
+    pub fn waits_less(&self, left: Duration) {
+        self.delayed_ns
+            .fetch_sub(nanoseconds(left), Ordering::Relaxed);
+    }
+
+    fn advance(&self, way: Way, bytes: u64, now: Instant) -> u64 {
         let now = nanoseconds(now.saturating_duration_since(self.epoch));
         let burst = self.burst_ns.load(Ordering::Relaxed);
         let other_way = match way {
@@ -169,15 +245,25 @@ impl Throttle {
             delay = delay.max(clock.advance(units, now).saturating_sub(burst));
         }
         let delay = delay.min(nanoseconds(DELAY_MAX));
-        if delay > 0 {
-            self.delayed.fetch_add(1, Ordering::Relaxed);
-            self.delayed_ns.fetch_add(delay, Ordering::Relaxed);
-        }
-        Duration::from_nanos(delay)
+        self.delayed_ns.fetch_add(delay, Ordering::Relaxed);
+        delay
     }
 }
 
 impl Clock {
+    /// Another rate and what it saves, in place of `before`. Operations that wait are those beyond that, and are
+    /// forgotten. The same part of what can be saved stays used up: operations of a fast rate must not have those of a
+    /// slow one wait for as many.
+    fn set(&self, rate: u64, (before, burst): (u64, u64), now: u64) {
+        let is_new = self.rate.swap(rate, Ordering::Relaxed) == 0;
+        let used_until = self.used_until.load(Ordering::Relaxed);
+        let ahead = used_until.saturating_sub(now).min(before);
+        let ahead = u128::from(ahead) * u128::from(burst) / u128::from(before.max(1));
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+        let used = if is_new { 0 } else { now.saturating_add(ahead) };
+        self.used_until.store(used, Ordering::Relaxed);
+    }
+
     /// Uses up so many units more. Returns how far it was ahead of `now` before that.
     fn advance(&self, units: u64, now: u64) -> u64 {
         let rate = self.rate.load(Ordering::Relaxed);
@@ -212,11 +298,14 @@ fn nanoseconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn throttle(limits: Limits) -> (Throttle, Instant) {
         let throttle = Throttle::default();
-        throttle.set(&limits);
+        throttle.set_at(&limits, throttle.epoch);
+        throttle.version.store(0, Ordering::Relaxed);
         let now = throttle.epoch + Duration::from_secs(60);
         (throttle, now)
     }
@@ -287,23 +376,59 @@ mod tests {
     }
 
     #[test]
-    fn new_limits_forget_what_was_used_up() {
+    fn new_limits_keep_what_has_begun_and_forget_what_waits() {
         let (throttle, now) = throttle(Limits {
-            bytes: Some(1),
+            iops: Some(100),
+            burst: Some(ms(100)),
             ..Limits::default()
         });
-        throttle.delay(Way::Read, 512, now);
-        assert!(throttle.delay(Way::Read, 512, now) > Duration::ZERO);
-        let limits = Limits {
-            read_bytes: Some(1 << 30),
-            burst: Some(ms(1)),
+        // Eleven begin, and nine wait.
+        let delays: Vec<_> = (0..20)
+            .map(|_| throttle.delay(Way::Read, 512, now))
+            .collect();
+        assert_eq!(delays[19], ms(90));
+        let faster = Limits {
+            iops: Some(1000),
+            burst: Some(ms(10)),
             ..Limits::default()
         };
-        throttle.set(&limits);
-        assert_eq!(throttle.limits(), limits);
-        assert_eq!(throttle.delay(Way::Read, 512, now), Duration::ZERO);
-        throttle.set(&Limits::default());
+        throttle.set_at(&faster, now);
+        assert_eq!((throttle.limits(), throttle.version()), (faster, 1));
+        // All that can be saved was used up, and is.
+        let again = |n: usize| throttle.delay_again(Way::Read, 512, now, delays[11 + n]);
+        assert_eq!([0, 1, 2].map(again), [ms(0), ms(1), ms(2)]);
+        let left: Duration = delays[14..].iter().sum();
+        assert_eq!(throttle.delays().operations, 9);
+        assert_eq!(throttle.delays().time, left + ms(3));
+    }
+
+    #[test]
+    fn the_same_limits_change_nothing() {
+        let limits = Limits {
+            bytes: Some(1024),
+            ..Limits::default()
+        };
+        let (throttle, now) = throttle(limits);
+        let version = throttle.version();
+        throttle.delay(Way::Read, 4096, now);
+        let told = Arc::new(AtomicU64::new(0));
+        let tells = Arc::clone(&told);
+        let watcher: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            tells.fetch_add(1, Ordering::Relaxed);
+        });
+        throttle.watch(Arc::downgrade(&watcher));
+        // Nothing said of the burst is the burst that is in force.
+        throttle.set_at(&limits, now);
+        assert_eq!(throttle.delay(Way::Read, 1, now), ms(4000) - BURST);
+        assert_eq!(throttle.version(), version);
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        throttle.set_at(&Limits::default(), now);
         assert!(!throttle.is_limited());
+        assert_eq!(throttle.version(), version + 1);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        drop(watcher);
+        throttle.set_at(&limits, now);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 
     #[test]

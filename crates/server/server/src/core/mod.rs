@@ -17,7 +17,7 @@ use crate::address::{ConnectionAddress, TaskAddress};
 use crate::config::TransmitConfig;
 use crate::counters::stages::{Followed, Stage, Stages};
 use crate::counters::{Counters, ProtocolKind};
-use crate::delayed::DelayedTasks;
+use crate::delayed::{DelayedTasks, LimitsChanged};
 use crate::exports::Unit;
 use crate::fairness::Fairness;
 use crate::mail::abort::{AbortOrder, AbortScope, Exception};
@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub suspects: Vec<u32>,
     /// Tasks that the limits of their volumes have wait.
     pub delayed: DelayedTasks,
+    /// Tells this shard that a volume has other limits.
+    limits_changed: LimitsChanged,
     /// When the shard went on after it had stood still.
     pub stood_still_until_ms: u64,
     /// How the shard waits.
@@ -93,6 +95,7 @@ impl Core {
             transmit: shared.transmit,
             transmit_part: Part::new(shared.limits.memory, shared.posts.len()),
             stages: Stages::new(shared.sample, now),
+            limits_changed: LimitsChanged::new(&shared.posts[shard]),
             shared,
             platform,
             memory: ShardMemory::new(pool),
@@ -275,6 +278,7 @@ impl Core {
         let view = Arc::clone(&self.view);
         for (place, unit) in view.exports.units() {
             self.requests.attach(&unit.volume, &mut *self.platform);
+            self.limits_changed.watch(&unit.throttle);
             self.resume_sanitize(place);
         }
     }
@@ -284,6 +288,7 @@ impl Core {
         let before = std::mem::replace(&mut self.view, Arc::clone(&view));
         for (place, unit) in view.exports.added_since(&before.exports) {
             self.requests.attach(&unit.volume, &mut *self.platform);
+            self.limits_changed.watch(&unit.throttle);
             self.resume_sanitize(place);
         }
         for place in view.exports.vacated_since(&before.exports) {

@@ -5,6 +5,8 @@
 //! zeros, and the place behind its header in the transmit queue for what is small.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_block::command::{CommandEvent, DataLocation};
 use longshore_block::operation::{MediaError, Operation, Reply};
@@ -20,6 +22,7 @@ use crate::address::TaskAddress;
 use crate::core::Core;
 use crate::core::request::{InFlight, Owner};
 use crate::counters::stages::{Direction, Stage};
+use crate::delayed::Delay;
 use crate::exports::Unit;
 use crate::gate::Passage;
 use crate::transport::channel::Channel;
@@ -55,7 +58,16 @@ impl<W> Tasks<W> {
             return Retried::Waits;
         };
         let wanted = match task.state {
-            TaskState::Medium(wanted) | TaskState::Delayed(wanted) => wanted,
+            TaskState::Medium(wanted) => wanted,
+            TaskState::Delayed(wanted) => {
+                if let Some(left) = core.delayed.asks_again
+                    && task.waits_for_limits(core, wanted, Some(left))
+                {
+                    self.park(task);
+                    return Retried::Waits;
+                }
+                wanted
+            }
             TaskState::Lock { unit } => {
                 if task.try_lock(core, unit) == Passage::Open {
                     return Retried::Runs(task, CommandEvent::Locked);
@@ -348,6 +360,17 @@ impl<W> Task<W> {
     /// Has the task wait if its volume has done as much as it may.
     #[cold]
     fn is_delayed(&mut self, core: &mut Core, wanted: MediaRequest) -> bool {
+        self.waits_for_limits(core, wanted, None)
+    }
+
+    /// The same for a task that may have waited under other limits, and would have for so long still.
+    #[cold]
+    fn waits_for_limits(
+        &mut self,
+        core: &mut Core,
+        wanted: MediaRequest,
+        left: Option<Duration>,
+    ) -> bool {
         let way = match wanted.operation {
             Operation::Read { .. } => Way::Read,
             operation if operation.writes() => Way::Write,
@@ -355,14 +378,30 @@ impl<W> Task<W> {
         };
         let now = core.clock();
         let bytes = wanted.payload.range().len() as u64;
-        let throttle = &core.unit(wanted.unit).throttle;
-        let delay = throttle.delay(way, bytes, now);
+        let unit = core.unit(wanted.unit);
+        let throttle = &unit.throttle;
+        // Before the limits: those of a later version than that are no harm.
+        let version = throttle.version();
+        if unit.is_removed.load(Ordering::Relaxed) {
+            // Its commands have little time to end.
+            left.into_iter().for_each(|left| throttle.waits_less(left));
+            return false;
+        }
+        let delay = match left {
+            Some(left) => throttle.delay_again(way, bytes, now, left),
+            None => throttle.delay(way, bytes, now),
+        };
         // Others wait for what keeps the medium to itself.
         if delay.is_zero() || holds_gate(self, wanted) {
             return false;
         }
         self.state = TaskState::Delayed(wanted);
-        core.delayed.add(self.address, now + delay);
+        core.delayed.add(Delay {
+            task: self.address,
+            unit: wanted.unit,
+            version,
+            until: now + delay,
+        });
         true
     }
 

@@ -67,6 +67,8 @@ pub(crate) enum Message {
     MemoryShort,
     /// From now on, responses leave like this.
     Transmit(TransmitConfig),
+    /// A volume has other limits.
+    Limits,
     /// All shards know what is exported now: connections take it over.
     Renew(Arc<Token>),
     /// No connection begins a command for that unit any more. The token goes when nothing of the shard needs it.

@@ -81,12 +81,15 @@ impl Shard {
     pub(super) fn remove_unit(&mut self, removal: Arc<Removal>, token: Arc<Token>) {
         let unit = self.core.view.exports.unit(removal.unit);
         unit.is_removed.store(true, Ordering::Relaxed);
+        let place = removal.unit;
         self.changes.removals.push(ShardRemoval {
             until: self.now + removal.timeout,
             removal,
             token,
             is_overdue: false,
         });
+        // Those that would wait beyond the time that they have to end would get no answer.
+        self.end_delays_of(place);
         self.settle();
     }
 

@@ -107,6 +107,7 @@ impl Shard {
                     channel.set_transmit(&config, &mut self.core.counters);
                 }
             }
+            Message::Limits => self.renew_delays(),
             Message::Renew(token) => self.begin_renewal(token),
             Message::Remove { removal, token } => self.remove_unit(removal, token),
             Message::FlushRemoved { removal, token } => self.flush_removed(removal, token),

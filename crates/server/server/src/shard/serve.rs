@@ -1,6 +1,7 @@
 //! Receiving, sending, and what connections wait for.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use longshore_reactor::{Readiness, SocketToken, TimerId};
 use super::state::{Phase, Shard, Timer};
 use crate::address::ConnectionAddress;
 use crate::connection::driven::ShardEvent;
+use crate::delayed::Delay;
 use crate::memory::transmit;
 
 impl Shard {
@@ -127,9 +129,37 @@ impl Shard {
     #[inline(never)]
     pub(super) fn end_delays(&mut self) {
         let at_once = self.phase != Phase::Serving;
-        while let Some(task) = self.core.delayed.pop(self.now, at_once) {
-            self.tell(task.connection, ShardEvent::Retry(task));
+        while let Some(delay) = self.core.delayed.pop(self.now, at_once) {
+            self.end_delay(delay, !at_once);
         }
+    }
+
+    /// Limits of volumes have become others: tasks that wait for them ask again, in their order.
+    pub(super) fn renew_delays(&mut self) {
+        let view = Arc::clone(&self.core.view);
+        let version = |unit| view.exports.unit(unit).throttle.version();
+        let outdated = |delay: &Delay| delay.version != version(delay.unit);
+        for delay in self.core.delayed.take(outdated) {
+            self.end_delay(delay, true);
+        }
+    }
+
+    /// Tasks that wait for the limits of a unit go on.
+    pub(super) fn end_delays_of(&mut self, unit: usize) {
+        for delay in self.core.delayed.take(|delay| delay.unit == unit) {
+            self.end_delay(delay, true);
+        }
+    }
+
+    /// A task goes on. `asks`: if its limits have become others, it asks first.
+    fn end_delay(&mut self, delay: Delay, asks: bool) {
+        let unit = self.core.unit(delay.unit);
+        let is_asking = asks && unit.throttle.version() != delay.version;
+        let left = delay.until.saturating_duration_since(self.now);
+        self.core.delayed.asks_again = is_asking.then_some(left);
+        let task = delay.task;
+        self.tell(task.connection, ShardEvent::Retry(task));
+        self.core.delayed.asks_again = None;
     }
 
     /// Tells connections that are idle so. Nothing slept since their receive buffers were found empty, and what has

@@ -4,6 +4,7 @@ mod failure;
 mod fairness;
 #[path = "../common/idle.rs"]
 mod idle;
+mod limits;
 mod memory;
 mod rig;
 mod transmit;

@@ -19,7 +19,7 @@ use longshore_server::stepped::{Next, SteppedServer};
 use longshore_tests::initiator::{Login, cdb};
 use longshore_tests::pdu::{BHS_LENGTH, Pdu, opcode};
 use longshore_tests::server::TARGET;
-use longshore_volume::{BackendName, VolumeSpec};
+use longshore_volume::{BackendName, Limits, Volume, VolumeSpec};
 
 use crate::idle::Idle;
 
@@ -129,6 +129,8 @@ pub struct Client {
     /// Bytes read, or asked for by the target to be written.
     pub bytes: u64,
     last_status: u8,
+    /// The shard that serves it.
+    shard: usize,
 }
 
 impl Client {
@@ -234,6 +236,8 @@ impl Client {
 /// See the module documentation.
 pub struct Rig {
     server: SteppedServer,
+    volume: Arc<dyn Volume>,
+    shards: usize,
     pub clients: Vec<Client>,
     now: Instant,
 }
@@ -242,8 +246,10 @@ pub struct Rig {
 pub struct Options {
     pub backend: BackendName,
     pub clients: usize,
-    /// Clients are all at the first one.
+    /// Clients are all at the first one, unless they take turns.
     pub shards: usize,
+    pub are_spread: bool,
+    pub limits: Limits,
     pub memory: u64,
     pub transmit: TransmitConfig,
 }
@@ -254,6 +260,8 @@ impl Default for Options {
             backend: BackendName::NULL,
             clients: 1,
             shards: 1,
+            are_spread: false,
+            limits: Limits::default(),
             memory: PeerLimits::default().memory,
             transmit: TransmitConfig::default(),
         }
@@ -265,9 +273,17 @@ impl Rig {
         let now = Instant::now();
         let platform = |_| Box::new(Idle) as Box<dyn Platform>;
         let platforms: Vec<_> = (0..options.shards).map(platform).collect();
-        let server = SteppedServer::new(config(options), platforms, now).unwrap();
+        let config = config(options);
+        let volume = Arc::clone(&config.volumes[0]);
+        let server = SteppedServer::new(config, platforms, now).unwrap();
         let mut rig = Self {
             server,
+            volume,
+            shards: if options.are_spread {
+                options.shards
+            } else {
+                1
+            },
             clients: Vec::new(),
             now,
         };
@@ -279,8 +295,11 @@ impl Rig {
 
     fn log_in(&mut self, number: u16) {
         let wire = Arc::<Mutex<Wire>>::default();
-        self.server.accept(0, Box::new(Pipe(Arc::clone(&wire))), 0);
-        self.server.turn(0, &mut vec![EngineEvent::Woken], self.now);
+        let shard = self.clients.len() % self.shards;
+        let link = Box::new(Pipe(Arc::clone(&wire)));
+        self.server.accept(shard, link, 0);
+        let mut events = vec![EngineEvent::Woken];
+        self.server.turn(shard, &mut events, self.now);
         let client = Client {
             wire,
             cmd_sn: 1,
@@ -289,6 +308,7 @@ impl Rig {
             answered: 0,
             bytes: 0,
             last_status: 0,
+            shard,
         };
         let login = Login {
             max_recv_data_segment_length: SEGMENT,
@@ -311,7 +331,8 @@ impl Rig {
         (client.answered, client.bytes) = (0, 0);
     }
 
-    /// A turn in which everything is reported that initiators have sent, or made room for.
+    /// A turn of each shard that serves clients, in which everything is reported that they have sent, or made room for.
+    /// Returns what the first shard does next.
     pub fn turn(&mut self) -> Next {
         self.turn_of(0..self.clients.len())
     }
@@ -319,15 +340,29 @@ impl Rig {
     /// The same, of those initiators alone.
     pub fn turn_of(&mut self, clients: Range<usize>) -> Next {
         self.now += Duration::from_micros(100);
-        let clients = self.clients[clients].iter();
-        let tokens = clients.map(|client| client.wire().token);
-        let mut events: Vec<_> = tokens
-            .map(|token| EngineEvent::Socket {
-                token: token.expect("the connection is watched"),
-                readiness: Readiness::new(true, true),
-            })
-            .collect();
-        self.server.turn(0, &mut events, self.now)
+        let mut next = Next::Ended;
+        for shard in (0..self.shards).rev() {
+            let clients = self.clients[clients.clone()].iter();
+            let here = clients.filter(|client| client.shard == shard);
+            let tokens = here.map(|client| client.wire().token);
+            let mut events: Vec<_> = tokens
+                .map(|token| EngineEvent::Socket {
+                    token: token.expect("the connection is watched"),
+                    readiness: Readiness::new(true, true),
+                })
+                .collect();
+            if self.shards > 1 && self.server.has_mail(shard) {
+                events.push(EngineEvent::Woken);
+            }
+            next = self.server.turn(shard, &mut events, self.now);
+        }
+        next
+    }
+
+    /// The volume has other limits from now on.
+    pub fn limit(&self, limits: &Limits) {
+        let throttle = self.volume.throttle().expect("it was opened with some");
+        throttle.set_at(limits, self.now);
     }
 
     /// The time of the last turn, and what went by since.
@@ -369,6 +404,7 @@ impl Rig {
 fn config(options: &Options) -> ServerConfig {
     let mut spec = VolumeSpec::new("disk", options.backend);
     spec.size = Some(16 << 20);
+    spec.limits = options.limits;
     ServerConfig {
         volumes: vec![longshore_volume::open(&spec).unwrap()],
         targets: vec![TargetConfig {
