@@ -125,6 +125,9 @@ impl Shard {
         if !self.core.delayed.is_empty() {
             self.end_delays();
         }
+        if self.core.requests.next_deadline().is_some() {
+            self.end_sleep();
+        }
         self.receive_listed();
         if self.memory_short || !self.core.suspects.is_empty() {
             self.cut_stalled();
