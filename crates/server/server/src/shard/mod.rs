@@ -141,7 +141,7 @@ impl Shard {
         self.send_away();
         self.watch_memory();
         if self.advance_phase() {
-            let report = self.report();
+            let report = self.report(false);
             self.core.shared.board.leave(report);
             Turn::Ended
         } else if self.connections.are_served()
