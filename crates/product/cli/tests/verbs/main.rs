@@ -8,5 +8,6 @@ mod interrupted;
 mod looking;
 mod outputs;
 mod predicting;
+mod probing;
 mod support;
 mod terminal;
