@@ -29,7 +29,7 @@ pub struct QueueCounters {
     pub data_requested_bytes: u64,
     /// The most bytes that it has asked for at once.
     pub data_request_bytes_max: u32,
-    /// PDUs with read data (Data-In, C2HData) that came.
+    /// PDUs with read data (Data-In, C2HData) that came, those before the queue's beginning included.
     pub data_pdus: u64,
 }
 
