@@ -122,7 +122,7 @@ mod tests {
             };
             assert_eq!(of(Fit).find(same), None, "{held:?}");
         }
-        assert!(of(Held).count() * 3 >= all.len() && of(Fit).count() >= 10);
+        assert!(of(Held).count() * 4 >= all.len() && of(Fit).count() >= 10);
     }
 
     #[test]
