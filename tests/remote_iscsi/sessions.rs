@@ -96,6 +96,26 @@ fn a_queue_asks_whether_the_target_is_there_and_logs_out() {
 }
 
 #[test]
+fn a_ping_with_data_brings_it_back_and_reads_are_counted_in_pdus() {
+    let server = server();
+    let mut rig = Rig::of(&server);
+    let queue = &mut rig.attachment.queues[0];
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let before = *queue.counters();
+    assert!(!queue.ping_with(&vec![7; 1 << 24]), "more than a segment");
+    assert!(queue.ping_with(&[7; 8192]));
+    while queue.pongs() == 0 {
+        turn(queue, &mut Vec::new(), deadline).unwrap();
+    }
+    let after = queue.counters();
+    assert_eq!(after.bytes_received - before.bytes_received, 48 + 8192);
+    assert_eq!(after.data_pdus, before.data_pdus);
+    rig.read(0, 8192).unwrap();
+    let pdus = rig.attachment.queues[0].counters().data_pdus;
+    assert_eq!(pdus - before.data_pdus, 1);
+}
+
+#[test]
 fn a_server_that_stops_asks_for_a_logout_and_gets_it() {
     let server = server();
     let mut rig = Rig::of(&server);

@@ -46,6 +46,22 @@ fn with_keep_alive(keep_alive: Duration) -> Options {
 const SHORT: Duration = Duration::from_millis(600);
 
 #[test]
+fn an_admin_queue_tells_how_long_a_round_trip_takes() {
+    let server = serve();
+    for keep_alive in [Duration::from_secs(10), Duration::ZERO] {
+        let mut attachment = attach_with(&server, &with_keep_alive(keep_alive));
+        for _ in 0..3 {
+            let took = attachment.control.round_trip().unwrap().unwrap();
+            assert!(!took.is_zero() && took < LIMIT);
+        }
+    }
+    let mut attachment = attach_with(&server, &with_keep_alive(SHORT));
+    signal(server.pid(), "STOP").unwrap();
+    assert_eq!(attachment.control.round_trip(), Err(Lost::Silent));
+    signal(server.pid(), "CONT").unwrap();
+}
+
+#[test]
 fn an_association_that_is_driven_lives_and_one_that_is_not_expires() {
     let server = serve();
     let mut left = attach_with(&server, &with_keep_alive(SHORT));

@@ -21,13 +21,14 @@ const LIMIT: Duration = Duration::from_secs(90);
 const RUNS: usize = 1;
 
 /// What is run. `URL` stands for the volume, `PORTAL` for its server, `FILE` for a local file.
-const VERBS: [&str; 6] = [
+const VERBS: [&str; 7] = [
     "discover PORTAL",
     "info URL",
     "copy URL FILE",
     "copy FILE URL",
     "bench URL --time 200ms --iodepth 8 --rw randread --bs 4k",
     "bench URL --time 200ms --iodepth 8 --rw randwrite --bs 64k",
+    "probe URL --time 1s --write 0+1m",
 ];
 
 /// Time limits of every command that talks to a server: connecting, requests, giving up.

@@ -85,6 +85,7 @@ pub fn drive(arguments: &Drive) -> Result<()> {
         },
         max_transfer: u32::MAX,
         verifier: None,
+        content: None,
     };
     let queues = (0..arguments.sessions)
         .map(|_| connect(arguments.address, shape, &run))

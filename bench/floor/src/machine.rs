@@ -148,8 +148,12 @@ impl Machine for FloorMachine {
 
     fn send_data(&mut self, _token: (), _data: WriteData<'_>, _transmit: &mut Transmit) {}
 
-    fn ping(&mut self, _transmit: &mut Transmit) -> bool {
+    fn ping(&mut self, _data: &[u8], _transmit: &mut Transmit) -> bool {
         false
+    }
+
+    fn data_pdus(&self) -> u64 {
+        0
     }
 
     fn close(&mut self, _transmit: &mut Transmit) {}

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bound;
 pub mod chart;
 pub mod compare;
 pub mod cpu;

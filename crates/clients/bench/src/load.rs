@@ -41,6 +41,8 @@ pub struct Load<'a> {
     pub max_transfer: u32,
     /// Stamps and checks.
     pub verifier: Option<Arc<Verifier>>,
+    /// What the region holds, for writes that change nothing.
+    pub content: Option<Arc<Buffer>>,
 }
 
 impl Load<'_> {
@@ -110,11 +112,14 @@ impl Load<'_> {
         let is_sweep = run.verify == Verify::Only;
         let warmup = if is_sweep { Duration::ZERO } else { run.warmup };
         let end = self.length().time.map(|time| warmup.saturating_add(time));
-        let largest = usize::try_from(run.largest()).expect("an operation fits into memory");
-        let mut content = Buffer::allocate(largest);
-        if run.writes() {
-            Random::new(run.seed, u64::MAX).fill(&mut content);
-        }
+        let content = self.content.clone().unwrap_or_else(|| {
+            let largest = usize::try_from(run.largest()).expect("an operation fits into memory");
+            let mut content = Buffer::allocate(largest);
+            if run.writes() {
+                Random::new(run.seed, u64::MAX).fill(&mut content);
+            }
+            Arc::new(content)
+        });
         Settings {
             measure_from_ns: nanos(warmup),
             end_ns: end.map_or(u64::MAX, nanos),
@@ -122,7 +127,8 @@ impl Load<'_> {
             discard: run.discard,
             continue_on_error: run.continue_on_error,
             silence_ns: nanos(run.options.timeouts.request),
-            content: Arc::new(content),
+            content,
+            content_of: self.content.as_ref().map(|_| self.region),
             verifier: self.verifier.clone(),
             jobs: run.jobs.len(),
         }

@@ -62,29 +62,56 @@ enum Lent {
     /// There was none; the request has the slot's own.
     Nothing,
     /// The request has a copy of it.
-    Shared { buffer: Arc<Buffer>, start: usize },
+    Shared {
+        buffer: Arc<Buffer>,
+        start: usize,
+        length: usize,
+    },
 }
 
 struct Own {
     buffer: Buffer,
-    /// Its original, if it is a copy.
-    content: Option<Arc<Buffer>>,
+    /// What it begins with, if it is a copy.
+    copied: Option<Copied>,
+}
+
+/// A part of memory that is shared.
+struct Copied {
+    content: Arc<Buffer>,
+    start: usize,
+    length: usize,
 }
 
 impl Slot {
+    /// Own memory that begins with a part of what is shared.
+    fn copy(&mut self, content: &Arc<Buffer>, start: usize, length: usize) -> Buffer {
+        let own = self.own.take();
+        let has = own.as_ref().and_then(|own| own.copied.as_ref());
+        let is_there = has.is_some_and(|copied| {
+            Arc::ptr_eq(&copied.content, content)
+                && copied.start == start
+                && copied.length >= length
+        });
+        let own = own.filter(|own| own.buffer.len() >= length);
+        let mut buffer = own.map_or_else(|| Buffer::allocate(length), |own| own.buffer);
+        if !is_there {
+            buffer[..length].copy_from_slice(&content[start..start + length]);
+        }
+        buffer
+    }
+
     /// A request with the memory of the operation.
     fn lend(&mut self, operation: Operation, data: Data, length: usize) -> Request {
         let (buffer, start, lent) = match data {
             Data::Buffer { buffer, start } => (buffer, start, Lent::Buffer { start }),
             Data::Shared { buffer, start } => {
-                let own = self.own.take();
-                let copy = own.filter(|own| {
-                    own.content
-                        .as_ref()
-                        .is_some_and(|content| Arc::ptr_eq(content, &buffer))
-                });
-                let copy = copy.map_or_else(|| copy_of(&buffer), |own| own.buffer);
-                (copy, start, Lent::Shared { buffer, start })
+                let copy = self.copy(&buffer, start, length);
+                let lent = Lent::Shared {
+                    buffer,
+                    start,
+                    length,
+                };
+                (copy, 0, lent)
             }
             Data::Discard | Data::None => {
                 let own = self.own.take().filter(|own| own.buffer.len() >= length);
@@ -167,17 +194,22 @@ impl LocalQueue {
             Lent::Nothing => {
                 slot.own = Some(Own {
                     buffer,
-                    content: None,
+                    copied: None,
                 });
                 Data::Discard
             }
             Lent::Shared {
                 buffer: content,
                 start,
+                length,
             } => {
                 slot.own = Some(Own {
                     buffer,
-                    content: Some(content.clone()),
+                    copied: Some(Copied {
+                        content: content.clone(),
+                        start,
+                        length,
+                    }),
                 });
                 Data::Shared {
                     buffer: content,
@@ -221,12 +253,6 @@ impl LocalQueue {
             _ => Ok(()),
         }
     }
-}
-
-fn copy_of(content: &Buffer) -> Buffer {
-    let mut copy = Buffer::allocate(content.len());
-    copy.copy_from_slice(content);
-    copy
 }
 
 /// As an operation of a server's volume would have failed.

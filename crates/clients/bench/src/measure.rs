@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longshore_initiator::attach::{Attachment, Control, attach};
-use longshore_initiator::error::Error as AttachError;
+use longshore_initiator::error::{Error as AttachError, Failure, Lost};
 use longshore_initiator::options::QueueMaps;
 use longshore_initiator::queue::AnyQueue;
 use longshore_initiator::url::Url;
-use longshore_reactor::EngineError;
+use longshore_reactor::{EngineError, EngineKind};
 use serde::Serialize;
 
 use crate::cpu::ProcessClock;
@@ -127,6 +127,12 @@ pub enum BenchError {
         show_size(*.0)
     )]
     Ledger(u64),
+    /// An operation beside the load has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The connection is over.
+    #[error("the connection is lost: {0}")]
+    Lost(#[from] Lost),
     /// Verification needs the data.
     #[error("--verify needs the data; remove --data discard")]
     VerifyDiscard,
@@ -171,6 +177,29 @@ struct Watched<'a> {
     watch: &'a mut dyn Watch,
 }
 
+impl Place {
+    pub(crate) fn of_local(
+        path: &Path,
+        local: &Local,
+        engine: EngineKind,
+        options: LocalOptions,
+    ) -> Self {
+        let facts = local.facts();
+        Self {
+            url: path.display().to_string(),
+            protocol: local.way,
+            portal: None,
+            volume_bytes: facts.volume_bytes,
+            block_size: facts.block_size,
+            negotiated: [
+                ("engine".to_owned(), engine.to_string()),
+                ("direct".to_owned(), options.direct.to_string()),
+            ]
+            .into(),
+        }
+    }
+}
+
 fn measure_remote(run: &Run, url: &Url, mut watched: Watched<'_>) -> Result<Measured, BenchError> {
     let layout = layout(run, run.maps)?;
     let mut options = run.options.clone();
@@ -203,6 +232,7 @@ fn measure_remote(run: &Run, url: &Url, mut watched: Watched<'_>) -> Result<Meas
         region,
         max_transfer: facts.max_transfer_blocks.unwrap_or(u32::MAX),
         verifier: verifier(run, region),
+        content: None,
     };
     let mut supervisor = watched.supervisor(Some(&mut control));
     let (queues, result) = load.measure(queues, &mut supervisor);
@@ -240,18 +270,7 @@ fn measure_local(
     let depth = usize::try_from(layout.depth.max(READ_BACK_DEPTH)).expect("a small number");
     // Better to learn here than in each thread that there can be none.
     let engine = local::engine(options.engine, depth)?.kind();
-    let place = Place {
-        url: path.display().to_string(),
-        protocol: local.way,
-        portal: None,
-        volume_bytes: facts.volume_bytes,
-        block_size: facts.block_size,
-        negotiated: [
-            ("engine".to_owned(), engine.to_string()),
-            ("direct".to_owned(), options.direct.to_string()),
-        ]
-        .into(),
-    };
+    let place = Place::of_local(path, &local, engine, options);
     let queue = |_| LocalQueue::new(&local.volume, options.engine, depth);
     let queues = (0..run.maps.total()).map(queue).collect();
     let load = Load {
@@ -261,6 +280,7 @@ fn measure_local(
         region,
         max_transfer: u32::MAX,
         verifier: verifier(run, region),
+        content: None,
     };
     let (_, result) = load.measure::<LocalQueue>(queues, &mut watched.supervisor(None));
     Ok(Measured { place, result })
@@ -279,7 +299,7 @@ impl Watched<'_> {
 }
 
 impl Place {
-    fn of(url: &Url, attachment: &Attachment) -> Self {
+    pub(crate) fn of(url: &Url, attachment: &Attachment) -> Self {
         let Attachment {
             info,
             negotiated,
@@ -297,7 +317,7 @@ impl Place {
     }
 }
 
-fn layout(run: &Run, maps: QueueMaps) -> Result<Layout, TooManyThreads> {
+pub(crate) fn layout(run: &Run, maps: QueueMaps) -> Result<Layout, TooManyThreads> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Layout::new(&run.jobs, maps, run.threads, processors)
 }
@@ -324,7 +344,7 @@ fn layout_granted(
 }
 
 /// Whether the volume can be used so; the part of it that is.
-fn check(run: &Run, facts: Facts) -> Result<Region, BenchError> {
+pub(crate) fn check(run: &Run, facts: Facts) -> Result<Region, BenchError> {
     let block_size = facts.block_size;
     if run.writes() && facts.read_only {
         return Err(BenchError::ReadOnly);
@@ -404,7 +424,7 @@ fn verifier(run: &Run, region: Region) -> Option<Arc<Verifier>> {
 }
 
 /// Logs out of all sessions, if the sockets take it; the server notices in any case.
-fn log_out(queues: Vec<AnyQueue>) {
+pub(crate) fn log_out(queues: Vec<AnyQueue>) {
     for mut queue in queues {
         queue.close();
         let _ = queue.send();

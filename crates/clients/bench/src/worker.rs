@@ -20,7 +20,7 @@ use crate::stream::{Slot, Stream};
 use crate::tally::{Errors, JobSum, JobTally};
 use crate::verify::{Fault, Verifier};
 use crate::waiter::Waiter;
-use crate::workload::Step;
+use crate::workload::{Region, Step};
 
 /// What one queue of several sends at a time: what takes some 15 µs. A send goes on for as long as the server takes
 /// what it sends, and other queues would wait for milliseconds with requests that are small.
@@ -84,6 +84,8 @@ pub struct Settings {
     pub silence_ns: u64,
     /// What all writes hold that are not verified.
     pub content: Arc<Buffer>,
+    /// The content is that of this region, and a write holds what belongs to its place.
+    pub content_of: Option<Region>,
     /// Stamps and checks.
     pub verifier: Option<Arc<Verifier>>,
     /// How many jobs there are.
@@ -360,8 +362,10 @@ impl<Q: LoadQueue> Worker<Q> {
         let slot = &mut self.slots[index];
         let Some(verifier) = &self.settings.verifier else {
             if step.write {
-                let content = Arc::clone(&self.settings.content);
-                return Some((step, Data::shared(content)));
+                let buffer = Arc::clone(&self.settings.content);
+                let region = self.settings.content_of;
+                let start = region.map_or(0, |region| region.offset(step.extent.lba));
+                return Some((step, Data::Shared { buffer, start }));
             }
             let place = slot.buffer.take().map_or(Data::Discard, Data::buffer);
             return Some((step, place));

@@ -236,6 +236,20 @@ pub struct Region {
     pub block_size: u32,
 }
 
+impl Region {
+    /// Bytes from its start to a block of it.
+    ///
+    /// # Panics
+    /// When the block is before the region, or so far behind it that no memory holds what is between.
+    #[must_use]
+    pub fn offset(&self, lba: Lba) -> usize {
+        let blocks = lba.0.checked_sub(self.lba).expect("a block of the region");
+        let bytes = blocks.checked_mul(self.block_size.into());
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        bytes.expect("a region fits into memory")
+    }
+}
+
 /// Chooses operations; endless.
 #[derive(Debug)]
 pub struct Generator {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Lost};
 use crate::info::{AccessState, Description, Notice, VolumeInfo};
@@ -126,6 +126,18 @@ impl Control {
         match self {
             Self::Iscsi(control) => control.describe(),
             Self::NvmeTcp(control) => control.describe(),
+        }
+    }
+
+    /// How long the peer takes to answer on the control path; `None` where that is the queues' own
+    /// ([`AnyQueue::ping`]). Blocks.
+    ///
+    /// # Errors
+    /// The attachment is of no use any more.
+    pub fn round_trip(&mut self) -> Result<Option<Duration>, Lost> {
+        match self {
+            Self::Iscsi(_) => Ok(None),
+            Self::NvmeTcp(control) => control.round_trip().map(Some),
         }
     }
 

@@ -114,7 +114,11 @@ impl Machine for InOrder {
         unreachable!("all data goes along");
     }
 
-    fn ping(&mut self, _transmit: &mut Transmit) -> bool {
+    fn data_pdus(&self) -> u64 {
+        0
+    }
+
+    fn ping(&mut self, _data: &[u8], _transmit: &mut Transmit) -> bool {
         false
     }
 

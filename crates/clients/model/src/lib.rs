@@ -8,6 +8,7 @@
 //! | [`accounting`] | shares of processor time, Little's law |
 //! | [`prediction`] | a sweep over sizes and depths with intervals, and the difference of two set-ups |
 //! | [`simulation`], [`simulated`] | the same event by event, and its sweep |
+//! | [`probe`], [`spread`] | what was measured of a server |
 //! | [`report`] | a prediction as text and as a document |
 //!
 //! The crate is arithmetic: it does no I/O, reads no clock, and takes random numbers from a seed.
@@ -22,9 +23,11 @@ pub mod parameter;
 pub mod parts_file;
 pub mod prediction;
 pub mod presets;
+pub mod probe;
 pub mod random;
 pub mod report;
 pub mod simulated;
 pub mod simulation;
+pub mod spread;
 pub mod units;
 pub mod write;

@@ -11,6 +11,10 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+mod tcp_info;
+
+pub use tcp_info::{TcpInfo, tcp_info};
+
 /// Most buffers that one [`receive`] or [`send`] takes (`UIO_MAXIOV`).
 pub const IO_SLICES_MAX: usize = 1024;
 

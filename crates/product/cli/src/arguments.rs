@@ -36,6 +36,7 @@ use crate::info::InfoArguments;
 use crate::manual;
 use crate::plan::{ApplyArguments, PlanArguments};
 use crate::predict::PredictArguments;
+use crate::probe::ProbeArguments;
 use crate::session::SessionArguments;
 use crate::status::StatusArguments;
 use crate::target::TargetArguments;
@@ -79,6 +80,12 @@ pub enum Command {
     /// The default workload reads. A workload that writes DESTROYS the data of the volume.
     #[command(after_long_help = manual::help("bench"))]
     Bench(Box<BenchArguments>),
+    /// Measure what the time of an operation is made of: network, protocol, storage, processors
+    ///
+    /// Takes a volume of any iSCSI or NVMe/TCP server, a file, or a block device. Reads only, unless --write names a
+    /// region.
+    #[command(after_long_help = manual::help("probe"))]
+    Probe(Box<ProbeArguments>),
     /// Predict throughput and latency of a set-up, the element that limits them, and the effect of changes
     ///
     /// A set-up is a TOML file or a preset. No server is contacted.

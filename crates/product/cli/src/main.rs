@@ -25,6 +25,7 @@ mod manual;
 mod output;
 mod plan;
 mod predict;
+mod probe;
 mod server;
 mod session;
 mod status;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Copy(arguments) => copy::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

@@ -15,11 +15,13 @@ use crate::clock;
 use crate::lane::Lane;
 use crate::process::Process;
 
-/// Tells what the server has done.
-pub type Measure = dyn Fn() -> Statistics + Send + Sync;
+/// Tells what the server has done; `true`: with what the kernel knows of each connection.
+pub type Measure = dyn Fn(bool) -> Statistics + Send + Sync;
 
 /// So long an answer is given again.
 const LIFETIME: Duration = Duration::from_millis(990);
+/// And one with the kernel's view of connections, which measurements ask for before and after a load.
+const DETAILED_LIFETIME: Duration = Duration::from_millis(20);
 
 /// So long those who ask wait for it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,6 +54,7 @@ pub(crate) struct Collection {
     statistics: Arc<Measure>,
     lane: Lane,
     latest: Mutex<Option<(Instant, Arc<Collected>)>>,
+    detailed: Mutex<Option<(Instant, Arc<Collected>)>>,
 }
 
 impl Collection {
@@ -61,27 +64,39 @@ impl Collection {
             statistics,
             lane,
             latest: Mutex::new(None),
+            detailed: Mutex::new(None),
         }
     }
 
     /// What was collected within the last second. `None`: the server is ending, or does not answer.
     pub(crate) async fn get(&self) -> Option<Arc<Collected>> {
-        let got = tokio::time::timeout(PATIENCE, self.collect()).await;
+        let got = tokio::time::timeout(PATIENCE, self.collect(&self.latest, LIFETIME, false)).await;
         got.ok().flatten()
     }
 
-    async fn collect(&self) -> Option<Arc<Collected>> {
+    /// The same with what the kernel knows of each connection, and of this moment.
+    pub(crate) async fn get_detailed(&self) -> Option<Arc<Collected>> {
+        let collect = self.collect(&self.detailed, DETAILED_LIFETIME, true);
+        tokio::time::timeout(PATIENCE, collect).await.ok().flatten()
+    }
+
+    async fn collect(
+        &self,
+        latest: &Mutex<Option<(Instant, Arc<Collected>)>>,
+        lifetime: Duration,
+        tcp: bool,
+    ) -> Option<Arc<Collected>> {
         // Those who come meanwhile wait here and share the answer.
-        let mut latest = self.latest.lock().await;
+        let mut latest = latest.lock().await;
         if let Some((at, collected)) = &*latest
-            && at.elapsed() < LIFETIME
+            && at.elapsed() < lifetime
         {
             return Some(Arc::clone(collected));
         }
         let begun = Instant::now();
         let (plane, statistics) = (Arc::clone(&self.plane), Arc::clone(&self.statistics));
         let collect = move || {
-            let statistics = statistics();
+            let statistics = statistics(tcp);
             let mut status = plane.status();
             add_silent(&mut status.health, &statistics);
             Collected {

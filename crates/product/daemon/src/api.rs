@@ -94,7 +94,13 @@ impl Api {
         let tokens = self.tokens(state_directory)?;
         let parts = Parts {
             plane,
-            statistics: Box::new(move || server.statistics()),
+            statistics: Box::new(move |tcp| {
+                if tcp {
+                    server.statistics_with_tcp()
+                } else {
+                    server.statistics()
+                }
+            }),
             log_lines_dropped: logging::dropped,
             events,
             audit,

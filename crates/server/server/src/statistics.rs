@@ -23,8 +23,9 @@ use crate::spin::WaitingState;
 /// stuck in a call of the kernel.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Asks all shards that have not ended, and puts the answers together. Blocks for [`PATIENCE`] at most.
-pub(crate) fn statistics(shared: &Shared, exports: &Exports) -> Statistics {
+/// Asks all shards that have not ended, and puts the answers together. Blocks for [`PATIENCE`] at most. `tcp`: the kernel
+/// is asked about each connection.
+pub(crate) fn statistics(shared: &Shared, exports: &Exports, tcp: bool) -> Statistics {
     let board = &shared.board;
     let mut reports: Vec<Option<ShardReport>> = Vec::new();
     let (answers, inbox) = channel();
@@ -33,7 +34,8 @@ pub(crate) fn statistics(shared: &Shared, exports: &Exports) -> Statistics {
         let last = board.last(shard);
         if last.is_none() {
             missing += 1;
-            post.send(Message::Report(Question(answers.clone())));
+            let to = answers.clone();
+            post.send(Message::Report(Question { to, tcp }));
         }
         reports.push(last);
     }

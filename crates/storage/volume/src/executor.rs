@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use longshore_reactor::storage::{FileCompletion, Storage};
 use slab::Slab;
@@ -221,7 +222,9 @@ impl<T> Executor<T> {
         self.ready.is_running.store(true, Ordering::SeqCst);
         let place = self.tasks.vacant_key();
         let waker = self.waker(place);
+        self.io.set_task(Some(place));
         let polled = Pin::new(&mut execution).poll(&mut Context::from_waker(&waker));
+        self.io.set_task(None);
         if let Poll::Ready(ended) = polled {
             self.proceed(storage);
             return Started::Ended(owner, ended);
@@ -306,6 +309,36 @@ impl<T> Executor<T> {
         self.io.take_bounced_bytes()
     }
 
+    /// When [`Self::expire`] has something to do: a request [waits for a time](Io::sleep_until).
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.io.next_wake()
+    }
+
+    /// Lets requests go on whose time has come.
+    pub fn expire(&mut self, now: Instant, storage: &mut dyn Storage) {
+        self.ready.is_running.store(true, Ordering::SeqCst);
+        self.io.wake_due(now);
+        self.proceed(storage);
+    }
+
+    /// Nobody wants the answer of a request any more: what it waits for is no time. It goes on when the event loop calls
+    /// [`Self::proceed`], which the notifier asks for.
+    pub fn hurry(&mut self, request: RequestId) {
+        if let Some(Task::Request { number, .. }) = self.tasks.get(request.place)
+            && *number == request.number
+        {
+            self.io.wake_task(request.place);
+        }
+    }
+
+    /// No request waits for a time any more, from now on.
+    pub fn end_sleep(&mut self, storage: &mut dyn Storage) {
+        self.ready.is_running.store(true, Ordering::SeqCst);
+        self.io.end_sleep();
+        self.proceed(storage);
+    }
+
     /// Goes on until everything waits for storage or for another thread.
     pub fn proceed(&mut self, storage: &mut dyn Storage) {
         loop {
@@ -335,6 +368,12 @@ impl<T> Executor<T> {
     }
 
     fn poll(&mut self, place: usize) {
+        self.io.set_task(Some(place));
+        self.poll_task(place);
+        self.io.set_task(None);
+    }
+
+    fn poll_task(&mut self, place: usize) {
         let waker = self.waker(place);
         let context = &mut Context::from_waker(&waker);
         // A waker may outlive its task, and wake another one, or none.

@@ -5,12 +5,14 @@
 //! wakes the future with the completion. Another thread answers through [`Io::delegate`].
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use longshore_reactor::buffer::Buffer;
 use longshore_reactor::storage::{
@@ -32,6 +34,7 @@ struct State {
     operations: Slab<Operation>,
     background: Vec<Background>,
     bounced_bytes: u64,
+    sleepers: Sleepers,
 }
 
 /// What storage is to be told.
@@ -138,6 +141,50 @@ impl Io {
     pub fn at_turn_end(&self, call: fn()) {
         let outgoing = &mut self.0.borrow_mut().outgoing;
         outgoing.push(Outgoing::AtTurnEnd(call));
+    }
+
+    /// Resolves at that time, and sooner when nobody is to wait any more: the request was aborted, or the server ends.
+    pub fn sleep_until(&self, until: Instant) -> Sleep {
+        Sleep {
+            io: self.clone(),
+            until,
+            number: None,
+        }
+    }
+
+    /// The task with that number is polled, or none any more.
+    pub(crate) fn set_task(&self, task: Option<usize>) {
+        self.0.borrow_mut().sleepers.task = task;
+    }
+
+    /// When the first sleeper wakes.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        self.0.borrow().sleepers.next_wake()
+    }
+
+    /// Wakes those whose time has come.
+    pub(crate) fn wake_due(&self, now: Instant) {
+        let due = self.0.borrow_mut().sleepers.take(|until, _| until <= now);
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes a task, if it sleeps.
+    pub(crate) fn wake_task(&self, task: usize) {
+        let woken = self
+            .0
+            .borrow_mut()
+            .sleepers
+            .take(|_, sleeper| sleeper.task == Some(task));
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes all, and lets nobody sleep from now on.
+    pub(crate) fn end_sleep(&self) {
+        let mut state = self.0.borrow_mut();
+        state.sleepers.is_over = true;
+        let woken = state.sleepers.take(|_, _| true);
+        drop(state);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Runs `future` on this event loop until it ends, or the event loop does. It shares its thread with
@@ -267,6 +314,93 @@ fn transferred(completion: FileCompletion) -> Transferred {
         buffer: completion
             .buffer
             .expect("storage gives the buffer of a read or write back"),
+    }
+}
+
+/// Those who wait for a time.
+#[derive(Default)]
+struct Sleepers {
+    /// By time, and of two with one time by their coming.
+    all: BTreeMap<(Instant, u64), Sleeper>,
+    /// Of the next one.
+    number: u64,
+    /// The task that is polled.
+    task: Option<usize>,
+    /// Nobody sleeps any more.
+    is_over: bool,
+}
+
+struct Sleeper {
+    waker: Waker,
+    task: Option<usize>,
+}
+
+impl Sleepers {
+    fn next_wake(&self) -> Option<Instant> {
+        self.all.keys().next().map(|(until, _)| *until)
+    }
+
+    /// Takes out those that are meant.
+    fn take(&mut self, is_meant: impl Fn(Instant, &Sleeper) -> bool) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        self.all.retain(|(until, _), sleeper| {
+            let is_meant = is_meant(*until, sleeper);
+            if is_meant {
+                wakers.push(sleeper.waker.clone());
+            }
+            !is_meant
+        });
+        wakers
+    }
+}
+
+/// A wait for a time ([`Io::sleep_until`]).
+#[derive(Debug)]
+#[must_use = "it waits when it is awaited"]
+pub struct Sleep {
+    io: Io,
+    until: Instant,
+    /// Once it sleeps.
+    number: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Self { io, until, number } = &mut *self;
+        let sleepers = &mut io.0.borrow_mut().sleepers;
+        match number {
+            Some(number) => match sleepers.all.get_mut(&(*until, *number)) {
+                Some(sleeper) => {
+                    sleeper.waker.clone_from(context.waker());
+                    Poll::Pending
+                }
+                // It was taken out to be woken.
+                None => Poll::Ready(()),
+            },
+            None if sleepers.is_over || *until <= Instant::now() => Poll::Ready(()),
+            None => {
+                let own = sleepers.number;
+                sleepers.number += 1;
+                let sleeper = Sleeper {
+                    waker: context.waker().clone(),
+                    task: sleepers.task,
+                };
+                sleepers.all.insert((*until, own), sleeper);
+                *number = Some(own);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let sleepers = &mut self.io.0.borrow_mut().sleepers;
+            sleepers.all.remove(&(self.until, number));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::identity;
+use crate::layer::slow::SlowVolume;
 use crate::open::{Backend, BackendName, OpenError, Opened, VolumeSpec, check_size};
 use crate::physical_block::physical_block_size;
 use crate::volume::Volume;
@@ -46,9 +47,12 @@ impl Backends {
     /// # Errors
     /// What is wrong, and what to do about it.
     pub fn open(&self, spec: &VolumeSpec) -> Result<Opened, OpenError> {
-        let opened = self.checked(spec)?.open(spec)?;
+        let mut opened = self.checked(spec)?.open(spec)?;
         if let Some(throttle) = opened.volume.throttle() {
             throttle.set(&spec.limits);
+        }
+        if spec.slow.any() {
+            opened.volume = Arc::new(SlowVolume::new(opened.volume, spec.slow));
         }
         Ok(opened)
     }
@@ -73,6 +77,11 @@ impl Backends {
     }
 }
 
+/// Backends whose volumes are a device of known times where they are made slow; others have times of their own.
+fn can_be_slow(backend: BackendName) -> bool {
+    [BackendName::NULL, BackendName::MEM, BackendName::FILE].contains(&backend)
+}
+
 /// What can be told without looking at the backing object.
 fn check(spec: &VolumeSpec, backend: &dyn Backend) -> Result<(), OpenError> {
     if !matches!(spec.block_size, 512 | 4096) {
@@ -86,6 +95,13 @@ fn check(spec: &VolumeSpec, backend: &dyn Backend) -> Result<(), OpenError> {
     }
     if spec.direct && !backend.has_path() {
         return Err(spec.misplaced("direct"));
+    }
+    if spec.slow.any() && !can_be_slow(spec.backend) {
+        let option = match spec.slow.rate {
+            Some(_) if spec.slow.delay.is_zero() => "rate",
+            _ => "delay",
+        };
+        return Err(spec.misplaced(option));
     }
     backend.check(spec)?;
     physical_block_size(spec, spec.block_size, spec.block_size)?;

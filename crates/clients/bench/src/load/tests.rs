@@ -75,6 +75,7 @@ fn measure(run: &Run, volume: &Arc<Mutex<FakeVolume>>, onlooker: &mut Onlooker) 
         region: REGION,
         max_transfer: 16,
         verifier: Some(Arc::new(Verifier::new(REGION, 1, number, number == ONLY))),
+        content: None,
     };
     let queues = (0..run.maps.total()).map(|_| FakeQueue::new(volume, 16));
     let mut supervisor = Supervisor {

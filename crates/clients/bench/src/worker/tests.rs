@@ -71,6 +71,7 @@ impl Bench {
             continue_on_error: self.continue_on_error,
             silence_ns: u64::MAX,
             content: Arc::new(Buffer::allocate(65_536)),
+            content_of: None,
             verifier: self.verifier.clone(),
             jobs: 1,
         };

@@ -602,13 +602,21 @@ impl queue::Machine for Machine {
         self.connection.send_data_out(&token, data, transmit);
     }
 
-    fn ping(&mut self, transmit: &mut Transmit) -> bool {
+    fn ping(&mut self, data: &[u8], transmit: &mut Transmit) -> bool {
+        let segment = self
+            .connection
+            .operational()
+            .target_max_recv_data_segment_length;
         // One at a time: its answer, or silence, says all there is to know.
-        if self.ping.is_some() {
+        if self.ping.is_some() || data.len() > segment as usize {
             return false;
         }
-        self.ping = self.connection.ping(&[], transmit).ok();
+        self.ping = self.connection.ping(data, transmit).ok();
         self.ping.is_some()
+    }
+
+    fn data_pdus(&self) -> u64 {
+        self.connection.data_pdus()
     }
 
     fn close(&mut self, transmit: &mut Transmit) {

@@ -517,6 +517,23 @@ impl Control {
         Ok(Some(reservations(&Report::decode(&answer.data))))
     }
 
+    /// How long the controller takes to answer a command that moves no data: Keep Alive, or a look at CSTS where it has
+    /// none. Blocks.
+    ///
+    /// # Errors
+    /// The association is of no use any more.
+    pub fn round_trip(&mut self) -> Result<Duration, Lost> {
+        let command = if self.keeps_alive {
+            commands::keep_alive()
+        } else {
+            commands::property_get(Property::CSTS)
+        };
+        let deadline = Deadline::after(self.patience());
+        let begun = Instant::now();
+        self.admin.link.run(&command, &[], deadline)?;
+        Ok(begun.elapsed())
+    }
+
     /// Shuts the controller down. Blocks for a short while at most. Whether that proves that it executes nothing any
     /// more.
     pub fn close(self) -> bool {

@@ -475,8 +475,12 @@ impl queue::Machine for Machine {
     }
 
     /// I/O queues have nothing of the kind: Keep Alive is a command of the admin queue.
-    fn ping(&mut self, _transmit: &mut Transmit) -> bool {
+    fn ping(&mut self, _data: &[u8], _transmit: &mut Transmit) -> bool {
         false
+    }
+
+    fn data_pdus(&self) -> u64 {
+        self.connection.data_pdus()
     }
 
     fn close(&mut self, transmit: &mut Transmit) {

@@ -108,6 +108,11 @@ impl AnyQueue {
         either!(self, queue => queue.ping())
     }
 
+    /// See [`Queue::ping_with`].
+    pub fn ping_with(&mut self, data: &[u8]) -> bool {
+        either!(self, queue => queue.ping_with(data))
+    }
+
     /// See [`Queue::pongs`].
     #[must_use]
     pub const fn pongs(&self) -> u64 {

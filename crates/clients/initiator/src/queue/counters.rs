@@ -23,6 +23,14 @@ pub struct QueueCounters {
     pub zero_copy_copied: u64,
     /// Sends for which the kernel had no zero copy, by a limit (RLIMIT_MEMLOCK, net.core.optmem_max).
     pub zero_copy_refused: u64,
+    /// Times that the peer has asked for data of a write (R2T).
+    pub data_requests: u64,
+    /// Bytes that it has asked for.
+    pub data_requested_bytes: u64,
+    /// The most bytes that it has asked for at once.
+    pub data_request_bytes_max: u32,
+    /// PDUs with read data (Data-In, C2HData) that came, those before the queue's beginning included.
+    pub data_pdus: u64,
 }
 
 impl std::ops::AddAssign for QueueCounters {
@@ -37,5 +45,11 @@ impl std::ops::AddAssign for QueueCounters {
         self.zero_copy_sends += other.zero_copy_sends;
         self.zero_copy_copied += other.zero_copy_copied;
         self.zero_copy_refused += other.zero_copy_refused;
+        self.data_requests += other.data_requests;
+        self.data_requested_bytes += other.data_requested_bytes;
+        self.data_request_bytes_max = self
+            .data_request_bytes_max
+            .max(other.data_request_bytes_max);
+        self.data_pdus += other.data_pdus;
     }
 }

@@ -57,9 +57,12 @@ pub trait Machine {
     /// has ended meanwhile.
     fn send_data(&mut self, token: Self::Token, data: WriteData<'_>, transmit: &mut Transmit);
 
-    /// Asks the peer whether it is there, where the protocol can on this connection. Answered by
-    /// [`MachineEvent::Pong`]. Returns whether something was queued.
-    fn ping(&mut self, transmit: &mut Transmit) -> bool;
+    /// Asks the peer whether it is there, where the protocol can on this connection; `data` is to come back with the
+    /// answer. Answered by [`MachineEvent::Pong`]. Returns whether something was queued.
+    fn ping(&mut self, data: &[u8], transmit: &mut Transmit) -> bool;
+
+    /// PDUs with read data that have come.
+    fn data_pdus(&self) -> u64;
 
     /// Ends the connection in the protocol's own way: logout, or nothing where there is no such thing.
     fn close(&mut self, transmit: &mut Transmit);

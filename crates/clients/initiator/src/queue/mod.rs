@@ -246,7 +246,13 @@ impl<M: Machine> Queue<M> {
     /// Asks the peer whether it is there; [`pongs`](Self::pongs) counts the answers. Returns whether the protocol can do
     /// that here.
     pub fn ping(&mut self) -> bool {
-        self.lost.is_none() && self.machine.ping(&mut self.transmit)
+        self.ping_with(&[])
+    }
+
+    /// The same with data, which a peer gives back, as far as it does. More than the peer takes in one segment is not
+    /// sent.
+    pub fn ping_with(&mut self, data: &[u8]) -> bool {
+        self.lost.is_none() && self.machine.ping(data, &mut self.transmit)
     }
 
     /// How many pings were answered.

@@ -201,6 +201,7 @@ impl<M: Machine> Queue<M> {
                 MachineEvent::Closed(cause) => return Err(Lost::Closed(cause)),
             }
         }
+        self.counters.data_pdus = self.machine.data_pdus();
         if self.answers_queued > ANSWERS_MAX {
             let cause = "it asks and asks, and reads no answer".to_owned();
             return Err(Lost::Closed(CloseCause::Protocol(cause)));
@@ -228,6 +229,10 @@ impl<M: Machine> Queue<M> {
         };
         let by_reference = entry.by_reference;
         let bytes = &entry.data.bytes()[start..end];
+        let counters = &mut self.counters;
+        counters.data_requests += 1;
+        counters.data_requested_bytes += u64::from(length);
+        counters.data_request_bytes_max = counters.data_request_bytes_max.max(length);
         let releases = self.transmit.releases_due();
         let data = write_data(by_reference, number, start, bytes);
         self.machine.send_data(token, data, &mut self.transmit);

@@ -732,6 +732,31 @@ fn pings_are_counted_and_early_bytes_are_not_lost() {
 }
 
 #[test]
+fn what_a_peer_asks_for_is_counted_before_it_is_sent() {
+    let (mut queue, mut peer) = pair(1, &TransferPaths::default());
+    let data = pattern(LARGE, 5);
+    queue.submit(write(LARGE), buffer(&data), 1).unwrap();
+    queue.send().unwrap();
+    let slot = peer.take().0.slot;
+    let half = u32::try_from(LARGE / 2).unwrap();
+    for offset in [0, half] {
+        peer.send(b'r', slot, offset, half);
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    while queue.counters().data_requests < 2 {
+        queue.receive(&mut Vec::new()).unwrap();
+        assert!(Instant::now() < end);
+    }
+    assert_eq!(queue.counters().data_requested_bytes, LARGE as u64);
+    assert_eq!(queue.counters().data_request_bytes_max, half);
+    // Whoever holds data back by not sending has asked for nothing but that.
+    assert!(queue.has_unsent() && queue.counters().bytes_sent < 64);
+    queue.send().unwrap();
+    let (first, second) = (peer.take().1, peer.take().1);
+    assert_eq!([first, second].concat(), data);
+}
+
+#[test]
 fn memory_kept_for_speed_can_be_given_back() {
     let (mut queue, mut peer) = pair(1, &TransferPaths::default());
     for _ in 0..2 {

@@ -25,6 +25,7 @@ pub(super) const PAGES: &[(&str, &Page)] = &[
     ("info", &INFO),
     ("copy", &COPY),
     ("bench", &BENCH),
+    ("probe", &PROBE),
     ("predict", &PREDICT),
     ("status", &STATUS),
     ("top", &TOP),
@@ -369,6 +370,49 @@ const BENCH: Page = Page {
         ),
     ],
     see_also: &[("longshore", "1"), ("longshore-info", "1"), ("fio", "1")],
+};
+
+const PROBE: Page = Page {
+    notes: &[
+        "A probe reads the volume and sends pings. With `--write` it writes as well, in one region, and there what it \
+         has read before.",
+        "Some loads are marked `kept back`: a model that is fitted to the others is measured by them.",
+        "With `--server` a Longshore server tells its own processor time, stages and connections.",
+    ],
+    signals: &[(
+        "SIGINT, SIGTERM",
+        "Stop without a result. A second signal ends the probe at once.",
+    )],
+    exit_status: &[
+        ("0", "The probe is complete."),
+        (
+            "1",
+            "The volume cannot be reached or measured, operations failed, or a file cannot be written.",
+        ),
+        USAGE,
+        ("130, 143", "SIGINT or SIGTERM stopped the probe."),
+    ],
+    environment: CHAP_VARIABLES,
+    files: HOST_FILES,
+    examples: &[
+        (
+            "Measure a server for a minute, and keep the result:",
+            "longshore probe iscsi://192.0.2.7/iqn.2026-11.com.example:disks/0 --save disks.json",
+        ),
+        (
+            "The same with writes, on a volume that nobody uses:",
+            "longshore probe nvme+tcp://192.0.2.7/nqn.2026-11.com.example:disks/1 --write 0+16m",
+        ),
+        (
+            "Measure the disk behind it in the same way:",
+            "longshore probe /dev/vdb --direct",
+        ),
+    ],
+    see_also: &[
+        ("longshore", "1"),
+        ("longshore-bench", "1"),
+        ("longshore-predict", "1"),
+    ],
 };
 
 const PREDICT: Page = Page {

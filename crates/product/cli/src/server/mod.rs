@@ -56,6 +56,11 @@ impl ServerArguments {
         })
     }
 
+    /// Whether a server is named, here or by the environment's variable, rather than looked for.
+    pub fn is_named(&self) -> bool {
+        self.server.is_some() || place::is_named()
+    }
+
     /// Prints an answer as JSON, as it came, or as a text.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> ExitCode {
         match self.output {

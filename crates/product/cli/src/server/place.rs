@@ -22,6 +22,11 @@ pub enum Place {
     },
 }
 
+/// Whether the environment names it.
+pub fn is_named() -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|text| !text.is_empty())
+}
+
 /// Not a place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is neither the path of a socket nor a URL; write for example http://127.0.0.1:9260")]

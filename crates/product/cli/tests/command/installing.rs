@@ -22,6 +22,7 @@ const VERBS: &[&str] = &[
     "info",
     "copy",
     "bench",
+    "probe",
     "predict",
     "status",
     "top",

@@ -9,5 +9,6 @@ mod interrupted;
 mod looking;
 mod outputs;
 mod predicting;
+mod probing;
 mod support;
 mod terminal;

@@ -53,6 +53,7 @@ fn every_json_document_has_a_version() {
             &["bench", &a, "--vs", &b, "--rounds", "2", small[0], small[1]],
             0,
         ),
+        (&["probe", &a, "--time", "1s"], 0),
         (&["predict", "--preset", "scst-10ms"], 0),
     ];
     let (socket, state) = (desk.path("socket"), desk.path("state-of-api"));
@@ -209,6 +210,10 @@ fn exit_statuses_are_those_of_the_manual() {
         (&["bench", &url, "--rw", "trim"], 2),
         (&["bench", &url, "--plot", "one.svg"], 2),
         (&["bench", &url, "--chap-user", "x"], 2),
+        (&["probe", &missing], 1),
+        (&["probe", &url, "--write", "16m"], 2),
+        (&["probe", &url, "--time", "1ms"], 2),
+        (&["probe", &url, "--time", "1s", "--write", "0+1t"], 1),
         (&["predict", "--preset", "scst-10ms"], 0),
         (&["predict", &missing], 1),
         (&["predict"], 2),

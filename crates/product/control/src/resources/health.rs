@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::answer::{Answer, at_revision, bytes, document, json, unavailable};
 use crate::app::{App, STREAMS_MAX};
 use crate::collection::Collected;
+use crate::input::{bad_request, query};
 use crate::metrics::{Form, Sources, render};
 use crate::route::{Content, Route, of};
 
@@ -66,6 +67,10 @@ pub(crate) fn routes() -> Vec<Route> {
         },
         Route {
             needs: App::READ,
+            query: &[(
+                "tcp",
+                "true: with what the kernel knows of each connection (TCP_INFO), and of this very moment",
+            )],
             ..plain(
                 "/api/v1/statistics",
                 "getStatistics",
@@ -144,8 +149,21 @@ pub(crate) fn sample(collected: &Collected) -> Sample<'_> {
 }
 
 /// The report has a version of its own.
-async fn statistics(State(app): State<Arc<App>>) -> Answer {
-    Ok(json(&sample(&*collected(&app).await?)))
+async fn statistics(State(app): State<Arc<App>>, RawQuery(raw): RawQuery) -> Answer {
+    let mut tcp = false;
+    for (name, value) in query(raw.as_deref().unwrap_or_default()) {
+        match (name.as_str(), value.as_str()) {
+            ("tcp", "" | "true") => tcp = true,
+            ("tcp", "false") => tcp = false,
+            _ => return Err(bad_request("use ?tcp=true")),
+        }
+    }
+    if !tcp {
+        return Ok(json(&sample(&*collected(&app).await?)));
+    }
+    let detailed = app.collection.get_detailed().await;
+    let detailed = detailed.ok_or_else(|| unavailable("the server is ending"))?;
+    Ok(json(&sample(&detailed)))
 }
 
 async fn openapi_document(State(app): State<Arc<App>>) -> Response {

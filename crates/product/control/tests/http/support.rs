@@ -152,7 +152,7 @@ impl ControlPlane for Plane {
     }
 }
 
-fn statistics() -> Statistics {
+fn statistics(_tcp: bool) -> Statistics {
     Statistics {
         version: 3,
         uptime_ms: 1,

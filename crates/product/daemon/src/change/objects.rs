@@ -319,6 +319,12 @@ fn keys_of(spec: &VolumeSpec) -> Keys {
     set("max-write-bytes", limits.write_bytes.map(Value::from));
     let burst = limits.burst.map(|burst| format!("{}ms", burst.as_millis()));
     set("burst", burst.map(Value::from));
+    let slow = &spec.slow;
+    let delay = Some(slow.delay).filter(|delay| !delay.is_zero());
+    let delay = delay.map(|delay| format!("{}us", delay.as_micros()));
+    set("delay", delay.map(Value::from));
+    set("rate", slow.rate.map(Value::from));
+    set("slow-anywhere", slow.anywhere.then_some(true.into()));
     if let Some(remote) = spec.options::<RemoteSpec>() {
         let url = remote.url.as_ref();
         set("url", url.map(|url| url.to_string().into()));

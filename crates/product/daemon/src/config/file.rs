@@ -22,6 +22,7 @@ use super::problem::{Lines, Location, Problem, ProblemKind};
 use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
 use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
 use super::size::{Size, Span};
+use super::slow::{Delay, SlowSettings};
 use super::syntax;
 use super::throttle::{LimitSettings, Rate};
 use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
@@ -105,6 +106,9 @@ pub struct VolumeTable {
     max_read_bytes: Option<Size>,
     max_write_bytes: Option<Size>,
     burst: Option<Span>,
+    delay: Option<Delay>,
+    rate: Option<Size>,
+    slow_anywhere: Option<bool>,
     url: Option<RemoteUrl>,
     secret_file: Option<PathBuf>,
     initiator_name: Option<InitiatorName>,
@@ -141,6 +145,11 @@ impl VolumeTable {
                 read_bytes: self.max_read_bytes,
                 write_bytes: self.max_write_bytes,
                 burst: self.burst,
+            },
+            slow: SlowSettings {
+                delay: self.delay,
+                rate: self.rate,
+                anywhere: self.slow_anywhere,
             },
             remote: RemoteSettings {
                 url: self.url.clone(),

@@ -39,6 +39,7 @@ pub mod reactor;
 pub mod remote;
 pub mod schema;
 pub mod size;
+pub mod slow;
 pub mod subsystem;
 pub mod suggest;
 pub mod target;
@@ -619,6 +620,8 @@ fn read_volumes(
         *secret_file = secret_file.take().map(|path| file.resolve(&path));
         let limits = settings.limits.check();
         problems.note(limits.map_err(|error| at(ProblemKind::Setting(error.into()))));
+        let slow = settings.slow.check();
+        problems.note(slow.map_err(|error| at(ProblemKind::Setting(error.into()))));
         let spec = settings.specification(name);
         let spec = spec.ok_or_else(|| at(ProblemKind::NoBackend(name.clone())));
         if let Some(spec) = problems.note(spec) {

@@ -432,6 +432,19 @@ pub enum ProblemKind {
         listener: String,
         target: String,
     },
+    /// A volume for tests, where others use it.
+    #[error(
+        "other machines can reach {listener}, and volume {volume} is made slow (delay, rate), for tests.\n\
+         Do one of these:\n  \
+         - listen on loopback only\n  \
+         - remove delay and rate of the volume\n  \
+         - if others are to use it as it is: slow-anywhere = true of the volume"
+    )]
+    Slow {
+        /// The listener's address.
+        listener: String,
+        volume: String,
+    },
     /// The same over NVMe.
     #[error(
         "other machines can reach {listener}, and subsystem {subsystem} has no access control: \

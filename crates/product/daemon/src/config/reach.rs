@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use longshore_server::config::{SubsystemConfig, TargetConfig};
 
-use super::Config;
 use super::problem::{Problem, ProblemKind};
 use super::warning::Warning;
+use super::{Config, VolumeSource};
 
 /// The addresses that are listened on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,7 @@ impl Config {
     /// named exists, and nobody from outside reaches what has no access control unasked.
     pub fn check_reach(&self, addresses: &Addresses) -> Result<Vec<Warning>, Problem> {
         let mut warnings = Vec::new();
+        self.check_slow(addresses)?;
         if addresses.iscsi.is_empty() {
             if self.named.targets {
                 warnings.push(Warning::NotListening {
@@ -65,6 +66,25 @@ impl Config {
         }
         self.check_other_side(addresses, &mut warnings);
         Ok(warnings)
+    }
+
+    /// Checks that volumes that are made slow, for tests, are nobody else's unless that was asked for.
+    fn check_slow(&self, addresses: &Addresses) -> Result<(), Problem> {
+        let iscsi = addresses.iscsi.iter().map(|(address, _)| address);
+        let mut all = iscsi.chain(&addresses.nvme);
+        let Some(outside) = all.find(|address| !is_loopback(**address)) else {
+            return Ok(());
+        };
+        let is_refused = |source: &&VolumeSource| {
+            source.enabled && source.spec.slow.any() && !source.spec.slow.anywhere
+        };
+        match self.volumes.iter().find(is_refused) {
+            None => Ok(()),
+            Some(source) => Err(Problem::general(ProblemKind::Slow {
+                listener: outside.to_string(),
+                volume: source.spec.name.clone(),
+            })),
+        }
     }
 
     /// Checks targets against portals.

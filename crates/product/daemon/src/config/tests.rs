@@ -713,6 +713,26 @@ fn negotiated_values_are_inherited_and_overridden() {
 }
 
 #[test]
+fn slow_volumes_are_kept_from_other_machines_unless_asked_for_by_name() {
+    for listen in ["iscsi = [\"192.0.2.1:3260\"]", "nvme = [\"[::]:4420\"]"] {
+        let text = |keys: &str| format!("{keys}[listen]\nallow-open = true\n{listen}\n");
+        let message = check(&config(&text("delay = \"200us\"\n"))).unwrap_err();
+        assert!(message.contains("slow-anywhere = true"), "{message}");
+        assert!(message.contains("volume disk0"), "{message}");
+        let message = check(&config(&text("rate = \"10M\"\n"))).unwrap_err();
+        assert!(message.contains("made slow"), "{message}");
+        let asked_for = config(&text("rate = \"10M\"\nslow-anywhere = true\n"));
+        assert!(check(&asked_for).is_ok());
+    }
+    let own = config("delay = \"2ms\"\nrate = \"10M\"\n");
+    assert_eq!(check(&own), Ok(vec![]));
+    let slow = own.volumes[0].spec.slow;
+    assert_eq!((slow.delay.as_micros(), slow.rate), (2_000, Some(10 << 20)));
+    assert!(refusal("rate = 0\n").contains("lets nothing through"));
+    assert!(refusal("delay = \"1m\"\n").contains("at most 10s"));
+}
+
+#[test]
 fn open_targets_are_kept_from_other_machines_unless_asked_for() {
     for address in ["0.0.0.0:3260", "[::]:3260", "192.0.2.1:3260"] {
         let listen = format!("[listen]\niscsi = [\"{address}\"]\n");

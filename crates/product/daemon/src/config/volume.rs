@@ -21,6 +21,9 @@
 //!   max-iops    1000                             operations per second; max-read-iops, max-write-iops
 //!   max-bytes   100M                             bytes per second; max-read-bytes, max-write-bytes
 //!   burst       100ms                            how much of these limits an idle volume saves
+//!   delay       200us                            null, mem, file: what each operation takes at least
+//!   rate        100M                             null, mem, file: bytes per second of the medium
+//!   slow-anywhere | slow-anywhere=yes            a slow volume may be served beyond loopback
 //!   secret-file PATH                             iscsi: secret of the URL's user (CHAP)
 //!   initiator-name IQN                           iscsi: the name to log in with
 //!   host-nqn    NQN                              nvme-tcp: the name to connect with
@@ -45,6 +48,7 @@ use uuid::Uuid;
 use super::masked::Masked;
 use super::remote::{RemoteSettingError, RemoteSettings};
 use super::size::{Size, SizeError, Span, SpanError};
+use super::slow::{SlowError, SlowSettings};
 use super::suggest;
 use super::throttle::{LimitError, LimitSettings};
 use crate::backends::backends;
@@ -108,6 +112,8 @@ pub struct VolumeSettings {
     pub inline_writes: Option<InlineWriting>,
     /// What its clients together may do in a second.
     pub limits: LimitSettings,
+    /// How slow it is to be.
+    pub slow: SlowSettings,
     /// What is said of a remote volume.
     pub remote: RemoteSettings,
 }
@@ -131,6 +137,7 @@ impl VolumeSettings {
         spec.uuid = self.uuid;
         spec.inline_writes = self.inline_writes.unwrap_or_default().0;
         spec.limits = self.limits.limits();
+        spec.slow = self.slow.specification();
         let block_size = self.block_size.map(|size| size.0);
         spec.options = Some(Arc::new(self.remote.specification(block_size)));
         Some(spec)
@@ -192,6 +199,9 @@ pub enum SettingError {
     InlineWrites(String),
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// How slow it is to be.
+    #[error(transparent)]
+    Slow(#[from] SlowError),
     /// Not a duration.
     #[error(transparent)]
     Span(#[from] SpanError),
@@ -386,7 +396,7 @@ pub struct VolumeArgument {
 }
 
 /// Keys of the grammar, for suggestions.
-const KEYS: [&str; 28] = [
+const KEYS: [&str; 31] = [
     "backend",
     "path",
     "size",
@@ -408,6 +418,9 @@ const KEYS: [&str; 28] = [
     "max-read-bytes",
     "max-write-bytes",
     "burst",
+    "delay",
+    "rate",
+    "slow-anywhere",
     "url",
     "secret-file",
     "initiator-name",
@@ -551,6 +564,16 @@ impl VolumeSettings {
                 once(key, &mut self.uuid, uuid)
             }
             "inline-writes" => once(key, &mut self.inline_writes, needed(value)?.parse()?),
+            "slow-anywhere" => once(key, &mut self.slow.anywhere, switch(&value)?),
+            "delay" => {
+                let delay = needed(value)?.parse().map_err(SettingError::from)?;
+                once(key, &mut self.slow.delay, delay)
+            }
+            "rate" => {
+                let rate = Size::parse(&needed(value)?).map_err(SettingError::from)?;
+                once(key, &mut self.slow.rate, rate)?;
+                Ok(self.slow.check().map_err(SettingError::from)?)
+            }
             _ if key.starts_with("max-") || key == "burst" => {
                 self.limits.take(key, &needed(value)?)
             }

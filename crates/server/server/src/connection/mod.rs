@@ -223,6 +223,7 @@ impl<P: Protocol> Driven for Connection<P> {
             moves: channel.migration.moves,
             counts: channel.counts,
             transmit: channel.pacing.policy.statistics(),
+            tcp: None,
             pending_bytes: channel.transmit.pending_bytes(),
             transmit_bytes: channel.transmit.memory() + channel.transmit.list_memory(),
             task_bytes: tasks.memory(),

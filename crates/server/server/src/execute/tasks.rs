@@ -271,6 +271,7 @@ impl<W> Tasks<W> {
                 .filter(|_| exclusive)
                 .map(|unit| (unit, task.address)),
         });
+        core.requests.hurry(request);
     }
 
     /// Payload memory that the connection holds, promises of it included.

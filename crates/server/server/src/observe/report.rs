@@ -4,6 +4,7 @@ use longshore_volume::Limits;
 use std::net::SocketAddr;
 
 use longshore_reactor::EngineCounters;
+use longshore_reactor::socket::TcpInfo;
 use longshore_transmit::TransmitStatistics;
 use serde::Serialize;
 
@@ -185,6 +186,51 @@ pub struct ConnectionStatistics {
     pub writing_bytes: usize,
     /// What its transmit policy did since it is in use.
     pub transmit: TransmitStatistics,
+    /// What the kernel knows of it, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<TcpStatistics>,
+}
+
+/// What the kernel knows of a connection (TCP_INFO). What an older kernel does not tell is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TcpStatistics {
+    /// Smoothed round trip.
+    pub rtt_us: u32,
+    /// The shortest round trip of the last minutes.
+    pub min_rtt_us: Option<u32>,
+    /// Bytes of payload in a segment that is sent.
+    pub snd_mss: u32,
+    /// Bytes per second, as last measured.
+    pub delivery_rate: Option<u64>,
+    /// That rate is the server's: it had nothing more to send.
+    pub app_limited: Option<bool>,
+    /// Time with something to send.
+    pub busy_us: Option<u64>,
+    /// The part of it in which the peer's receive window held back.
+    pub rwnd_limited_us: Option<u64>,
+    /// The part of it in which the send buffer held back.
+    pub sndbuf_limited_us: Option<u64>,
+    /// Segments that were sent again.
+    pub retransmits: u32,
+    /// Congestion window, in segments.
+    pub cwnd: u32,
+}
+
+impl From<TcpInfo> for TcpStatistics {
+    fn from(info: TcpInfo) -> Self {
+        Self {
+            rtt_us: info.rtt_us,
+            min_rtt_us: info.min_rtt_us,
+            snd_mss: info.send_segment_bytes,
+            delivery_rate: info.delivery_rate,
+            app_limited: info.is_app_limited,
+            busy_us: info.busy_us,
+            rwnd_limited_us: info.receive_window_limited_us,
+            sndbuf_limited_us: info.send_buffer_limited_us,
+            retransmits: info.retransmits,
+            cwnd: info.congestion_window,
+        }
+    }
 }
 
 /// What a connection counts for itself.

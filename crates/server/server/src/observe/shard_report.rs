@@ -14,12 +14,16 @@ use crate::spin::WaitingState;
 
 /// A question, and where the answer goes.
 #[derive(Clone, Debug)]
-pub(crate) struct Question(pub Sender<ShardReport>);
+pub(crate) struct Question {
+    pub to: Sender<ShardReport>,
+    /// Asks the kernel about each connection, too.
+    pub tcp: bool,
+}
 
 impl Question {
     pub(crate) fn answer(&self, report: ShardReport) {
         // Who has lost patience does not mind.
-        let _ = self.0.send(report);
+        let _ = self.to.send(report);
     }
 }
 

@@ -308,7 +308,13 @@ impl Control {
     /// What the server has done so far, after its end too. Asks the shards; blocks, for a second at most.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        statistics::statistics(self.shared(), &self.board.exports())
+        statistics::statistics(self.shared(), &self.board.exports(), false)
+    }
+
+    /// The same, with what the kernel knows of each connection.
+    #[must_use]
+    pub fn statistics_with_tcp(&self) -> Statistics {
+        statistics::statistics(self.shared(), &self.board.exports(), true)
     }
 
     /// Has responses leave like this from now on, on all connections.

@@ -21,6 +21,7 @@ impl Shard {
             return;
         }
         self.phase = Phase::Draining;
+        self.core.requests.end_sleep(&mut *self.core.platform);
         if let Some(listeners) = &mut self.listeners {
             listeners.close(&mut *self.core.platform);
         }
@@ -61,6 +62,7 @@ impl Shard {
 
     /// Ends all connections at once.
     pub(super) fn end_connections(&mut self) {
+        self.core.requests.end_sleep(&mut *self.core.platform);
         if let Some(listeners) = &mut self.listeners {
             listeners.close(&mut *self.core.platform);
         }

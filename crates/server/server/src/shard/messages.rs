@@ -81,7 +81,7 @@ impl Shard {
                 // What this shard keeps for later may be what another one lacks.
                 self.core.memory.pool.release_kept();
             }
-            Message::Report(question) => question.answer(self.report()),
+            Message::Report(question) => question.answer(self.report(question.tcp)),
             Message::Listen {
                 place,
                 socket,

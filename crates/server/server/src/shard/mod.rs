@@ -125,6 +125,9 @@ impl Shard {
         if !self.core.delayed.is_empty() {
             self.end_delays();
         }
+        if self.core.requests.next_deadline().is_some() {
+            self.end_sleep();
+        }
         self.receive_listed();
         if self.memory_short || !self.core.suspects.is_empty() {
             self.cut_stalled();
@@ -138,7 +141,7 @@ impl Shard {
         self.send_away();
         self.watch_memory();
         if self.advance_phase() {
-            let report = self.report();
+            let report = self.report(false);
             self.core.shared.board.leave(report);
             Turn::Ended
         } else if self.connections.are_served()

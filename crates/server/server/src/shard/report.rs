@@ -4,12 +4,21 @@ use crate::observe::shard_report::ShardReport;
 use crate::observe::{Sampling, ThreadTimes};
 
 use super::state::Shard;
+use longshore_reactor::socket::tcp_info;
 
 impl Shard {
-    /// What it has done. Its own thread asks: the processor time is the calling thread's.
-    pub(super) fn report(&mut self) -> ShardReport {
-        let connections = self.connections.iter_mut();
-        let connections = connections.map(|c| c.statistics()).collect();
+    /// What it has done. Its own thread asks: the processor time is the calling thread's. `tcp`: the kernel is asked
+    /// about each connection, with a call for each.
+    pub(super) fn report(&mut self, tcp: bool) -> ShardReport {
+        let connections = self.connections.iter_mut().map(|connection| {
+            let mut statistics = connection.statistics();
+            if tcp && let Some(socket) = connection.channel().socket.link.socket() {
+                // A connection that is over has none.
+                statistics.tcp = tcp_info(socket).ok().map(Into::into);
+            }
+            statistics
+        });
+        let connections = connections.collect();
         let core = &self.core;
         let elapsed = self.now.saturating_duration_since(self.started);
         let engine = core.platform.counters();

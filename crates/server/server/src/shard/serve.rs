@@ -109,10 +109,10 @@ impl Shard {
 
     /// When to take a turn although nothing has come.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let mut timers = self.timers.next_deadline();
-        if let Some(delayed) = self.core.delayed.next_deadline() {
-            timers = Some(timers.map_or(delayed, |timer| timer.min(delayed)));
-        }
+        let delayed = self.core.delayed.next_deadline();
+        let asleep = self.core.requests.next_deadline();
+        let timers = self.timers.next_deadline().into_iter();
+        let timers = timers.chain(delayed).chain(asleep).min();
         if self.connections.waiting.is_empty() {
             return timers;
         }
@@ -160,6 +160,15 @@ impl Shard {
         let task = delay.task;
         self.tell(task.connection, ShardEvent::Retry(task));
         self.core.delayed.asks_again = None;
+    }
+
+    /// Lets requests go on that slow volumes had wait.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn end_sleep(&mut self) {
+        let core = &mut self.core;
+        core.requests.expire(self.now, &mut *core.platform);
+        self.end_requests();
     }
 
     /// Tells connections that are idle so. Nothing slept since their receive buffers were found empty, and what has

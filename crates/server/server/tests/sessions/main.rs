@@ -15,6 +15,7 @@ mod memory;
 mod moving;
 mod reinstatement;
 mod scene;
+mod slow;
 mod switch;
 mod target_ports;
 mod task_management;

@@ -1,3 +1,4 @@
 //! Volumes that wrap a volume.
 
 pub mod fault;
+pub mod slow;

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::error::OpenError;
 use super::name::BackendName;
+use crate::layer::slow::SlowSpec;
 use crate::machine_id::MachineId;
 use crate::medium::InlineWrites;
 use crate::throttle::Limits;
@@ -61,6 +62,8 @@ pub struct VolumeSpec {
     pub inline_writes: InlineWrites,
     /// What its clients together may do in a second.
     pub limits: Limits,
+    /// How slow it is to be.
+    pub slow: SlowSpec,
     /// Options of its backend alone.
     pub options: Option<Arc<dyn BackendOptions>>,
 }
@@ -87,6 +90,7 @@ impl VolumeSpec {
             machine_id: None,
             inline_writes: InlineWrites::default(),
             limits: Limits::default(),
+            slow: SlowSpec::default(),
             options: None,
         }
     }

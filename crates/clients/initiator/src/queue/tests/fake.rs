@@ -221,7 +221,11 @@ impl Machine for Fake {
         push(data, transmit);
     }
 
-    fn ping(&mut self, transmit: &mut Transmit) -> bool {
+    fn data_pdus(&self) -> u64 {
+        0
+    }
+
+    fn ping(&mut self, _data: &[u8], transmit: &mut Transmit) -> bool {
         let ping = Message {
             kind: b'p',
             slot: 0,

@@ -52,6 +52,7 @@ impl Connection {
         }
         slot.data_sn = slot.data_sn.next();
         slot.received += length;
+        self.data_pdus += 1;
         let residual = residual(data_in.overflow, data_in.underflow, data_in.residual_count);
         let status = data_in.has_status.then_some((data_in.status, residual));
         Ok(Incoming {

@@ -126,6 +126,8 @@ pub struct Connection {
     pub(super) text: Option<TextExchange>,
     /// A logout is under way.
     pub(super) logout: Option<Logout>,
+    /// Data-In PDUs that have come.
+    pub(super) data_pdus: u64,
     pub(super) limits: OperationalParameters,
     pub(super) session: Option<SessionParameters>,
 }
@@ -161,6 +163,7 @@ impl Connection {
             next_request: 0,
             text: None,
             logout: None,
+            data_pdus: 0,
             limits: OperationalParameters::default(),
             session: None,
         };
@@ -204,6 +207,12 @@ impl Connection {
     #[must_use]
     pub const fn operational(&self) -> &OperationalParameters {
         &self.limits
+    }
+
+    /// How many Data-In PDUs have come.
+    #[must_use]
+    pub const fn data_pdus(&self) -> u64 {
+        self.data_pdus
     }
 
     /// How many commands the window lets pass now, immediate ones aside.

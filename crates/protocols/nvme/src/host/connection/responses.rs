@@ -136,6 +136,7 @@ impl Connection {
         }
         state.received += data.length;
         state.data_over = data.last;
+        self.data_pdus += 1;
         self.receiving = Receiving::Data(Incoming {
             slot,
             offset: data.offset,

@@ -211,6 +211,8 @@ pub struct Connection {
     pub(super) free: Vec<u16>,
     /// Bits of a Command Identifier that hold the slot's number.
     pub(super) slot_bits: u32,
+    /// C2HData PDUs that have come.
+    pub(super) data_pdus: u64,
 }
 
 impl Connection {
@@ -243,6 +245,7 @@ impl Connection {
             slots: vec![Slot::FREE; usize::from(config.commands)],
             free: (0..config.commands).rev().collect(),
             slot_bits: 16 - (config.commands - 1).leading_zeros(),
+            data_pdus: 0,
         }
     }
 
@@ -276,6 +279,12 @@ impl Connection {
     #[must_use]
     pub const fn max_h2c_data(&self) -> u32 {
         self.max_h2c_data
+    }
+
+    /// How many C2HData PDUs have come.
+    #[must_use]
+    pub const fn data_pdus(&self) -> u64 {
+        self.data_pdus
     }
 
     /// How many commands can be submitted now; none unless the connection is [ready](Self::is_ready).

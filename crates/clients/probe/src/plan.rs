@@ -1,0 +1,154 @@
+//! Which loads are measured: some for the fit, some kept back.
+//!
+//! Loads on one place tell network, protocol and processors apart from the medium, which answers them from its cache.
+//! Those of depth 1 tell times, the deep ones capacities. A load that is kept back differs in size or depth from all that
+//! are fitted to, and lies among them.
+
+use std::collections::BTreeSet;
+
+use longshore_model::probe::{Direction, Pattern, Role};
+
+use Direction::{Read, Write};
+use Pattern::{OnePlace, Random, Sequential};
+use Role::{Fit, Held};
+
+/// One load, on one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Planned {
+    pub(crate) direction: Direction,
+    pub(crate) pattern: Pattern,
+    pub(crate) size: u32,
+    pub(crate) depth: u16,
+    pub(crate) role: Role,
+}
+
+type Row = (Role, Pattern, u32, u16);
+
+/// Sizes of 512 are the smallest that the volume has.
+const READS: [Row; 17] = [
+    (Fit, OnePlace, 512, 1),
+    (Held, Random, 16 << 10, 1),
+    (Fit, OnePlace, 64 << 10, 1),
+    (Fit, OnePlace, 256 << 10, 1),
+    (Held, Random, 4 << 10, 2),
+    (Fit, Random, 4 << 10, 1),
+    (Fit, Random, 64 << 10, 1),
+    (Held, Random, 64 << 10, 2),
+    (Fit, Random, 256 << 10, 1),
+    (Fit, Random, 4 << 10, 4),
+    (Held, Random, 4 << 10, 16),
+    (Fit, Random, 64 << 10, 4),
+    (Fit, Random, 4 << 10, 32),
+    (Held, Random, 128 << 10, 4),
+    (Fit, OnePlace, 512, 64),
+    (Fit, OnePlace, 256 << 10, 8),
+    (Fit, Sequential, 64 << 10, 1),
+];
+
+const WRITES: [Row; 9] = [
+    (Fit, OnePlace, 512, 1),
+    (Held, Random, 16 << 10, 1),
+    (Fit, Random, 4 << 10, 1),
+    (Fit, Random, 64 << 10, 1),
+    (Held, Random, 64 << 10, 4),
+    (Fit, Random, 256 << 10, 1),
+    (Fit, Random, 256 << 10, 4),
+    (Held, Random, 128 << 10, 2),
+    (Fit, Random, 4 << 10, 32),
+];
+
+/// What a volume allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) block_size: u32,
+    /// Bytes of an operation at most, the region's that may be used included.
+    pub(crate) reads_max: u64,
+    /// The same of writes; 0: there are none.
+    pub(crate) writes_max: u64,
+}
+
+/// Deepest load.
+pub(crate) const DEPTH_MAX: u16 = 64;
+
+/// All loads in the order of a round. What a volume does not allow is left out.
+pub(crate) fn loads(limits: Limits) -> Vec<Planned> {
+    let reads = READS.iter().map(|row| (Read, row, limits.reads_max));
+    let writes = WRITES.iter().map(|row| (Write, row, limits.writes_max));
+    let mut seen = BTreeSet::new();
+    let all = reads.chain(writes).filter_map(|(direction, row, most)| {
+        let &(role, pattern, size, depth) = row;
+        let size = size.max(limits.block_size);
+        let fits = u64::from(size) <= most && size.is_multiple_of(limits.block_size);
+        let planned = Planned {
+            direction,
+            pattern,
+            size,
+            depth,
+            role,
+        };
+        // Large blocks make several loads the same one.
+        let is_new = seen.insert((direction, pattern, size, depth));
+        (fits && is_new).then_some(planned)
+    });
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(block_size: u32, reads_max: u64, writes_max: u64) -> Limits {
+        Limits {
+            block_size,
+            reads_max,
+            writes_max,
+        }
+    }
+
+    #[test]
+    fn without_leave_to_write_nothing_writes() {
+        let loads = loads(limits(512, 1 << 20, 0));
+        assert!(loads.iter().all(|load| load.direction == Read));
+        assert_eq!(loads.len(), READS.len());
+    }
+
+    #[test]
+    fn a_load_that_is_kept_back_is_not_fitted_to() {
+        let all = loads(limits(512, 1 << 20, 1 << 20));
+        let of = |role| all.iter().filter(move |load| load.role == role);
+        for held in of(Held) {
+            let same = |fit: &&Planned| {
+                (fit.direction, fit.size, fit.depth) == (held.direction, held.size, held.depth)
+            };
+            assert_eq!(of(Fit).find(same), None, "{held:?}");
+        }
+        assert!(of(Held).count() * 4 >= all.len() && of(Fit).count() >= 10);
+    }
+
+    #[test]
+    fn loads_fit_the_volume_and_none_is_measured_twice() {
+        for block in [512, 4096, 1 << 20] {
+            let all = loads(limits(block, 1 << 20, 1 << 20));
+            assert!(!all.is_empty());
+            let sizes = all.iter().map(|load| load.size);
+            assert!(
+                sizes
+                    .clone()
+                    .all(|size| size % block == 0 && size <= 1 << 20)
+            );
+            let different: BTreeSet<_> = all
+                .iter()
+                .map(|load| (load.direction, load.pattern, load.size, load.depth))
+                .collect();
+            assert_eq!(different.len(), all.len());
+        }
+        assert!(
+            loads(limits(512, 4096, 0))
+                .iter()
+                .all(|load| load.size <= 4096)
+        );
+        assert!(loads(limits(512, 0, 0)).is_empty());
+        // 520 bytes divide none of the others.
+        assert_eq!(loads(limits(520, 1 << 20, 0)).len(), 2);
+    }
+}

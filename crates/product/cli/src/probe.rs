@@ -1,0 +1,236 @@
+//! `longshore probe`
+
+mod report;
+mod statistics;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use longshore_bench::medium::{LocalOptions, Medium};
+use longshore_bench::units;
+use longshore_bench::watch::Interrupt;
+use longshore_probe::{Error, Options, ServerView, Watch, WriteRegion};
+use longshore_reactor::EngineChoice;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::connection::ConnectionArguments;
+use crate::output::{OutputFile, OutputFormat};
+use crate::server::ServerArguments;
+
+/// Shortest and longest time of a probe.
+const TIMES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+
+#[derive(Debug, Args)]
+pub struct ProbeArguments {
+    // Not a doc comment: rustdoc takes brackets for links.
+    #[arg(
+        value_name = "VOLUME",
+        value_parser = medium(),
+        help = "The volume: iscsi://HOST[:PORT]/IQN/LUN, nvme+tcp://HOST[:PORT]/NQN/NSID, a file, a block device, or the document of an earlier probe"
+    )]
+    volume: Medium,
+
+    /// Measure writes, too, in this region of the volume: OFFSET+LENGTH, such as 0+16m
+    ///
+    /// Every write writes what the place held when the probe began, so data stays as it is unless somebody else writes
+    /// there meanwhile: what they write can get LOST. Only for a volume that nobody uses.
+    #[arg(long, value_name = "OFFSET+LENGTH", value_parser = region)]
+    write: Option<WriteRegion>,
+
+    /// About how long to measure
+    #[arg(long, value_name = "DURATION", default_value = "50s", value_parser = time)]
+    time: Duration,
+
+    /// Seed of the places of random operations
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write the document of the probe to a file, for the verbs that take one
+    #[arg(long, value_name = "FILE.json")]
+    save: Option<PathBuf>,
+
+    /// Process of the server on this machine, to measure its processor time
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+
+    /// Bypass the page cache of a file or block device (O_DIRECT)
+    #[arg(long)]
+    direct: bool,
+
+    /// I/O engine for files and block devices [default: auto]
+    #[arg(long, value_name = "auto|io_uring|epoll", value_parser = longshore_daemon::config::words::parse::<EngineChoice>)]
+    engine: Option<EngineChoice>,
+
+    #[command(flatten)]
+    server: ServerArguments,
+
+    #[command(flatten)]
+    connection: ConnectionArguments,
+}
+
+fn medium() -> ValueParser {
+    OsStringValueParser::new().try_map(Medium::parse).into()
+}
+
+fn region(text: &str) -> Result<WriteRegion, String> {
+    let form = || "write OFFSET+LENGTH, such as 0+16m".to_owned();
+    let (offset, length) = text.split_once('+').ok_or_else(form)?;
+    let size = |text: &str| units::size(text).map_err(|error| error.to_string());
+    Ok(WriteRegion {
+        offset: size(offset)?,
+        length: size(length)?,
+    })
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text).map_err(|error| error.to_string())?;
+    let (shortest, longest) = TIMES;
+    if (shortest..=longest).contains(&time) {
+        Ok(time)
+    } else {
+        Err("use 1s to 1h".to_owned())
+    }
+}
+
+/// `longshore probe`
+pub fn run(arguments: &ProbeArguments) -> ExitCode {
+    let options = match arguments.connection.options(arguments.volume.url()) {
+        Ok(options) => options,
+        Err(error) => return crate::exit::refuse(&error),
+    };
+    // A path that cannot be written does not cost the figures of a minute.
+    let save = match arguments.save.as_deref().map(OutputFile::open).transpose() {
+        Ok(save) => save,
+        Err(error) => return crate::exit::fail(&error),
+    };
+    let statistics = if arguments.server.is_named() {
+        match arguments.server.client() {
+            Ok(client) => {
+                let view: Box<dyn ServerView> = Box::new(statistics::Statistics::new(client));
+                Some(view)
+            }
+            Err(error) => return crate::exit::fail(&error),
+        }
+    } else {
+        None
+    };
+    let options = Options {
+        time: arguments.time,
+        writes: arguments.write,
+        seed: arguments.seed,
+        statistics,
+        server_pid: arguments.server_pid,
+        connection: options,
+        local: LocalOptions {
+            direct: arguments.direct,
+            engine: arguments.engine.unwrap_or_default(),
+        },
+    };
+    let interrupt = Interrupt::default();
+    if let Err(error) = listen_for_signals(&interrupt) {
+        return crate::exit::fail(&error);
+    }
+    let mut bar = Bar::new();
+    let obtained = longshore_probe::obtain(&arguments.volume, options, &interrupt, &mut bar);
+    bar.0.finish_and_clear();
+    let probe = match obtained {
+        Ok(probe) => probe,
+        Err(Error::Interrupted(signal)) => {
+            eprintln!("error: {}", Error::Interrupted(signal));
+            return ExitCode::from(u8::try_from(128 + signal).unwrap_or(1));
+        }
+        Err(error) => return crate::exit::fail(&error),
+    };
+    let document = probe.to_json();
+    if let Some(path) = &arguments.save
+        && let Err(error) = write(path, &document)
+    {
+        return crate::exit::fail(&error);
+    }
+    drop(save);
+    match arguments.server.output {
+        OutputFormat::Text => crate::exit::print(report::text(&probe).as_bytes()),
+        OutputFormat::Json => crate::exit::print(&document),
+    }
+}
+
+/// The document cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}; correct the path or its permissions", path.display())]
+struct WriteError {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+fn write(path: &Path, document: &[u8]) -> Result<(), WriteError> {
+    fs::write(path, document).map_err(|source| WriteError {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The first signal stops the probe, a second one the process.
+fn listen_for_signals(interrupt: &Interrupt) -> std::io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        let number = usize::try_from(signal).expect("signals have small numbers");
+        let came = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&came))?;
+        signal_hook::flag::register(signal, came)?;
+        signal_hook::flag::register_usize(signal, interrupt.cell(), number)?;
+    }
+    Ok(())
+}
+
+/// A bar on standard error, if that is a terminal.
+struct Bar(ProgressBar);
+
+const STEPS: u32 = 1000;
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(Some(STEPS.into()), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}");
+        bar.set_style(style.expect("the template is in order"));
+        Self(bar)
+    }
+}
+
+impl Watch for Bar {
+    fn progress(&mut self, done: f64, what: &str) {
+        // Rounded, and within the bar.
+        let steps = (0..=STEPS).take_while(|step| f64::from(*step) <= done * f64::from(STEPS));
+        self.0.set_position(steps.last().unwrap_or(0).into());
+        self.0.set_message(what.to_owned());
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.0.suspend(|| eprintln!("warning: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_an_offset_and_a_length() {
+        let parsed = region("1m+64k").unwrap();
+        assert_eq!((parsed.offset, parsed.length), (1 << 20, 64 << 10));
+        for wrong in ["", "16m", "+", "0+", "a+b", "0+16m+1"] {
+            assert!(region(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_probe_takes_a_second_at_least_and_an_hour_at_most() {
+        assert_eq!(time("5s"), Ok(Duration::from_secs(5)));
+        assert!(time("100ms").is_err() && time("2h").is_err() && time("soon").is_err());
+    }
+}

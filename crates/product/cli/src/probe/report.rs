@@ -1,0 +1,212 @@
+//! A probe as people read it.
+
+use std::fmt::Write as _;
+
+use longshore_bench::units::show_size;
+use longshore_model::probe::{Direction, NetworkFacts, Pattern, PointFacts, Probe, Role};
+use longshore_model::spread::{Distribution, Spread};
+
+use crate::output::{Table, columns, printable, time};
+
+pub fn text(probe: &Probe) -> String {
+    let mut text = String::new();
+    let subject = &probe.subject;
+    let _ = writeln!(text, "{}", printable(&subject.name));
+    let mut table = Table::default();
+    table.optional(
+        "server",
+        subject.product.as_deref().map(|product| {
+            let portal = subject.portal.as_deref().unwrap_or_default();
+            format!("{} at {portal}", printable(product))
+        }),
+    );
+    table.row(
+        "volume",
+        format!(
+            "{} in blocks of {}",
+            show_size(subject.volume_bytes),
+            show_size(subject.block_size)
+        ),
+    );
+    table.row(
+        "measured",
+        format!(
+            "{} UTC, for {:.0} s",
+            time(probe.made_ms),
+            std::time::Duration::from_millis(probe.took_ms).as_secs_f64()
+        ),
+    );
+    if let Some(network) = &probe.network {
+        add_network(&mut table, network);
+    }
+    add_protocol(&mut table, probe);
+    add_processors(&mut table, probe);
+    let _ = write!(text, "{table}");
+    if !probe.points.is_empty() {
+        let _ = write!(text, "\n{}", points(&probe.points));
+    }
+    for remark in &probe.remarks {
+        let _ = writeln!(text, "\n- {}", printable(&remark.text));
+    }
+    text
+}
+
+fn add_network(table: &mut Table, network: &NetworkFacts) {
+    let times = |times: &Distribution| {
+        (times.count > 0).then(|| {
+            format!(
+                "{:.0} µs (least {:.0}, p99 {:.0}, {} times)",
+                times.p50, times.min, times.p99, times.count
+            )
+        })
+    };
+    table.optional("handshake", times(&network.handshake_rtt_us));
+    table.optional("round trip every 2 ms", times(&network.ping_us));
+    let rare = network.ping_rare_us.as_ref();
+    table.optional("round trip every 200 ms", rare.and_then(times));
+    let echo = network.echo_bytes_per_second.as_ref();
+    table.optional(
+        "without storage",
+        echo.map(|rate| format!("{:.1} MB/s each way", rate.value / 1e6)),
+    );
+    let segment = network.tcp.snd_mss.zip(network.mtu);
+    table.optional(
+        "TCP segment",
+        segment.map(|(segment, mtu)| format!("{segment} bytes, MTU {mtu}")),
+    );
+    let retransmits = network.tcp.retransmits.filter(|count| *count > 0);
+    table.optional(
+        "sent again",
+        retransmits.map(|count| format!("{count} segments")),
+    );
+}
+
+fn add_protocol(table: &mut Table, probe: &Probe) {
+    let Some(facts) = &probe.transfer else {
+        return;
+    };
+    let segment = facts.read_segment_bytes;
+    table.optional(
+        "data of reads",
+        segment.map(|bytes| format!("{} a PDU", show_size(bytes))),
+    );
+    let Some(bytes) = facts.r2t_bytes else {
+        return;
+    };
+    let outstanding = facts.outstanding.unwrap_or(1);
+    let early = match facts.early {
+        Some(true) => ", before the data that needs none",
+        Some(false) => ", after the data that needs none",
+        None => "",
+    };
+    let size = show_size(bytes);
+    table.row(
+        "data of writes",
+        format!("R2Ts of {size}, {outstanding} at a time{early}"),
+    );
+    let counts = facts.r2ts_per_write.iter();
+    let counts: Vec<String> = counts
+        .map(|(size, count)| format!("{count} for {}", show_size(*size)))
+        .collect();
+    table.row("R2Ts of a write", counts.join(", "));
+}
+
+fn add_processors(table: &mut Table, probe: &Probe) {
+    if let Some(server) = &probe.server {
+        let row = format!(
+            "{:.2} µs for an operation, {} operations",
+            server.working_us_per_op, server.operations
+        );
+        table.row("its processor time", row);
+        table.optional(
+            "its wake-up",
+            server.wake_up_us.map(|us| format!("{us:.0} µs")),
+        );
+    }
+    let client = &probe.client;
+    table.row(
+        "client",
+        format!(
+            "{} processors, Linux {}",
+            client.cpus,
+            printable(&client.kernel)
+        ),
+    );
+}
+
+fn points(points: &[PointFacts]) -> String {
+    let rows = points.iter().map(|point| {
+        let spread = |spread: &Spread, digits: usize| {
+            let percent = spread.relative() * 100.0;
+            format!("{:.digits$} ±{percent:.0} %", spread.value)
+        };
+        let cpu = |cpu: Option<Spread>| {
+            cpu.map_or_else(|| "–".to_owned(), |it| format!("{:.1}", it.value))
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "an operation has less than 2^52 bytes"
+        )]
+        let megabytes = point.iops.value * point.size_bytes as f64 / 1e6;
+        vec![
+            match point.direction {
+                Direction::Read => "read",
+                Direction::Write => "write",
+            }
+            .to_owned(),
+            match point.pattern {
+                Pattern::OnePlace => "one place",
+                Pattern::Random => "random",
+                Pattern::Sequential => "in order",
+            }
+            .to_owned(),
+            show_size(point.size_bytes),
+            point.depth.to_string(),
+            spread(&point.iops, 0),
+            format!("{megabytes:.1}"),
+            spread(&point.latency_us, 1),
+            format!("{:.1}", point.p99_us.value),
+            cpu(point.client_cpu_us),
+            cpu(point.server_cpu_us),
+            match point.role {
+                Role::Fit => "",
+                Role::Held => "kept back",
+            }
+            .to_owned(),
+        ]
+    });
+    columns(
+        &[
+            "",
+            "PLACE",
+            "SIZE",
+            "DEPTH",
+            "IOPS",
+            "MB/s",
+            "MEAN µs",
+            "P99 µs",
+            "CLIENT µs",
+            "SERVER µs",
+            "",
+        ],
+        rows.collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_server_command_no_terminal() {
+        let mut probe = Probe::default();
+        probe.subject.name = "iscsi://\u{1b}[31mhost".to_owned();
+        probe.subject.product = Some("\u{7}bell".to_owned());
+        let text = text(&probe);
+        assert!(text.contains("host") && text.contains("bell"));
+        assert!(
+            !text.contains('\u{1b}') && !text.contains('\u{7}'),
+            "{text}"
+        );
+    }
+}
