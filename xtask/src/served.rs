@@ -85,7 +85,7 @@ impl Served {
             .read_to_string(&mut text)
             .with_context(|| format!("read {path}"))?;
         let (head, body) = text.split_once("\r\n\r\n").context("an answer of HTTP")?;
-        if !head.split(' ').nth(1).is_some_and(|status| status == "200") {
+        if head.split(' ').nth(1) != Some("200") {
             bail!("{path}: {head}");
         }
         let mut fields = head.lines().filter_map(|line| line.split_once(": "));
