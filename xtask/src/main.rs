@@ -20,8 +20,10 @@ mod outcome;
 mod peers;
 mod powercut;
 mod programs;
+mod prometheus;
 mod qemu;
 mod rotation;
+mod served;
 mod servers;
 mod setup;
 mod sim;
@@ -59,6 +61,7 @@ usage: cargo xtask <command> [options]; suites run in full, or a part of them wi
   peers         the initiators against tgt, LIO and nvmet [--only PEER] [--test NAME] [--exhaustive]
                 [--verbose]; with --stay they are left up for tests by hand
   powercut      the server in a machine whose power fails [--only NAME] [--rounds N] [--seed N]
+  prometheus    Prometheus reads a server under load; every query of the dashboard finds data
   sim           simulation with new seeds [--seed N] [--seeds COUNT]
   fuzz          each fuzz target for a while [--only TARGET] [--seconds N]
   bench         beside tgt, NVMe beside iSCSI, and the numbers to reach (these alone: --targets;
@@ -118,6 +121,7 @@ fn run(command: Option<&str>, arguments: Arguments) -> anyhow::Result<Counts> {
         Some("qemu") => qemu::run(arguments),
         Some("peers") => peers::run(arguments),
         Some("powercut") => powercut::run(arguments),
+        Some("prometheus") => prometheus::run(arguments),
         Some("sim") => sim::run(arguments),
         Some("fuzz") => fuzz::run(arguments),
         Some("bench") => bench::run(arguments),

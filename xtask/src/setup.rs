@@ -57,6 +57,7 @@ const PACKAGES: &[Package] = &[
     program("zsh", "zsh"),
     program("fish", "fish"),
     program("strace", "strace"),
+    program("prometheus", "prometheus"),
 ];
 
 impl Package {

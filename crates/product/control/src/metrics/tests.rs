@@ -262,7 +262,7 @@ fn promtool_finds_nothing_wrong() {
         .spawn();
     let mut promtool = match promtool {
         Ok(promtool) => promtool,
-        Err(error) => return eprintln!("skipped: promtool (Debian package prometheus): {error}"),
+        Err(error) => return println!("SKIPPED: promtool (Debian package prometheus): {error}"),
     };
     let mut input = promtool.stdin.take().unwrap();
     input.write_all(text(Form::Text).as_bytes()).unwrap();
