@@ -9,6 +9,7 @@
 //! | [`prediction`] | a sweep over sizes and depths with intervals, and the difference of two set-ups |
 //! | [`simulation`], [`simulated`] | the same event by event, and its sweep |
 //! | [`probe`], [`spread`] | what was measured of a server |
+//! | [`verdict`] | the limiting element, as far as it can be told |
 //! | [`report`] | a prediction as text and as a document |
 //!
 //! The crate is arithmetic: it does no I/O, reads no clock, and takes random numbers from a seed.
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+mod algebra;
 pub mod bounds;
 pub mod link;
 pub mod operation;
@@ -30,4 +32,5 @@ pub mod simulated;
 pub mod simulation;
 pub mod spread;
 pub mod units;
+pub mod verdict;
 pub mod write;

@@ -27,6 +27,8 @@ pub enum Element {
     ClientKernel,
     /// The way between the machines.
     Distance,
+    /// What TCP may have under way.
+    Window,
     /// Waiting for R2Ts, beyond the way there and back.
     R2ts,
     /// Threads that sleep.
@@ -50,6 +52,7 @@ impl Element {
             Self::ResponseWire => "response wire",
             Self::ClientKernel => "client kernel",
             Self::Distance => "network latency",
+            Self::Window => "TCP window",
             Self::R2ts => "waiting for R2Ts",
             Self::WakeUps => "wake-ups",
             Self::Interrupts => "interrupts",
@@ -93,6 +96,8 @@ pub struct Operation {
     pub size: f64,
     pub contributions: Vec<Contribution>,
     pub demands: Vec<Demand>,
+    /// Processor time of client and server for packets and trains that they send, within the times of the processors.
+    pub sending_us: [f64; 2],
     /// R2Ts of a write.
     pub r2ts: usize,
     /// R2Ts from which more at a time bring nothing, for a write that has any.
@@ -262,7 +267,9 @@ impl Setting<'_> {
         client_us: f64,
         packets: [f64; 2],
         r2ts: (usize, f64),
+        sends: [f64; 2],
     ) -> Operation {
+        let window = self.window(size);
         let storage_us = storage_us(self.parts, size);
         let visible = storage_us * (1.0 - self.get(Key::StorageOverlap));
         let contributions = [
@@ -274,6 +281,7 @@ impl Setting<'_> {
             (Element::ResponseWire, response_us[0]),
             (Element::ClientKernel, self.get(Key::ClientSoftIrq)),
             (Element::Distance, 2.0 * self.get(Key::OneWayLatency)),
+            (Element::Window, window[0]),
             (Element::R2ts, r2ts.1),
             (
                 Element::WakeUps,
@@ -305,6 +313,7 @@ impl Setting<'_> {
                 self.get(Key::ClientSoftIrq) * packets[1],
                 client_cores,
             ),
+            (Element::Window, window[1], self.get(Key::Connections)),
         ];
         let contributions = contributions.into_iter().filter(|(_, us)| *us > 0.0);
         let demands = demands.into_iter().filter(|(_, us, _)| *us > 0.0);
@@ -320,9 +329,30 @@ impl Setting<'_> {
                     servers,
                 })
                 .collect(),
+            sending_us: [
+                self.get(Key::ClientCpuPerSend) * sends[0],
+                self.get(Key::ServerCpuPerSend) * sends[1] * clock_scale(self.parts),
+            ],
             r2ts: r2ts.0,
             enough_r2ts: None,
         }
+    }
+
+    /// What the window of TCP adds to an operation that is alone, and the time for which an operation takes a window's
+    /// place: a window of data moves in each round trip.
+    fn window(&self, size: f64) -> [f64; 2] {
+        let window = self.get(Key::Window);
+        if window <= 0.0 {
+            return [0.0; 2];
+        }
+        let latencies = self.latencies();
+        let round_trip = latencies.to_server + latencies.to_client;
+        let full = self.link.packed_us(window);
+        let pause = (round_trip - full).max(0.0);
+        [
+            (size / window - 1.0).max(0.0).ceil() * pause,
+            round_trip.max(full) * size / window,
+        ]
     }
 
     fn read(&self, size: f64, depth: f64) -> Operation {
@@ -349,6 +379,7 @@ impl Setting<'_> {
             self.client_us(size, 1.0),
             [1.0, packets],
             (0, 0.0),
+            [1.0, self.sends(answer, 1.0)],
         )
     }
 
@@ -366,7 +397,8 @@ impl Setting<'_> {
             self.server_us(size, rounds + 1.0),
             self.server_us(size, rounds + self.sends(answer, depth)),
         ];
-        let client = self.client_us(size, rounds + (size / TRAIN).max(1.0));
+        let client_sends = rounds + (size / TRAIN).max(1.0);
+        let client = self.client_us(size, client_sends);
         let mut operation = self.operation(
             size,
             [moved.wire_us; 2],
@@ -375,6 +407,7 @@ impl Setting<'_> {
             client,
             [(size / self.link.segment).max(1.0) + rounds, 1.0 + rounds],
             (moved.r2ts, waiting),
+            [client_sends, rounds + 1.0],
         );
         if moved.r2ts > 0 {
             let enough = rules.enough_r2ts(&self.link, &self.headers, latencies);

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::algebra::cholesky;
 use crate::random::{Random, normal_quantile};
+use crate::spread::Spread;
 use crate::units::{Unit, UnitError};
 
 /// Where a value comes from.
@@ -82,6 +84,7 @@ keys! {
     ServerInterruptLatency = "network" "server-interrupt-latency" Time 0.0 "Until the server's processor takes a packet from an idle card (SR)";
     ServerTransmitLatency = "network" "server-transmit-latency" Time 0.0 "Until the server's card begins to send (ST)";
     ClientInterruptLatency = "network" "client-interrupt-latency" Time 0.0 "Until the client's processor takes a packet from an idle card (CR)";
+    Window = "network" "window" Size 0.0 "Bytes under way at most, on each connection and in each direction; 0: as many as there are";
     DelayedAck = "network" "delayed-ack" Time 40_000.0 "How long an acknowledgement waits for data to travel with (CA)";
 
     ServerWakeUp = "server" "server-wake-up" Time 0.0 "Until a sleeping server thread runs (SL)";
@@ -117,7 +120,7 @@ keys! {
     DigestCost = "negotiated" "digest-cpu-per-byte" Cost 0.0 "Processor time of both ends for a byte under a data digest";
 
     Connections = "workload" "connections" Count 1.0 "Sessions, or I/O queues; the depth is that of each";
-    Variation = "workload" "variation" Ratio 0.3 "Simulation: standard deviation of times and latencies, by their mean";
+    Variation = "workload" "variation" Ratio 0.3 "Standard deviation of times and latencies, by their mean";
     MixSize = "workload" "mix-size" Size 0.0 "Size of the operations of a second load on the same volume; 0: none";
     MixDepth = "workload" "mix-depth" Count 1.0 "Depth of the second load";
 }
@@ -214,6 +217,16 @@ impl Key {
     pub fn definition(self) -> &'static Definition {
         &KEYS[self as usize].1
     }
+
+    /// The nearest value that the model can use, of one that was drawn or fitted.
+    pub(crate) fn bounded(self, value: f64) -> f64 {
+        match self {
+            Self::Variation => value.min(0.57),
+            Self::StorageOverlap => value.min(1.0),
+            _ if self.definition().unit == Unit::Count => value.clamp(1.0, 65536.0),
+            _ => value,
+        }
+    }
 }
 
 impl Choice {
@@ -266,9 +279,40 @@ impl Name {
 pub struct Parts {
     quantities: Vec<Quantity>,
     words: Vec<&'static str>,
+    word_sources: Vec<Source>,
     /// Times of the medium by size, where they were measured size by size: bytes, and microseconds.
     storage_times: BTreeMap<u64, f64>,
+    /// Their standard deviations, where they are known.
+    storage_spreads: BTreeMap<u64, f64>,
     storage_times_source: Option<Source>,
+    joint: Option<Joint>,
+}
+
+/// Parameters whose errors move together, as those of a fit do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Joint {
+    keys: Vec<Key>,
+    /// The lower triangle whose product with its transpose has the covariances of the logarithms, row by row.
+    factor: Vec<f64>,
+}
+
+impl Joint {
+    /// From the covariances of the logarithms of some parameters, row by row. None if they are not those of anything.
+    #[must_use]
+    pub fn new(keys: Vec<Key>, covariances: &[f64]) -> Option<Self> {
+        let factor = cholesky(keys.len(), covariances)?;
+        Some(Self { keys, factor })
+    }
+
+    /// Deviations of the logarithms, from independent ones of 1.
+    fn moved(&self, independent: &[f64]) -> Vec<f64> {
+        let count = self.keys.len();
+        let row = |row: usize| {
+            let factors = &self.factor[row * count..=row * count + row];
+            factors.iter().zip(independent).map(|(a, b)| a * b).sum()
+        };
+        (0..count).map(row).collect()
+    }
 }
 
 impl Default for Parts {
@@ -281,8 +325,11 @@ impl Default for Parts {
         Self {
             quantities: KEYS.iter().map(|(_, it)| quantity(it)).collect(),
             words: CHOICES.iter().map(|(_, it)| it.words[0]).collect(),
+            word_sources: vec![Source::Assumed("default".to_owned()); CHOICES.len()],
             storage_times: BTreeMap::new(),
+            storage_spreads: BTreeMap::new(),
             storage_times_source: None,
+            joint: None,
         }
     }
 }
@@ -309,6 +356,36 @@ impl Parts {
     #[must_use]
     pub fn word(&self, choice: Choice) -> &'static str {
         self.words[choice as usize]
+    }
+
+    /// Where the word comes from.
+    #[must_use]
+    pub fn word_source(&self, choice: Choice) -> &Source {
+        &self.word_sources[choice as usize]
+    }
+
+    /// Standard deviations of the measured times of the medium, as far as they are known: bytes, and microseconds.
+    #[must_use]
+    pub fn storage_spreads(&self) -> &BTreeMap<u64, f64> {
+        &self.storage_spreads
+    }
+
+    /// Sets measured times of the medium.
+    pub fn set_storage(&mut self, times: &BTreeMap<u64, Spread>, source: Source) {
+        self.storage_times = times.iter().map(|(size, it)| (*size, it.value)).collect();
+        let spreads = times.iter().filter(|(_, it)| it.uncertainty > 0.0);
+        self.storage_spreads = spreads.map(|(size, it)| (*size, it.uncertainty)).collect();
+        self.storage_times_source = Some(source);
+    }
+
+    /// Says that parameters move together. Their uncertainties are then those of `joint`.
+    pub fn set_joint(&mut self, joint: Joint) {
+        self.joint = Some(joint);
+    }
+
+    /// Another value of the same source, without a look at its range.
+    pub(crate) fn put(&mut self, key: Key, value: f64) {
+        self.quantities[key as usize].value = value;
     }
 
     #[must_use]
@@ -359,6 +436,9 @@ impl Parts {
                 return Err(range("less than 2^32"));
             }
             Key::NagleThreshold | Key::NagleMargin => {}
+            Key::Window if value != 0.0 && value < 512.0 => {
+                return Err(range("0 or at least 512 bytes"));
+            }
             _ if definition.unit == Unit::Count && !(1.0..=65536.0).contains(&value) => {
                 return Err(range("1 to 65536"));
             }
@@ -368,11 +448,24 @@ impl Parts {
         Ok(())
     }
 
-    /// Sets a choice.
+    /// Sets a choice, by the one who calls.
     ///
     /// # Errors
     /// The word is not one of those.
     pub fn choose(&mut self, choice: Choice, word: &str) -> Result<(), ParameterError> {
+        self.choose_from(choice, word, Source::Given("the command".to_owned()))
+    }
+
+    /// Sets a choice.
+    ///
+    /// # Errors
+    /// The word is not one of those.
+    pub fn choose_from(
+        &mut self,
+        choice: Choice,
+        word: &str,
+        source: Source,
+    ) -> Result<(), ParameterError> {
         let definition = choice.definition();
         let known = definition.words.iter().find(|known| **known == word);
         self.words[choice as usize] = known.ok_or_else(|| ParameterError::Word {
@@ -380,15 +473,17 @@ impl Parts {
             found: word.to_owned(),
             words: definition.words,
         })?;
+        self.word_sources[choice as usize] = source;
         Ok(())
     }
 
-    /// Sets times of the medium, from a text such as `4k=120us,64k=480us`. An empty text removes them.
+    /// Sets times of the medium, from a text such as `4k=120us,64k=480us±10us`. An empty text removes them.
     ///
     /// # Errors
     /// The text is not such a list.
     pub fn set_storage_times(&mut self, text: &str, source: Source) -> Result<(), ParameterError> {
         let mut times = BTreeMap::new();
+        let mut spreads = BTreeMap::new();
         for pair in text
             .split(',')
             .map(str::trim)
@@ -401,12 +496,25 @@ impl Parts {
             let size = Unit::Size
                 .parse(size)
                 .map_err(|error| bad(&error.to_string()))?;
-            let time = Unit::Time
-                .parse(time)
-                .map_err(|error| bad(&error.to_string()))?;
+            let (time, spread) = match time.split_once('±').or_else(|| time.split_once("+-")) {
+                Some((time, spread)) => (time, Some(spread.trim())),
+                None => (time, None),
+            };
+            let read =
+                |unit: Unit, text: &str| unit.parse(text).map_err(|error| bad(&error.to_string()));
+            let time = read(Unit::Time, time.trim())?;
             times.insert(as_bytes(size), time);
+            if let Some(spread) = spread {
+                let spread = if spread.ends_with('%') {
+                    time * read(Unit::Ratio, spread)?
+                } else {
+                    read(Unit::Time, spread)?
+                };
+                spreads.insert(as_bytes(size), spread);
+            }
         }
         self.storage_times = times;
+        self.storage_spreads = spreads;
         self.storage_times_source = Some(source);
         Ok(())
     }
@@ -426,7 +534,7 @@ impl Parts {
                 let quantity = quantity(key, value, spread, source)?;
                 self.set(key, quantity)
             }
-            Name::Choice(choice) => self.choose(choice, text.trim()),
+            Name::Choice(choice) => self.choose_from(choice, text.trim(), source),
             Name::StorageTimes => self.set_storage_times(text, source),
         }
     }
@@ -437,20 +545,39 @@ impl Parts {
     #[must_use]
     pub fn samples(&self, count: usize) -> Vec<Self> {
         let mut samples = vec![self.clone(); count];
+        let together = self.joint.as_ref().map_or(&[][..], |joint| &joint.keys);
         for (key, definition) in KEYS {
             let Quantity {
                 value, uncertainty, ..
             } = self.quantities[*key as usize];
-            if uncertainty <= 0.0 {
+            if uncertainty <= 0.0 || together.contains(key) {
                 continue;
             }
-            let order = Random::named(0, definition.name).shuffled(count);
-            for (sample, place) in samples.iter_mut().zip(order) {
-                #[allow(clippy::cast_precision_loss)] // Some hundred.
-                let share = (place as f64 + 0.5) / count as f64;
-                let moved = value + normal_quantile(share) * uncertainty;
+            for (sample, deviation) in samples.iter_mut().zip(deviations(definition.name, count)) {
                 // A tenth is as far as a value goes that is hardly known.
-                sample.quantities[*key as usize].value = moved.max(value / 10.0);
+                let moved = (value + deviation * uncertainty).max(value / 10.0);
+                sample.quantities[*key as usize].value = moved;
+            }
+        }
+        for (size, uncertainty) in &self.storage_spreads {
+            let value = self.storage_times.get(size).copied().unwrap_or(0.0);
+            let all = deviations(&format!("{STORAGE_TIMES} {size}"), count);
+            for (sample, deviation) in samples.iter_mut().zip(all) {
+                let moved = (value + deviation * uncertainty).max(value / 10.0);
+                sample.storage_times.insert(*size, moved);
+            }
+        }
+        if let Some(joint) = &self.joint {
+            let named = together
+                .iter()
+                .map(|key| deviations(key.definition().name, count));
+            let independent: Vec<Vec<f64>> = named.collect();
+            for (number, sample) in samples.iter_mut().enumerate() {
+                let own: Vec<f64> = independent.iter().map(|all| all[number]).collect();
+                for (key, moved) in together.iter().zip(joint.moved(&own)) {
+                    let value = self.get(*key) * moved.exp();
+                    sample.put(*key, key.bounded(value));
+                }
             }
         }
         samples
@@ -459,10 +586,23 @@ impl Parts {
     /// Whether there is an uncertainty anywhere.
     #[must_use]
     pub fn is_certain(&self) -> bool {
-        self.quantities
+        let known = self
+            .quantities
             .iter()
-            .all(|quantity| quantity.uncertainty <= 0.0)
+            .all(|quantity| quantity.uncertainty <= 0.0);
+        known && self.storage_spreads.is_empty()
     }
+}
+
+/// Deviations of a normal distribution in an order that belongs to a name; each part of the distribution once.
+fn deviations(name: &str, count: usize) -> Vec<f64> {
+    #[allow(clippy::cast_precision_loss)] // Some hundred.
+    let share = |place: usize| (place as f64 + 0.5) / count as f64;
+    let order = Random::named(0, name).shuffled(count);
+    order
+        .into_iter()
+        .map(|place| normal_quantile(share(place)))
+        .collect()
 }
 
 /// Reads a value and its uncertainty, which may be a percentage of it.
@@ -554,6 +694,41 @@ mod tests {
         assert!(message("transmit", "fast").contains("nodelay, nagle, adaptive-nagle, auto"));
         assert!(message("max-outstanding-r2t", "0").contains("give 1 to 65536"));
         assert!(message("storage-times", "4k").contains("SIZE=TIME"));
+    }
+
+    #[test]
+    fn times_of_the_medium_have_uncertainties_and_vary_with_them() {
+        let mut parts = Parts::default();
+        parts
+            .change("storage-times", "4k=100us±10us,64k=480us+-10%", given())
+            .unwrap();
+        assert!((parts.storage_spreads()[&65536] - 48.0).abs() < 1e-9);
+        assert!(!parts.is_certain());
+        let times: Vec<f64> = parts
+            .samples(50)
+            .iter()
+            .map(|it| it.storage_times()[&4096])
+            .collect();
+        assert_eq!(times.iter().filter(|time| **time < 90.0).count(), 8);
+    }
+
+    #[test]
+    fn what_was_fitted_together_moves_together() {
+        let mut parts = Parts::default();
+        parts.change("client-wake-up", "10us±5us", given()).unwrap();
+        parts.change("server-wake-up", "10us±5us", given()).unwrap();
+        let keys = vec![Key::ClientWakeUp, Key::ServerWakeUp];
+        assert!(Joint::new(keys.clone(), &[0.01, 0.02, 0.02, 0.01]).is_none());
+        parts.set_joint(Joint::new(keys, &[0.01, -0.0099, -0.0099, 0.01]).unwrap());
+        let sums = parts.samples(100);
+        let spread = |of: &dyn Fn(&Parts) -> f64| {
+            let all: Vec<f64> = sums.iter().map(of).collect();
+            Spread::of(&all).uncertainty * 10.0
+        };
+        let each = spread(&|it| it.get(Key::ClientWakeUp));
+        let both = spread(&|it| it.get(Key::ClientWakeUp) + it.get(Key::ServerWakeUp));
+        assert!((0.9..1.1).contains(&each), "{each}");
+        assert!(both < 0.2 * each, "{both}");
     }
 
     #[test]

@@ -289,11 +289,17 @@ pub fn render(file: &PartsFile) -> String {
     for table in TABLES {
         text += &format!("\n[{table}]\n");
         for (choice, it) in CHOICES.iter().filter(|(_, it)| it.table == table) {
-            let word: &str = file.parts.word(*choice);
+            let source = file.parts.word_source(*choice);
+            let word = quoted(file.parts.word(*choice));
+            let written = if source.note() == "default" {
+                word
+            } else {
+                let note = quoted(source.note());
+                format!("{{ value = {word}, {} = {note} }}", source.kind())
+            };
             text += &format!(
-                "{} = {} # {}: {}\n",
+                "{} = {written} # {}: {}\n",
                 it.name,
-                quoted(word),
                 it.words.join(", "),
                 it.meaning
             );
@@ -329,7 +335,11 @@ pub fn render(file: &PartsFile) -> String {
         if table == "storage" && !file.parts.storage_times().is_empty() {
             let times = file.parts.storage_times().iter();
             let times: Vec<String> = times
-                .map(|(size, us)| format!("\"{size}\" = \"{us} us\""))
+                .map(|(size, us)| {
+                    let spread = file.parts.storage_spreads().get(size);
+                    let spread = spread.map_or_else(String::new, |spread| format!("±{spread}us"));
+                    format!("\"{size}\" = \"{us} us{spread}\"")
+                })
                 .collect();
             text += &format!("{STORAGE_TIMES} = {{ {} }}\n", times.join(", "));
         }
@@ -413,7 +423,7 @@ mod tests {
     #[test]
     fn a_rendered_file_reads_the_same() {
         let text = format!(
-            "{SMALL}[storage]\nstorage-times = {{ 4k = \"100us\", 64k = \"480us\" }}\n[server]\nserver-cpu-per-byte = \
+            "{SMALL}[storage]\nstorage-times = {{ 4k = \"100us\", 64k = \"480us±7us\" }}\n[server]\nserver-cpu-per-byte = \
              \"4ms/MiB\"\n"
         );
         let file = PartsFile::parse(&text, "x.toml").unwrap();
@@ -423,6 +433,7 @@ mod tests {
             assert!((one - other).abs() <= one.abs() * 1e-12, "{}", it.name);
         }
         assert_eq!(file.parts.storage_times(), again.parts.storage_times());
+        assert_eq!(file.parts.storage_spreads(), again.parts.storage_spreads());
         assert_eq!((file.sizes, file.depths), (again.sizes, again.depths));
     }
 

@@ -237,7 +237,7 @@ pub struct ServerFacts {
 }
 
 /// Names of the stages of a request, in their order.
-pub const STAGES: [&str; 6] = ["parse", "queue", "transfer", "storage", "response", "send"];
+pub const STAGES: [&str; 6] = ["parse", "data", "gate", "storage", "answer", "send"];
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageFacts {

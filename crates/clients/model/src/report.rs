@@ -33,7 +33,7 @@ pub struct Part {
     pub unit: Option<&'static str>,
     /// One standard deviation.
     pub uncertainty: Option<f64>,
-    /// `measured`, `given` or `assumed`; of numbers.
+    /// `measured`, `given` or `assumed`.
     pub source: Option<&'static str>,
     /// How and when, by whom, or why.
     pub note: Option<String>,
@@ -89,8 +89,8 @@ pub fn parts(parts: &Parts) -> Vec<Part> {
         value: Value::Word(parts.word(*choice)),
         unit: None,
         uncertainty: None,
-        source: None,
-        note: None,
+        source: Some(parts.word_source(*choice).kind()),
+        note: Some(parts.word_source(*choice).note().to_owned()),
     });
     let times = parts.storage_times_source().map(|source| Part {
         table: "storage",

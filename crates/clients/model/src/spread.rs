@@ -163,7 +163,7 @@ fn modes(sorted: &[f64]) -> Vec<Mode> {
             let (right, right_height) = peak(valley..bins.len())?;
             let low: f64 = bins[valley - 1].min(bins[valley]);
             let below: f64 = bins[..valley].iter().sum::<f64>() / total;
-            let apart = (1.0 + 1.0 / 7.0_f64).powi((right - left) as i32);
+            let apart = (1.0 + 1.0 / 7.0_f64).powf((right - left) as f64);
             let deep = low * 3.0 <= left_height.min(right_height);
             let both = below.min(1.0 - below) >= SHARE_MIN;
             (deep && both && apart >= GAP).then_some((low, below, left, right))

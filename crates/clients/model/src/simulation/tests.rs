@@ -239,3 +239,34 @@ fn odd_setups_have_finite_figures() {
         );
     }
 }
+
+#[test]
+fn mean_value_analysis_follows_the_simulation_around_the_knee() {
+    for variation in ["0.1", "0.3", "0.57"] {
+        let parts = with(
+            "scst-10ms",
+            &[
+                ("rw", "read"),
+                ("rate", "10Gbit/s"),
+                ("one-way-latency", "50us"),
+                ("storage-access-time", "40us"),
+                ("storage-rate", "0"),
+                ("variation", variation),
+            ],
+        );
+        for depth in [1, 2, 3, 4, 8] {
+            let length = Length {
+                operations: 6000,
+                seed: 3,
+            };
+            let simulated = simulate(&parts, 4096, depth, length).iops;
+            let operation = crate::operation::Operation::new(&parts, 4096.0, f64::from(depth));
+            let cv: f64 = variation.parse().unwrap();
+            let formula = crate::bounds::amva(&operation, f64::from(depth), cv * cv);
+            assert!(
+                (formula / simulated - 1.0).abs() < 0.12,
+                "{variation} {depth}: {simulated} {formula}"
+            );
+        }
+    }
+}

@@ -248,7 +248,11 @@ impl World {
         let config = transmit(parts);
         let segment = as_bytes(link.segment);
         let train = as_bytes(TRAIN);
-        let window = as_bytes(parts.get(Key::ServerSendBuffer));
+        let buffer = as_bytes(parts.get(Key::ServerSendBuffer));
+        let window = match as_bytes(parts.get(Key::Window)) {
+            0 => buffer,
+            window => window.min(buffer),
+        };
         let streams = |nodelay| {
             let stream = || {
                 let mut stream = Stream::new(segment, train, window);
