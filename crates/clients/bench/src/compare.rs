@@ -16,9 +16,7 @@ use crate::watch::{Interrupt, Watch};
 pub struct Spread {
     /// The middle one; of an even number, the mean of the two in the middle.
     pub median: f64,
-    /// The smallest.
     pub min: f64,
-    /// The largest.
     pub max: f64,
 }
 
@@ -102,7 +100,6 @@ impl Figures {
 /// One volume's part of a comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// The volume.
     #[serde(flatten)]
     pub place: Place,
     /// Over all rounds.

@@ -23,11 +23,8 @@ pub enum Plant {
     TornBlock,
     /// A write of several blocks stops after the first.
     TornWrite,
-    /// A bit flips.
     Flipped,
-    /// A write fails.
     Fails,
-    /// The connection ends.
     Lose,
 }
 

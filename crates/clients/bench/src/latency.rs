@@ -31,7 +31,6 @@ impl Recorder {
         }
     }
 
-    /// One more.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         if ns != self.last_ns {
@@ -86,7 +85,6 @@ pub fn empty() -> Histogram<u64> {
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,
-    /// The shortest.
     pub min: u64,
     /// Half took no longer.
     pub p50: u64,
@@ -98,7 +96,6 @@ pub struct Latency {
     pub p99_9: u64,
     /// 99.99 % took no longer.
     pub p99_99: u64,
-    /// The longest.
     pub max: u64,
 }
 

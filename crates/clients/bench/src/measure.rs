@@ -40,10 +40,8 @@ pub struct Subject {
 /// What was measured, and of what.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// The volume.
     #[serde(skip)]
     pub place: Place,
-    /// The figures.
     #[serde(flatten)]
     pub result: PointResult,
 }
@@ -94,12 +92,7 @@ pub enum BenchError {
     #[error(
         "operations of {size} bytes do not cover whole blocks of {block_size}; choose --bs as a multiple of {block_size}"
     )]
-    BlockSize {
-        /// Of the operation.
-        size: u32,
-        /// Of the volume.
-        block_size: u32,
-    },
+    BlockSize { size: u32, block_size: u32 },
     /// Operations larger than the peer takes.
     #[error("the volume accepts {} at most in one command; choose a smaller --bs", show_size(*.0))]
     TooLarge(u64),

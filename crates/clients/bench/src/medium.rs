@@ -133,9 +133,7 @@ pub enum LocalError {
     #[error("{}: has {size} bytes; use a file of whole blocks of {block_size}, and at least one: \
              truncate --size={next} {}", path.display(), path.display())]
     Uneven {
-        /// The file.
         path: PathBuf,
-        /// Its bytes.
         size: u64,
         /// Bytes of a block.
         block_size: u32,

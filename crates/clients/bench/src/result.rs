@@ -74,9 +74,7 @@ pub struct DirectionResult {
     /// Operations per second.
     pub iops: f64,
     pub bytes_per_second: f64,
-    /// As for both.
     pub latency_ns: Option<Latency>,
-    /// As for both.
     pub service_latency_ns: Option<Latency>,
 }
 

@@ -13,7 +13,6 @@ use crate::workload::{Generator, Region, Step};
 /// Where operations come from.
 #[derive(Debug)]
 pub enum Source {
-    /// A workload, endless.
     Workload(Generator),
     /// Every part of a region once, read.
     Sweep(Sweep),
@@ -220,9 +219,7 @@ impl Stream {
 /// An operation's place.
 #[derive(Debug)]
 pub struct Slot {
-    /// Of which stream.
     pub stream: usize,
-    /// Whether it writes.
     pub write: bool,
     pub bytes: u32,
     pub extent: Extent,

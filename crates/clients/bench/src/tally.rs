@@ -148,7 +148,6 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// One more.
     pub fn count(&mut self, write: bool, failure: &Failure) {
         let direction = if write { "write" } else { "read" };
         self.add(format!("{direction}: {failure}"), 1);

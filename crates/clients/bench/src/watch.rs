@@ -54,7 +54,6 @@ pub trait Watch {
     fn warn(&mut self, text: &str);
 }
 
-/// Nobody.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unwatched;
 

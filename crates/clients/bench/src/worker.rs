@@ -116,7 +116,6 @@ pub struct Report {
     pub behind: u64,
 }
 
-/// The thread's state.
 pub struct Worker<Q> {
     number: usize,
     shared: Arc<Shared>,

@@ -37,7 +37,6 @@ pub enum Order {
     Sequential,
 }
 
-/// Reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the volume.
@@ -109,7 +108,6 @@ const SIZE_MIN: u64 = 512;
 const SIZE_MAX: u64 = 1 << 30;
 
 impl BlockSizes {
-    /// One size.
     #[must_use]
     pub fn one(bytes: u32) -> Self {
         Self {
@@ -128,7 +126,6 @@ impl BlockSizes {
         self.shares.iter().map(|(size, _)| *size)
     }
 
-    /// The mean size.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let weighted = self.shares.iter();
@@ -220,7 +217,6 @@ impl fmt::Display for BlockSizes {
 /// One operation to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// Whether it writes.
     pub write: bool,
     pub extent: Extent,
     pub bytes: u32,
@@ -229,7 +225,6 @@ pub struct Step {
 /// The part of a volume that a stream works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Its first block.
     pub lba: u64,
     pub blocks: u64,
     /// Bytes of each.
@@ -288,7 +283,6 @@ impl Generator {
         }
     }
 
-    /// The next operation.
     #[inline]
     pub fn step(&mut self) -> Step {
         let write = match self.pattern.direction {

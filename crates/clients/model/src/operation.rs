@@ -14,12 +14,10 @@ use crate::write::{DataTransfer, Latencies, WriteRules};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Element {
-    /// The client's threads.
     ClientProcessor,
     RequestWire,
     /// The server's kernel, for what it receives.
     ServerKernel,
-    /// The server's threads.
     ServerProcessor,
     Storage,
     ResponseWire,

@@ -13,7 +13,6 @@ use crate::units::{Unit, UnitError};
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// How and when.
     Measured(String),
     /// By a data sheet, a document or the user.
     Given(String),
@@ -274,7 +273,6 @@ impl Name {
     }
 }
 
-/// A set-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     quantities: Vec<Quantity>,

@@ -38,7 +38,6 @@ pub struct Estimate {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub size_bytes: u64,
-    /// Of each connection.
     pub depth: u16,
     pub iops: Estimate,
     pub bytes_per_second: Estimate,

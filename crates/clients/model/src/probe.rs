@@ -51,7 +51,6 @@ pub struct Probe {
     pub fitted: Option<Fitted>,
 }
 
-/// What was probed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Subject {
     /// A URL without its password, or a path.
@@ -180,13 +179,11 @@ pub enum Pattern {
     Sequential,
 }
 
-/// One measured load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PointFacts {
     pub role: Role,
     pub direction: Direction,
     pub size_bytes: u64,
-    /// Of each connection.
     pub depth: u16,
     pub connections: u16,
     pub pattern: Pattern,
@@ -231,7 +228,6 @@ pub struct ServerFacts {
     pub wake_up_us: Option<f64>,
     pub cores: u32,
     pub stages: Vec<StageFacts>,
-    /// Its connections.
     pub tcp: Vec<TcpFacts>,
     pub settings: BTreeMap<String, String>,
 }
@@ -258,7 +254,6 @@ pub enum RemarkKind {
     LongIntervalMisleads,
     /// The client's processor was busy all the time.
     ClientIsLimit,
-    /// Rounds differ much.
     Noisy,
     /// Others load the server.
     OtherLoad,
@@ -286,12 +281,10 @@ pub enum SourceKind {
 /// A parameter that came out of a fit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// Of [`crate::parameter::KEYS`].
     pub name: String,
     pub value: f64,
     /// `us`, `byte`, `byte/s`, `us/byte`, `GHz`, `1`.
     pub unit: String,
-    /// One standard deviation.
     pub uncertainty: f64,
     pub source: SourceKind,
     /// How it was found.
@@ -381,7 +374,6 @@ impl Probe {
         Ok(probe)
     }
 
-    /// Writes the document.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec_pretty(self).expect("keys are texts and numbers");

@@ -31,7 +31,6 @@ pub struct Part {
     /// A number in `unit`, or a word.
     pub value: Value,
     pub unit: Option<&'static str>,
-    /// One standard deviation.
     pub uncertainty: Option<f64>,
     /// `measured`, `given` or `assumed`.
     pub source: Option<&'static str>,
@@ -55,7 +54,6 @@ pub struct Report {
     pub setup: String,
     pub title: String,
     pub method: Method,
-    /// Of a simulation.
     pub seed: Option<u64>,
     /// What the intervals hold of what the uncertainties allow, in percent.
     pub interval_percent: u32,

@@ -25,7 +25,6 @@ pub enum Unit {
     Cost,
     /// In GHz.
     Clock,
-    /// A whole number.
     Count,
     /// A number, or a percentage.
     Ratio,

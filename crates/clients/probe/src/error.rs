@@ -14,7 +14,6 @@ pub enum Error {
     /// The volume cannot be reached, read or used so.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// The connection ended.
     #[error("the connection was lost {during}: {lost}; look at the log of the server")]
     Lost {
         /// What was measured then.
@@ -45,7 +44,6 @@ pub enum Error {
     /// The document of a probe cannot be read.
     #[error("cannot read {}: {source}; correct the path", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// It is none.
     #[error("{}: {source}", path.display())]
     Document { path: PathBuf, source: ProbeError },
 }

@@ -6,7 +6,6 @@ use longshore_bench::medium::LocalOptions;
 use longshore_initiator::options::Options as Connection;
 use longshore_model::probe::ServerFacts;
 
-/// How to probe.
 pub struct Options {
     /// About how long to measure.
     pub time: Duration,
@@ -18,7 +17,6 @@ pub struct Options {
     pub statistics: Option<Box<dyn ServerView>>,
     /// The server's process, if it is on this machine.
     pub server_pid: Option<u32>,
-    /// Of the connections.
     pub connection: Connection,
     /// Of files and devices.
     pub local: LocalOptions,
@@ -64,7 +62,6 @@ pub trait Watch {
     fn warn(&mut self, text: &str);
 }
 
-/// Nobody.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -67,7 +67,6 @@ pub(crate) struct Limits {
     pub(crate) writes_max: u64,
 }
 
-/// Deepest load.
 pub(crate) const DEPTH_MAX: u16 = 64;
 
 /// All loads in the order of a round. What a volume does not allow is left out.

@@ -33,7 +33,6 @@ const REGION_MAX: u64 = 64 << 20;
 const READ_BYTES: u32 = 256 << 10;
 /// An operation of a probe takes no longer.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// Largest block.
 const BLOCK_MAX: u64 = 1 << 20;
 /// Bytes that one operation of a probe moves at most.
 const OPERATION_MAX: u64 = 4 << 20;

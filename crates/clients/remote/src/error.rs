@@ -48,7 +48,6 @@ pub enum RemoteError {
     SecretFile {
         /// Volume.
         name: String,
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: io::Error,
@@ -58,7 +57,6 @@ pub enum RemoteError {
     SecretLength {
         /// Volume.
         name: String,
-        /// The file.
         path: PathBuf,
         /// Bytes found.
         length: usize,

@@ -73,7 +73,6 @@ pub(crate) fn at_revision(revision: Revision, body: impl Serialize) -> Response 
     with_revision(document(body), revision)
 }
 
-/// A list.
 pub(crate) fn list<T: Serialize>(items: Vec<T>) -> Response {
     json(&Listing::new(items))
 }

@@ -47,7 +47,6 @@ pub(crate) struct App {
     pub lanes: Lanes,
     pub operations: Operations,
     pub requests: RequestCounts,
-    /// The OpenAPI document.
     pub openapi: Box<RawValue>,
 }
 

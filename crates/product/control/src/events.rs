@@ -37,7 +37,6 @@ pub enum Next {
     Event(Box<Event>),
     /// Events are missing before this one.
     Gap {
-        /// How many.
         missing: u64,
         event: Box<Event>,
     },

@@ -53,7 +53,6 @@ impl Lane {
     }
 }
 
-/// The kinds.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     pub changes: Lane,

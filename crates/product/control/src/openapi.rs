@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use crate::route::{CHANGE_QUERY, Content, Of, Route, of};
 use crate::routes::routes;
 
-/// The document.
 pub(crate) fn document() -> serde_json::Result<Box<RawValue>> {
     to_raw_value(&value())
 }

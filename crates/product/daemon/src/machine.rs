@@ -53,7 +53,6 @@ pub enum MachineError {
          only if hosts may see the volumes as other disks from then on", path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: NotMachineId,
@@ -62,7 +61,6 @@ pub enum MachineError {
     #[error("{operation} {}: {source}", path.display())]
     Io {
         operation: &'static str,
-        /// The file.
         path: PathBuf,
         /// What the operating system said.
         source: io::Error,

@@ -72,7 +72,6 @@ pub enum Service {
     Iscsi {
         /// What discovery tells instead of the address.
         advertise: Option<String>,
-        /// Its portal group.
         tag: u16,
     },
     /// NVMe subsystems.

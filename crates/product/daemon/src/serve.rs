@@ -84,7 +84,6 @@ pub enum StartError {
         path.display()
     )]
     Statistics {
-        /// The file.
         path: PathBuf,
         /// What the system says.
         source: std::io::Error,
@@ -92,7 +91,6 @@ pub enum StartError {
     /// Signals cannot be watched, or there can be no more threads.
     #[error("cannot start a thread or watch signals: {0}")]
     Thread(#[source] io::Error),
-    /// The server itself.
     #[error("{}{}", .0, advice(.0))]
     Server(#[from] ServerStartError),
 }
@@ -525,7 +523,6 @@ fn open_volumes(
     Ok((volumes, new_files))
 }
 
-/// Its size now.
 fn size_bytes(volume: &dyn Volume) -> u64 {
     volume.geometry().size_bytes()
 }

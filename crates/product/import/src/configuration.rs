@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::report::{At, Ledger};
-use crate::{Imported, Source};
+use crate::report::{At, Ledger, Report};
+use crate::source::Source;
 
 /// Where a volume's blocks are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,6 +138,13 @@ pub struct Configuration {
     discovery: Authentication,
     limits: BTreeMap<&'static str, String>,
     open: bool,
+}
+
+/// A configuration and how it came about.
+#[derive(Debug)]
+pub struct Imported {
+    pub configuration: Configuration,
+    pub report: Report,
 }
 
 impl Draft {

@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::configuration::{Account, Authentication, Backend, Draft, Row, Rule, Target, Volume};
 use crate::report::At;
+use crate::source::{ImportError, Options, Source};
+use crate::values;
 use crate::words::{lines, syntax, words};
-use crate::{ImportError, Options, Source, values};
 
 /// `[Section]` and the lines below it.
 struct Section {

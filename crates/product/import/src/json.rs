@@ -8,8 +8,8 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use crate::report::{At, Ledger, Verdict};
+use crate::source::{DEPTH_MAX, ImportError, Source};
 use crate::words::syntax;
-use crate::{DEPTH_MAX, ImportError, Source};
 
 /// A value, its place and its name: `targets[0].tpgs[1].tag`.
 #[derive(Debug)]
@@ -47,7 +47,6 @@ const SECRETS: &[&str] = &[
     "psk",
 ];
 
-/// Parses a file.
 pub(crate) fn parse(source: &Source) -> Result<Node, ImportError> {
     if let Some(line) = too_deep(&source.text) {
         let what = format!("values lie more than {DEPTH_MAX} deep in each other");
@@ -95,7 +94,6 @@ fn too_deep(text: &str) -> Option<u32> {
     None
 }
 
-/// Where lines begin.
 struct Lines(Vec<usize>);
 
 impl Lines {

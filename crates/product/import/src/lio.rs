@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use crate::configuration::{Account, Authentication, Backend, Draft, Row, Rule, Target, Volume};
 use crate::json::{Node, Value, parse};
 use crate::report::Ledger;
-use crate::{ImportError, Source, values};
+use crate::source::{ImportError, Source};
+use crate::values;
 
 /// Digits of LIO's worldwide names in front of those of the unit serial number: type 6, company 001405h.
 const NAA_PREFIX: &str = "6001405";
@@ -414,7 +415,6 @@ struct Demo {
 }
 
 impl Default for Demo {
-    /// The kernel's defaults.
     fn default() -> Self {
         Self {
             admits_all: false,

@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::configuration::{Backend, Draft, Row, Rule, Subsystem, Volume};
 use crate::json::{Node, parse};
 use crate::report::Ledger;
-use crate::{ImportError, Source, values};
+use crate::source::{ImportError, Source};
+use crate::values;
 
 pub(crate) fn read(source: &Source, draft: &mut Draft) -> Result<(), ImportError> {
     let root = parse(source)?;

@@ -8,7 +8,8 @@ use crate::configuration::{
 };
 use crate::json::{Node, parse};
 use crate::report::Ledger;
-use crate::{ImportError, Source, values};
+use crate::source::{ImportError, Source};
+use crate::values;
 
 /// Names of targets are completed by this where `iscsi_set_options` says nothing else.
 const NODE_BASE: &str = "iqn.2016-06.io.spdk";

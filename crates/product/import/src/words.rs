@@ -1,6 +1,6 @@
 //! Lines of words with quotes: what `targets.conf` and `istgt.conf` have in common.
 
-use crate::ImportError;
+use crate::source::ImportError;
 
 /// A line that is neither empty nor a comment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,6 @@ pub enum PlotError {
         "--plot needs points of at least two queue depths; give --iodepth a range, such as 1..256"
     )]
     TooFew,
-    /// The file.
     #[error("--plot {}: {source}", path.display())]
     Write {
         path: PathBuf,
@@ -30,7 +29,6 @@ pub(super) fn drawing(error: impl std::fmt::Display) -> PlotError {
     PlotError::Draw(error.to_string())
 }
 
-/// A picture.
 #[derive(Debug, Clone, Default)]
 pub struct Chart {
     /// Above all panels, in as many lines as it needs.

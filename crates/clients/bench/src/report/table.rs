@@ -20,7 +20,6 @@ impl Table {
         }
     }
 
-    /// One more row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }

@@ -90,7 +90,6 @@ pub struct Verifier {
     run: u64,
     /// Blocks that this run has not written are expected to be whole, too.
     earlier: bool,
-    /// Writes so far.
     writes: AtomicU64,
 }
 

@@ -37,10 +37,8 @@ pub enum CopyError {
     /// The event loop failed.
     #[error("waiting for storage failed: {0}")]
     Wait(io::Error),
-    /// A read failed.
     #[error("cannot read bytes {start} to {end} of {name}: {}", Cause(.source))]
     Read {
-        /// The side.
         name: String,
         /// First byte.
         start: u64,
@@ -49,10 +47,8 @@ pub enum CopyError {
         /// What the volume said.
         source: VolumeError,
     },
-    /// A write failed.
     #[error("cannot write bytes {start} to {end} of {name}: {}", Cause(.source))]
     Write {
-        /// The side.
         name: String,
         /// First byte.
         start: u64,
@@ -67,7 +63,6 @@ pub enum CopyError {
         Cause(.source)
     )]
     Flush {
-        /// The side.
         name: String,
         /// What the volume said.
         source: VolumeError,
@@ -77,10 +72,7 @@ pub enum CopyError {
         "{name}: the connection is lost again and again before the writes can be flushed; check \
          the network and the server"
     )]
-    Unsteady {
-        /// The side.
-        name: String,
-    },
+    Unsteady { name: String },
     /// The journal the user named cannot be used.
     #[error("{0}; name another file with --journal")]
     Journal(#[from] JournalIoError),
@@ -90,10 +82,7 @@ pub enum CopyError {
          this one",
         path.display()
     )]
-    NoJournal {
-        /// The file.
-        path: PathBuf,
-    },
+    NoJournal { path: PathBuf },
     /// The file system of the destination has too little space.
     #[error(
         "{destination}: the copy needs up to {needed} bytes, and its file system has {free} free; nothing \
@@ -114,7 +103,6 @@ pub enum CopyError {
          To copy everything again: truncate --size={needed} {}, and remove --resume", path.display(), path.display()
     )]
     CutShort {
-        /// The destination.
         path: PathBuf,
         /// Bytes that it has.
         available: u64,
@@ -126,11 +114,7 @@ pub enum CopyError {
         "cannot resume: {} belongs to another copy ({difference}). To copy everything again, \
          remove --resume", path.display()
     )]
-    OtherCopy {
-        /// The journal.
-        path: PathBuf,
-        difference: String,
-    },
+    OtherCopy { path: PathBuf, difference: String },
     /// The comparison found a difference.
     #[error(
         "the copy differs from its source at byte {offset}; copy again, and look for the \

@@ -15,7 +15,6 @@ pub const CHUNK_DEFAULT: u64 = 1 << 20;
 /// Smallest chunk.
 pub const CHUNK_MIN: u64 = 4096;
 
-/// Largest chunk.
 pub const CHUNK_MAX: u64 = 64 << 20;
 
 /// Chunks under way at a time unless asked otherwise.

@@ -58,13 +58,11 @@ impl Journal {
         Self { path }
     }
 
-    /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads it.
     pub fn load(&self) -> Result<Found, JournalIoError> {
         let error = |operation, source| self.error(operation, source);
         let file = match File::open(&self.path) {

@@ -45,7 +45,6 @@ struct Slot {
     part: Range<u64>,
     /// Of the source and of the destination.
     buffers: [Option<Buffer>; PLACES],
-    /// Reads under way.
     reading: usize,
     failed: bool,
 }

@@ -22,18 +22,13 @@ pub enum EndpointError {
     NotFound(PathBuf),
     /// The directory of a new file is missing.
     #[error("{}: the directory {} does not exist; create it first", path.display(), directory.display())]
-    DirectoryMissing {
-        /// The file.
-        path: PathBuf,
-        directory: PathBuf,
-    },
+    DirectoryMissing { path: PathBuf, directory: PathBuf },
     /// Neither file nor block device.
     #[error("{}: is {what}; only regular files, block devices and URLs can be copied", path.display())]
     Kind { path: PathBuf, what: &'static str },
     /// The operating system does not let us look at it.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// The system call.
         operation: &'static str,
         path: PathBuf,
         source: io::Error,
@@ -47,7 +42,6 @@ pub enum EndpointError {
          truncate --size={next} {}", path.display(), path.display()
     )]
     Uneven {
-        /// The file.
         path: PathBuf,
         size: u64,
         /// The next size that will do.

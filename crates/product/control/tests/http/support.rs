@@ -253,7 +253,6 @@ impl Server {
     }
 }
 
-/// What came back.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

@@ -19,9 +19,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrownFile {
     pub path: PathBuf,
-    /// Its length before.
     pub before: u64,
-    /// And after.
     pub size: u64,
 }
 
@@ -64,7 +62,6 @@ impl Growth {
 }
 
 impl GrownFile {
-    /// Makes it longer.
     pub(super) fn grow(&self) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(&self.path)?;
         file.set_len(self.size)?;

@@ -40,7 +40,6 @@ impl Unfinished {
     }
 }
 
-/// Counts a thread.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {

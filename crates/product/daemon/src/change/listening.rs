@@ -34,7 +34,6 @@ pub struct Listening {
     pub is_served: bool,
 }
 
-/// What is different.
 #[derive(Clone, Debug, Default)]
 pub struct Difference {
     pub coming: Vec<Wanted>,

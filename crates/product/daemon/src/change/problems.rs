@@ -32,7 +32,6 @@ impl From<Refused> for Refusal {
     }
 }
 
-/// One problem.
 pub(super) fn of_config(problem: &ConfigProblem) -> Problem {
     let code = match &problem.kind {
         ProblemKind::FileUnreadable { .. } => ProblemCode::System,

@@ -45,7 +45,6 @@ struct Fake {
     fails: AtomicBool,
     /// The volume that does not tell its size.
     hangs: Mutex<Option<String>>,
-    /// What was recorded.
     record: Mutex<Vec<String>>,
     holds: AtomicBool,
     leaving: Mutex<Vec<Leaver>>,

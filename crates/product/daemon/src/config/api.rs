@@ -48,7 +48,6 @@ impl fmt::Display for ApiAddress {
     }
 }
 
-/// The Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiSocket {
     /// Where clients look for it. If it cannot be made, the server does without.

@@ -53,7 +53,6 @@ impl fmt::Debug for ConfigFile {
     }
 }
 
-/// The whole file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Document {
@@ -232,7 +231,6 @@ pub struct AccessTable {
 pub struct AccountTable {
     /// CHAP_N.
     pub user: Spanned<String>,
-    /// The secret itself.
     pub secret: Option<Spanned<SecretText>>,
     /// A file that holds it.
     pub secret_file: Option<Spanned<PathBuf>>,
@@ -365,9 +363,7 @@ pub struct EngineTable {
     /// `auto`, `off` or microseconds.
     #[serde(default, deserialize_with = "reactor::spin")]
     pub spin: Option<Spin>,
-    /// A percentage.
     pub cpu_budget: Option<CpuBudget>,
-    /// Whether connections move.
     pub rebalance: Option<bool>,
     /// `auto`, `off` or `always`.
     #[serde(default, deserialize_with = "words::word")]
@@ -376,7 +372,6 @@ pub struct EngineTable {
     pub busy_poll: Option<BusyPoll>,
     /// Polling instead of interrupts.
     pub prefer_busy_poll: Option<bool>,
-    /// Of sockets.
     pub priority: Option<Priority>,
 }
 

@@ -33,7 +33,6 @@ pub const DEFAULT_TAG: u16 = 1;
 /// The keys of `--iscsi`.
 const KEYS: &[&str] = &["advertise", "tag"];
 
-/// One network portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// Where to listen. Port 0 picks a free one.

@@ -146,7 +146,6 @@ pub struct Config {
     pub listeners_by_default: bool,
     /// Targets and subsystems without access control may be reached from other machines.
     pub allow_open: bool,
-    /// The control API.
     pub api: ApiConfig,
     /// How the event loops run.
     pub engine: EngineConfig,

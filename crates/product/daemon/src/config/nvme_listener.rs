@@ -113,7 +113,6 @@ fn parse_advertise_ip(text: &str) -> Result<AdvertiseIp, ListenerError> {
     })
 }
 
-/// One `--nvme-discovery`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscoveryArgument {
     /// `none`

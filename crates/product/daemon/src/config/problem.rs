@@ -20,7 +20,6 @@ use crate::state::StateError;
 /// A place in the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The file.
     pub path: PathBuf,
     /// From 1.
     pub line: usize,
@@ -155,7 +154,6 @@ pub enum ProblemKind {
     /// The file cannot be read.
     #[error("cannot read configuration file {}: {source}; correct the path or its permissions", path.display())]
     FileUnreadable {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -164,11 +162,7 @@ pub enum ProblemKind {
     #[error(
         "environment variable {name}: `{text}` is not a number of requests; correct or unset it"
     )]
-    Environment {
-        name: &'static str,
-        /// Its value.
-        text: String,
-    },
+    Environment { name: &'static str, text: String },
     /// Not TOML, an unknown key, or a value of the wrong kind.
     #[error("{0}")]
     Syntax(String),
@@ -183,10 +177,7 @@ pub enum ProblemKind {
          - give it a certificate: tls-certificate and tls-key of [api] in the file given with --config\n  \
          - if a proxy in front of it encrypts: [api] allow-plain = true in that file"
     )]
-    PlainApi {
-        /// Of the listener.
-        address: String,
-    },
+    PlainApi { address: String },
     /// A setting of a volume.
     #[error(transparent)]
     Setting(#[from] SettingError),
@@ -259,9 +250,7 @@ pub enum ProblemKind {
     )]
     VolumeMappedTwice {
         volume: String,
-        /// Its first number.
         first: u16,
-        /// Its second number.
         second: u16,
     },
     /// A number that no initiator can address.
@@ -334,7 +323,6 @@ pub enum ProblemKind {
          already; use another number: a namespace has the same number for all hosts"
     )]
     NsidOfTwoVolumes {
-        /// The number.
         nsid: u32,
         volume: String,
         /// The volume that has it.
@@ -347,9 +335,7 @@ pub enum ProblemKind {
     )]
     VolumeOfTwoNsids {
         volume: String,
-        /// Its number.
         first: u32,
-        /// The other one.
         second: u32,
     },
     /// A rule for nobody.
@@ -384,7 +370,6 @@ pub enum ProblemKind {
     /// The secret's file cannot be read.
     #[error("cannot read secret file {}: {source}; correct the path or its permissions", path.display())]
     SecretUnreadable {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -392,7 +377,6 @@ pub enum ProblemKind {
     /// Nothing in it, or more than CHAP takes.
     #[error("the secret of account `{user}` has {length} bytes; use 1 to 255")]
     SecretLength {
-        /// The account.
         user: String,
         /// Bytes found.
         length: usize,
@@ -427,11 +411,7 @@ pub enum ProblemKind {
          - give the target `accounts` (CHAP) or [[target.access]] rules in the file given with --config\n  \
          - if anyone may do so: --allow-open, or [listen] allow-open = true in that file"
     )]
-    Open {
-        /// The listener's address.
-        listener: String,
-        target: String,
-    },
+    Open { listener: String, target: String },
     /// A volume for tests, where others use it.
     #[error(
         "other machines can reach {listener}, and volume {volume} is made slow (delay, rate), for tests.\n\
@@ -440,11 +420,7 @@ pub enum ProblemKind {
          - remove delay and rate of the volume\n  \
          - if others are to use it as it is: slow-anywhere = true of the volume"
     )]
-    Slow {
-        /// The listener's address.
-        listener: String,
-        volume: String,
-    },
+    Slow { listener: String, volume: String },
     /// The same over NVMe.
     #[error(
         "other machines can reach {listener}, and subsystem {subsystem} has no access control: \
@@ -454,11 +430,7 @@ pub enum ProblemKind {
          - name the hosts that may use it in [[subsystem.access]] rules in the file given with --config\n  \
          - if anyone may do so: --allow-open, or [listen] allow-open = true in that file"
     )]
-    OpenSubsystem {
-        /// The listener's address.
-        listener: String,
-        subsystem: String,
-    },
+    OpenSubsystem { listener: String, subsystem: String },
     /// Discovery nowhere and somewhere.
     #[error("--nvme-discovery none contradicts an address; remove one of them")]
     DiscoveryContradiction,
@@ -481,7 +453,6 @@ pub enum ProblemKind {
     /// A file to be written that cannot be.
     #[error("cannot write {}: {source}; correct the path or its permissions", path.display())]
     Unwritable {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,

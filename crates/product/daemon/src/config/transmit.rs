@@ -66,9 +66,7 @@ fn number<T: FromStr>(
 /// Where the settings come from.
 #[derive(Clone, Debug, Default)]
 pub struct TransmitSources {
-    /// The configuration file.
     pub file: Option<PathBuf>,
-    /// The command line.
     pub arguments: TransmitKeys,
 }
 

@@ -92,7 +92,6 @@ pub struct VolumeSettings {
     pub block_size: Option<BlockSize>,
     /// What hosts are told the medium writes in one piece.
     pub physical_block_size: Option<PhysicalBlockSize>,
-    /// Writes are refused.
     pub read_only: Option<bool>,
     /// Bypass the page cache (O_DIRECT).
     pub direct: Option<bool>,
@@ -177,7 +176,6 @@ pub enum SettingError {
         what: &'static str,
         /// As written.
         text: String,
-        /// Its most characters.
         most: usize,
     },
     /// Not an NAA identifier.

@@ -13,16 +13,10 @@ pub enum Warning {
          §9.2.1); use a longer random one",
         Secret::LENGTH_RECOMMENDED_MIN
     )]
-    ShortSecret {
-        /// The account.
-        user: String,
-    },
+    ShortSecret { user: String },
     /// A secret file that every user can read.
     #[error("secret file {} can be read by every user; chmod 600 it", path.display())]
-    SecretFileForAll {
-        /// The file.
-        path: PathBuf,
-    },
+    SecretFileForAll { path: PathBuf },
     /// A password that every user can read.
     #[error(
         "every user of this machine can see the password in the URL of volume `{volume}` in the \
@@ -77,7 +71,6 @@ pub enum Warning {
     )]
     VolumeInTwoSubsystems {
         volume: String,
-        /// The first subsystem.
         first: String,
         second: String,
     },
@@ -89,7 +82,6 @@ pub enum Warning {
     OpenBeside {
         /// `target` or `subsystem`, with rules.
         guarded: &'static str,
-        /// The other one.
         open: &'static str,
         /// The protocol of the other one.
         protocol: &'static str,

@@ -4,8 +4,8 @@
 //! `x`, and braces count anywhere, in quotes too.
 
 use crate::report::At;
+use crate::source::{DEPTH_MAX, ImportError, Source};
 use crate::words::syntax;
-use crate::{DEPTH_MAX, ImportError, Source};
 
 pub(super) struct Statement {
     pub at: At,

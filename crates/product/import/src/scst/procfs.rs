@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use super::access::{listen_everywhere, pattern};
 use super::device::{Device, Made};
-use super::{listen_everywhere, pattern};
 use crate::configuration::{Draft, Row, Rule, Target};
 use crate::report::At;
+use crate::source::{ImportError, Options, Source};
+use crate::values;
 use crate::words::{lines, syntax};
-use crate::{ImportError, Options, Source, values};
 
 #[derive(Default)]
 struct Group {

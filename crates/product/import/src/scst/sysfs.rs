@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::access::{listen_everywhere, pattern};
 use super::blocks::{self, Statement};
 use super::device::{Device, Made};
-use super::{listen_everywhere, pattern};
 use crate::configuration::{Account, Draft, Row, Rule, Target};
 use crate::report::At;
-use crate::{ImportError, Options, Source, values};
+use crate::source::{ImportError, Options, Source};
+use crate::values;
 
 /// Volumes by the names of devices; `None` where there is no LUN.
 type Devices = BTreeMap<String, Option<String>>;

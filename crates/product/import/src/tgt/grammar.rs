@@ -2,8 +2,8 @@
 //! and lines that `\` continues. Here-documents are refused.
 
 use crate::report::{At, Ledger};
+use crate::source::{DEPTH_MAX, ImportError, Options, Source};
 use crate::words::{lines, syntax};
-use crate::{DEPTH_MAX, ImportError, Options, Source};
 
 /// Files that one source may include, those of included ones too.
 const INCLUDED_MAX: usize = 256;

@@ -7,7 +7,8 @@ mod grammar;
 
 use crate::configuration::{Account, Backend, Draft, Row, Rule, Target, Volume};
 use crate::report::At;
-use crate::{ImportError, Options, Source, values};
+use crate::source::{ImportError, Options, Source};
+use crate::values;
 use grammar::{Block, Directive, Item};
 
 pub(crate) fn read(

@@ -13,20 +13,10 @@ pub(super) const NSID_MAX: u32 = longshore_nvme::io::limits::NAMESPACES_MAX;
 pub enum StartError {
     /// A logical unit number is used twice in one map, or is too large.
     #[error("target {target}: LUN {lun} is used twice or is above 16383")]
-    Lun {
-        /// The target's name.
-        target: String,
-        /// The number.
-        lun: u16,
-    },
+    Lun { target: String, lun: u16 },
     /// One map shows a volume under two numbers.
     #[error("target {target}: volume {volume} has more than one LUN in the same map")]
-    VolumeTwice {
-        /// The target's name.
-        target: String,
-        /// The volume's name.
-        volume: String,
-    },
+    VolumeTwice { target: String, volume: String },
     /// Two targets have one name.
     #[error("target {0} is configured twice")]
     TargetTwice(String),
@@ -38,18 +28,12 @@ pub enum StartError {
         "subsystem {subsystem}: NSID {nsid} is used twice, names two volumes, or is not between 1 \
          and {NSID_MAX}"
     )]
-    Namespace {
-        /// The subsystem's name.
-        subsystem: Nqn,
-        /// The identifier.
-        nsid: u32,
-    },
+    Namespace { subsystem: Nqn, nsid: u32 },
     /// A map names a volume that is not in the list of volumes.
     #[error("{exporter}: its map names volume number {volume}, and there are fewer volumes")]
     NoVolume {
         /// Name of the target or subsystem.
         exporter: String,
-        /// The index.
         volume: usize,
     },
     /// One volume stands in the list of volumes twice.
@@ -64,7 +48,6 @@ pub enum StartError {
         path.display()
     )]
     StateDirectory {
-        /// The directory.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
@@ -76,7 +59,6 @@ pub enum StartError {
         path.display()
     )]
     Reservations {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -88,7 +70,6 @@ pub enum StartError {
         path.display()
     )]
     Sanitize {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -100,7 +81,6 @@ pub enum StartError {
         path.display()
     )]
     TargetPorts {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

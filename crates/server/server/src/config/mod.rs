@@ -221,7 +221,6 @@ pub struct NamespaceMapEntry {
 /// A listening socket for NVMe/TCP, bound already.
 #[derive(Debug)]
 pub struct NvmeListenerConfig {
-    /// The socket.
     pub listener: TcpListener,
     /// IP address and port, in the form of [`SocketAddr`], that discovery tells in place of the address
     /// of the socket (NAT, forwarding).
