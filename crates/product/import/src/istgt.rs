@@ -80,8 +80,9 @@ fn sections(source: &Source) -> Result<Vec<Section>, ImportError> {
         let mut found = found.into_iter();
         let key = found.next().unwrap_or_default();
         let values: Vec<String> = found.collect();
+        let is_group = normal(&section.name).starts_with("authgroup");
         let shown = match key.as_str() {
-            "Auth" => "Auth (user and secret)".to_owned(),
+            _ if is_group || key.eq_ignore_ascii_case("Auth") => format!("{key} (secret)"),
             _ => format!("{key} {}", values.join(" ")).trim_end().to_owned(),
         };
         section.settings.push(Setting {

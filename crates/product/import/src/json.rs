@@ -30,22 +30,13 @@ pub(crate) enum Value {
     Object(Vec<(String, Node)>),
 }
 
-/// Keys whose values no report shows.
-const SECRETS: &[&str] = &[
-    "chap_password",
-    "chap_mutual_password",
-    "password",
-    "mutual_password",
-    "password_mutual",
-    "secret",
-    "msecret",
-    "mutual_secret",
-    "discovery_password",
-    "discovery_mutual_password",
-    "dhchap_key",
-    "dhchap_ctrl_key",
-    "psk",
-];
+/// Parts of names whose values no report shows.
+const SECRETS: [&str; 5] = ["password", "secret", "psk", "dhchap", "credential"];
+
+fn is_secret(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    SECRETS.iter().any(|part| path.contains(part))
+}
 
 pub(crate) fn parse(source: &Source) -> Result<Node, ImportError> {
     if let Some(line) = too_deep(&source.text) {
@@ -148,10 +139,9 @@ impl Reader<'_> {
                 Value::Object(members)
             }
         };
-        let key = path.rsplit('.').next().unwrap_or_default();
         let setting = match &read {
             Value::List(_) | Value::Object(_) => path.clone(),
-            _ if SECRETS.contains(&key) => format!("{path} = (secret)"),
+            _ if is_secret(&path) => format!("{path} = (secret)"),
             Value::Null => format!("{path} = null"),
             Value::Switch(on) => format!("{path} = {on}"),
             Value::Number(text) => format!("{path} = {text}"),

@@ -156,6 +156,40 @@ fn secrets_are_in_their_files_alone() {
 }
 
 #[test]
+fn secrets_stay_out_of_the_report_in_odd_places_too() {
+    let odd = [
+        (
+            Format::Scst,
+            "TARGET_DRIVER iscsi {\nIncomingUser=joe hidden\nincominguser1 joe hidden; x\n}\n",
+        ),
+        (
+            Format::Tgt,
+            "<target iqn.2026-11.x:t>\nIncomingUser joe hidden\nincominguser a hidden b\n</target>\n",
+        ),
+        (
+            Format::Istgt,
+            "[AuthGroup1]\nAuthh joe hidden\nauth \"joe\" \"hidden\"\n",
+        ),
+        (
+            Format::Lio,
+            "{\"targets\": [{\"wwn\": \"x\", \"new_password\": \"hidden\"}]}",
+        ),
+        (
+            Format::Nvmet,
+            "{\"hosts\": [{\"nqn\": \"n\", \"tls_psk\": {\"key\": \"hidden\"}}]}",
+        ),
+        (
+            Format::Spdk,
+            "{\"config\": [{\"method\": \"m\", \"params\": {\"mutual_secret\": \"hidden\"}}]}",
+        ),
+    ];
+    for (format, text) in odd {
+        let report = imported(format, text).report.to_text();
+        assert!(!report.contains("hidden"), "{report}");
+    }
+}
+
+#[test]
 fn what_scst_does_unsafely_is_refused_by_name() {
     let text = "HANDLER vdisk_fileio {\n DEVICE d {\n filename /x\n usn 1\n nv_cache 1\n }\n}\n";
     let lines: Vec<u32> = refused(Format::Scst, text)

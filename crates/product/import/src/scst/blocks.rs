@@ -42,8 +42,8 @@ enum Token {
     End,
 }
 
-/// Keys whose values are secrets.
-const SECRETS: &[&str] = &["IncomingUser", "OutgoingUser"];
+/// Beginnings of keys whose values are secrets, in lower case.
+const SECRETS: [&str; 2] = ["incominguser", "outgoinguser"];
 
 pub(super) fn parse(source: &Source) -> Result<Vec<Statement>, ImportError> {
     // The statements of the file, and of each block that is open.
@@ -100,12 +100,15 @@ fn statement(source: &Source, line: u32, words: &mut Vec<String>) -> Option<Stat
     let mut taken = std::mem::take(words).into_iter();
     let key = taken.next()?;
     let values: Vec<String> = taken.collect();
-    let shown = match SECRETS.contains(&key.as_str()) {
-        true => {
+    let lower = key.to_ascii_lowercase();
+    let secret = SECRETS.iter().find(|secret| lower.starts_with(**secret));
+    let shown = match secret {
+        Some(secret) if lower.len() > secret.len() => format!("{} (secret)", &key[..secret.len()]),
+        Some(_) => {
             let user = values.first().and_then(|it| it.split_whitespace().next());
             format!("{key} {} (secret)", user.unwrap_or_default())
         }
-        false => format!("{key} {}", values.join(" ")).trim_end().to_owned(),
+        None => format!("{key} {}", values.join(" ")).trim_end().to_owned(),
     };
     Some(Statement {
         at: At {

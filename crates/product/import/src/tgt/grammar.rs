@@ -104,7 +104,7 @@ impl Parser<'_, '_> {
                 });
             } else {
                 let (key, value) = split(&text);
-                let shown = match SECRETS.contains(&key) {
+                let shown = match SECRETS.iter().any(|it| it.eq_ignore_ascii_case(key)) {
                     true => format!("{key} {} (secret)", split(value).0),
                     false => format!("{key} {value}"),
                 };
