@@ -133,6 +133,7 @@ const VERBS: &[&str] = &[
     "events",
     "events --follow",
     "token list",
+    "token show ci",
     "token create a --role read",
     "token remove a",
 ];
