@@ -351,7 +351,9 @@ impl Rig {
     pub fn wait_for_operation(&self, reply: &Reply) {
         let place = reply.header("location").unwrap().to_owned();
         wait_for("the end of the drain", || {
-            self.get(&place)["state"] != "running"
+            // Operations whose time is up are stuck for as long as it takes to end them.
+            let state = &self.get(&place)["state"];
+            state != "running" && state != "stuck"
         });
     }
 }
