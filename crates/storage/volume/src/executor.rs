@@ -309,6 +309,13 @@ impl<T> Executor<T> {
         self.io.take_bounced_bytes()
     }
 
+    /// Whether a request waits for a time.
+    #[inline]
+    #[must_use]
+    pub fn is_sleeping(&self) -> bool {
+        self.io.has_sleepers()
+    }
+
     /// When [`Self::expire`] has something to do: a request [waits for a time](Io::sleep_until).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

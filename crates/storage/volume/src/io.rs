@@ -157,6 +157,11 @@ impl Io {
         self.0.borrow_mut().sleepers.task = task;
     }
 
+    #[inline]
+    pub(crate) fn has_sleepers(&self) -> bool {
+        !self.0.borrow().sleepers.all.is_empty()
+    }
+
     /// When the first sleeper wakes.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
         self.0.borrow().sleepers.next_wake()

@@ -125,7 +125,7 @@ impl Shard {
         if !self.core.delayed.is_empty() {
             self.end_delays();
         }
-        if self.core.requests.next_deadline().is_some() {
+        if self.core.requests.is_sleeping() {
             self.end_sleep();
         }
         self.receive_listed();

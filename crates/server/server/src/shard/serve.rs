@@ -109,10 +109,10 @@ impl Shard {
 
     /// When to take a turn although nothing has come.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let delayed = self.core.delayed.next_deadline();
-        let asleep = self.core.requests.next_deadline();
-        let timers = self.timers.next_deadline().into_iter();
-        let timers = timers.chain(delayed).chain(asleep).min();
+        let mut timers = self.timers.next_deadline();
+        if !self.core.delayed.is_empty() || self.core.requests.is_sleeping() {
+            timers = self.next_end_of_wait(timers);
+        }
         if self.connections.waiting.is_empty() {
             return timers;
         }
@@ -132,6 +132,15 @@ impl Shard {
         while let Some(delay) = self.core.delayed.pop(self.now, at_once) {
             self.end_delay(delay, !at_once);
         }
+    }
+
+    /// The same with tasks that limits delay, and requests of slow volumes.
+    #[cold]
+    #[inline(never)]
+    fn next_end_of_wait(&self, timers: Option<Instant>) -> Option<Instant> {
+        let delayed = self.core.delayed.next_deadline();
+        let asleep = self.core.requests.next_deadline();
+        timers.into_iter().chain(delayed).chain(asleep).min()
     }
 
     /// Limits of volumes have become others: tasks that wait for them ask again, in their order.
