@@ -45,6 +45,9 @@ use crate::mail::removal::Removal;
 use crate::server::share::portal;
 use crate::shard::mail::{Mail, Mailer};
 
+/// Pause between two looks whether a unit has another holder.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// What becomes of volumes that are exported no more.
 #[derive(Clone)]
 pub struct DrainOptions {
@@ -592,6 +595,10 @@ impl Switchboard {
         for (unit, closed, on_closed, removal) in closing {
             let this = Arc::clone(self);
             let close = move || {
+                // A change that is being prepared derives from a version that has it, and holds that for a moment.
+                while this.has_threads && Arc::strong_count(&unit) > 1 {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
                 drop(unit);
                 this.lock()
                     .removals
