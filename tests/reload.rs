@@ -43,7 +43,8 @@ impl Scene {
         }
     }
 
-    /// Reads the file again, and waits until the log says this.
+    /// Reads the file again, and waits until the log says this. The log names the steps of a change when it begins; their
+    /// effect is there when it names them with "SIGHUP:" before.
     #[track_caller]
     fn reload(&self, text: &str, told: &str) {
         std::fs::write(&self.file, text).unwrap();
@@ -85,11 +86,11 @@ fn listeners_come_and_go_and_sessions_that_came_by_them_go_on() {
 
     scene.reload(
         &listen(&[first, second], &[nvme, other_nvme]),
-        &format!("add listener {second} (iscsi)"),
+        &format!("SIGHUP: add listener {second} (iscsi)"),
     );
     scene
         .server
-        .wait_for_log(&format!("add listener {other_nvme} (nvme)"));
+        .wait_for_log(&format!("SIGHUP: add listener {other_nvme} (nvme)"));
     let mut new = Initiator::ready(second, &Login::numbered(2)).unwrap();
     let mut host = Host::connect(other_nvme, &HostOptions::numbered(1)).unwrap();
     read(&mut old);
@@ -98,11 +99,11 @@ fn listeners_come_and_go_and_sessions_that_came_by_them_go_on() {
 
     scene.reload(
         &listen(&[first], &[nvme]),
-        &format!("remove listener {second} (iscsi)"),
+        &format!("SIGHUP: remove listener {second} (iscsi)"),
     );
     scene
         .server
-        .wait_for_log(&format!("remove listener {other_nvme} (nvme)"));
+        .wait_for_log(&format!("SIGHUP: remove listener {other_nvme} (nvme)"));
     for address in [second, other_nvme] {
         TcpStream::connect(address).unwrap_err();
         // Others can have the address.
@@ -186,5 +187,5 @@ fn requests_to_read_the_file_again_are_not_lost() {
     // However many of them were read together, the last text is what is served in the end.
     let last = VOLUME.replace("\"m\"", "\"last\"");
     let last = format!("{}{last}", with_limit(40));
-    scene.reload(&last, "add volume last");
+    scene.reload(&last, "SIGHUP: add volume last");
 }
