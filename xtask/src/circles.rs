@@ -22,7 +22,6 @@ const TOLERATED: &[(&str, usize)] = &[
     ("crates/clients/initiator", 18),
     ("crates/foundation/reactor", 11),
     ("crates/product/daemon", 4),
-    ("crates/server/sim", 6),
     ("xtask", 4),
 ];
 

@@ -21,11 +21,11 @@ use longshore_nvme::nqn::Nqn;
 use longshore_wire::transmit::{Transmit, WriteData};
 
 use crate::alarm::Alarm;
-use crate::environment::{MICROSECOND, MILLISECOND};
 use crate::host::SUBSYSTEM;
 use crate::initiator::TARGET;
 use crate::random::Random;
 use crate::scene::Scene;
+use crate::time::{MICROSECOND, MILLISECOND};
 
 /// How long anything is waited for before the connection is given up.
 const PATIENCE: u64 = 100 * MILLISECOND;

@@ -13,16 +13,10 @@ use longshore_reactor::storage::FileCompletion;
 use longshore_wire::transmit::{Segment, Transmit};
 
 use crate::disk::Disk;
-use crate::network::Wire;
 use crate::profile::Profile;
 use crate::random::Random;
-
-/// Nanoseconds of a microsecond.
-pub const MICROSECOND: u64 = 1_000;
-/// Nanoseconds of a millisecond.
-pub const MILLISECOND: u64 = 1_000_000;
-/// Nanoseconds of a second.
-pub const SECOND: u64 = 1_000_000_000;
+use crate::time::{MICROSECOND, MILLISECOND};
+use crate::wire::Wire;
 
 /// Trace lines kept for the report of a failure.
 const LINES_MAX: usize = 400;

@@ -27,9 +27,9 @@ use longshore_wire::transmit::{Transmit, WriteData};
 
 use crate::alarm::Alarm;
 use crate::checker::{ANSWER_LIMIT, Violation};
-use crate::environment::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 use crate::scene::Scene;
+use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::workload::Purpose;
 use crate::workload::scsi::{Task, look, make_up};
 

@@ -62,7 +62,11 @@ pub mod platform;
 pub mod profile;
 pub mod random;
 pub mod scene;
+mod settings;
 pub mod stamp;
+mod storage;
+pub mod time;
+mod wire;
 pub mod workload;
 mod world;
 
@@ -70,37 +74,8 @@ use std::fmt;
 
 use checker::Violation;
 pub use profile::Planted;
-use profile::Profile;
+pub use settings::Settings;
 pub use world::World;
-
-/// What a run is to be like.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Decides everything.
-    pub seed: u64,
-    /// Commands that are sent before the run comes to its end.
-    pub steps: u64,
-    /// Faults; `None`: as the seed says.
-    pub profile: Option<Profile>,
-    /// A mistake that the checkers must find.
-    pub planted: Option<Planted>,
-    /// The trace goes to standard error.
-    pub echo: bool,
-}
-
-impl Settings {
-    /// A run with that seed and so many commands.
-    #[must_use]
-    pub const fn new(seed: u64, steps: u64) -> Self {
-        Self {
-            seed,
-            steps,
-            profile: None,
-            planted: None,
-            echo: false,
-        }
-    }
-}
 
 /// What came of a run in which no promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

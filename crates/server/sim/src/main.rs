@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             Ok(report) => println!(
                 "seed {seed}: {} commands in {} ms, trace {:016x}",
                 report.steps,
-                report.time / longshore_sim::environment::MILLISECOND,
+                report.time / longshore_sim::time::MILLISECOND,
                 report.trace_hash
             ),
             Err(failure) => {

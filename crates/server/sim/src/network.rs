@@ -9,92 +9,14 @@
 //! What has arrived is readable, what is under way is not. A stream holds a bounded number of
 //! bytes; then the sender has to wait, as with a socket whose peer does not read.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use longshore_reactor::SocketToken;
 use longshore_server::platform::{Link, Platform};
 
-use crate::environment::{Environment, MICROSECOND, Shared, SimulatedEvent};
-
-/// One direction of a connection.
-#[derive(Debug, Default)]
-struct Stream {
-    bytes: VecDeque<u8>,
-    /// Bytes at the front that have arrived.
-    arrived: usize,
-    /// When the last byte sent so far will have arrived.
-    busy_until: u64,
-    /// Nothing more will come behind the bytes.
-    ended: bool,
-}
-
-/// A connection.
-#[derive(Debug)]
-pub struct Wire {
-    to_target: Stream,
-    to_initiator: Stream,
-    /// Which initiator is at the other end.
-    pub initiator: usize,
-    /// Which shard serves it.
-    pub shard: usize,
-    /// How the shard wants to be told of it.
-    pub token: Option<SocketToken>,
-    /// Both ends know that it is no more.
-    pub reset: bool,
-    /// The initiator's end is gone, and the target does not know: nothing arrives any more.
-    pub vanished: bool,
-    /// The target has given it up.
-    pub dropped: bool,
-    /// The target waits for room.
-    blocked: bool,
-}
-
-impl Wire {
-    /// A new connection of that initiator to that shard.
-    #[must_use]
-    pub fn new(initiator: usize, shard: usize) -> Self {
-        Self {
-            to_target: Stream::default(),
-            to_initiator: Stream::default(),
-            initiator,
-            shard,
-            token: None,
-            reset: false,
-            vanished: false,
-            dropped: false,
-            blocked: false,
-        }
-    }
-
-    fn stream(&mut self, to_target: bool) -> &mut Stream {
-        if to_target {
-            &mut self.to_target
-        } else {
-            &mut self.to_initiator
-        }
-    }
-
-    /// Whether the initiator can see that the connection is over.
-    #[must_use]
-    pub fn is_over_for_initiator(&self) -> bool {
-        self.reset || (self.to_initiator.ended && self.to_initiator.bytes.is_empty())
-    }
-
-    /// Whether the target has been, or would have been, told of the end.
-    fn is_over_for_target(&self) -> bool {
-        let stream = &self.to_target;
-        self.reset || (stream.ended && stream.arrived == stream.bytes.len())
-    }
-
-    /// Whether the target would find something to receive.
-    #[must_use]
-    pub fn is_readable_for_target(&self) -> bool {
-        let stream = &self.to_target;
-        self.reset || stream.arrived > 0 || (stream.ended && stream.bytes.is_empty())
-    }
-}
+use crate::environment::{Environment, Shared, SimulatedEvent};
+use crate::time::MICROSECOND;
 
 impl Environment {
     /// Sends from one end. Returns how many bytes were taken.

@@ -1,8 +1,8 @@
 //! Which faults a run has, and how often. Each seed draws a profile of its own, so that some runs are
 //! calm and others are not, and rare faults meet in some runs.
 
-use crate::environment::{MICROSECOND, MILLISECOND};
 use crate::random::Random;
+use crate::time::{MICROSECOND, MILLISECOND};
 
 /// Mistakes that are made on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,21 +15,23 @@ use longshore_server::config::{
 use longshore_server::platform::Platform;
 use longshore_server::stepped::{Next, SteppedServer};
 
-use crate::Settings;
 use crate::change::Exported;
 use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::deceived::Deceived;
 use crate::disk::Disk;
-use crate::environment::{Environment, MICROSECOND, MILLISECOND, SECOND, Shared, SimulatedEvent};
+use crate::environment::{Environment, Shared, SimulatedEvent};
 use crate::host::Host;
 use crate::initiator::Initiator;
-use crate::network::{SimLink, Wire};
+use crate::network::SimLink;
 use crate::party::Party;
 use crate::platform::SimPlatform;
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::scene::{Absence, Reservations, Resets, Scene};
+use crate::settings::Settings;
+use crate::time::{MICROSECOND, MILLISECOND, SECOND};
+use crate::wire::Wire;
 use crate::workload::UnitShape;
 
 /// Virtual time after which no new commands are sent, however few there have been.

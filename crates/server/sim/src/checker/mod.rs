@@ -4,8 +4,8 @@ pub mod history;
 
 use std::fmt;
 
-use crate::environment::SECOND;
 use crate::stamp::{Stamp, WriteId};
+use crate::time::SECOND;
 
 /// A command that has no answer after this time, and no excuse, never gets one.
 pub(crate) const ANSWER_LIMIT: u64 = 120 * SECOND;

@@ -9,8 +9,8 @@ use longshore_wire::field;
 use super::queue::CommandRole;
 use super::{Host, SUBSYSTEM, State};
 use crate::checker::Violation;
-use crate::environment::MILLISECOND;
 use crate::scene::Scene;
+use crate::time::MILLISECOND;
 
 /// CC: enabled, entries of 64 and 16 bytes.
 const ENABLED: u64 = 0x0046_0001;

@@ -9,8 +9,8 @@ use super::queue::CommandRole;
 use super::reservation::Plan;
 use super::{Host, Job};
 use crate::checker::{ANSWER_LIMIT, Violation};
-use crate::environment::{MICROSECOND, MILLISECOND};
 use crate::scene::Scene;
+use crate::time::{MICROSECOND, MILLISECOND};
 use crate::workload::Purpose;
 use crate::workload::nvme::{Task, make_up, write_again};
 

@@ -35,9 +35,9 @@ use self::reservation::Plan;
 use crate::alarm::Alarm;
 use crate::checker::Violation;
 use crate::checker::history::Started;
-use crate::environment::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 use crate::scene::Scene;
+use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::workload::Purpose;
 use crate::workload::nvme::Task;
 

@@ -7,9 +7,9 @@ use longshore_nvme::host::commands::{
 };
 use longshore_nvme::status::Status;
 
-use crate::environment::MILLISECOND;
 use crate::random::Random;
 use crate::scene::{Reservation, Scene};
+use crate::time::MILLISECOND;
 use crate::workload::nvme::namespace;
 
 /// Write Exclusive, Exclusive Access, and the same for Registrants Only.
