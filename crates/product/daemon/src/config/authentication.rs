@@ -9,7 +9,8 @@ use longshore_iscsi::chap::{ChapAlgorithm, Secret};
 use longshore_iscsi::server::directory::{Authentication, ChapAccount, ChapAuthentication};
 use toml::Spanned;
 
-use super::file::{AccountTable, ConfigFile};
+use super::document::AccountTable;
+use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
 use super::warning::Warning;
 

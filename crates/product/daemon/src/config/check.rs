@@ -7,8 +7,9 @@ use std::path::Path;
 use longshore_reactor::affinity;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use super::document::AccountTable;
 use super::engine::CoreList;
-use super::file::{AccountTable, ConfigFile};
+use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
 use super::target::UnknownVolumes;
 use super::warning::Warning;

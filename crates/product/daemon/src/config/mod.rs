@@ -25,6 +25,7 @@ macro_rules! deserialize_from_str {
 pub mod api;
 pub mod check;
 pub mod copies;
+pub mod document;
 pub mod engine;
 pub mod file;
 pub mod limits;
@@ -45,6 +46,7 @@ pub mod suggest;
 pub mod target;
 pub mod throttle;
 pub mod transmit;
+pub mod transmit_sources;
 pub mod volume;
 pub mod warning;
 pub mod words;
@@ -82,7 +84,8 @@ use problem::{Location, Problem, ProblemKind};
 use reactor::ReactorSettings;
 use subsystem::{DEFAULT_SUBSYSTEM, SubsystemReader};
 use target::{DEFAULT_TARGET, TargetReader, UnknownVolumes};
-use transmit::{TransmitKeys, TransmitSources};
+use transmit::TransmitKeys;
+use transmit_sources::TransmitSources;
 use volume::VolumeArgument;
 use warning::Warning;
 

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
 use super::api::ApiTable;
-use super::file::{
+use super::document::{
     AccessTable, AccountTable, AuthenticationTable, Document, EngineTable, HostTable, ListenTable,
     LogTable, LunTable, NamespaceTable, SubsystemTable, TargetTable, VolumeTable,
 };

@@ -8,7 +8,8 @@ use longshore_wire::pattern::{Glob, NamePattern};
 use toml::Spanned;
 
 use super::access::{EarlierRules, Peers, VolumeNames};
-use super::file::{ConfigFile, HostTable, NamespaceTable, SubsystemTable};
+use super::document::{HostTable, NamespaceTable, SubsystemTable};
+use super::file::ConfigFile;
 use super::numbers::NSID_MAX;
 use super::problem::{Problem, ProblemKind};
 use super::target::UnknownVolumes;

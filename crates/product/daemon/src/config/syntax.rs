@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::file::Document;
+use super::document::Document;
 use super::problem::holds_secret;
 use super::schema;
 use super::suggest;

@@ -8,7 +8,8 @@ use toml::Spanned;
 
 use super::access::{EarlierRules, Peers, VolumeNames};
 use super::authentication::{Demand, authentication};
-use super::file::{AccessTable, ConfigFile, LunTable, TargetTable};
+use super::document::{AccessTable, LunTable, TargetTable};
+use super::file::ConfigFile;
 use super::limits::NegotiationTable;
 use super::listener::{ISCSI_PORT, parse_advertise};
 use super::numbers::VOLUMES_MAX;

@@ -4,7 +4,6 @@
 //! that all of this can be changed while connections are up.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use longshore_server::config::{
@@ -12,7 +11,6 @@ pub use longshore_server::config::{
 };
 use serde::de::{Deserializer, Error, Visitor};
 
-use super::file::ConfigFile;
 use super::problem::{Problem, ProblemKind};
 
 /// What one place says; `None` is "nothing".
@@ -27,7 +25,9 @@ pub struct TransmitKeys {
 
 impl TransmitKeys {
     /// What the environment says. The variables are those of the target that Adaptive Nagle was first built into.
-    fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Problem> {
+    pub(super) fn from_environment(
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Problem> {
         Ok(Self {
             nagle_threshold: number(&variable, "nagle_threshold")?,
             nagle_margin: number(&variable, "nagle_margin")?,
@@ -35,7 +35,7 @@ impl TransmitKeys {
         })
     }
 
-    fn apply(&self, config: &mut TransmitConfig) {
+    pub(super) fn apply(&self, config: &mut TransmitConfig) {
         replace(&mut config.policy, self.policy);
         replace(&mut config.nagle_threshold, self.nagle_threshold);
         replace(&mut config.nagle_margin, self.nagle_margin);
@@ -60,35 +60,6 @@ fn number<T: FromStr>(
     match text.trim().parse() {
         Ok(value) => Ok(Some(value)),
         Err(_) => Err(Problem::general(ProblemKind::Environment { name, text })),
-    }
-}
-
-/// Where the settings come from.
-#[derive(Clone, Debug, Default)]
-pub struct TransmitSources {
-    pub file: Option<PathBuf>,
-    pub arguments: TransmitKeys,
-}
-
-impl TransmitSources {
-    /// What they say together, given what the file says.
-    pub(super) fn settle(&self, file: Option<&ConfigFile>) -> Result<TransmitConfig, Problem> {
-        let mut config = TransmitConfig::default();
-        TransmitKeys::from_environment(|name| std::env::var(name).ok())?.apply(&mut config);
-        if let Some(file) = file {
-            file.document.engine.transmit_keys().apply(&mut config);
-        }
-        self.arguments.apply(&mut config);
-        Ok(config)
-    }
-
-    /// What they say now: reads the file again.
-    ///
-    /// # Errors
-    /// What is wrong with the file, or with the environment.
-    pub fn read(&self) -> Result<TransmitConfig, Problem> {
-        let file = self.file.as_deref().map(ConfigFile::load).transpose()?;
-        self.settle(file.as_ref())
     }
 }
 
@@ -120,92 +91,4 @@ where
     }
 
     deserializer.deserialize_any(Threshold).map(Some)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    fn file(text: &str) -> Result<ConfigFile, Problem> {
-        ConfigFile::parse(Path::new("longshore.toml"), text.to_owned())
-    }
-
-    fn keys(text: &str) -> TransmitKeys {
-        file(text).unwrap().document.engine.transmit_keys()
-    }
-
-    #[test]
-    fn all_keys_of_the_file_are_read() {
-        let text = "[engine]\ntransmit = \"adaptive-nagle\"\nnagle-threshold = 32\n\
-                    nagle-margin = 10\nnagle-cycles = \"corrected\"\nsend = \"turn\"\n";
-        assert_eq!(
-            keys(text),
-            TransmitKeys {
-                policy: Some(TransmitPolicy::AdaptiveNagle),
-                nagle_threshold: Some(NagleThreshold::Requests(32)),
-                nagle_margin: Some(10),
-                nagle_cycles: Some(NagleCycles::Corrected),
-                send: Some(SendUnit::Turn),
-            }
-        );
-        let text = "[engine]\nnagle-threshold = \"infinite\"\n";
-        assert_eq!(keys(text).nagle_threshold, Some(NagleThreshold::Infinite));
-        assert_eq!(keys("[engine]\n"), TransmitKeys::default());
-    }
-
-    #[test]
-    fn a_mistake_is_pointed_at() {
-        for (line, complaint) in [
-            (
-                "transmit = \"fast\"",
-                "it is auto, nodelay, nagle or adaptive-nagle",
-            ),
-            ("nagle-threshold = -1", "`-1` is not a threshold"),
-            (
-                "nagle-threshold = true",
-                "a number of requests, or \"infinite\"",
-            ),
-            ("nagle-cycles = \"some\"", "it is paper or corrected"),
-            ("send = 3", "expected a text in quotes, found 3"),
-        ] {
-            let message = file(&format!("[engine]\n{line}\n"))
-                .unwrap_err()
-                .to_string();
-            assert!(message.contains(complaint), "{message}");
-            assert!(message.contains("longshore.toml:2:"), "{message}");
-        }
-    }
-
-    #[test]
-    fn the_command_line_wins_over_the_file() {
-        let sources = TransmitSources {
-            file: None,
-            arguments: TransmitKeys {
-                nagle_margin: Some(7),
-                ..TransmitKeys::default()
-            },
-        };
-        let file = file("[engine]\ntransmit = \"nagle\"\nnagle-margin = 5\n").unwrap();
-        let config = sources.settle(Some(&file)).unwrap();
-        assert_eq!(config.policy, TransmitPolicy::Nagle);
-        assert_eq!(config.nagle_margin, 7);
-    }
-
-    #[test]
-    fn the_environment_gives_defaults_for_threshold_and_margin() {
-        let given = |name: &str| match name {
-            "nagle_threshold" => Some("32".to_owned()),
-            "nagle_margin" => Some(" 10\n".to_owned()),
-            _ => None,
-        };
-        let keys = TransmitKeys::from_environment(given).unwrap();
-        assert_eq!(keys.nagle_threshold, Some(NagleThreshold::Requests(32)));
-        assert_eq!(keys.nagle_margin, Some(10));
-        let message = TransmitKeys::from_environment(|_| Some("many".to_owned()))
-            .unwrap_err()
-            .to_string();
-        assert!(message.contains("nagle_threshold"), "{message}");
-    }
 }

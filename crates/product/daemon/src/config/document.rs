@@ -1,0 +1,432 @@
+//! The tables of the configuration file as written, each value with its place in the text.
+//!
+//! Unknown keys are errors. What the values mean together is decided in [`super::Config::assemble`].
+
+use std::fmt;
+use std::path::PathBuf;
+
+use longshore_reactor::engine::EngineChoice;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use toml::Spanned;
+use uuid::Uuid;
+
+use super::api::{ApiAddress, ApiSocket, ApiTable};
+use super::copies::{ByReference, RegisteredBuffers};
+use super::engine::CoreList;
+use super::limits::{LimitsTable, NegotiationTable};
+use super::listener::{ISCSI_PORT, ListenerConfig, parse_address, parse_advertise};
+use super::log::{LogFilter, LogFormat};
+use super::nvme_listener::{DiscoveryListeners, NvmeEntry};
+use super::reactor::{self, BusyPoll, CpuBudget, Priority, ReactorSettings, Spin, Spread};
+use super::remote::{Depth, HostNqn, InitiatorName, Queues, RemoteSettings, RemoteUrl};
+use super::size::{Size, Span};
+use super::slow::{Delay, SlowSettings};
+use super::throttle::{LimitSettings, Rate};
+use super::transmit::{self, NagleCycles, NagleThreshold, SendUnit, TransmitKeys, TransmitPolicy};
+use super::volume::{
+    Backend, BlockSize, InlineWriting, PhysicalBlockSize, Product, Serial, UnitSerial, Vendor,
+    VolumeSettings, WorldwideName,
+};
+use super::words;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Document {
+    /// Where to keep what must survive a restart.
+    pub state_dir: Option<PathBuf>,
+    #[serde(default)]
+    pub volume: Vec<VolumeTable>,
+    #[serde(default)]
+    pub target: Vec<TargetTable>,
+    #[serde(default)]
+    pub subsystem: Vec<SubsystemTable>,
+    pub discovery: Option<AuthenticationTable>,
+    #[serde(default)]
+    pub listen: ListenTable,
+    pub api: Option<Spanned<ApiTable>>,
+    #[serde(default)]
+    pub engine: EngineTable,
+    #[serde(default)]
+    pub limits: LimitsTable,
+    pub iscsi: Option<Spanned<NegotiationTable>>,
+    #[serde(default)]
+    pub log: LogTable,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VolumeTable {
+    /// What it is called.
+    pub name: Spanned<String>,
+    /// Whether it is served.
+    pub enabled: Option<bool>,
+    backend: Option<Backend>,
+    path: Option<PathBuf>,
+    size: Option<Size>,
+    block_size: Option<BlockSize>,
+    physical_block_size: Option<PhysicalBlockSize>,
+    read_only: Option<bool>,
+    direct: Option<bool>,
+    write_through: Option<bool>,
+    serial: Option<UnitSerial>,
+    vendor: Option<Vendor>,
+    product: Option<Product>,
+    naa: Option<WorldwideName>,
+    uuid: Option<Uuid>,
+    inline_writes: Option<InlineWriting>,
+    max_iops: Option<Rate>,
+    max_read_iops: Option<Rate>,
+    max_write_iops: Option<Rate>,
+    max_bytes: Option<Size>,
+    max_read_bytes: Option<Size>,
+    max_write_bytes: Option<Size>,
+    burst: Option<Span>,
+    delay: Option<Delay>,
+    rate: Option<Size>,
+    slow_anywhere: Option<bool>,
+    url: Option<RemoteUrl>,
+    secret_file: Option<PathBuf>,
+    initiator_name: Option<InitiatorName>,
+    host_nqn: Option<HostNqn>,
+    queues: Option<Queues>,
+    depth: Option<Depth>,
+    give_up: Option<Span>,
+}
+
+impl VolumeTable {
+    /// Everything but the name.
+    #[must_use]
+    pub fn settings(&self) -> VolumeSettings {
+        VolumeSettings {
+            backend: self.backend,
+            path: self.path.clone(),
+            size: self.size,
+            block_size: self.block_size,
+            physical_block_size: self.physical_block_size,
+            read_only: self.read_only,
+            direct: self.direct,
+            write_through: self.write_through,
+            serial: self.serial.clone(),
+            vendor: self.vendor.clone(),
+            product: self.product.clone(),
+            naa: self.naa,
+            uuid: self.uuid,
+            inline_writes: self.inline_writes,
+            limits: LimitSettings {
+                iops: self.max_iops,
+                read_iops: self.max_read_iops,
+                write_iops: self.max_write_iops,
+                bytes: self.max_bytes,
+                read_bytes: self.max_read_bytes,
+                write_bytes: self.max_write_bytes,
+                burst: self.burst,
+            },
+            slow: SlowSettings {
+                delay: self.delay,
+                rate: self.rate,
+                anywhere: self.slow_anywhere,
+            },
+            remote: RemoteSettings {
+                url: self.url.clone(),
+                secret_file: self.secret_file.clone(),
+                initiator_name: self.initiator_name.clone(),
+                host_nqn: self.host_nqn.clone(),
+                queues: self.queues,
+                depth: self.depth,
+                give_up: self.give_up,
+            },
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TargetTable {
+    /// iSCSI name.
+    pub name: Spanned<String>,
+    /// Whether it is served.
+    pub enabled: Option<bool>,
+    /// Told in discovery and login.
+    pub alias: Option<Spanned<String>>,
+    /// Tags of the portal groups it is reachable through.
+    #[serde(default)]
+    pub portal_groups: Vec<Spanned<u16>>,
+    /// Logical units; all volumes in order when not given.
+    pub luns: Option<Vec<Spanned<LunTable>>>,
+    /// CHAP accounts of initiators.
+    #[serde(default)]
+    pub accounts: Vec<AccountTable>,
+    /// What the target proves itself with.
+    pub mutual: Option<AccountTable>,
+    /// CHAP algorithms allowed.
+    pub chap_algorithms: Option<Spanned<Vec<String>>>,
+    /// Rules for initiators by name.
+    #[serde(default)]
+    pub access: Vec<Spanned<AccessTable>>,
+    /// Where it is served now.
+    pub moved_to: Option<Spanned<String>>,
+    /// Whether it has moved for good.
+    pub moved_permanently: Option<Spanned<bool>>,
+    /// `[target.iscsi]`
+    pub iscsi: Option<Spanned<NegotiationTable>>,
+}
+
+/// One entry of `luns`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LunTable {
+    /// Logical unit number.
+    pub lun: u64,
+    /// Name of a volume.
+    pub volume: String,
+    /// Writes through this number are refused.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// `[[target.access]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AccessTable {
+    /// iSCSI names, patterns of them, or `*` for all that no other rule matches.
+    pub initiators: Vec<Spanned<String>>,
+    /// Their own map; the target's when not given.
+    pub luns: Option<Vec<Spanned<LunTable>>>,
+    /// Makes every logical unit of the map read-only.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Accounts in place of the target's.
+    pub accounts: Option<Vec<AccountTable>>,
+    /// In place of the target's.
+    pub mutual: Option<AccountTable>,
+}
+
+/// A CHAP name and its secret.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AccountTable {
+    /// CHAP_N.
+    pub user: Spanned<String>,
+    pub secret: Option<Spanned<SecretText>>,
+    /// A file that holds it.
+    pub secret_file: Option<Spanned<PathBuf>>,
+}
+
+/// A secret in the file. Never printed.
+#[derive(Clone)]
+pub struct SecretText(pub String);
+
+impl<'de> Deserialize<'de> for SecretText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The usual error would show the value.
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) => Ok(Self(text)),
+            _ => Err(de::Error::custom("a secret is a text in quotes")),
+        }
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SubsystemTable {
+    /// NVMe qualified name.
+    pub nqn: Spanned<String>,
+    /// Whether it is served.
+    pub enabled: Option<bool>,
+    /// Serial number.
+    pub serial: Option<Serial>,
+    /// Namespaces; all volumes in order when not given.
+    pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,
+    /// Rules for hosts by name.
+    #[serde(default)]
+    pub access: Vec<Spanned<HostTable>>,
+}
+
+/// One entry of `namespaces`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NamespaceTable {
+    /// Namespace identifier.
+    pub nsid: u64,
+    /// Name of a volume.
+    pub volume: String,
+    /// Writes through this identifier are refused.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// `[[subsystem.access]]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HostTable {
+    /// NQNs of hosts, patterns of them, or `*` for all that no other rule matches.
+    pub hosts: Vec<Spanned<String>>,
+    /// Their own map; the subsystem's when not given.
+    pub namespaces: Option<Vec<Spanned<NamespaceTable>>>,
+    /// Makes every namespace of the map read-only.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// `[discovery]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AuthenticationTable {
+    /// CHAP accounts of initiators.
+    #[serde(default)]
+    pub accounts: Vec<AccountTable>,
+    /// What we prove ourselves with.
+    pub mutual: Option<AccountTable>,
+    /// CHAP algorithms allowed.
+    pub chap_algorithms: Option<Spanned<Vec<String>>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ListenTable {
+    #[serde(default)]
+    pub iscsi: Vec<Spanned<PortalEntry>>,
+    /// Listeners for NVMe/TCP.
+    #[serde(default)]
+    pub nvme: Vec<NvmeEntry>,
+    /// Listeners for NVMe discovery alone.
+    pub nvme_discovery: Option<DiscoveryListeners>,
+    /// Allows targets and subsystems without access control on addresses that other machines can
+    /// reach.
+    #[serde(default)]
+    pub allow_open: bool,
+    /// Where the control API is reached over TCP.
+    pub api: Option<ApiAddress>,
+    /// Its Unix socket, or `none`.
+    pub socket: Option<ApiSocket>,
+}
+
+/// A portal: `"ADDR:PORT[,advertise=…][,tag=N]"` or a table with the same keys.
+#[derive(Clone, Debug)]
+pub struct PortalEntry(pub ListenerConfig);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EngineTable {
+    /// `auto`, `io_uring` or `epoll`.
+    #[serde(default, deserialize_with = "words::word")]
+    pub kind: Option<EngineChoice>,
+    /// Such as `"0,2-3"`.
+    pub cores: Option<CoreList>,
+    #[serde(default, deserialize_with = "words::word")]
+    transmit: Option<TransmitPolicy>,
+    #[serde(default, deserialize_with = "transmit::threshold")]
+    nagle_threshold: Option<NagleThreshold>,
+    nagle_margin: Option<u32>,
+    #[serde(default, deserialize_with = "words::word")]
+    nagle_cycles: Option<NagleCycles>,
+    #[serde(default, deserialize_with = "words::word")]
+    send: Option<SendUnit>,
+    /// `auto`, `off` or `always`.
+    #[serde(default, deserialize_with = "words::word")]
+    pub splice: Option<ByReference>,
+    /// `auto` or `off`.
+    #[serde(default, deserialize_with = "words::word")]
+    pub registered: Option<RegisteredBuffers>,
+    /// One operation in so many is followed through its stages, for statistics; 0: none.
+    pub sample: Option<u32>,
+    /// `auto`, `off` or microseconds.
+    #[serde(default, deserialize_with = "reactor::spin")]
+    pub spin: Option<Spin>,
+    pub cpu_budget: Option<CpuBudget>,
+    pub rebalance: Option<bool>,
+    /// `auto`, `off` or `always`.
+    #[serde(default, deserialize_with = "words::word")]
+    pub spread: Option<Spread>,
+    /// Microseconds.
+    pub busy_poll: Option<BusyPoll>,
+    /// Polling instead of interrupts.
+    pub prefer_busy_poll: Option<bool>,
+    pub priority: Option<Priority>,
+}
+
+impl EngineTable {
+    /// What it says of event loops.
+    pub fn reactor(&self) -> ReactorSettings {
+        ReactorSettings {
+            spin: self.spin,
+            cpu_budget: self.cpu_budget,
+            rebalance: self.rebalance,
+            spread: self.spread,
+            busy_poll: self.busy_poll,
+            prefer_busy_poll: self.prefer_busy_poll,
+            priority: self.priority,
+        }
+    }
+}
+
+impl EngineTable {
+    /// What it says about when responses leave.
+    #[must_use]
+    pub fn transmit_keys(&self) -> TransmitKeys {
+        TransmitKeys {
+            policy: self.transmit,
+            nagle_threshold: self.nagle_threshold,
+            nagle_margin: self.nagle_margin,
+            nagle_cycles: self.nagle_cycles,
+            send: self.send,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LogTable {
+    /// `text` or `json`.
+    pub format: Option<LogFormat>,
+    /// Such as `"info"` or `"warn,longshore_iscsi=debug"`.
+    pub level: Option<LogFilter>,
+    /// Where reports of what the server has done go.
+    pub statistics: Option<PathBuf>,
+}
+
+impl<'de> Deserialize<'de> for PortalEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            address: String,
+            advertise: Option<String>,
+            tag: Option<u16>,
+        }
+
+        struct EntryVisitor;
+
+        impl<'de> Visitor<'de> for EntryVisitor {
+            type Value = PortalEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address such as \"127.0.0.1:3260\" or a table with `address`")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PortalEntry, E> {
+                text.parse().map(PortalEntry).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PortalEntry, A::Error> {
+                let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let custom = <A::Error as de::Error>::custom;
+                let advertise = table.advertise.as_deref().map(parse_advertise).transpose();
+                Ok(PortalEntry(ListenerConfig {
+                    address: parse_address(&table.address, ISCSI_PORT).map_err(custom)?,
+                    advertise: advertise.map_err(<A::Error as de::Error>::custom)?,
+                    tag: table.tag.unwrap_or(super::listener::DEFAULT_TAG),
+                }))
+            }
+        }
+
+        deserializer.deserialize_any(EntryVisitor)
+    }
+}
