@@ -21,7 +21,6 @@ use modules::Modules;
 const TOLERATED: &[(&str, usize)] = &[
     ("crates/clients/initiator", 18),
     ("crates/foundation/reactor", 11),
-    ("xtask", 4),
 ];
 
 /// `cargo xtask circles`.

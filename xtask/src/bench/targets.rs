@@ -4,11 +4,13 @@
 //! run all the time; in each round every set is measured once, so that a round sees all of them on the
 //! same machine. What is judged is the median of ratios taken round by round.
 
+mod bound;
 mod checks;
 mod idle;
 mod judge;
 mod lab;
 mod neighbour;
+mod sample;
 mod set;
 mod sets;
 
@@ -19,7 +21,8 @@ use anyhow::Result;
 use super::{Plan, page};
 use judge::Judged;
 use lab::Lab;
-use set::{Sample, Set};
+use sample::Sample;
+use set::Set;
 
 /// Where the table is kept in the document.
 const SECTION: &str = "numbers to reach";

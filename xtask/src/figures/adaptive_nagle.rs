@@ -4,23 +4,22 @@
 //! Five servers run at a time, one for each policy and a second one under Nagle's, all on one processor and asleep but
 //! for the one that has the load. What the two alike differ by is what chance makes of such a comparison.
 
+mod setup;
 mod study;
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
 use longshore_bench::chart::{Axis, Chart, Line, Panel, Scale, draw, thousands};
-use longshore_tests::server::{Server, ServerBuilder};
+use longshore_tests::server::Server;
 
 use super::Plan;
-use super::load::{by_turns, words};
-use super::network::{BITS_PER_SECOND, Network, RATE, Wire};
-use crate::bench::load::{Report, bench_below};
-use crate::bench::point::{Protocol, bytes};
+use super::load::by_turns;
+use super::network::{BITS_PER_SECOND, Network, Wire};
+use crate::bench::load::Report;
+use crate::bench::point::bytes;
 use crate::bench::rounds::Figure;
-use crate::bench::server::{CLIENT_CORE, SERVER_CORE, SPAN, VOLUME_SIZE, pinned, url};
-use crate::workspace;
+use setup::{PORT, conditions, network, run_load, server};
 
 /// What counts as even with the best, in the middle of the rounds.
 const AT_THE_TOP: f64 = 0.97;
@@ -37,12 +36,6 @@ const DEPTHS: &[u32] = &[
     1, 2, 4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256,
 ];
 const WIRES: &[Wire] = &[Wire::Loopback, Wire::Veth(1500), Wire::Veth(9000)];
-
-/// Before a run counts: connections find their windows.
-const WARMUP: &str = "50ms";
-
-/// The first of the ports.
-const PORT: u16 = 3260;
 
 /// A point under all policies.
 struct Point {
@@ -81,14 +74,6 @@ pub fn run(plan: &Plan) -> Result<usize> {
         };
     }
     Ok(points)
-}
-
-/// The network that a figure is measured on.
-fn network(wire: Wire) -> Result<Network> {
-    // The script that runs this takes down what a killed run has left, by this name.
-    let name = std::env::var("LONGSHORE_NETWORK")
-        .unwrap_or_else(|_| format!("longshore{}", std::process::id()));
-    Network::new(&name, wire)
 }
 
 fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
@@ -132,28 +117,6 @@ fn measure(plan: &Plan, wire: Wire) -> Result<usize> {
     Ok(curves.iter().map(|curve| curve.points.len()).sum())
 }
 
-/// A server with that policy, and more options.
-fn server(plan: &Plan, network: &Network, policy: &[&str], port: u16) -> Result<Server> {
-    let mut below = network.on_server();
-    below.extend(pinned(SERVER_CORE));
-    let below: Vec<&str> = below.iter().map(String::as_str).collect();
-    let folder = workspace::work_folder("bench/adaptive-nagle")?;
-    let server = ServerBuilder::with_program(plan.program.clone())
-        .below(&below)
-        // Nobody else can reach the namespace.
-        .config("[listen]\nallow-open = true\n")
-        .volume(&format!("disk0,backend=null,size={VOLUME_SIZE}"))
-        .argument("--state-dir")
-        .argument(&folder.join(port.to_string()).display().to_string())
-        .iscsi_at(SocketAddr::new(network.server(), port), "");
-    let server = policy
-        .iter()
-        .fold(server.argument("--transmit"), |server, word| {
-            server.argument(word)
-        });
-    Ok(server.start()?)
-}
-
 /// All depths of a size, under all policies.
 fn curve(plan: &Plan, network: &Network, servers: &[Server], size: u32) -> Result<Curve> {
     let depths = if plan.quick { &[1, 32][..] } else { DEPTHS };
@@ -168,18 +131,6 @@ fn curve(plan: &Plan, network: &Network, servers: &[Server], size: u32) -> Resul
         points.push(point);
     }
     Ok(Curve { size, points })
-}
-
-fn run_load(plan: &Plan, network: &Network, server: &Server, load: &str) -> Result<Report> {
-    let mut below = network.on_client();
-    below.extend(pinned(CLIENT_CORE));
-    let options = format!(
-        "{load} --span {SPAN} --time {}s --warmup {WARMUP} --server-pid {}",
-        plan.seconds,
-        server.pid()
-    );
-    let url = url(server, Protocol::Iscsi);
-    bench_below(&below, &plan.program, &url, &words(&options))
 }
 
 /// The best of the others: the highest median. The best of each round would be the luckiest of three.
@@ -262,18 +213,6 @@ fn heading(wire: Wire) -> String {
         Wire::Loopback => "loopback".to_owned(),
         Wire::Veth(mtu) => format!("veth at 1 Gb/s, MTU {mtu}"),
     }
-}
-
-fn conditions(wire: Wire) -> String {
-    let wire = match wire {
-        Wire::Loopback => "loopback of a network namespace".to_owned(),
-        Wire::Veth(mtu) => {
-            format!(
-                "veth between two network namespaces, MTU {mtu}, `tc tbf rate {RATE}` both ways"
-            )
-        }
-    };
-    format!("Network: {wire}; `net.ipv4.tcp_autocorking` = 0 on both sides.\n")
 }
 
 /// The part of the wire that so many reads per second take, with all headers: 48 bytes of Data-In, 52 of IP and TCP

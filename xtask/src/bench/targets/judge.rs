@@ -1,45 +1,10 @@
 //! What figures have to be, and whether they are.
 
-use super::set::{SATURATED, Sample, Set};
+use super::bound::{Bound, Quantity, Test};
+use super::sample::{SATURATED, Sample};
+use super::set::Set;
 use crate::bench::point::bytes;
 use crate::bench::rounds::Figure;
-
-/// What is looked at.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Quantity {
-    /// Processor time per operation, first way over second.
-    Cpu,
-    /// Operations per second, first over second.
-    Iops,
-    /// 99th percentile of latency, first over second.
-    P99,
-    /// Operations per second of one way, as they were measured.
-    Measured,
-    /// Bytes per second of server's processor time, first over second.
-    BytesPerCpu,
-}
-
-/// A figure that is to be reached.
-#[derive(Debug, Clone)]
-pub struct Test {
-    /// The row of the list of numbers to reach.
-    pub group: &'static str,
-    pub quantity: Quantity,
-    /// Index of the way that is judged.
-    pub first: usize,
-    /// Index of the one it is compared with.
-    pub second: usize,
-    pub bound: Bound,
-}
-
-/// Where a median has to lie.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
-    AtMost(f64),
-    AtLeast(f64),
-    /// Nothing is known to compare with.
-    Reported,
-}
 
 /// A row of the table.
 #[derive(Debug, Clone)]
@@ -59,6 +24,14 @@ impl Bound {
             Self::AtLeast(limit) => Some(value >= limit),
             Self::Reported => None,
         }
+    }
+}
+
+impl Set {
+    /// What came of all rounds.
+    pub fn judge(&self, rounds: &[Vec<Sample>]) -> Vec<Judged> {
+        let tests = self.tests.iter();
+        tests.map(|test| test.judge(self, rounds)).collect()
     }
 }
 

@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result};
 
-use super::judge::{Judged, Test};
+use super::bound::Test;
 use super::neighbour::Neighbour;
+use super::sample::Sample;
 use crate::bench::Plan;
 use crate::bench::load::measured;
 use crate::bench::server::{CLIENT_CORE, pinned};
@@ -31,40 +32,6 @@ pub struct Set {
     pub size: u32,
     /// A run takes so many times as long as others.
     pub longer: f64,
-}
-
-/// What one run saw.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Sample {
-    pub iops: f64,
-    /// Processor time of the server for one operation.
-    pub cpu_us: f64,
-    /// The same of the client.
-    pub client_us: f64,
-    pub p99_us: f64,
-}
-
-impl Sample {
-    /// How much of its processor the server used.
-    pub fn busy(&self) -> f64 {
-        self.iops * self.cpu_us / 1e6
-    }
-
-    /// How much of its processor the client used.
-    pub fn client_busy(&self) -> f64 {
-        self.iops * self.client_us / 1e6
-    }
-}
-
-/// The server's processor cannot be used for more than this: the rest is the kernel's own.
-pub const SATURATED: f64 = 0.95;
-
-impl Sample {
-    /// Operations per second that the server's whole processor would allow at this processor time for each.
-    /// Computed: what keeps a server waiting changes its batches, and with them that time.
-    pub fn capacity(&self) -> f64 {
-        1e6 / self.cpu_us
-    }
 }
 
 impl Set {
@@ -119,11 +86,5 @@ impl Set {
             );
         }
         line
-    }
-
-    /// What came of all rounds.
-    pub fn judge(&self, rounds: &[Vec<Sample>]) -> Vec<Judged> {
-        let tests = self.tests.iter();
-        tests.map(|test| test.judge(self, rounds)).collect()
     }
 }

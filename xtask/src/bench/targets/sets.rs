@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::judge::{Bound, Quantity, Test};
+use super::bound::{Bound, Quantity, Test};
 use super::lab::{Lab, Load, Which};
 use super::set::Set;
 use crate::bench::point::Protocol;

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::super::Plan;
 use super::super::load::{by_turns, figure};
 use super::super::network::Wire;
-use super::{PORT, conditions, network, run_load, server};
+use super::setup::{PORT, conditions, network, run_load, server};
 
 /// A table: one load at several depths, under several settings.
 struct Study {
