@@ -20,11 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod block;
 pub(crate) mod registration;
 
-use block::Block;
+use block::{Block, CLASS_MIN};
 use registration::Registration;
 
-/// Capacity of the smallest class, and the unit of all capacities.
-const CLASS_MIN: usize = 4096;
 /// Capacity of the largest class. Larger buffers are made to measure and not kept.
 const CLASS_MAX: usize = 16 << 20;
 /// Number of classes: each is twice as large as the one before.

@@ -35,16 +35,19 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::storage::{Delegated, FileCompletion, FileOperation, Storage, StorageTag};
+use crate::storage::{Delegated, FileOperation, Storage, StorageTag};
 use crate::wake::Waker;
 
+mod config;
 mod elsewhere;
 mod epoll;
+mod event;
 mod helpers;
 mod uring;
 
-/// How long dropping an engine waits for storage that does not answer.
-const DROP_TIMEOUT: Duration = Duration::from_secs(10);
+use config::DROP_TIMEOUT;
+pub use config::{EngineConfig, EngineCounters, EngineError, IoUringRefusal};
+pub use event::{EngineEvent, Readiness, SocketToken};
 
 /// Longer sleeps are cut to this, which every system call can express.
 const TIMEOUT_MAX: Duration = Duration::from_secs(1 << 20);
@@ -79,201 +82,6 @@ impl std::fmt::Display for EngineKind {
     }
 }
 
-/// Sizes of an engine. The default suits a reactor with some thousand connections.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineConfig {
-    /// Submission queue entries of the ring; a power of two. More operations than this may be
-    /// queued, they then need several system calls.
-    pub ring_entries: u32,
-    /// Completion queue entries of the ring; a power of two, at least `ring_entries`.
-    pub completion_entries: u32,
-    /// Most helper threads of this engine. They start when there is work for them and end after a
-    /// while without.
-    pub helper_threads_max: usize,
-    /// Most bytes of buffers that are registered with a ring for operations on O_DIRECT files, so that the kernel
-    /// does not pin their pages for each; 0: none are.
-    pub registered_bytes_max: usize,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            ring_entries: 256,
-            completion_entries: 1024,
-            helper_threads_max: 8,
-            registered_bytes_max: 0,
-        }
-    }
-}
-
-/// Chosen by the caller at [`Engine::register`] and echoed in the events of the socket.
-///
-/// By convention a slot number and a generation, so that an event of a connection that is gone is
-/// not taken for one of its successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SocketToken(pub u64);
-
-impl SocketToken {
-    /// Joins a slot number and the slot's generation.
-    #[must_use]
-    pub fn new(slot: u32, generation: u32) -> Self {
-        Self(u64::from(generation) << 32 | u64::from(slot))
-    }
-
-    /// The slot number given to [`SocketToken::new`].
-    #[must_use]
-    pub fn slot(self) -> u32 {
-        u32::try_from(self.0 & u64::from(u32::MAX)).expect("masked to 32 bits")
-    }
-
-    /// The generation given to [`SocketToken::new`].
-    #[must_use]
-    pub fn generation(self) -> u32 {
-        u32::try_from(self.0 >> 32).expect("shifted to 32 bits")
-    }
-}
-
-/// What a socket is ready for. See the module documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    readable: bool,
-    writable: bool,
-    hang_up: bool,
-}
-
-impl Readiness {
-    /// For those who stand in for an engine: what a socket is ready for, its peer being there.
-    #[must_use]
-    pub fn new(readable: bool, writable: bool) -> Self {
-        Self {
-            readable,
-            writable,
-            hang_up: false,
-        }
-    }
-
-    /// From the bits of poll(2), which epoll shares.
-    fn from_poll_bits(bits: u32) -> Self {
-        let any = |mask: i16| bits & u32::from(mask.cast_unsigned()) != 0;
-        let failed = any(libc::POLLERR | libc::POLLHUP);
-        let hang_up = failed || any(libc::POLLRDHUP);
-        Self {
-            readable: hang_up || any(libc::POLLIN),
-            writable: failed || any(libc::POLLOUT),
-            hang_up,
-        }
-    }
-
-    /// Bytes, a connection to accept, the end of the stream or an error is there to be received.
-    #[must_use]
-    pub fn is_readable(self) -> bool {
-        self.readable
-    }
-
-    /// A send would take bytes or report an error.
-    #[must_use]
-    pub fn is_writable(self) -> bool {
-        self.writable
-    }
-
-    /// The peer has closed its sending side, or the connection has failed.
-    #[must_use]
-    pub fn is_hang_up(self) -> bool {
-        self.hang_up
-    }
-}
-
-/// What [`Engine::wait`] found.
-#[derive(Debug)]
-pub enum EngineEvent {
-    /// Something happened on a registered socket.
-    Socket {
-        /// As given to [`Engine::register`].
-        token: SocketToken,
-        /// What it is ready for now.
-        readiness: Readiness,
-    },
-    /// A file operation is over.
-    File(FileCompletion),
-    /// [`Waker::wake`] was called since the last `wait`: look into the mailboxes.
-    Woken,
-}
-
-/// What an engine has done since it was made. For statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineCounters {
-    /// Calls of [`Engine::wait`].
-    pub turns: u64,
-    /// System calls of the engine itself: enter, epoll_wait, registrations. Sends and receives are
-    /// the caller's, operations on helper threads are in `helper_operations`.
-    pub system_calls: u64,
-    /// Turns that could sleep.
-    pub sleeps: u64,
-    /// [`EngineEvent::Woken`] reported.
-    pub woken: u64,
-    /// [`EngineEvent::Socket`] reported.
-    pub socket_events: u64,
-    /// File operations taken in, and operations delegated.
-    pub file_submitted: u64,
-    /// [`EngineEvent::File`] reported.
-    pub file_completed: u64,
-    /// File operations run by helper threads rather than by the ring.
-    pub helper_operations: u64,
-    /// Those of them that were handed over to threads on other cores ([`Engine::hand_over`]).
-    pub handed_over: u64,
-    /// Those of these that came back, because they had to wait for the medium.
-    pub handed_back: u64,
-    /// Times the completion queue overflowed. Nothing is lost then; it costs time.
-    pub completion_overflows: u64,
-    /// Reads and writes of O_DIRECT files that went to a ring.
-    pub direct_operations: u64,
-    /// Those of them whose buffer was registered with it.
-    pub registered_operations: u64,
-    /// Bytes of buffers that are registered with it at this moment.
-    pub registered_bytes: usize,
-    /// Most there can be: [`EngineConfig::registered_bytes_max`], or less once the kernel has refused more.
-    pub registered_bytes_max: usize,
-}
-
-/// Why io_uring cannot be used here. [`EngineChoice::Auto`] then takes epoll and keeps the reason for
-/// [`Engine::refusal`].
-#[derive(Debug, thiserror::Error)]
-pub enum IoUringRefusal {
-    /// EPERM or EACCES: `kernel.io_uring_disabled`, seccomp or a security module says no.
-    #[error("the kernel forbids it to this process (sysctl kernel.io_uring_disabled, seccomp)")]
-    Forbidden,
-    /// ENOSYS.
-    #[error("the kernel does not have it")]
-    NotBuilt,
-    /// ENOMEM: the locked-memory limit of the user is used up, or memory is.
-    #[error(
-        "not enough lockable memory for a ring (RLIMIT_MEMLOCK is {}, shared by all processes of \
-         the user)",
-        memlock_text(.memlock_limit_bytes)
-    )]
-    Memory {
-        /// Soft limit of this process; `None` is unlimited.
-        memlock_limit_bytes: Option<u64>,
-    },
-    /// The kernel is too old for something that is needed.
-    #[error("the kernel lacks {0}")]
-    Missing(&'static str),
-    /// Anything else.
-    #[error("{call}: {source}")]
-    Other {
-        /// The system call.
-        call: &'static str,
-        source: io::Error,
-    },
-}
-
-fn memlock_text(limit: &Option<u64>) -> String {
-    limit.map_or_else(
-        || "unlimited".to_owned(),
-        |bytes| format!("{} KiB", bytes / 1024),
-    )
-}
-
 /// Bytes of memory that this process may lock, together with others of its user (RLIMIT_MEMLOCK). `None`: as much
 /// as it likes.
 #[must_use]
@@ -285,21 +93,6 @@ pub fn lockable_bytes() -> Option<u64> {
         return None;
     }
     rustix::process::getrlimit(rustix::process::Resource::Memlock).current
-}
-
-/// Why no engine could be made.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// io_uring was asked for by name and is not to be had.
-    #[error("io_uring cannot be used: {0}")]
-    IoUring(#[from] IoUringRefusal),
-    /// A system call failed that every engine needs.
-    #[error("{call}: {source}")]
-    SystemCall {
-        /// The system call.
-        call: &'static str,
-        source: io::Error,
-    },
 }
 
 /// One thread's event loop. See the module documentation.

@@ -3,8 +3,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use super::CLASS_MIN;
 use crate::mapping::Mapping;
+
+/// Capacity of the smallest class, and the unit of all capacities.
+pub(super) const CLASS_MIN: usize = 4096;
 
 /// From this size on a block is a mapping of its own: it costs no memory until it is touched, and
 /// freeing it gives the memory back to the system.

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, squeue, types};
 
-use super::{Owner, index};
+use super::owner::{Owner, index};
 use crate::buffer::Buffer;
 use crate::file_call::{checked_range, take_buffer};
 use crate::storage::{FileCompletion, FileOperation, FileOperationKind};
