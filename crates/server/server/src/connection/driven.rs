@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use longshore_volume::Ended;
 
+use super::export_user::ExportUser;
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::core::Core;
 use crate::core::request::InFlight;
 use crate::mail::abort::AbortOrder;
 use crate::mail::message::Note;
 use crate::observe::ConnectionStatistics;
-use crate::observe::sessions::{SessionId, SessionPart};
 use crate::transport::channel::Channel;
 
 /// What its shard asks of a connection, whatever it speaks.
@@ -47,18 +47,10 @@ pub(crate) trait Driven: Movable {
     fn may_make_room(&self, core: &Core) -> bool;
     /// Whether that task waits here.
     fn has_task(&self, task: TaskAddress) -> bool;
-    /// Whether it knows that version of the exports, or a newer one.
-    fn knows_exports(&self, revision: u64) -> bool;
-    /// Units that it sees.
-    fn mapped(&self) -> usize;
-    /// Forgets what it kept of earlier exports for tasks that have ended. Whether nothing of it is left.
-    fn settle(&mut self, core: &mut Core) -> bool;
-    /// The session or controller that ends with it.
-    fn session_id(&self) -> Option<SessionId>;
-    /// What it knows of its session or controller, once there is one.
-    fn session(&self, core: &Core) -> Option<SessionPart>;
-    /// How much of what it has in progress needs a unit, by the unit's place.
-    fn uses(&self, unit: usize) -> usize;
+    /// Its use of the exports.
+    fn exports(&self) -> &dyn ExportUser;
+    /// Its use of the exports.
+    fn exports_mut(&mut self) -> &mut dyn ExportUser;
     /// Ends everything the connection has in progress.
     fn tear_down(&mut self, core: &mut Core);
 }

@@ -9,6 +9,7 @@
 //! ```
 
 pub(crate) mod driven;
+pub(crate) mod export_user;
 pub(crate) mod protocol;
 
 use std::io::IoSliceMut;
@@ -23,10 +24,10 @@ use crate::counters::clients::Ending;
 use crate::execute::write_data;
 use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
-use crate::observe::sessions::{SessionId, SessionPart};
 use crate::transport::channel::{Channel, Sent};
 use crate::transport::socket::Received;
 use driven::{Driven, Handled, Movable, ShardEvent, State};
+use export_user::ExportUser;
 use protocol::Protocol;
 
 /// Payload from this length on is received straight into the buffer it belongs to.
@@ -308,28 +309,12 @@ impl<P: Protocol> Driven for Connection<P> {
             .storage_done(core, channel, task, in_flight, ended);
     }
 
-    fn knows_exports(&self, revision: u64) -> bool {
-        self.protocol.knows_exports(revision)
+    fn exports(&self) -> &dyn ExportUser {
+        &self.protocol
     }
 
-    fn mapped(&self) -> usize {
-        self.protocol.mapped()
-    }
-
-    fn settle(&mut self, core: &mut Core) -> bool {
-        self.protocol.settle(core)
-    }
-
-    fn session_id(&self) -> Option<SessionId> {
-        self.protocol.session_id()
-    }
-
-    fn session(&self, core: &Core) -> Option<SessionPart> {
-        self.protocol.session(core, &self.channel)
-    }
-
-    fn uses(&self, unit: usize) -> usize {
-        self.protocol.uses(unit)
+    fn exports_mut(&mut self) -> &mut dyn ExportUser {
+        &mut self.protocol
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -5,12 +5,12 @@ use std::fmt::Debug;
 use longshore_volume::Ended;
 
 use super::driven::{Handled, ShardEvent, State};
+use super::export_user::ExportUser;
 use crate::address::TaskAddress;
 use crate::core::Core;
 use crate::core::request::InFlight;
 use crate::counters::ProtocolKind;
 use crate::execute::tasks::Tasks;
-use crate::observe::sessions::{SessionId, SessionPart};
 use crate::transport::channel::Channel;
 
 /// Where the next bytes of write data belong.
@@ -25,7 +25,7 @@ pub(crate) struct PayloadWanted {
 }
 
 /// A session or queue of a protocol: its machine, its commands and their tasks.
-pub(crate) trait Protocol: Debug + Send + Sized + 'static {
+pub(crate) trait Protocol: ExportUser + Debug + Send + Sized + 'static {
     /// What a task is to the protocol.
     type Work: Debug + Send;
     /// Its name for statistics.
@@ -52,12 +52,6 @@ pub(crate) trait Protocol: Debug + Send + Sized + 'static {
     fn proceed(&mut self, core: &mut Core, channel: &mut Channel) -> bool;
     /// Acts on an event.
     fn handle(&mut self, core: &mut Core, channel: &mut Channel, event: ShardEvent<'_>) -> Handled;
-    fn knows_exports(&self, revision: u64) -> bool;
-    fn mapped(&self) -> usize;
-    fn settle(&mut self, core: &mut Core) -> bool;
-    fn session_id(&self) -> Option<SessionId>;
-    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart>;
-    fn uses(&self, unit: usize) -> usize;
     /// A storage request of a task ended.
     fn storage_done(
         &mut self,

@@ -30,6 +30,7 @@ use self::state::{Iscsi, ScsiWork};
 use crate::address::TaskAddress;
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
+use crate::connection::export_user::ExportUser;
 use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
@@ -162,48 +163,6 @@ impl Protocol for Iscsi {
         Handled::Changed
     }
 
-    fn knows_exports(&self, revision: u64) -> bool {
-        let session = self.session.as_ref();
-        session.is_none_or(|session| session.revision >= revision)
-    }
-
-    fn mapped(&self) -> usize {
-        self.luns().len()
-    }
-
-    fn settle(&mut self, core: &mut Core) -> bool {
-        !self.forget_gone(core)
-    }
-
-    fn uses(&self, unit: usize) -> usize {
-        Self::uses(self, unit)
-    }
-
-    fn session_id(&self) -> Option<SessionId> {
-        self.session.as_ref().map(|session| session.id)
-    }
-
-    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
-        let (session, parameters) = (self.session.as_ref()?, self.machine.session()?);
-        let target = parameters.target_name.as_ref();
-        let age_ms = core.now_ms.saturating_sub(session.since_ms);
-        let report = SessionReport {
-            id: session.id,
-            protocol: Self::KIND,
-            number: parameters.tsih.0,
-            name: parameters.initiator_name.as_str().to_owned(),
-            exporter: target.map(|name| name.as_str().to_owned()),
-            peers: vec![channel.socket.peer],
-            age: Duration::from_millis(age_ms),
-            volumes: session.volumes(&core.view.exports),
-        };
-        Some(SessionPart {
-            main: channel.migration.name,
-            peer: channel.socket.peer,
-            report: Some(Box::new(report)),
-        })
-    }
-
     fn storage_done(
         &mut self,
         core: &mut Core,
@@ -236,6 +195,50 @@ impl Protocol for Iscsi {
         } else {
             core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+impl ExportUser for Iscsi {
+    fn knows_exports(&self, revision: u64) -> bool {
+        let session = self.session.as_ref();
+        session.is_none_or(|session| session.revision >= revision)
+    }
+
+    fn mapped(&self) -> usize {
+        self.luns().len()
+    }
+
+    fn settle(&mut self, core: &mut Core) -> bool {
+        !self.forget_gone(core)
+    }
+
+    fn uses(&self, unit: usize) -> usize {
+        Self::uses(self, unit)
+    }
+
+    fn session_id(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id)
+    }
+
+    fn session(&self, core: &Core, channel: &Channel) -> Option<SessionPart> {
+        let (session, parameters) = (self.session.as_ref()?, self.machine.session()?);
+        let target = parameters.target_name.as_ref();
+        let age_ms = core.now_ms.saturating_sub(session.since_ms);
+        let report = SessionReport {
+            id: session.id,
+            protocol: Iscsi::KIND,
+            number: parameters.tsih.0,
+            name: parameters.initiator_name.as_str().to_owned(),
+            exporter: target.map(|name| name.as_str().to_owned()),
+            peers: vec![channel.socket.peer],
+            age: Duration::from_millis(age_ms),
+            volumes: session.volumes(&core.view.exports),
+        };
+        Some(SessionPart {
+            main: channel.migration.name,
+            peer: channel.socket.peer,
+            report: Some(Box::new(report)),
+        })
     }
 }
 

@@ -26,6 +26,7 @@ use self::state::{Kind, Nvme, NvmeWork, Queue};
 use crate::address::{ConnectionAddress, TaskAddress};
 use crate::connection::Connection;
 use crate::connection::driven::{Handled, ShardEvent, State};
+use crate::connection::export_user::ExportUser;
 use crate::connection::protocol::{PayloadWanted, Protocol};
 use crate::core::request::InFlight;
 use crate::core::{Core, Shared};
@@ -159,6 +160,47 @@ impl Protocol for Nvme {
         Handled::Changed
     }
 
+    fn storage_done(
+        &mut self,
+        core: &mut Core,
+        channel: &mut Channel,
+        task: TaskAddress,
+        in_flight: &InFlight,
+        ended: Ended,
+    ) {
+        let (task, event) = self.tasks.storage_done(core, task, in_flight, ended);
+        self.run_command(core, channel, task, event);
+        self.respond(core, channel);
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        let machine = self.machine.next_deadline_ms();
+        let Queue::Admin(controller) = &self.queue else {
+            return machine;
+        };
+        let controller = controller.next_deadline_ms();
+        let deadlines = machine.into_iter().chain(controller);
+        deadlines.chain(self.dismissed_ms).min()
+    }
+
+    fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
+        self.end_tasks(core, channel);
+        match std::mem::replace(&mut self.queue, Queue::Fresh) {
+            Queue::Fresh => {
+                core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
+            }
+            Queue::Admin(controller) => {
+                let clients = &core.shared.clients;
+                clients.ended(ProtocolKind::NvmeTcp, channel.ending());
+                self.controller_gone(core, channel, &controller);
+            }
+            Queue::Io(queue) => self.leave(core, channel, &queue),
+            Queue::Left(_) => {}
+        }
+    }
+}
+
+impl ExportUser for Nvme {
     fn knows_exports(&self, _revision: u64) -> bool {
         // Its controller knows, and comparing costs as much as asking.
         !matches!(self.queue, Queue::Io(_))
@@ -206,7 +248,7 @@ impl Protocol for Nvme {
         let age_ms = core.now_ms.saturating_sub(self.since_ms);
         let report = SessionReport {
             id: self.id,
-            protocol: Self::KIND,
+            protocol: Nvme::KIND,
             number: controller.id(),
             name: controller.host_nqn().to_string(),
             exporter: Some(controller.subsystem_nqn().to_string()),
@@ -219,45 +261,6 @@ impl Protocol for Nvme {
             peer,
             report: Some(Box::new(report)),
         })
-    }
-
-    fn storage_done(
-        &mut self,
-        core: &mut Core,
-        channel: &mut Channel,
-        task: TaskAddress,
-        in_flight: &InFlight,
-        ended: Ended,
-    ) {
-        let (task, event) = self.tasks.storage_done(core, task, in_flight, ended);
-        self.run_command(core, channel, task, event);
-        self.respond(core, channel);
-    }
-
-    fn next_deadline_ms(&self) -> Option<u64> {
-        let machine = self.machine.next_deadline_ms();
-        let Queue::Admin(controller) = &self.queue else {
-            return machine;
-        };
-        let controller = controller.next_deadline_ms();
-        let deadlines = machine.into_iter().chain(controller);
-        deadlines.chain(self.dismissed_ms).min()
-    }
-
-    fn tear_down(&mut self, core: &mut Core, channel: &mut Channel) {
-        self.end_tasks(core, channel);
-        match std::mem::replace(&mut self.queue, Queue::Fresh) {
-            Queue::Fresh => {
-                core.shared.pending_logins[core.shard].fetch_sub(1, Ordering::Relaxed);
-            }
-            Queue::Admin(controller) => {
-                let clients = &core.shared.clients;
-                clients.ended(ProtocolKind::NvmeTcp, channel.ending());
-                self.controller_gone(core, channel, &controller);
-            }
-            Queue::Io(queue) => self.leave(core, channel, &queue),
-            Queue::Left(_) => {}
-        }
     }
 }
 

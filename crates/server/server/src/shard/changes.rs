@@ -38,6 +38,6 @@ impl Changes {
     /// already that nothing there does.
     pub(super) fn keep(&self, connection: &dyn Driven) -> bool {
         let mut removals = self.removals.iter();
-        removals.any(|one| connection.uses(one.removal.unit) > 0)
+        removals.any(|one| connection.exports().uses(one.removal.unit) > 0)
     }
 }

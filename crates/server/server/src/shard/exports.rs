@@ -53,12 +53,13 @@ impl Shard {
     fn renew_connection(&mut self, slot: u32) -> usize {
         let revision = self.changes.revision;
         let connection = self.connections.at(slot);
-        let Some(connection) = connection.filter(|one| !one.knows_exports(revision)) else {
+        let Some(connection) = connection.filter(|one| !one.exports().knows_exports(revision))
+        else {
             return 0;
         };
         connection.handle(&mut self.core, ShardEvent::Exports);
-        let is_settled = connection.settle(&mut self.core);
-        let mapped = connection.mapped();
+        let is_settled = connection.exports_mut().settle(&mut self.core);
+        let mapped = connection.exports().mapped();
         self.connections.mark_dirty(slot);
         if !is_settled {
             self.changes.is_unsettled = true;
@@ -71,7 +72,7 @@ impl Shard {
     pub(super) fn catch_up(&mut self, slot: u32) {
         self.renew_connection(slot);
         let connection = self.connections.at(slot);
-        if connection.is_some_and(|connection| !connection.settle(&mut self.core)) {
+        if connection.is_some_and(|connection| !connection.exports_mut().settle(&mut self.core)) {
             self.changes.is_unsettled = true;
             self.settle_in(SETTLE_SOON);
         }
@@ -124,7 +125,7 @@ impl Shard {
     fn settle(&mut self) {
         self.changes.is_unsettled = false;
         for connection in self.connections.iter_mut() {
-            self.changes.is_unsettled |= !connection.settle(&mut self.core);
+            self.changes.is_unsettled |= !connection.exports_mut().settle(&mut self.core);
         }
         for mut one in std::mem::take(&mut self.changes.removals) {
             let unit = one.removal.unit;
@@ -169,7 +170,10 @@ impl Shard {
         };
         let requests = owners.filter(is_of).count();
         let connections = self.connections.iter();
-        requests + connections.map(|one| one.uses(unit)).sum::<usize>()
+        requests
+            + connections
+                .map(|one| one.exports().uses(unit))
+                .sum::<usize>()
     }
 
     /// Work for a sanitize operation of a unit, on any shard.
@@ -182,11 +186,13 @@ impl Shard {
     fn end_uses(&mut self, unit: usize) {
         for slot in self.connections.slots() {
             let connection = self.connections.at(slot);
-            let Some(connection) = connection.filter(|connection| connection.uses(unit) > 0) else {
+            let Some(connection) =
+                connection.filter(|connection| connection.exports().uses(unit) > 0)
+            else {
                 continue;
             };
             connection.handle(&mut self.core, ShardEvent::Removed(unit));
-            connection.settle(&mut self.core);
+            connection.exports_mut().settle(&mut self.core);
             self.connections.mark_dirty(slot);
         }
     }

@@ -92,7 +92,8 @@ impl Shard {
             }
             Message::Sessions(answers) => {
                 let connections = self.connections.iter();
-                let parts = connections.filter_map(|connection| connection.session(&self.core));
+                let parts =
+                    connections.filter_map(|one| one.exports().session(&self.core, one.channel()));
                 // Who has lost patience does not mind.
                 let _ = answers.send(parts.collect());
             }
@@ -119,7 +120,7 @@ impl Shard {
     fn close_session(&mut self, id: SessionId, found: &AtomicBool) {
         for slot in self.connections.slots() {
             let connection = self.connections.at(slot);
-            let it = connection.filter(|connection| connection.session_id() == Some(id));
+            let it = connection.filter(|connection| connection.exports().session_id() == Some(id));
             if let Some(connection) = it {
                 tracing::info!(peer = %connection.channel().socket.peer, "session closed by request");
                 connection.channel_mut().ends_by(Ending::Request);
