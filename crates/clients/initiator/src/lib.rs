@@ -5,6 +5,8 @@
 #![warn(missing_docs)]
 
 pub mod attach;
+mod attach_path;
+mod attachment;
 mod connect;
 mod digest;
 pub mod error;

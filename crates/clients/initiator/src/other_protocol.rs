@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::attach::{Attachment, attach_path};
+use crate::attach_path::attach_path;
+use crate::attachment::Attachment;
 use crate::connect::connect;
 use crate::error::Error;
 use crate::info::Protocol;

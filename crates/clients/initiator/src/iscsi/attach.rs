@@ -4,10 +4,10 @@
 use super::control::{Control, negotiated};
 use super::identify::{Asking, identify, wire_lun};
 use super::identity::{fresh_isid, later_isid};
-use super::login::log_in_to_target;
 use super::machine::{Dialect, Machine};
 use super::session::Session;
-use crate::attach::{self, Attachment};
+use super::target_login::log_in_to_target;
+use crate::attachment::{self, Attachment};
 use crate::error::Error;
 use crate::options::Options;
 use crate::queue::{AnyQueue, Queue};
@@ -60,7 +60,7 @@ pub fn attach_path(url: &IscsiUrl, portal: usize, options: &Options) -> Result<A
         portal: address,
         queues: ready,
         maps: options.queues.within(granted),
-        control: attach::Control::Iscsi(control),
+        control: attachment::Control::Iscsi(control),
     })
 }
 

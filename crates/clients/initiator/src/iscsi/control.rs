@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use longshore_iscsi::session_parameters::{Digest, SessionParameters, SessionType, TaskReporting};
 
 use super::identify::{Asking, identify, wire_lun};
-use super::{login, reservation};
+use super::reservation;
+use super::target_login::log_in_to_target;
 use crate::error::{Error, Lost};
 use crate::info::{AccessState, Description, Notice};
 use crate::options::Options;
@@ -100,7 +101,7 @@ impl Control {
     /// The target does not answer, or not as it should.
     pub fn describe(&mut self) -> Result<Description, Error> {
         let isid = super::fresh_isid();
-        let mut session = login::log_in_to_target(&self.url, self.portal, isid, 1, &self.options)?;
+        let mut session = log_in_to_target(&self.url, self.portal, isid, 1, &self.options)?;
         let unit = identify(&mut session, self.url.lun)?;
         self.found(unit.access);
         let mut asking = Asking::new(&mut session, wire_lun(self.url.lun));

@@ -14,7 +14,7 @@ use longshore_iscsi::keys::Key;
 use longshore_iscsi::name::IscsiName;
 use serde::{Serialize, Serializer};
 
-use super::login::{Credentials, log_in_for_discovery};
+use super::login::{Credentials, log_in_for_discovery, split_portal_group};
 use crate::error::Error;
 use crate::options::Options;
 use crate::url::{HostPort, ISCSI_PORT};
@@ -128,14 +128,6 @@ fn parse_portal(text: &str) -> Option<DiscoveredPortal> {
         address: HostPort::parse(address, ISCSI_PORT).ok()?,
         portal_group_tag,
     })
-}
-
-/// Address and portal group tag of a TargetAddress.
-pub(super) fn split_portal_group(text: &str) -> (&str, Option<u16>) {
-    match text.split_once(',') {
-        Some((address, tag)) => (address, tag.parse().ok()),
-        None => (text, None),
-    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,17 @@
-//! From a portal to a session: what is offered, redirections, and refusals with what to do about them.
+//! Login at a portal: credentials, redirections, and refusals with advice.
 
 use longshore_iscsi::chap::{ChapAccount, ChapAlgorithm, Secret};
 use longshore_iscsi::initiator::login::{ChapCredentials, LoginConfig, LoginError, Offer};
 use longshore_iscsi::keys::Key;
-use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::negotiation::NegotiationError;
-use longshore_iscsi::pdu::{Isid, LoginStatus};
+use longshore_iscsi::pdu::LoginStatus;
 
-use super::discovery;
 use super::identity::initiator_name;
 use super::session::{LoginFailure, Session};
 use crate::connect::connect;
 use crate::error::Error;
 use crate::options::Options;
-use crate::url::{HostPort, ISCSI_PORT, IscsiUrl};
+use crate::url::{HostPort, ISCSI_PORT};
 
 /// With what we prove who we are, and what the target has to prove.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +51,13 @@ impl Credentials {
         }
     }
 
+    /// Whether we can prove who we are.
+    pub(super) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// What is offered. Whoever wants the target to prove itself does not log in without that.
-    fn offer(self) -> Result<Offer, Error> {
+    pub(super) fn offer(self) -> Result<Offer, Error> {
         match (self.own, self.target) {
             (None, None) => Ok(Offer {
                 none: true,
@@ -77,26 +80,6 @@ impl Credentials {
     }
 }
 
-/// A normal session to the target of a URL, over one of its portals, with so many commands at a time. The
-/// options have in them what the URL says ([`Options::for_url`]).
-pub(super) fn log_in_to_target(
-    url: &IscsiUrl,
-    portal: usize,
-    isid: Isid,
-    commands: u16,
-    options: &Options,
-) -> Result<Session, Error> {
-    let credentials = Credentials::of(options);
-    let mut config = LoginConfig::normal(initiator_name(options), url.target.clone(), isid);
-    config.security = Some(credentials.clone().offer()?);
-    let portal = &url.portals[portal];
-    let wanted = Wanted {
-        target: &url.target,
-        credentials: &credentials,
-    };
-    log_in(portal, config, commands, options, Some(&wanted))
-}
-
 /// A discovery session.
 pub(super) fn log_in_for_discovery(
     portal: &HostPort,
@@ -105,22 +88,35 @@ pub(super) fn log_in_for_discovery(
 ) -> Result<Session, Error> {
     let mut config = LoginConfig::discovery(initiator_name(options), super::fresh_isid());
     config.security = Some(credentials.offer()?);
-    log_in(portal, config, 1, options, None)
+    log_in(portal, config, 1, options).map_err(|failure| failure.explain(false))
 }
 
-/// For a refusal to say what there is instead.
-struct Wanted<'a> {
-    target: &'a IscsiName,
-    credentials: &'a Credentials,
+/// A login that failed.
+#[derive(Debug)]
+pub(super) enum NotLoggedIn {
+    /// There is nothing to add.
+    Error(Error),
+    /// The machine's error, at the portal of the last redirection.
+    Login(HostPort, LoginError),
 }
 
-fn log_in(
+impl NotLoggedIn {
+    /// For a person; `has_credentials`: we could prove who we are.
+    pub(super) fn explain(self, has_credentials: bool) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Login(portal, error) => explain(portal, &error, has_credentials),
+        }
+    }
+}
+
+/// Logs in, by way of as many redirections as the options allow, with so many commands at a time.
+pub(super) fn log_in(
     portal: &HostPort,
     mut config: LoginConfig,
     commands: u16,
     options: &Options,
-    wanted: Option<&Wanted<'_>>,
-) -> Result<Session, Error> {
+) -> Result<Session, NotLoggedIn> {
     config.initiator_alias.clone_from(&options.initiator_alias);
     config.preferences = options.iscsi.preferences.clone();
     config.preferences.header_digest = options.header_digest.policy();
@@ -128,11 +124,12 @@ fn log_in(
     let mut portal = portal.clone();
     let mut redirections = 0;
     loop {
-        let (stream, address) = connect(&portal, options.timeouts.connect)?;
+        let (stream, address) =
+            connect(&portal, options.timeouts.connect).map_err(NotLoggedIn::Error)?;
         let error =
             match Session::log_in(&portal, address, stream, config.clone(), commands, options) {
                 Ok(session) => return Ok(session),
-                Err(LoginFailure::Error(error)) => return Err(error),
+                Err(LoginFailure::Error(error)) => return Err(NotLoggedIn::Error(error)),
                 Err(LoginFailure::Machine(error)) => error,
             };
         match redirection(&error) {
@@ -144,7 +141,7 @@ fn log_in(
             None if may_mean_another_hash(&error) && offer_less(&mut config) => {
                 tracing::debug!(%portal, "trying CHAP again without SHA-256");
             }
-            _ => return Err(explain(portal, &error, options, wanted)),
+            _ => return Err(NotLoggedIn::Login(portal, error)),
         }
     }
 }
@@ -182,23 +179,23 @@ fn redirection(error: &LoginError) -> Option<HostPort> {
         return None;
     }
     addresses.iter().find_map(|address| {
-        let (address, _) = discovery::split_portal_group(address);
+        let (address, _) = split_portal_group(address);
         HostPort::parse(address, ISCSI_PORT).ok()
     })
 }
 
+/// Address and portal group tag of a TargetAddress.
+pub(super) fn split_portal_group(text: &str) -> (&str, Option<u16>) {
+    match text.split_once(',') {
+        Some((address, tag)) => (address, tag.parse().ok()),
+        None => (text, None),
+    }
+}
+
 /// Why there is no session, for a person.
-fn explain(
-    portal: HostPort,
-    error: &LoginError,
-    options: &Options,
-    wanted: Option<&Wanted<'_>>,
-) -> Error {
+fn explain(portal: HostPort, error: &LoginError, has_credentials: bool) -> Error {
     match error {
-        LoginError::Refused { status, .. } if *status == LoginStatus::NOT_FOUND => {
-            not_found(portal, options, wanted)
-        }
-        LoginError::Refused { status, .. } => refused(portal, *status, wanted),
+        LoginError::Refused { status, .. } => refused(portal, *status, has_credentials),
         LoginError::TargetNotAuthenticated
         | LoginError::AuthenticationUnfinished
         | LoginError::AuthenticationOutOfOrder
@@ -246,8 +243,7 @@ fn explain(
     }
 }
 
-fn refused(portal: HostPort, status: LoginStatus, wanted: Option<&Wanted<'_>>) -> Error {
-    let has_credentials = wanted.is_some_and(|wanted| wanted.credentials.own.is_some());
+fn refused(portal: HostPort, status: LoginStatus, has_credentials: bool) -> Error {
     if status == LoginStatus::AUTHENTICATION_FAILURE {
         return Error::Authentication {
             portal,
@@ -280,22 +276,6 @@ fn refused(portal: HostPort, status: LoginStatus, wanted: Option<&Wanted<'_>>) -
         step: "login",
         reason: status.to_string(),
         advice,
-    }
-}
-
-/// The target is not there; a list of those that are helps. Who may not see the list gets none.
-fn not_found(portal: HostPort, options: &Options, wanted: Option<&Wanted<'_>>) -> Error {
-    let Some(wanted) = wanted else {
-        return refused(portal, LoginStatus::NOT_FOUND, wanted);
-    };
-    let targets = discovery::discover_as(&portal, wanted.credentials.clone(), options);
-    let available = targets.unwrap_or_default().into_iter();
-    Error::NotFound {
-        wanted: format!("target {}", wanted.target),
-        available: available
-            .map(|target| target.name.as_str().to_owned())
-            .collect(),
-        portal,
     }
 }
 

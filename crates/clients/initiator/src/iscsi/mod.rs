@@ -34,6 +34,7 @@ mod outcome;
 mod pages;
 mod reservation;
 mod session;
+mod target_login;
 
 pub use attach::attach_path;
 pub use control::Control;

@@ -21,10 +21,10 @@ use longshore_wire::transmit::{Segment, Transmit, WriteData};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::identity::random;
-use super::{login, machine, outcome};
+use super::{machine, outcome};
 use crate::error::{Error, Failure, Lost};
 use crate::options::Options;
-use crate::url::{HostPort, IscsiUrl, Url};
+use crate::url::HostPort;
 
 /// What is received at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -126,21 +126,7 @@ struct Deadline {
 }
 
 impl Session {
-    /// Logs in at the target of a URL, over the portal with this number in it. Options as in
-    /// [`attach`](crate::attach::attach); the session has an ISID of its own.
-    ///
-    /// # Errors
-    /// Says where, why, and what to do next.
-    ///
-    /// # Panics
-    /// When there is no such portal.
-    pub fn open(url: &IscsiUrl, portal: usize, options: &Options) -> Result<Self, Error> {
-        let isid = super::fresh_isid();
-        let options = &options.for_url(&Url::Iscsi(url.clone()));
-        login::log_in_to_target(url, portal, isid, 8, options)
-    }
-
-    /// Logs in over a connected socket. The error is the machine's, for [`login`] to explain.
+    /// Logs in over a connected socket. The error is the machine's, for [`login`](super::login) to explain.
     pub(super) fn log_in(
         portal: &HostPort,
         address: SocketAddr,

@@ -19,7 +19,6 @@ use longshore_nvme::host::commands::{self, Property};
 use tracing::debug;
 
 use super::admin::{Admin, ControllerStatus};
-use super::attach::{IoSettings, Plan};
 use super::describe::{Facts, reservations};
 use super::identify::{IDENTIFY_BYTES, IdentifyNamespace, cns, namespace_list};
 use super::link::{Answer, Deadline, Ticket};
@@ -27,6 +26,7 @@ use super::log_page::{
     ANA_GROUPS_ONLY, AsyncEvent, AsyncEventKind, CHANGED_NAMESPACES_BYTES, HEALTH_BYTES,
     ana_log_bytes, ana_state, lid, notices,
 };
+use super::plan::{IoSettings, Plan};
 use super::reservation_report::{REGISTRANTS_MAX, Report, UNIT_BYTES};
 use crate::error::{CloseCause, Error, Lost};
 use crate::info::{AccessState, Description, Notice, ReservationReport, VolumeInfo};

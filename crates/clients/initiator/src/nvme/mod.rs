@@ -33,6 +33,7 @@ mod link;
 mod log_page;
 mod machine;
 mod page;
+mod plan;
 mod refusal;
 mod reservation_report;
 

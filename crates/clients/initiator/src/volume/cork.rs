@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::shared::{QueueAddress, Shared};
+use super::mail::QueueAddress;
+use super::shared::Shared;
 
 thread_local! {
     static HELD: RefCell<Held> = const { RefCell::new(Held { depth: 0, queues: Vec::new() }) };

@@ -12,9 +12,11 @@ use longshore_reactor::{
 
 use super::cork::Cork;
 use super::link::LinkControl;
+use super::lock::lock;
+use super::mail::{Mail, QueueAddress};
 use super::manage::{AfterControl, ControlWatch, Manager};
 use super::path::Phase;
-use super::shared::{Mail, QueueAddress, Shared, lock};
+use super::shared::Shared;
 use super::shared_queue::QueueOutcome;
 use crate::error::Lost;
 

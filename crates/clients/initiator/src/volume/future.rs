@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use super::Completer;
-use super::shared::{Shared, lock};
+use super::completer::Completer;
+use super::lock::lock;
+use super::shared::Shared;
 use super::shared_queue::QueueOutcome;
 use crate::error::Failure;
 use crate::operation::{Completion, Data, Operation};

@@ -60,11 +60,14 @@
 //! differ; or writes with FUA.
 
 mod backoff;
+mod completer;
 mod cork;
 mod driver;
 mod future;
 mod identity;
 mod link;
+mod lock;
+mod mail;
 mod manage;
 mod options;
 mod path;
@@ -90,26 +93,22 @@ use longshore_reactor::{Buffer, Waker};
 
 use crate::error::{Error, Failure};
 use crate::info::VolumeInfo;
-use crate::operation::{Completion, Data, Operation, Reply};
+use crate::operation::{Data, Operation, Reply};
 use crate::options::Options;
 use crate::url::Url;
 
 use driver::Driver;
 use future::Pending;
 use link::{Dialer, UrlDialer};
-use shared::{Mail, Settings, Shared, lock};
+use lock::lock;
+use mail::Mail;
+use shared::{Settings, Shared};
 
+pub use completer::Completer;
 pub use cork::Cork;
 pub use future::block_on;
 pub use options::{PathPolicy, VolumeOptions};
 pub use state::{Counters, Outage, PathCondition, PathState, VolumeState};
-
-/// Takes completions of [`RemoteVolume::submit`].
-pub trait Completer: Send + Sync {
-    /// An operation is over. Called exactly once for each submitted, by whatever thread, with no lock held.
-    /// It must not block; it may submit further operations.
-    fn complete(&self, completion: Completion);
-}
 
 /// A volume on a server, reached over the network. Clones share it; the last one to be dropped closes it, without
 /// waiting for the end. See the module documentation.

@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::link::LinkControl;
+use super::lock::lock;
+use super::mail::QueueAddress;
 use super::options::PathPolicy;
 use super::request::Request;
-use super::shared::{QueueAddress, lock};
 use super::shared_queue::SharedQueue;
 use super::state::{PathCondition, PathState};
 use crate::error::Lost;

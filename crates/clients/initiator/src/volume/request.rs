@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_block::extent::{BlockCount, Extent, Lba};
 
-use super::Completer;
+use super::completer::Completer;
 use crate::error::Failure;
 use crate::info::VolumeInfo;
 use crate::operation::{Completion, Data, Operation, Reply};
@@ -251,5 +251,28 @@ fn whole_units(piece: Extent, whole: Extent, unit: u64) -> Extent {
     Extent {
         lba: piece.lba,
         blocks: BlockCount(cut - piece.lba.0),
+    }
+}
+
+/// An operation that the peer wants to have repeated later. The earliest is the greatest.
+pub(super) struct Delayed {
+    pub(super) due_ms: u64,
+    pub(super) request: Request,
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Self) -> bool {
+        self.due_ms == other.due_ms
+    }
+}
+impl Eq for Delayed {}
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Delayed {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.due_ms.cmp(&self.due_ms)
     }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::request::Request;
-use super::shared::{Mail, Shared, lock, millis};
+use super::lock::lock;
+use super::mail::Mail;
+use super::request::{Delayed, Request};
+use super::shared::{Shared, millis};
 use super::state::count;
 use crate::error::{Failure, Retry};
 
@@ -17,29 +19,6 @@ const HASTY_DELAY: Duration = Duration::from_millis(100);
 
 /// Where no path can do it, a path's state may be about to change.
 const NO_PATH_DELAY: Duration = Duration::from_millis(250);
-
-/// An operation that the peer wants to have repeated later. The earliest is the greatest.
-pub(super) struct Delayed {
-    due_ms: u64,
-    pub(super) request: Request,
-}
-
-impl PartialEq for Delayed {
-    fn eq(&self, other: &Self) -> bool {
-        self.due_ms == other.due_ms
-    }
-}
-impl Eq for Delayed {}
-impl PartialOrd for Delayed {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Delayed {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.due_ms.cmp(&self.due_ms)
-    }
-}
 
 impl Shared {
     /// An operation failed on a path. It comes back if that is final.

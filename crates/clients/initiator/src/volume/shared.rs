@@ -3,34 +3,28 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longshore_reactor::Waker;
 
-use super::Completer;
-use super::link::{Dialer, Link, LinkControl};
+use super::completer::Completer;
+use super::link::Dialer;
+use super::lock::lock;
+use super::mail::{Mail, QueueAddress};
 use super::options::{PathPolicy, VolumeOptions};
 use super::path::Path;
-use super::request::Request;
-use super::retry::Delayed;
-use super::shared_queue::{Loss, QueueOutcome, QueueTimeouts, SharedQueue};
+use super::request::{Delayed, Request};
+use super::shared_queue::{QueueOutcome, QueueTimeouts, SharedQueue};
 use super::state::{LiveCounters, Outage, VolumeState, count};
 use crate::error::{Failure, Lost};
-use crate::info::{Notice, VolumeInfo};
+use crate::info::VolumeInfo;
 use crate::operation::{Data, Operation, OperationKind, Reply};
 use crate::options::{QueueMaps, Timeouts};
 
 /// A queue is left for another of its kind that has so many operations less than half.
 const BUSY_MARGIN: usize = 8;
-
-/// Which queue of which path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueAddress {
-    pub(super) path: usize,
-    pub(super) queue: usize,
-}
 
 /// What does not change while the volume is open.
 #[derive(Clone, Debug)]
@@ -97,54 +91,6 @@ struct Parked {
 struct Post {
     mail: Mutex<Vec<Mail>>,
     waker: Waker,
-}
-
-/// What drivers are told.
-pub(super) enum Mail {
-    /// To the driver of the queue: its socket is to be watched.
-    Watch(QueueAddress),
-    /// To the driver of the queue: its inbox is to be looked after.
-    Serve(QueueAddress),
-    /// To the driver of the queue: its link is over.
-    TakeDown(QueueAddress),
-    /// To the first driver, as all that follow: a queue has been taken down.
-    TakenDown { path: usize },
-    /// A connector has a link.
-    Dialled { path: usize, link: Box<Link> },
-    /// A connector's attempt failed.
-    DialFailed { path: usize, error: String },
-    /// The control of a former link has ended.
-    Ended {
-        path: usize,
-        generation: u64,
-        confirmed: bool,
-    },
-    /// To each but the first, by the first: the volume is closed.
-    Stop,
-    /// A queue of this link failed.
-    Lost {
-        path: usize,
-        generation: u64,
-        loss: Loss,
-    },
-    /// A queue brought news.
-    Notices { path: usize, notices: Vec<Notice> },
-    /// An operation says that this path cannot do it.
-    Suspect { path: usize },
-    /// The volume was identified again.
-    Identified {
-        path: usize,
-        generation: u64,
-        control: Box<dyn LinkControl>,
-        info: Result<Box<VolumeInfo>, String>,
-    },
-    /// Something is waiting in another place: deferred completions, retries, the wish to close.
-    Recheck,
-}
-
-/// A lock, whatever became of a thread that had it.
-pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

@@ -24,8 +24,10 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::cork;
 use super::link::{LinkQueue, Received};
+use super::lock::lock;
+use super::mail::{Loss, Mail, QueueAddress};
 use super::request::{Request, TransferLimits};
-use super::shared::{Mail, QueueAddress, Shared, lock};
+use super::shared::Shared;
 use super::state::count;
 use crate::error::{Failure, Lost};
 use crate::info::Notice;
@@ -86,36 +88,6 @@ pub(super) struct QueueOutcome {
     /// The queue failed: of which link, and why.
     pub(super) lost: Option<(u64, Loss)>,
     completions: Vec<Completion>,
-}
-
-/// Why a path's connections are given up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
-    /// It failed by itself.
-    Lost(Lost),
-    /// An operation was not answered in time.
-    TimedOut,
-    /// A question for a sign of life was not answered.
-    Silent,
-}
-
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Lost(lost) => lost.fmt(f),
-            Self::TimedOut => f.write_str("an operation got no response in time"),
-            Self::Silent => f.write_str("the server does not respond"),
-        }
-    }
-}
-
-impl Loss {
-    pub(super) fn as_lost(&self) -> Lost {
-        match self {
-            Self::Lost(lost) => lost.clone(),
-            Self::TimedOut | Self::Silent => Lost::Silent,
-        }
-    }
 }
 
 /// What a queue gives back when its path goes down.

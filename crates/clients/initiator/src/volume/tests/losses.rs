@@ -1,6 +1,6 @@
 //! Connections that are cut, silent or slow.
 
-use super::super::shared::QueueAddress;
+use super::super::mail::QueueAddress;
 use super::fake::Behaviour;
 use super::*;
 use crate::error::Sense;
