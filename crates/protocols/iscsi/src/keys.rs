@@ -394,6 +394,10 @@ pub(crate) struct SecurityKeys<'a> {
 
 impl<'a> SecurityKeys<'a> {
     /// Puts `value` in its place; false when `key` is no security key.
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "all others are operational keys"
+    )]
     pub fn insert(&mut self, key: Key, value: &'a str) -> bool {
         let place = match key {
             Key::AuthMethod => &mut self.auth_method,

@@ -3,9 +3,10 @@
 //! [`server::Connection`] is one TCP connection of a target, from its first Login Request to its
 //! last byte; [`initiator`] holds the other end. Bytes go in as slices, what is to be sent comes out
 //! in a [`Transmit`](longshore_wire::transmit::Transmit), and time is an argument. A CDB is opaque here, and SCSI never sees a
-//! PDU; the `target` crate joins the two.
+//! PDU; the `server` crate joins the two.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 #[cfg(test)]
 mod back_to_back;

@@ -580,6 +580,10 @@ impl Negotiation {
         }
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "the table of keys gives each its kind of value"
+    )]
     fn apply(&mut self, key: Key, value: Value) {
         let parameters = &mut self.parameters;
         match value {

@@ -194,7 +194,11 @@ impl Command {
             Step::Complete(completion) => {
                 Step::Complete(self.finish(completion, unit, buffers.data_in))
             }
-            other => other,
+            Step::Media { .. }
+            | Step::LockRange(_)
+            | Step::Persist(_)
+            | Step::Sanitize(_)
+            | Step::AbortTasks(_) => step,
         }
     }
 

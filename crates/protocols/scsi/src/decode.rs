@@ -72,10 +72,12 @@ fn begin(unit: &Arc<LogicalUnit>, nexus: &Arc<Nexus>, bytes: &[u8]) -> Result<Co
     if command.writes {
         check_writable(unit, nexus)?;
     }
-    match command.operation {
-        CommandKind::Read => Ok(read(command, cdb, unit)?),
-        CommandKind::Write => Ok(write(command, cdb, unit)?),
-        _ => dispatch(command, cdb, unit, nexus),
+    if command.operation == CommandKind::Read {
+        Ok(read(command, cdb, unit)?)
+    } else if command.operation == CommandKind::Write {
+        Ok(write(command, cdb, unit)?)
+    } else {
+        dispatch(command, cdb, unit, nexus)
     }
 }
 
@@ -86,19 +88,20 @@ fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
             return Err(Sense::logical_unit_not_supported().into());
         }
     };
-    match command.operation {
-        CommandKind::Inquiry | CommandKind::ReportLuns | CommandKind::RequestSense => {
-            if let Some((byte, bit)) = command.forbidden_bit(cdb) {
-                return Err(Sense::invalid_field_in_cdb(byte, bit).into());
-            }
-            let transfer = to_initiator(allocation_length(command.operation, cdb));
-            Ok(Command::parameter(
-                transfer,
-                Parameter::new(command.operation, cdb, None),
-            ))
-        }
-        _ => Err(Sense::logical_unit_not_supported().into()),
+    if !matches!(
+        command.operation,
+        CommandKind::Inquiry | CommandKind::ReportLuns | CommandKind::RequestSense
+    ) {
+        return Err(Sense::logical_unit_not_supported().into());
     }
+    if let Some((byte, bit)) = command.forbidden_bit(cdb) {
+        return Err(Sense::invalid_field_in_cdb(byte, bit).into());
+    }
+    let transfer = to_initiator(allocation_length(command.operation, cdb));
+    Ok(Command::parameter(
+        transfer,
+        Parameter::new(command.operation, cdb, None),
+    ))
 }
 
 /// Two commands fare differently under reservations by what they ask for (SBC-3 and SPC-4, the
@@ -106,10 +109,10 @@ fn begin_without_unit(cdb: Cdb) -> Result<Command, Completion> {
 /// a PREVENT ALLOW that allows.
 #[inline]
 fn access(command: &CommandDescription, cdb: Cdb) -> Access {
-    let harmless = match command.operation {
-        CommandKind::StartStopUnit => cdb.flag(4, 0) && cdb.bits(4, 4, 4) == 0,
-        CommandKind::PreventAllow => cdb.bits(4, 0, 2) == 0,
-        _ => false,
+    let harmless = if command.operation == CommandKind::StartStopUnit {
+        cdb.flag(4, 0) && cdb.bits(4, 4, 4) == 0
+    } else {
+        command.operation == CommandKind::PreventAllow && cdb.bits(4, 0, 2) == 0
     };
     if harmless {
         return Access {
@@ -228,6 +231,10 @@ fn sanitize(cdb: Cdb, unit: &LogicalUnit) -> Result<Command, Completion> {
 }
 
 /// ALLOCATION LENGTH of commands that return parameter data; what they transfer at most.
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "commands without an ALLOCATION LENGTH"
+)]
 fn allocation_length(operation: CommandKind, cdb: Cdb) -> u64 {
     match operation {
         CommandKind::RequestSense | CommandKind::ModeSense6 => u64::from(cdb.byte(4)),

@@ -7,6 +7,8 @@
 //!
 //! All multi-byte fields of SCSI are big-endian.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 pub mod access;
 mod capacity;
 mod cdb;

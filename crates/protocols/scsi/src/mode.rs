@@ -117,9 +117,13 @@ enum Form {
 
 impl Form {
     fn of(operation: CommandKind) -> Self {
-        match operation {
-            CommandKind::ModeSense6 | CommandKind::ModeSelect6 => Self::Six,
-            _ => Self::Ten,
+        if matches!(
+            operation,
+            CommandKind::ModeSense6 | CommandKind::ModeSelect6
+        ) {
+            Self::Six
+        } else {
+            Self::Ten
         }
     }
 

@@ -47,6 +47,10 @@ impl Parameter {
         result.err().unwrap_or(Completion::GOOD)
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "all other commands have no parameter data"
+    )]
     fn for_unit(
         &self,
         unit: &LogicalUnit,
@@ -109,6 +113,10 @@ impl Parameter {
         Ok(())
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "all other commands need a logical unit"
+    )]
     fn without_unit(
         &self,
         data_in: &mut Vec<u8>,

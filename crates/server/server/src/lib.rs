@@ -8,6 +8,7 @@
 //! `longshore_nvme`, and `gate`; everything else travels as `mail`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod address;
 pub mod config;

@@ -93,19 +93,22 @@ impl Ledger {
         if !self.received.insert(key) {
             let in_later_stage =
                 phase == Phase::Operational && self.received_in_security.remove(key);
-            return match key {
+            let is_declared_again = matches!(
+                key,
                 Key::InitiatorName
-                | Key::InitiatorAlias
-                | Key::TargetName
-                | Key::SessionType
-                | Key::TargetPortalGroupTag
-                    if in_later_stage =>
-                {
-                    Ok(Admission::Redeclared)
-                }
-                // A target may have several addresses (§13.8), and an alias that changes.
-                Key::TargetAddress | Key::TargetAlias => Ok(Admission::New),
-                _ => Err(NegotiationError::Repeated(key)),
+                    | Key::InitiatorAlias
+                    | Key::TargetName
+                    | Key::SessionType
+                    | Key::TargetPortalGroupTag
+            );
+            if in_later_stage && is_declared_again {
+                return Ok(Admission::Redeclared);
+            }
+            // A target may have several addresses (§13.8), and an alias that changes.
+            return if matches!(key, Key::TargetAddress | Key::TargetAlias) {
+                Ok(Admission::New)
+            } else {
+                Err(NegotiationError::Repeated(key))
             };
         }
         if phase == Phase::Security {

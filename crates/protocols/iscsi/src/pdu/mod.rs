@@ -6,8 +6,6 @@
 //! codes included, and the machines decide what to answer. Reserved fields are ignored when received
 //! and zero when sent (§11).
 
-#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
-
 mod ahs;
 pub(crate) mod bhs;
 mod data;

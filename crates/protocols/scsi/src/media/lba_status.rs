@@ -88,7 +88,10 @@ impl Procedure for GetLbaStatus {
             CommandEvent::Media(Err(error)) => {
                 return Step::Complete(Sense::media_failure(error, false).into());
             }
-            _ => return self.ask(),
+            CommandEvent::Start
+            | CommandEvent::Locked
+            | CommandEvent::Persisted(_)
+            | CommandEvent::TasksAborted => return self.ask(),
         };
         self.append(blocks, state, context.buffers.data_in);
         if self.room == 0 || self.lba.0 >= self.end {

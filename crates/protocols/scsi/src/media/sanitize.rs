@@ -138,7 +138,10 @@ impl Procedure for Sanitize {
             },
             CommandEvent::Persisted(true) => Step::Complete(Completion::GOOD),
             // Another one was quicker, or it has failed.
-            _ => sense(
+            CommandEvent::Locked
+            | CommandEvent::Media(_)
+            | CommandEvent::Persisted(false)
+            | CommandEvent::TasksAborted => sense(
                 context
                     .unit
                     .sanitize_sense()

@@ -105,7 +105,10 @@ impl Procedure for WriteSame {
     fn step(&mut self, event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         match event {
             CommandEvent::Start => self.start(context),
-            _ => self.write_next(context),
+            CommandEvent::Locked
+            | CommandEvent::Media(_)
+            | CommandEvent::Persisted(_)
+            | CommandEvent::TasksAborted => self.write_next(context),
         }
     }
 }

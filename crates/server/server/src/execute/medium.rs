@@ -76,7 +76,12 @@ impl<W> Tasks<W> {
                 return Retried::Waits;
             }
             TaskState::Memory { .. } => return Retried::Memory(task),
-            _ => {
+            TaskState::Receiving
+            | TaskState::Half
+            | TaskState::Deferred
+            | TaskState::Ordering
+            | TaskState::Storage { .. }
+            | TaskState::Elsewhere => {
                 self.park(task);
                 return Retried::Waits;
             }
@@ -371,10 +376,12 @@ impl<W> Task<W> {
         wanted: MediaRequest,
         left: Option<Duration>,
     ) -> bool {
-        let way = match wanted.operation {
-            Operation::Read { .. } => Way::Read,
-            operation if operation.writes() => Way::Write,
-            _ => return false,
+        let way = if matches!(wanted.operation, Operation::Read { .. }) {
+            Way::Read
+        } else if wanted.operation.writes() {
+            Way::Write
+        } else {
+            return false;
         };
         let now = core.clock();
         let bytes = wanted.payload.range().len() as u64;
@@ -430,7 +437,13 @@ fn attempt<W>(
     match operation {
         Operation::Read { extent } => unit.volume.try_read(extent.lba, bytes),
         Operation::Write { extent, fua } => unit.volume.try_write(extent.lba, bytes, fua),
-        _ => Attempt::WouldSleep,
+        Operation::CompareAndWrite { .. }
+        | Operation::Flush
+        | Operation::Unmap { .. }
+        | Operation::WriteZeroes { .. }
+        | Operation::Anchor { .. }
+        | Operation::ExtentStatus { .. }
+        | Operation::Prefetch { .. } => Attempt::WouldSleep,
     }
 }
 

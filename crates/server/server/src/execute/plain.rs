@@ -265,7 +265,9 @@ impl<'a> Plain<'a> {
     fn note_stages(&self, core: &mut Core, wanted: MediaRequest, began: Instant) {
         let (direction, bytes) = match wanted.payload {
             DataLocation::DataIn { length } => (Direction::Read, length),
-            _ => (Direction::Write, self.data_out.len()),
+            DataLocation::DataOut { .. } | DataLocation::Scratch { .. } | DataLocation::None => {
+                (Direction::Write, self.data_out.len())
+            }
         };
         let stages = &mut core.stages;
         stages.queue(self.followed, wanted.unit, direction, bytes as u64, began);

@@ -75,7 +75,7 @@ pub(super) fn inline_read<const ANSWERS: bool>(
         }
         match unit.volume.try_read(extent.lba, place) {
             Attempt::Done(Ok(())) => true,
-            attempt => {
+            attempt @ (Attempt::Done(Err(_)) | Attempt::WouldSleep) => {
                 refused = Some(attempt);
                 false
             }

@@ -328,7 +328,11 @@ impl Iscsi {
                 parameter_length as u64,
             ),
             // What a write would have moved counts even if it failed; a read that failed moved nothing.
-            _ => match transfer.direction {
+            DataIn::None
+            | DataIn::Inline
+            | DataIn::Zeros(_)
+            | DataIn::Buffer(_)
+            | DataIn::Pages(_) => match transfer.direction {
                 Direction::FromInitiator => (Payload::None, transfer.length),
                 Direction::ToInitiator | Direction::None => (Payload::None, 0),
             },

@@ -300,7 +300,15 @@ impl Iscsi {
             let target = session.target_name.as_ref().map(|name| name.as_str());
             match reason {
                 CloseReason::Logout => tracing::info!(%peer, initiator, target, "logged out"),
-                _ => tracing::warn!(%peer, initiator, target, %reason, "closing connection"),
+                CloseReason::LoginRefused(_)
+                | CloseReason::LoginsRefused(_)
+                | CloseReason::LoginTimeout
+                | CloseReason::ProtocolError(_)
+                | CloseReason::HeaderDigestError
+                | CloseReason::NopTimeout
+                | CloseReason::LogoutTimeout => {
+                    tracing::warn!(%peer, initiator, target, %reason, "closing connection")
+                }
             }
             return;
         }
@@ -310,7 +318,12 @@ impl Iscsi {
         let status = match &reason {
             CloseReason::LoginRefused(error) => Some(error.status()),
             CloseReason::LoginsRefused(status) => Some(*status),
-            _ => None,
+            CloseReason::Logout
+            | CloseReason::LoginTimeout
+            | CloseReason::ProtocolError(_)
+            | CloseReason::HeaderDigestError
+            | CloseReason::NopTimeout
+            | CloseReason::LogoutTimeout => None,
         };
         count_failure(&core.shared.clients, status);
         match status {

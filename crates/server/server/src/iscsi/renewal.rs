@@ -132,7 +132,14 @@ fn parameters_name(machine: &longshore_iscsi::server::Connection) -> &str {
 fn uses(task: &Task<ScsiWork>, unit: usize) -> bool {
     let waits_for = match task.state {
         TaskState::Medium(wanted) | TaskState::Delayed(wanted) => wanted.unit == unit,
-        _ => false,
+        TaskState::Receiving
+        | TaskState::Memory { .. }
+        | TaskState::Half
+        | TaskState::Deferred
+        | TaskState::Ordering
+        | TaskState::Storage { .. }
+        | TaskState::Lock { .. }
+        | TaskState::Elsewhere => false,
     };
     task.unit == Some(unit) || waits_for || task.work.command.uses(UnitIndex(unit))
 }

@@ -170,7 +170,10 @@ impl Iscsi {
                     let nexuses = core.unit(unit).logical_unit.nexuses();
                     nexuses.into_iter().map(|nexus| nexus as _).collect()
                 }
-                _ => Vec::new(),
+                Effect::None
+                | Effect::Missing
+                | Effect::ResetUnit { .. }
+                | Effect::ResetTarget { .. } => Vec::new(),
             };
             self.take_effect(core, pending.effect, &affected);
         }

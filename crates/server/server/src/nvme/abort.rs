@@ -71,7 +71,7 @@ impl Nvme {
         };
         let lone = match &task.work.kind {
             Kind::Half(half) => half.is_lone(),
-            _ => false,
+            Kind::Admin(_) | Kind::Io(_) | Kind::Pair { .. } | Kind::Spent => false,
         };
         let whole = !matches!(task.work.kind, Kind::Half(_));
         match task.state {

@@ -161,7 +161,7 @@ impl Nvme {
     fn disconnect(&mut self, core: &Core, channel: &mut Channel) {
         let controller = match &self.queue {
             Queue::Io(queue) if self.tasks.is_empty() => Arc::clone(&queue.controller),
-            _ => return,
+            Queue::Fresh | Queue::Admin(_) | Queue::Io(_) | Queue::Left(_) => return,
         };
         let left = Queue::Left(controller);
         if let Queue::Io(queue) = std::mem::replace(&mut self.queue, left) {

@@ -104,7 +104,9 @@ impl Nvme {
                 self.collect(core, channel, arrived, task, transfer.length);
             }
             Direction::ToHost if self.tasks.is_backed_up(core, channel) => self.tasks.defer(task),
-            _ => self.run_command(core, channel, task, CommandEvent::Start),
+            Direction::None | Direction::ToController | Direction::ToHost | Direction::Both => {
+                self.run_command(core, channel, task, CommandEvent::Start);
+            }
         }
     }
 
@@ -206,7 +208,9 @@ impl Nvme {
         let status = Status::TRANSIENT_TRANSPORT_ERROR;
         match task.work.kind {
             Kind::Half(_) => self.half_complete(core, channel, task, Some(status)),
-            _ => self.finish_status(core, channel, task, status),
+            Kind::Admin(_) | Kind::Io(_) | Kind::Pair { .. } | Kind::Spent => {
+                self.finish_status(core, channel, task, status);
+            }
         }
     }
 

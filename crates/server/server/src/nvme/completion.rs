@@ -63,7 +63,11 @@ impl Nvme {
                 held_payload(number, pages.held())
             }
             _ if success && !task.parameter_data.is_empty() => Payload::Bytes(&task.parameter_data),
-            _ => Payload::None,
+            DataIn::None
+            | DataIn::Inline
+            | DataIn::Zeros(_)
+            | DataIn::Buffer(_)
+            | DataIn::Pages(_) => Payload::None,
         };
         let completion = Completion {
             status: outcome.status,

@@ -296,7 +296,7 @@ impl Trial {
         (self.rounds == ROUNDS_MAX).then(|| {
             std::array::from_fn(|way| match verdicts[way] {
                 Verdict::Unclear if self.is_probably_slower(leader, way) => Verdict::Slower,
-                verdict => verdict,
+                verdict @ (Verdict::Slower | Verdict::FastEnough | Verdict::Unclear) => verdict,
             })
         })
     }
