@@ -9,6 +9,7 @@
 mod before;
 mod beside_tgt;
 mod bounds;
+mod files;
 pub mod gate;
 mod instructions;
 pub mod load;

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
 use super::Plan;
+use super::files;
 use super::instructions::{Length, per_operation};
 use super::point::{self, Point};
 use super::server::Ours;
@@ -69,6 +70,7 @@ enum Verdict {
 /// `cargo xtask instructions`.
 pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let update = arguments.flag("--update");
+    let lists_files = arguments.flag("--files");
     let only = arguments.value("--only")?;
     let part = Part::take(&mut arguments)?;
     arguments.finish()?;
@@ -84,6 +86,14 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         seconds: String::new(),
         client: workspace::server_program()?,
     };
+    if lists_files {
+        let points = files::points(point::guarded(), ALWAYS)?;
+        let points: Vec<_> = points
+            .into_iter()
+            .map(|point| (point, ours(&plan, point)))
+            .collect();
+        return files::run(&plan, &points);
+    }
     let points = plan.chosen(point::guarded());
     if points.is_empty() {
         bail!("no point has that in its name; iscsi-null-read-4096-32 is one");
@@ -118,7 +128,12 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
 }
 
 fn count(plan: &Plan, point: Point) -> Result<f64> {
-    let ours = Ours {
+    per_operation(plan, point, &ours(plan, point), LENGTH)
+}
+
+/// The server whose instructions are counted.
+fn ours(plan: &Plan, point: Point) -> Ours<'_> {
+    Ours {
         program: &plan.client,
         backend: point.backend,
         engine: &plan.engine,
@@ -126,8 +141,7 @@ fn count(plan: &Plan, point: Point) -> Result<f64> {
         wrapper: &[],
         options: if point.depth > 1 { &TOGETHER } else { &[] },
         folder: "instructions",
-    };
-    per_operation(plan, point, &ours, LENGTH)
+    }
 }
 
 /// Counts points, and says what to do about those that are not within their limits.

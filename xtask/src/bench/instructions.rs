@@ -8,6 +8,7 @@
 //! commands waiting.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -94,15 +95,47 @@ pub fn per_operation(plan: &Plan, point: Point, ours: &Ours<'_>, length: Length)
 fn total(plan: &Plan, point: Point, ours: &Ours<'_>, operations: u64) -> Result<u64> {
     let folder = workspace::work_folder("bench")?;
     let log = folder.join("cachegrind.log");
-    let wrapper = [
-        "env".to_owned(),
-        COPY_BY_VECTORS.to_owned(),
-        "valgrind".to_owned(),
+    let tool = [
         "--tool=cachegrind".to_owned(),
         "--cache-sim=no".to_owned(),
         "--cachegrind-out-file=/dev/null".to_owned(),
         format!("--log-file={}", log.display()),
     ];
+    below_valgrind(plan, point, ours, operations, &tool)?;
+    total_of(&std::fs::read_to_string(&log)?)
+}
+
+/// Writes how often each instruction of a server is executed, from start to end, with so many operations between.
+pub fn profile(
+    plan: &Plan,
+    point: Point,
+    ours: &Ours<'_>,
+    operations: u64,
+    to: &Path,
+) -> Result<()> {
+    let tool = [
+        "--tool=callgrind".to_owned(),
+        "--dump-instr=yes".to_owned(),
+        format!("--callgrind-out-file={}", to.display()),
+        format!("--log-file={}", to.with_extension("log").display()),
+    ];
+    below_valgrind(plan, point, ours, operations, &tool)
+}
+
+/// A server below a tool of Valgrind, from start to end, with so many operations between.
+fn below_valgrind(
+    plan: &Plan,
+    point: Point,
+    ours: &Ours<'_>,
+    operations: u64,
+    tool: &[String],
+) -> Result<()> {
+    let mut wrapper = vec![
+        "env".to_owned(),
+        COPY_BY_VECTORS.to_owned(),
+        "valgrind".to_owned(),
+    ];
+    wrapper.extend_from_slice(tool);
     let counted = Ours {
         wrapper: &wrapper,
         ..*ours
@@ -126,8 +159,7 @@ fn total(plan: &Plan, point: Point, ours: &Ours<'_>, operations: u64) -> Result<
         server.stop(END_LIMIT)?;
         Ok(())
     })
-    .with_context(|| format!("count instructions of {}", point.name()))?;
-    total_of(&std::fs::read_to_string(&log)?)
+    .with_context(|| format!("count instructions of {}", point.name()))
 }
 
 /// Connects now and then while `work` goes on: with io_uring, a thread that waits keeps all others
