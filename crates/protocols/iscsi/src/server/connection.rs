@@ -24,8 +24,8 @@
 //! | `connection/task_management.rs` | task management |
 //! | `connection/held.rs` | requests before their turn |
 //! | `connection/reject.rs` | why a PDU is rejected |
-//! | `connection/deadlines.rs`, `connection/timers.rs` | silence, deadlines, Asynchronous Messages |
-//! | `connection/state.rs`, with `limits`, `pending`, `inline_read` and `transfer_tags` | what all of these know |
+//! | `connection/deadlines.rs` | silence, deadlines, Asynchronous Messages |
+//! | `connection/state.rs`, with `limits`, `pending` and `transfer_tags` | what all of these know |
 //!
 //! Error recovery is level 0: one connection per session, no SNACK, no retransmission; a header
 //! digest error closes the connection (RFC 7143 §7.8).
@@ -36,7 +36,6 @@ mod data_out;
 mod deadlines;
 mod event;
 mod held;
-mod inline_read;
 mod limits;
 mod pending;
 mod reject;
@@ -46,7 +45,6 @@ mod task_management;
 #[cfg(test)]
 mod tests;
 mod text;
-mod timers;
 mod transfer_tags;
 
 use self::state::{Phase, Receiving, Replay};

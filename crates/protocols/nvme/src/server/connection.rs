@@ -18,7 +18,7 @@
 //! | `connection/capsule.rs` | commands: admission, data pointers |
 //! | `connection/h2c_data.rs` | in-capsule data, R2Ts and what answers them |
 //! | `connection/completion.rs` | data for the host, response capsules, SQ head |
-//! | `connection/terminate.rs`, `connection/timers.rs` | the end, and timers |
+//! | `connection/terminate.rs` | the end, and timers |
 //!
 //! What a host does wrong with a command fails the command; what makes the byte stream doubtful, or
 //! breaks the rules of the transport, ends the connection with a C2HTermReq that says why. A data digest
@@ -31,7 +31,6 @@ mod state;
 mod terminate;
 #[cfg(test)]
 mod tests;
-mod timers;
 
 use longshore_wire::transmit::Transmit;
 

@@ -4,13 +4,13 @@
 //! last PDU carries the status when that is of the kind without sense data ("phase collapse",
 //! §11.7.3); every other end is a SCSI Response.
 
-use super::inline_read::{InlineRead, Residual};
 use super::state::Connection;
 use crate::pdu::{
     CommandWindow, DataIn, DataSn, InitiatorTaskTag, Lun, ScsiResponse, ServiceResponse, StatSn,
     TargetTransferTag,
 };
 use crate::server::command::{Completion, Payload, TaskId};
+use crate::server::task::{InlineRead, Residual};
 use longshore_wire::transmit::{Chunk, OpenPdu, Transmit};
 
 /// GOOD, CONDITION MET, INTERMEDIATE and INTERMEDIATE-CONDITION MET may travel with data (§11.7).

@@ -9,8 +9,7 @@
 //! | logout | from the Async Message that asks for a logout | the Logout Request | the connection closes |
 
 use super::event::CloseReason;
-use super::state::{Connection, Phase};
-use super::timers::Ping;
+use super::state::{Connection, Phase, Ping};
 use crate::pdu::{AsyncEvent, AsyncMessage, InitiatorTaskTag, Lun, NopIn, TargetTransferTag};
 use crate::session_parameters::SessionType;
 use longshore_wire::transmit::Transmit;

@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 
 use super::event::{CloseReason, ConnectionConfig, ConnectionEvent};
 use super::held::Held;
-use super::inline_read::InlineRead;
 use super::limits::NegotiatedLimits;
 use super::pending::Pending;
-use super::timers::Timers;
 use super::transfer_tags::TransferTags;
 use crate::encoder::Encoder;
 use crate::framing::Framing;
@@ -16,7 +14,7 @@ use crate::pdu::{
 };
 use crate::server::command::{TaskId, TaskInfo};
 use crate::server::login::{Claims, Login};
-use crate::server::task::{Task, Tasks};
+use crate::server::task::{InlineRead, Task, Tasks};
 use crate::server::window::Window;
 use crate::session_parameters::{OperationalParameters, SessionParameters, SessionType};
 use crate::text::{TextAssembly, TextSegments};
@@ -102,6 +100,51 @@ pub(super) struct TextExchange {
     pub(super) outgoing: TextSegments,
     /// The initiator's new MaxRecvDataSegmentLength, in force when the exchange is over (§13.12).
     pub(super) initiator_max_recv_data_segment_length: Option<u32>,
+}
+
+/// Times that deadlines depend on, in milliseconds of the driver's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timers {
+    pub(super) started_ms: u64,
+    pub(super) last_heard_ms: u64,
+    pub(super) ping: Option<Ping>,
+    pub(super) logout_deadline_ms: Option<u64>,
+    /// The window was closed and has opened without a response that says so.
+    pub(super) announce_window: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ping {
+    pub(super) target_transfer_tag: TargetTransferTag,
+    pub(super) sent_ms: u64,
+}
+
+impl Timers {
+    const fn new(now_ms: u64) -> Self {
+        Self {
+            started_ms: now_ms,
+            last_heard_ms: now_ms,
+            ping: None,
+            logout_deadline_ms: None,
+            announce_window: false,
+        }
+    }
+
+    /// Bytes have come in.
+    #[inline]
+    pub(super) const fn heard(&mut self, now_ms: u64) {
+        self.last_heard_ms = now_ms;
+    }
+
+    /// A NOP-Out answers a ping.
+    pub(super) fn ping_answered(&mut self, tag: TargetTransferTag) {
+        if self
+            .ping
+            .is_some_and(|ping| ping.target_transfer_tag == tag)
+        {
+            self.ping = None;
+        }
+    }
 }
 
 /// One connection of a target. See the module documentation.

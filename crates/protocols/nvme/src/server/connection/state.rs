@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use longshore_wire::transmit::{OpenPdu, Transmit};
 
-use super::timers::Timers;
 use crate::command::CommandId;
 use crate::pdu::encoder::{Encoder, push_term_req};
 use crate::pdu::framing::{Framing, Receiver};
@@ -175,6 +174,34 @@ impl Ready {
 
 /// Commands before Connect has succeeded. A host has no reason for more than one.
 const UNCONNECTED_COMMANDS: u32 = 4;
+
+/// Times that deadlines depend on, in milliseconds of the driver's clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timers {
+    pub(super) started_ms: u64,
+    pub(super) last_heard_ms: u64,
+    pub(super) closed_ms: u64,
+    /// Memory has been given back, and nothing has come since.
+    pub(super) idle: bool,
+}
+
+impl Timers {
+    const fn new(now_ms: u64) -> Self {
+        Self {
+            started_ms: now_ms,
+            last_heard_ms: now_ms,
+            closed_ms: now_ms,
+            idle: false,
+        }
+    }
+
+    /// Bytes have come in, or left.
+    #[inline]
+    pub(super) const fn heard(&mut self, now_ms: u64) {
+        self.last_heard_ms = now_ms;
+        self.idle = false;
+    }
+}
 
 /// One connection of a controller. See the module documentation.
 #[derive(Debug)]
