@@ -62,17 +62,18 @@ type Executed = HashMap<String, HashMap<u64, u64>>;
 fn executed(text: &str) -> Executed {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let mut found = Executed::new();
-    let (mut file, mut address) = ("", 0);
+    let (mut file, mut address, mut source_line) = ("", 0, 0);
     let mut is_call = false;
     for line in text.lines() {
         let position = line.starts_with(|first: char| "+-*0123456789".contains(first));
         if position {
             let mut words = line.split(' ');
             address = moved(address, words.next().unwrap_or_default());
-            // A line number stands between address and count.
-            let count = words.nth(1).and_then(|count| count.parse::<u64>().ok());
-            // The cost of a call is that of the function called.
+            source_line = moved(source_line, words.next().unwrap_or_default());
+            let count = words.next().and_then(|count| count.parse::<u64>().ok());
+            // The cost of a call is that of the function called; what the compiler has added has no line.
             if !std::mem::take(&mut is_call)
+                && source_line > 0
                 && let Some(count) = count
                 && let Some(file) = names.get(file)
             {
@@ -95,7 +96,7 @@ fn executed(text: &str) -> Executed {
     found
 }
 
-/// An address that is given as such or by its distance from the one before.
+/// An address or a line that is given as such or by its distance from the one before.
 fn moved(address: u64, word: &str) -> u64 {
     let number = |digits: &str| match digits.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).unwrap_or(0),
@@ -177,7 +178,7 @@ mod tests {
         let text = "positions: instr line\nevents: Ir\n\
                     fl=(1) /top/a.rs\nfn=(1) f\n0x10 3 5\n+4 4 5\nfi=(2) /top/b.rs\n+4 9 7\n\
                     fe=(1)\n* 5 1\ncfi=(3) /top/c.rs\ncfn=(2) g\ncalls=5 0x40 0\n+2 5 900\n+2 6 2\n\
-                    fl=(3)\nfn=(2)\n0x40 1 8\n-8 1 1\ntotals: 929\n";
+                    fl=(3)\nfn=(2)\n0x40 1 8\n-8 * 1\n+4 0 9\ntotals: 938\n";
         let found = executed(text);
         let of = |file: &str| found[file].clone();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Digests, as a user wants them.
+//! The user's choice of digests.
 
 use longshore_iscsi::negotiation::DigestPolicy;
 

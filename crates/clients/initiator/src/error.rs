@@ -1,4 +1,4 @@
-//! How operations fail, how connections end, and why a volume cannot be reached.
+//! Failures of operations, ends of connections, and obstacles on the way to a volume.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What there is to know about a remote volume.
+//! The description of a remote volume.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What is asked of a remote volume, and how it ends.
+//! Operations on a remote volume, and their results.
 //!
 //! [`Operation::Anchor`] and [`Operation::Prefetch`] have no command here: they fail with
 //! [`Failure::Unsupported`].

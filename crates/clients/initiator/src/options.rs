@@ -1,4 +1,4 @@
-//! Everything about an attachment that can be set. The defaults suit both protocols and most peers.
+//! The options of an attachment. The defaults suit both protocols and most peers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which cores this process may use, and keeping a thread on one.
+//! Cores of this process, and the binding of a thread to one of them.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What a block device says of itself without taking a lock.
+//! Properties of a block device, read without a lock.
 
 use std::fs::File;
 use std::io;

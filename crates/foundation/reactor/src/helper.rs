@@ -1,4 +1,4 @@
-//! Threads that do what may sleep, started on demand and ended when idle.
+//! Threads for calls that may sleep, started on demand and ended when idle.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The processor time of a thread, by what it was spent in.
+//! The processor time of a thread, in user mode and in the kernel.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! How connections and tasks are named across shards.
+//! Addresses of connections and tasks across shards.
 
 use longshore_nvme::controller::QueueHandle;
 

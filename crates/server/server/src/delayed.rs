@@ -1,4 +1,4 @@
-//! Tasks that the limits of their volumes have wait.
+//! Tasks held back by the limits of their volumes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! How much of a turn one connection gets while others want it, too.
+//! The share of a turn that one connection gets while others wait.
 //!
 //! A connection that is alone receives and sends as much at a time as there is: a megabyte with one
 //! call costs least. As soon as another one is active on the same shard, each gets a quantum of bytes in

@@ -1,4 +1,4 @@
-//! Listening sockets, and which shard a new connection goes to.
+//! Listening sockets, and the choice of a shard for a new connection.
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};

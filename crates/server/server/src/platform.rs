@@ -1,4 +1,4 @@
-//! What a shard needs of the outside world: sockets and an engine, or stand-ins for them.
+//! The outside world of a shard: sockets and an engine, or stand-ins for them.
 //!
 //! The product runs on [`Engine`] and TCP connections. The simulator runs the same shards, turn by turn and
 //! under virtual time, on a network and a disk of its own (see [`crate::stepped`]). The calls go through

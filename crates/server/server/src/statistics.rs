@@ -1,4 +1,4 @@
-//! Asking shards for what they know.
+//! Collection of the reports of all shards.
 
 use std::collections::HashMap;
 use std::sync::mpsc::channel;

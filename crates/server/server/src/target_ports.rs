@@ -1,4 +1,4 @@
-//! Relative target port identifiers: which number each port of an iSCSI target has.
+//! Relative target port identifiers of the ports of iSCSI targets.
 //!
 //! A port is a target in a portal group. Registrations of persistent reservations hold the number of
 //! their port, also on disk, so a port keeps its number as long as the state directory lasts, whatever

@@ -1,4 +1,4 @@
-//! What the kernel says about the queue of a block device, in `/sys/dev/block`.
+//! Queue limits of a block device, from `/sys/dev/block`.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! What tests of volumes need: storage that works at once and fails to order, a client, and the
-//! suite that every backend passes.
+//! Support for tests of volumes: storage that completes at once and fails to order, a client, and the suite that every
+//! backend passes.
 
 pub mod client;
 pub mod harness;

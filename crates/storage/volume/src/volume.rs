@@ -1,4 +1,4 @@
-//! What a backend or layer implements.
+//! The interface of a backend or layer.
 
 use std::sync::Arc;
 

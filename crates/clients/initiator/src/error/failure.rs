@@ -1,4 +1,4 @@
-//! How one operation fails, and what may help.
+//! Failures of one operation, and remedies.
 
 use std::fmt;
 use std::io;

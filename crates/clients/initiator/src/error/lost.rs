@@ -1,4 +1,4 @@
-//! How connections end.
+//! Causes of lost connections.
 
 use std::io;
 

@@ -1,5 +1,4 @@
-//! Attaching a logical unit over one portal: a session for each queue, the first of which asks what the
-//! unit is.
+//! Attaching a logical unit over one portal: a session for each queue. The first session identifies the unit.
 
 use super::control::{Control, negotiated};
 use super::identify::{Asking, identify, wire_lun};

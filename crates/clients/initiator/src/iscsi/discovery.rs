@@ -1,4 +1,4 @@
-//! Which targets there are: SendTargets=All in a discovery session (RFC 7143 appendix C).
+//! The list of targets: SendTargets=All in a discovery session (RFC 7143 appendix C).
 //!
 //! ```text
 //! TargetName=iqn.2026-11.local.longshore:default

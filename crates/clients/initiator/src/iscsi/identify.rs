@@ -1,4 +1,4 @@
-//! What a logical unit is: geometry, limits, abilities and names, asked of the target step by step.
+//! Identification of a logical unit: geometry, limits, abilities and names, in steps.
 //!
 //! Only INQUIRY, TEST UNIT READY and one of the two READ CAPACITYs are needed. Everything else has an
 //! answer for targets that lack it:

@@ -1,4 +1,4 @@
-//! Who the initiator says it is: InitiatorName, and the ISIDs of its sessions.
+//! The identity of the initiator: InitiatorName, and the ISIDs of its sessions.
 //!
 //! Targets keep access lists and reservations by these, so the name stays the same from run to run. ISIDs
 //! are of the random kind (RFC 7143 §11.12.5):

@@ -1,4 +1,4 @@
-//! Who has reserved a logical unit: PERSISTENT RESERVE IN (SPC-4 §6.16).
+//! The reservation of a logical unit: PERSISTENT RESERVE IN (SPC-4 §6.16).
 //!
 //! READ FULL STATUS names the registrants; targets without it give their keys only (READ KEYS and READ
 //! RESERVATION).

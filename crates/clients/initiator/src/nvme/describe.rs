@@ -1,4 +1,4 @@
-//! What there is to know of a namespace and its controller, as a host uses it and as a person reads it.
+//! The description of a namespace and its controller, for a host and for people.
 
 use longshore_nvme::command::NamespaceId;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! Discovery: which subsystems there are and where (NVMe base 2.0 §3.1.2.3, §5.16.1.23).
+//! Discovery of subsystems and their addresses (NVMe base 2.0 §3.1.2.3, §5.16.1.23).
 //!
 //! A discovery controller has one log page. It is read in parts, and again if its generation has changed meanwhile,
 //! so that entries of two generations are not mixed. Referrals lead to further discovery controllers; each address is

@@ -1,4 +1,4 @@
-//! What a status means to who asked for the operation, and what a connection's end means to a caller.
+//! Status codes and ends of connections as failures for the caller.
 
 use std::time::Duration;
 

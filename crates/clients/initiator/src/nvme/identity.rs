@@ -1,4 +1,4 @@
-//! Who the host says it is: Host NQN and Host Identifier.
+//! The identity of the host: Host NQN and Host Identifier.
 //!
 //! Both have to stay the same from run to run, since access and reservations hang on them, and two names
 //! must not share an identifier: controllers take hosts with one Host Identifier for one host, and Linux refuses to

@@ -1,4 +1,4 @@
-//! What a refused Connect says, in words that help (NVMe base 2.0 §6.3, Figure 391).
+//! Refusals of Connect, with advice (NVMe base 2.0 §6.3, Figure 391).
 
 use longshore_nvme::nqn::Nqn;
 use longshore_nvme::status::Status;

@@ -1,4 +1,4 @@
-//! What a Reservation Report says (NVMe base 2.0 §7.5), in the extended data structure.
+//! The Reservation Report (NVMe base 2.0 §7.5), in the extended data structure.
 //!
 //! ```text
 //! 0 GEN (4)   4 RTYPE   5 REGCTL (2)   9 PTPLS   64 registrants:

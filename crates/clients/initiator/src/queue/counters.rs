@@ -1,4 +1,4 @@
-//! What a queue has done.
+//! Counters of a queue.
 
 /// Counts from the queue's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

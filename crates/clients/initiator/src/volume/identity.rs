@@ -1,4 +1,4 @@
-//! Whether the volume behind a path is the one that was opened.
+//! The comparison of the volume behind a path with the opened one.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a remote volume needs of a path's connections, as traits, so that tests can stand in for servers.
+//! The connections of a path, as traits, so that tests can stand in for servers.
 //!
 //! [`Dialer`] makes a [`Link`] in a connector thread; its queues go into the shared queues of the path, its control
 //! to the driver.

@@ -1,4 +1,4 @@
-//! What the first driver does beside receiving: paths that come, go and change, and all that has its time.
+//! Further work of the first driver: paths that come, go and change, and deadlines.
 
 use std::sync::Arc;
 use std::thread;

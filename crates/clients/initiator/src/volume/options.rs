@@ -1,4 +1,4 @@
-//! What can be chosen of a [`RemoteVolume`](super::RemoteVolume), beyond what its queues have.
+//! The options of a [`RemoteVolume`](super::RemoteVolume), beyond those of its queues.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A path: one portal of the volume, its queues, and what it is good for.
+//! A path: one portal of the volume, its queues, and its condition.
 //!
 //! ```text
 //!   dialling ──► up ──────► taking down ──► dialling …        taking down: until each queue has given back

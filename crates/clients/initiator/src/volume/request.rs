@@ -1,4 +1,4 @@
-//! One operation on its way: what is left of it, its memory, and whom to tell.
+//! One operation on its way: the rest of it, its memory, and its completer.
 
 use std::sync::Arc;
 

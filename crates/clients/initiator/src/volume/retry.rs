@@ -1,4 +1,4 @@
-//! Operations that fail, and what may help: the same again, later, over another path, or nothing.
+//! Failed operations, and remedies: the same again, later, over another path, or none.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

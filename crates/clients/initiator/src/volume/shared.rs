@@ -1,5 +1,5 @@
-//! What all threads of a remote volume share: its paths, the way operations take to them, and the places
-//! where operations wait.
+//! State shared by all threads of a remote volume: its paths, the routes of operations to them, and the places of
+//! waiting operations.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

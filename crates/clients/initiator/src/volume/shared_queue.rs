@@ -1,4 +1,4 @@
-//! A queue (one connection) that all submitters share, and the operations that wait for it.
+//! A queue (one connection) shared by all submitters, and the operations waiting for it.
 //!
 //! ```text
 //!   submit ──► lock free, inbox empty?     ── yes ──► hand over, send, let go ──┐

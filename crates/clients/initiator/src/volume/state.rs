@@ -1,4 +1,4 @@
-//! How a remote volume fares, for people.
+//! The state of a remote volume, for people.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

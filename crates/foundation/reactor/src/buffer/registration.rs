@@ -1,4 +1,4 @@
-//! What a ring knows of a buffer: its place in the ring's table of registered buffers.
+//! The place of a buffer in a ring's table of registered buffers.
 //!
 //! ```text
 //!  New ── operation on an O_DIRECT file ──► Used ── another one ──► At a place ──┐ one on another ring:
@@ -26,17 +26,17 @@ pub(crate) enum Registration {
     /// One has. Its memory is worth being registered when the next one comes: it is used again.
     Used,
     /// It is in the table of a ring.
-    At(Place),
+    At(TableEntry),
 }
 
-/// A buffer's place in the table of a ring.
+/// The entry of a buffer in the table of a ring.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TableEntry {
     index: u16,
     returned: Arc<Returned>,
 }
 
-impl Place {
+impl TableEntry {
     /// `index` is in the table that `returned` belongs to, and no other place has it.
     pub(crate) fn new(index: u16, returned: &Arc<Returned>) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TableEntry {
     fn drop(&mut self) {
         self.returned.push(self.index);
     }

@@ -1,4 +1,4 @@
-//! Large reads and writes of files that threads on other cores make, while this engine's core is short of time.
+//! Large reads and writes of files on threads of other cores, while this engine's core is short of time.
 //!
 //! What such an operation costs is copying between the page cache and its buffer. A ring makes the copy of a
 //! cached read where it is submitted, and keeps its workers on the core of who submits, if the scheduler finds no reason to

@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection (TCP_INFO).
+//! Facts of the kernel about a TCP connection (TCP_INFO).
 //!
 //! The kernel's `struct tcp_info` grows at its end, and a kernel writes as much of it as it knows. So it is read as
 //! bytes, and what an older kernel does not write is `None`. Numbers are in the machine's byte order.

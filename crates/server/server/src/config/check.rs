@@ -1,4 +1,4 @@
-//! What types cannot check of a configuration.
+//! Checks of a configuration beyond its types.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How payload comes to be sent without a copy, and when that pays.
+//! Sending payload without a copy: the settings, and the cases in which it pays.
 //!
 //! Reads of files and devices that are in the page cache send its pages, by way of a pipe ([`crate::execute::pages`]). Everything
 //! else is copied by the kernel once, out of the buffer that it was read into.

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, or with the host it is for.
+//! Mistakes of a configuration, and obstacles of the host.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a server is to serve and within which limits. Plain values, checked by [`crate::Server::start`].
+//! The exports and limits of a server. Plain values, checked by [`crate::Server::start`].
 
 pub(crate) mod check;
 mod copies;

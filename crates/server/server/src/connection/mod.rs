@@ -1,4 +1,4 @@
-//! One connection: what moves its bytes, and what speaks its protocol.
+//! One connection: its bytes and its protocol.
 //!
 //! The driver feeds, polls, repeats: bytes from the socket go into the protocol, which does what they say, and what it
 //! queued leaves in one send at the end of the turn. Seams:

@@ -1,4 +1,4 @@
-//! What speaks a protocol's queue, as its connection sees it.
+//! The queue of a protocol, as its connection sees it.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! What the connections of one shard share: engine, memory, requests, mail.
+//! State shared by the connections of one shard: engine, memory, requests, mail.
 
 pub(crate) mod request;
 mod shared;

@@ -1,4 +1,4 @@
-//! Requests to volumes that are under way on one shard.
+//! Volume requests under way on one shard.
 //!
 //! A request owns its buffer until storage has answered, whatever becomes of the task that wanted
 //! it. If the task is aborted or its connection closed, the request goes on as an orphan. An orphan

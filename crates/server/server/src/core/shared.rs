@@ -1,4 +1,4 @@
-//! What all shards share.
+//! State shared by all shards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

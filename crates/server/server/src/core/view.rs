@@ -1,4 +1,4 @@
-//! What a shard sees in a turn.
+//! The exports as a shard sees them during a turn.
 
 use std::fmt::Debug;
 use std::sync::Arc;

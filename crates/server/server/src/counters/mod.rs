@@ -1,4 +1,4 @@
-//! What is counted while the server runs.
+//! Counters of a running server.
 //!
 //! A shard counts in plain integers of its own ([`Counters`]), and volumes on a cache line for each shard ([`volume`]).
 //! Some operations are followed through their stages ([`stages`]). Shards publish their counters now and then for

@@ -1,4 +1,4 @@
-//! Which protocol is counted for.
+//! The protocol that a count belongs to.
 
 /// Which protocol a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]

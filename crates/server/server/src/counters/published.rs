@@ -1,4 +1,4 @@
-//! What a shard last told the world of its counters, for readers on other threads.
+//! The last published counters of a shard, for readers on other threads.
 //!
 //! The shard stores now and then, without a lock. A reader may see some counters of one moment and
 //! others of the next; none of them is torn.

@@ -1,4 +1,4 @@
-//! What a shard counts.
+//! Counters of one shard.
 
 use longshore_volume::AttemptCost;
 

@@ -1,5 +1,5 @@
-//! When a few of all operations got how far: one in [`Stages::every`] is followed from the socket
-//! to the medium and back.
+//! Times of the stages of sampled operations: one in [`Stages::every`] is followed from the socket to the medium and
+//! back.
 //!
 //! ```text
 //! Received ─parse► Parsed ─data► Queued ─gate► Submitted ─storage► Done ─answer► Answered ─send► Sent

@@ -1,4 +1,4 @@
-//! What was done to a volume since the server started.
+//! Operations on a volume since the server started.
 //!
 //! Each shard counts for itself, on a cache line of its own, so that counting costs a few instructions
 //! and no core waits for another. Readers add up.

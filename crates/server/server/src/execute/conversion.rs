@@ -1,4 +1,4 @@
-//! How operations of volumes end for commands.
+//! Results of volume operations as results of commands.
 
 use longshore_block::operation::{MediaError, Reply};
 use longshore_volume::VolumeError;

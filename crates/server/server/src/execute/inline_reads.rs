@@ -1,4 +1,4 @@
-//! What reading asks of a protocol's machine: places for data in the transmit queue.
+//! The interface of a protocol's machine for reads: places for data in the transmit queue.
 
 use longshore_wire::transmit::Transmit;
 

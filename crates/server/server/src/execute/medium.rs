@@ -1,4 +1,4 @@
-//! The way from a command's operation on the medium to a volume, and back.
+//! From a command's operation on the medium to a volume, and back.
 //!
 //! An operation passes the write gate if it writes, is tried without sleeping, and becomes a storage
 //! request if that is not enough. Reads for the peer have shorter ways: no memory at all for known

@@ -1,4 +1,4 @@
-//! What executes commands: from a task, or a command that needs none, to a volume and back.
+//! Execution of commands: from a task, or without one, to a volume and back.
 //!
 //! | module | subject |
 //! |---|---|

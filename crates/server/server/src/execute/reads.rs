@@ -1,4 +1,4 @@
-//! Ways of a read that need no buffer.
+//! Reads without a buffer.
 
 use longshore_block::extent::Extent;
 use longshore_reactor::PagePipe;

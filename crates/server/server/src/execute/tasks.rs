@@ -1,4 +1,4 @@
-//! The tasks of a connection, and what they hold.
+//! The tasks of a connection, and their memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

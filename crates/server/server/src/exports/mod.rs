@@ -1,4 +1,4 @@
-//! What is exported: volumes as logical units and namespaces, targets, subsystems, portals, and who may use them.
+//! Exports: volumes as logical units and namespaces, targets, subsystems, portals, and access to them.
 //!
 //! A version of it is immutable, or takes care of itself. Each shard has a version of its own, which a change
 //! replaces at the beginning of a turn ([`crate::server::switch`] has the order of all). A unit has a place in all

@@ -1,4 +1,4 @@
-//! What NVMe hosts find: subsystems with volumes as namespaces, and the ports they are reached by.
+//! Exports to NVMe hosts: subsystems with volumes as namespaces, and their ports.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

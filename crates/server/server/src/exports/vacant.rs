@@ -1,4 +1,4 @@
-//! What stands in the place of a unit that is no more, so that no command has to ask whether there is one.
+//! A substitute in the place of a removed unit, so that no command checks for a missing one.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! What a login finds out about targets, accounts and sessions (see
-//! [`longshore_iscsi::server::directory`]).
+//! Answers to a login about targets, accounts and sessions (see [`longshore_iscsi::server::directory`]).
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! iSCSI connections: the login, and what the iSCSI machine says happened.
+//! iSCSI connections: the login, and the events of the iSCSI machine.
 
 mod commands;
 mod directory;

@@ -1,4 +1,4 @@
-//! What a change of the exports means for a session that is there.
+//! A change of the exports in an existing session.
 
 use std::sync::Arc;
 

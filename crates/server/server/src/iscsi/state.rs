@@ -1,4 +1,4 @@
-//! What an iSCSI connection knows: its machine, its session, its tasks.
+//! The state of an iSCSI connection: its machine, its session, its tasks.
 
 use std::time::Duration;
 

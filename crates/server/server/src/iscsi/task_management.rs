@@ -1,4 +1,4 @@
-//! Task management functions: which tasks they end, and what follows when those have ended.
+//! Task management functions: the tasks they end, and the steps after that.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Aborting tasks wherever they run, and knowing when the last of them can no longer act.
+//! Abort of tasks on any shard, with a notice when the last of them can no longer act.
 //!
 //! An [`AbortOrder`] is mailed to every shard. Each shard aborts the tasks it names; a task whose
 //! storage request is still in flight keeps a reference to the order until that has ended. When the

@@ -1,4 +1,4 @@
-//! What shards tell each other.
+//! Messages between shards.
 
 use std::fmt::Debug;
 use std::io;

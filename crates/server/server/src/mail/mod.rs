@@ -1,4 +1,4 @@
-//! What shards, connections and tasks tell each other.
+//! Messages between shards, connections and tasks.
 //!
 //! | module | subject |
 //! |---|---|

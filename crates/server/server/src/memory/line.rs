@@ -1,4 +1,4 @@
-//! Who gets memory next, when there is not enough for all.
+//! The order in which connections get scarce memory.
 //!
 //! A new waiter stands behind the others: else those who ask again and again would get all that comes free, and the
 //! others nothing. Connections have their turns in a circle, with one task each, so that all get the same, whether

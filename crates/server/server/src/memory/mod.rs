@@ -1,4 +1,4 @@
-//! Who gets memory for payload, and for what waits to be sent.
+//! Distribution of memory for payload and for transmit queues.
 //!
 //! | module | subject |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Who gets memory next of those that cannot wait for it, when there is not enough for all.
+//! The order in which refused commands get scarce memory. They cannot wait for it themselves.
 //!
 //! An iSCSI command whose write data find no memory is refused, and its initiator sends it again a little later.
 //! Freed memory goes to the first that asks, which is often the connection that has just ended a write: others could
@@ -25,13 +25,13 @@ const KEPT_MS: u64 = 50;
 /// See the module documentation. Belongs to a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    places: VecDeque<Place>,
+    places: VecDeque<Refused>,
     /// When the place of each connection ends, by slot. Zero: it has none.
     until_ms: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Refused {
     slot: u32,
     bytes: usize,
 }
@@ -74,7 +74,7 @@ impl Refusals {
             self.until_ms.resize(index + 1, 0);
         }
         if std::mem::replace(&mut self.until_ms[index], now_ms + KEPT_MS) == 0 {
-            self.places.push_back(Place { slot, bytes });
+            self.places.push_back(Refused { slot, bytes });
         }
     }
 

@@ -1,4 +1,4 @@
-//! Payload memory of one shard, and who gets some.
+//! Payload memory of one shard, and its distribution.
 
 use longshore_reactor::{Buffer, BufferPool};
 

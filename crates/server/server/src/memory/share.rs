@@ -1,4 +1,4 @@
-//! How much payload memory one host or initiator holds, over all of its connections.
+//! Payload memory of one host or initiator, over all of its connections.
 //!
 //! A connection is bounded by itself, but a peer may have hundreds. So what the connections of one host hold is added
 //! up: it gets at most three quarters of the memory, however many connections it opens, while there

@@ -1,4 +1,4 @@
-//! What connections may have of the memory for transmit queues.
+//! The share of each connection in the memory for transmit queues.
 //!
 //! What is read is put behind its header in the transmit queue of its connection, up to 16 KiB. A peer that
 //! takes nothing leaves it there. So an eighth of the payload memory is there for transmit queues, in equal parts

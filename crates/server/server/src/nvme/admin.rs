@@ -1,4 +1,4 @@
-//! Connect, and what the controller decides: Fabrics and admin commands.
+//! Connect, Fabrics commands and admin commands.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What controllers learn of this server.
+//! Facts about this server for controllers.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What a change of the exports means for a queue that is there.
+//! A change of the exports in an existing queue.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an NVMe/TCP connection knows: its machine, its queue, its tasks.
+//! The state of an NVMe/TCP connection: its machine, its queue, its tasks.
 
 use std::sync::Arc;
 use std::time::Duration;

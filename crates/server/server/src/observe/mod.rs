@@ -1,4 +1,4 @@
-//! Where the time goes: the report of what was counted.
+//! The report of all counters.
 //!
 //! Readers ask the shards by message. What a shard published last is there for those who ask in
 //! vain.

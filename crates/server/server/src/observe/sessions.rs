@@ -1,4 +1,4 @@
-//! Who uses the server: iSCSI sessions and NVMe controllers in one list.
+//! Users of the server: iSCSI sessions and NVMe controllers in one list.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

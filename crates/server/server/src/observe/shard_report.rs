@@ -1,4 +1,4 @@
-//! What one shard knows, for those who ask, and what it leaves at its end.
+//! The report of one shard, and its last report after its end.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
@@ -47,11 +47,11 @@ pub(crate) struct ShardReport {
 #[derive(Debug)]
 pub(crate) struct Board {
     started: Instant,
-    shards: Vec<Place>,
+    shards: Vec<ShardEntry>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct ShardEntry {
     published: Published,
     /// What the shard said at its end.
     last: Mutex<Option<Box<ShardReport>>>,
@@ -61,7 +61,7 @@ impl Board {
     pub(crate) fn new(shards: usize) -> Self {
         Self {
             started: Instant::now(),
-            shards: (0..shards).map(|_| Place::default()).collect(),
+            shards: (0..shards).map(|_| ShardEntry::default()).collect(),
         }
     }
 
@@ -82,9 +82,9 @@ impl Board {
 
     /// A shard has ended; this is its last word.
     pub(crate) fn leave(&self, report: ShardReport) {
-        let place = &self.shards[report.shard];
-        place.published.store(&report.counters);
-        *lock(&place.last) = Some(Box::new(report));
+        let entry = &self.shards[report.shard];
+        entry.published.store(&report.counters);
+        *lock(&entry.last) = Some(Box::new(report));
     }
 }
 

@@ -1,4 +1,4 @@
-//! When a shard has much more to do than another one, and which of its connections it gives away.
+//! The decision to move connections from a busy shard to another one, and the choice of connections.
 //!
 //! A shard that is awake looks at the share of its time it works, over windows of 100 ms. It knows
 //! that from the times it wakes and falls asleep, which are taken anyway. When it has been above that of the least

@@ -1,4 +1,4 @@
-//! How busy shards are: each publishes it while it is awake, ten times a second at most.
+//! The load of each shard, published while it is awake, ten times a second at most.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What a connection knows of where it runs.
+//! The history of a connection's moves.
 
 use crate::address::ConnectionAddress;
 

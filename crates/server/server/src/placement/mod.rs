@@ -1,5 +1,4 @@
-//! Where connections run: which shard a new one goes to, when one goes to another shard, and what the
-//! kernel is told of them.
+//! Placement of connections: the shard of a new one, moves to other shards, and settings of the kernel.
 //!
 //! | module | subject |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Which cores are near each other.
+//! Distances between cores.
 //!
 //! What the kernel has received on one core is in that core's caches. A reactor on another core gets it from the
 //! nearest cache both share: L2, L3, or the memory of their NUMA node. Linux describes that in files, which are read once

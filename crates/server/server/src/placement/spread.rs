@@ -1,5 +1,5 @@
-//! Whether large reads and writes of files are made on other cores, where one connection has more to do than one
-//! core gives.
+//! The decision to make large reads and writes of files on other cores, for a connection with more work than one core
+//! can do.
 //!
 //! A connection belongs to one shard. What weighs most of a large operation is the copying of its bytes between the page cache
 //! and its buffer; that needs nothing of the connection, so it can go to a core whose shard has little to do

@@ -1,4 +1,4 @@
-//! What controls a server while it runs.
+//! Control of a running server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What all shards share, made from the configuration.
+//! The state shared by all shards, made from the configuration.
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Changing what is exported while all shards go on.
+//! Change of the exports while all shards serve.
 //!
 //! ```text
 //!  prepare ─► publish ═► all shards know ─► controllers ─► renew ═► all connections know ─► tell hosts

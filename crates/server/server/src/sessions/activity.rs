@@ -1,4 +1,4 @@
-//! The quiet between the last write of one that is gone and the first command of its successor.
+//! The pause between the last write of an ended session and the first command of its successor.
 //!
 //! A write of a session or queue that ended may still be on its way to the medium. If the same initiator or host
 //! reconnected and wrote again, that write could overwrite a newer one and restore old data. So an [`Activity`] is

@@ -1,4 +1,4 @@
-//! Hosts without connections that still have writes in progress.
+//! Hosts without connections whose writes are still in progress.
 //!
 //! A host that lost its connection connects again and repeats unanswered commands. A write of its old queue may still
 //! be on its way to the medium then. So each I/O queue has an [`Activity`], and a new queue's commands wait for the

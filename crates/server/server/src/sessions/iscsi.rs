@@ -1,5 +1,5 @@
-//! Which sessions exist, over all shards: reinstatement, limits, and the quiet between an old
-//! session's last write and its successor's first command.
+//! iSCSI sessions over all shards: reinstatement, limits, and the pause between an old session's last write and its
+//! successor's first command.
 //!
 //! A login that names the initiator, ISID, target and portal group of a living session reinstates it (RFC 7143
 //! §6.3.5): the old connection is closed. The new session's commands wait until nothing of the old one

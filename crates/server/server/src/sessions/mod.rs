@@ -1,4 +1,4 @@
-//! Sessions and hosts over all shards, and the quiet between one that is gone and its successor.
+//! Sessions and hosts over all shards, and the pause between one and its successor.
 
 pub(crate) mod activity;
 pub(crate) mod hosts;

@@ -1,4 +1,4 @@
-//! Connections that are new: accepted, not logged in yet, or too many.
+//! New connections: accepted, not yet logged in, or too many.
 
 use std::io;
 use std::net::TcpListener;

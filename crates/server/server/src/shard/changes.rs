@@ -1,4 +1,4 @@
-//! What a shard has to do yet because other things are exported.
+//! Changes of the exports that a shard has not completed yet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

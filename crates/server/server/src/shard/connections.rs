@@ -1,4 +1,4 @@
-//! The connections of a shard, and which of them it has to look at.
+//! The connections of a shard, and the lists of those with work.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Taking over other exports: see [`crate::server::switch`].
+//! Adoption of a new version of the exports: see [`crate::server::switch`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

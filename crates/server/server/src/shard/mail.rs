@@ -1,4 +1,4 @@
-//! What a shard reads: messages of all kinds, connections that come to it, and what is exported.
+//! The mailboxes of a shard: messages, arriving connections, new exports.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Memory that is missing: who gets some next, and who makes room.
+//! Scarce memory: its next owners, and connections that make room.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What other shards, and other threads, have to say.
+//! Messages of other shards and threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What the shard says of itself.
+//! The report of a shard about itself.
 
 use crate::observe::shard_report::ShardReport;
 use crate::observe::{Sampling, ThreadTimes};

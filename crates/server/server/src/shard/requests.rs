@@ -1,4 +1,4 @@
-//! Requests to volumes that have ended.
+//! Completed volume requests.
 
 use longshore_reactor::storage::FileCompletion;
 use longshore_volume::Ended;

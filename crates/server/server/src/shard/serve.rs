@@ -1,4 +1,4 @@
-//! Receiving, sending, and what connections wait for.
+//! Receiving, sending, and the waiting lists of connections.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a shard consists of.
+//! The parts of a shard.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What polling may cost. Arithmetic alone: times are nanoseconds since the shard began.
+//! The processor time that polling may cost. Arithmetic alone: times are nanoseconds since the shard began.
 //!
 //! - **The budget**: a share of the core's time, over a tenth of a second.
 //! - **Others**: no polling for a while, longer each time, when another thread wants the core.

@@ -1,4 +1,4 @@
-//! Waiting for something to happen: polling for a moment where that pays, asleep else.
+//! Waiting for events: a moment of polling where that pays, sleep otherwise.
 //!
 //! This runs the shards of the product alone. Those of a simulation are told when to take a turn.
 

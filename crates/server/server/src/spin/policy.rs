@@ -1,5 +1,4 @@
-//! When polling for a moment is better than falling asleep at once. Arithmetic alone: times are
-//! nanoseconds since the shard began.
+//! The decision to poll for a moment before sleeping. Arithmetic alone: times are nanoseconds since the shard began.
 //!
 //! Falling asleep and being woken cost some microseconds of work and more of delay, of both ends: while one sleeps, the
 //! other falls asleep, too. [`Trials`] find out which way to wait makes the load fastest, [`WakeUp`] knows what a

@@ -1,5 +1,5 @@
-//! Which way to wait makes a load fastest, found out by trying. Arithmetic alone: times are nanoseconds since the shard
-//! began.
+//! Trials of the ways to wait, for the one that makes the load fastest. Arithmetic alone: times are nanoseconds since
+//! the shard began.
 //!
 //! How long the gaps between turns are says little about polling: with a client that sleeps between its operations they
 //! are long *because* both ends sleep. So each [`Way`] is in use for some milliseconds (a *phase*), several rounds over

@@ -1,4 +1,4 @@
-//! What a wake-up costs: the time from readiness to running.
+//! The cost of a wake-up: the time from readiness to running.
 //!
 //! It differs by a factor of a hundred between machines: some microseconds where an idle core waits in a shallow state,
 //! 50 µs and more on a virtual machine whose host takes the core away meanwhile. A sleep that ends by its own timer shows

@@ -1,4 +1,4 @@
-//! How a connection ends: what is queued is sent first, and the peer gets to read it.
+//! The end of a connection: queued data is sent first, and the peer gets to read it.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! When responses leave: what the transmit policy says, done to the socket.
+//! The times at which responses leave: decisions of the transmit policy, applied to the socket.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Payload that a transmit queue refers to.
+//! Payload referenced by a transmit queue.
 
 use longshore_reactor::{Buffer, PagePipe};
 use longshore_wire::transmit::PayloadId;

@@ -1,4 +1,4 @@
-//! The socket of a connection, and what is known of it.
+//! The socket of a connection, and facts about it.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::SocketAddr;

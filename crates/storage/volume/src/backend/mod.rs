@@ -1,4 +1,4 @@
-//! What can store a volume. Each backend is one file.
+//! The backends of volumes. Each is one file.
 
 pub mod block;
 pub mod file;

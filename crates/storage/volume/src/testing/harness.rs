@@ -1,4 +1,4 @@
-//! What tests of backends share: directories, engines, and a model to compare with.
+//! Shared parts of backend tests: directories, engines, and a model to compare with.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Once};
 
 use super::ring::Ring;
 use crate::buffer::Buffer;
-use crate::buffer::registration::{Place, Registration, Returned};
+use crate::buffer::registration::{Registration, Returned, TableEntry};
 use crate::engine::{EngineConfig, EngineCounters};
 use crate::wake::Waker;
 
@@ -116,7 +116,7 @@ impl RegisteredBuffers {
                 let held = &mut table.held[usize::from(index)];
                 table.bytes = table.bytes - *held + buffer.capacity();
                 *held = buffer.capacity();
-                buffer.set_registration(Registration::At(Place::new(index, &table.returned)));
+                buffer.set_registration(Registration::At(TableEntry::new(index, &table.returned)));
                 Some(index)
             }
             Err(error) => {

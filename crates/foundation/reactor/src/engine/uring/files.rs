@@ -1,4 +1,4 @@
-//! File operations that the kernel is working on, and what they keep alive.
+//! File operations in the kernel, with their files and buffers.
 
 use std::io;
 use std::os::fd::AsRawFd;
