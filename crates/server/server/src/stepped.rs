@@ -116,7 +116,8 @@ impl SteppedServer {
 
     /// Takes a turn of a shard. [`EngineEvent::Woken`] among the events has it read its mail.
     pub fn turn(&mut self, shard: usize, events: &mut Vec<EngineEvent>, now: Instant) -> Next {
-        match self.shards[shard].turn(events, now) {
+        let shard = &mut self.shards[shard];
+        match shard.turn(events, shard.moment(now)) {
             Turn::Wait(deadline) => Next::Wait(deadline),
             Turn::Ended => Next::Ended,
         }

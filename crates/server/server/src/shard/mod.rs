@@ -37,7 +37,7 @@ use crate::connection::driven;
 use crate::counters::published::Published;
 use crate::listeners::Listeners;
 use crate::mail::message::Message;
-use crate::spin::Waiting;
+use crate::spin::{Moment, Waiting};
 pub(crate) use state::Shard;
 use state::{Phase, Timer};
 
@@ -65,8 +65,8 @@ impl Shard {
             listeners.watch(&mut *self.core.platform)?;
         }
         let mut events = Vec::new();
-        let mut now = Instant::now();
-        let mut waiting = Waiting::new(&self.core.shared.reactor, now);
+        let mut now = self.moment(Instant::now());
+        let mut waiting = Waiting::new(&self.core.shared.reactor, self.started, now);
         waiting.measure_wake_up(&mut self.core.idle(), &mut events)?;
         loop {
             match self.turn(&mut events, now) {
@@ -96,12 +96,16 @@ impl Shard {
         shared.broadcast(|| Message::ShutdownNow);
     }
 
+    /// That time, as a turn wants it.
+    pub(crate) fn moment(&self, at: Instant) -> Moment {
+        Moment::since(self.started, at)
+    }
+
     /// One turn: acts on what has happened by `now`, and sends what came of it.
-    pub(crate) fn turn(&mut self, events: &mut Vec<EngineEvent>, now: Instant) -> Turn {
-        self.now = now;
-        self.core.now = now;
-        let elapsed = now.saturating_duration_since(self.started);
-        self.core.now_ms = elapsed.as_secs() * 1000 + u64::from(elapsed.subsec_millis());
+    pub(crate) fn turn(&mut self, events: &mut Vec<EngineEvent>, now: Moment) -> Turn {
+        self.now = now.at;
+        self.core.now = now.at;
+        self.core.now_ms = now.ns / 1_000_000;
         self.core.memory.now_ms = self.core.now_ms;
         self.core.counters.turns += 1;
         self.look_for_standstill();
@@ -151,7 +155,7 @@ impl Shard {
             self.wait_until = self.next_deadline();
             Turn::Wait(self.wait_until)
         } else {
-            self.wait_until = Some(now);
+            self.wait_until = Some(now.at);
             Turn::Wait(self.wait_until)
         }
     }

@@ -41,12 +41,21 @@ pub(crate) struct IdleShard<'a> {
     pub has_requests: bool,
 }
 
-/// A look at the clock. The difference of two instants costs more than the rest of a wait, so it is worked out once.
+/// A look at the clock. The difference of two instants costs more than the rest of a wait, so it is worked out once,
+/// for the wait and for the turn behind it.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
-    at: Instant,
+pub(crate) struct Moment {
+    pub at: Instant,
     /// Since the shard began.
-    ns: u64,
+    pub ns: u64,
+}
+
+impl Moment {
+    /// That time, for a shard that began then.
+    pub(crate) fn since(started: Instant, at: Instant) -> Self {
+        let ns = nanoseconds(started, at);
+        Self { at, ns }
+    }
 }
 
 /// An operation is as much work as so many bytes.
@@ -58,11 +67,12 @@ const FIRST_SAMPLES: usize = 7;
 const SAMPLE: Duration = Duration::from_micros(60);
 
 impl Waiting {
-    pub(crate) fn new(config: &ReactorConfig, now: Instant) -> Self {
+    /// For a shard that began at `started`, and has waited until now.
+    pub(crate) fn new(config: &ReactorConfig, started: Instant, now: Moment) -> Self {
         Self {
             policy: Policy::new(config.spin, config.cpu_budget_percent),
-            started: now,
-            woke_ns: 0,
+            started,
+            woke_ns: now.ns,
         }
     }
 
@@ -89,14 +99,14 @@ impl Waiting {
     pub(crate) fn wait(
         &mut self,
         shard: &mut IdleShard<'_>,
-        now: Instant,
+        now: Moment,
         deadline: Option<Instant>,
         events: &mut Vec<EngineEvent>,
-    ) -> io::Result<Instant> {
-        if deadline.is_some_and(|deadline| deadline <= now) {
+    ) -> io::Result<Moment> {
+        if deadline.is_some_and(|deadline| deadline <= now.at) {
             // There is more to do.
             shard.platform.wait(Some(Duration::ZERO), events)?;
-            return Ok(Instant::now());
+            return Ok(self.look());
         }
         let idle = self.look();
         shard.counters.working_ns += idle.ns.saturating_sub(self.woke_ns);
@@ -109,7 +119,7 @@ impl Waiting {
             let gap_ns = woke.ns.saturating_sub(idle.ns);
             self.policy.gap_ended(woke.ns, || totals(shard), gap_ns);
         }
-        Ok(woke.at)
+        Ok(woke)
     }
 
     /// Polls for so long before it sleeps. Returns when something came or `deadline` was over.
@@ -132,11 +142,7 @@ impl Waiting {
     }
 
     fn look(&self) -> Moment {
-        let at = Instant::now();
-        Moment {
-            at,
-            ns: nanoseconds(self.started, at),
-        }
+        Moment::since(self.started, Instant::now())
     }
 
     /// For how long to poll, if that pays.
