@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process;
 use std::time::{Duration, Instant};
 
+use longshore_nvme::command::NamespaceId;
+use longshore_nvme::host::Command;
 use longshore_nvme::host::commands;
+use longshore_nvme::opcode::admin;
 use longshore_nvme::status::Status;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
 use longshore_tests::nvme::{Host, HostOptions, blocks};
@@ -127,15 +130,14 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     let data = vec![7; BLOCKS as usize * 512];
     let pid = server.pid();
     // Room for small allocations, and not for 8 MiB.
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
-    let size: u64 = size
-        .and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok())
-        .unwrap();
-    limit_address_space(pid, &(size * 1024 + 6 * MIB).to_string());
+    limit_address_space(pid, &(address_space(pid) + 6 * MIB).to_string());
     let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
     assert_eq!(answer.unwrap().status, TASK_SET_FULL);
     let answer = host.write(blocks(0, BLOCKS), &data).unwrap();
+    assert_eq!(answer.code(), Status::COMMAND_INTERRUPTED);
+    // A log page and a reservation report may have any length: the rest are zeros.
+    let page = commands::get_log_page(0x01, NamespaceId::BROADCAST, 0, BLOCKS * 512);
+    let answer = host.admin(&page, &[]).unwrap();
     assert_eq!(answer.code(), Status::COMMAND_INTERRUPTED);
     // A read waits, and others do not notice.
     let slot = host.queues[0].start(&commands::read(blocks(0, BLOCKS)), &[]);
@@ -145,14 +147,60 @@ fn memory_that_the_system_does_not_give_is_an_answer_to_the_peer() {
     limit_address_space(pid, "unlimited");
     let answer = host.queues[0].wait_for(slot, LIMIT).unwrap().unwrap();
     assert_eq!(answer.expect_success().data, data);
+    let answer = host.admin(&page, &[]).unwrap().expect_success();
+    assert_eq!(answer.data.len(), data.len());
+    assert!(answer.data[64 << 10..].iter().all(|byte| *byte == 0));
     let answer = initiator.command(0, &cdb::write_16(0, BLOCKS, false), Data::Out(&data));
     assert!(answer.unwrap().is_good());
     assert_eq!(server.ended().unwrap(), None);
     server.wait_for_log("less memory than `limits.memory` allows");
 }
 
+/// Bytes of the server's address space.
+fn address_space(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kib: Option<u64> = size.and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok());
+    kib.unwrap() * 1024
+}
+
+#[test]
+fn a_sanitize_operation_does_not_begin_without_memory() {
+    const INSUFFICIENT_RESOURCES: (u8, u8, u8) = (0x0b, 0x55, 0x03);
+    let scratch = Scratch::new("bounded-sanitize");
+    let mut server = builder(&scratch)
+        .argument("--state-dir")
+        .argument(&scratch.join("state").display().to_string())
+        .start()
+        .unwrap();
+    let mut initiator = Initiator::ready(server.portal(0), &Login::default()).unwrap();
+    let mut host = Host::connect(server.nvme(0), &HostOptions::numbered(1)).unwrap();
+    // SANITIZE with OVERWRITE, one pass of one byte.
+    let (cdb, list) = ([0x48, 1, 0, 0, 0, 0, 0, 0, 5, 0], [1, 0, 0, 1, 9]);
+    let mut command = Command::new(admin::SANITIZE, NamespaceId(0));
+    command.entry.set_dword(10, 0x13);
+    let read = |initiator: &mut Initiator| {
+        let answer = initiator.command(0, &cdb::read_16(0, 1), Data::In(512));
+        answer.unwrap().data
+    };
+    let pid = server.pid();
+    // Room for small allocations, and not for the megabyte that is written at a time.
+    limit_address_space(pid, &(address_space(pid) + MIB / 2).to_string());
+    let answer = initiator.command(0, &cdb, Data::Out(&list)).unwrap();
+    assert_eq!(answer.sense_code(), Some(INSUFFICIENT_RESOURCES));
+    let answer = host.admin(&command, &[]).unwrap();
+    assert_eq!(answer.code(), Status::COMMAND_INTERRUPTED);
+    // Nothing has begun.
+    assert_eq!(read(&mut initiator), [7; 512]);
+    limit_address_space(pid, "unlimited");
+    let answer = initiator.command(0, &cdb, Data::Out(&list)).unwrap();
+    assert!(answer.is_good(), "{answer:?}");
+    assert_eq!(read(&mut initiator), [9; 512]);
+    assert_eq!(server.ended().unwrap(), None);
+}
+
 fn limit_address_space(pid: u32, bytes: &str) {
-    let status = Command::new("prlimit")
+    let status = process::Command::new("prlimit")
         .args([
             "--pid",
             &pid.to_string(),
@@ -180,7 +228,7 @@ impl Group {
             (None, Some(path)) => (format!("/sys/fs/cgroup{path}"), "memory.max"),
             (None, None) => return Err("there are no control groups".to_owned()),
         };
-        let folder = Path::new(&parent).join(format!("longshore-test-{}", std::process::id()));
+        let folder = Path::new(&parent).join(format!("longshore-test-{}", process::id()));
         fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let group = Self(folder);
         let limited = fs::write(group.0.join(file), bytes.to_string());

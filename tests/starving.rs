@@ -1,10 +1,15 @@
-//! Peers that do not receive their reads or do not send their write data: they cannot keep all memory
-//! from others, nor a part of it for long.
+//! Peers that do not receive their reads or do not send their write data, or do so a few bytes at a time: they cannot
+//! keep all memory from others, nor a part of it for long.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use longshore_nvme::host::commands;
 use longshore_tests::initiator::{Data, Initiator, Login, cdb};
+use longshore_tests::nvme::pdu::{Pdu as NvmePdu, kind};
 use longshore_tests::nvme::{Host, HostOptions, blocks};
 use longshore_tests::pdu::{Pdu, opcode};
 use longshore_tests::report;
@@ -174,6 +179,167 @@ fn peers_that_do_not_move_make_room_when_others_find_no_memory() {
     assert!(scene.server.log().contains("peer stalled"));
 }
 
+/// A peer that moves a little at a time.
+enum Trickle {
+    /// It takes its read data so.
+    Taking(TcpStream),
+    /// It sends these write data so. Their header has been sent.
+    Giving(TcpStream, Vec<u8>),
+}
+
+impl Trickle {
+    const PAUSE: Duration = Duration::from_millis(100);
+    /// More than a window update of TCP in each period that is tolerated, and less than the part due.
+    const TAKEN: usize = 4 << 10;
+
+    /// Goes on until it is cut, or told to stop.
+    fn go_on(mut self, stop: &AtomicBool) {
+        let mut sent = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let moved = match &mut self {
+                Self::Taking(stream) => stream.read(&mut [0; Self::TAKEN]),
+                Self::Giving(stream, bytes) => stream.write(&bytes[sent..=sent]),
+            };
+            match moved {
+                Ok(0) | Err(_) => return,
+                Ok(_) => sent += 1,
+            }
+            // Slowness is the subject.
+            std::thread::sleep(Self::PAUSE);
+        }
+    }
+}
+
+/// Keeps trickling peers at work while `test` runs.
+fn beside_trickles(peers: Vec<Trickle>, test: impl FnOnce()) {
+    struct StopAtEnd<'a>(&'a AtomicBool);
+    impl Drop for StopAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope: &Scope<'_, '_>| {
+        // Also if the test fails.
+        let _stop = StopAtEnd(&stop);
+        for peer in peers {
+            scope.spawn(|| peer.go_on(&stop));
+        }
+        test();
+    });
+}
+
+impl Scene {
+    /// A newcomer of each protocol gets memory for more than the share of newcomers, since trickling peers were cut.
+    fn assert_newcomers_get_memory(&self) {
+        let options = HostOptions::numbered(100);
+        let mut host = Host::connect(self.server.nvme(0), &options).unwrap();
+        let mut initiator = self.initiator("newcomer");
+        let slot = host.queues[0].start(&commands::read(blocks(0, MEDIUM)), &[]);
+        let answer = host.queues[0].wait_for(slot.unwrap(), SOON).unwrap();
+        let answer = answer.expect("a newcomer's read gets memory");
+        assert_eq!(answer.expect_success().data, vec![7; 1 << 20]);
+        read(&mut initiator, MEDIUM);
+        let log = self.server.log();
+        assert!(log.contains("memory is short, and it moves less"), "{log}");
+        assert!(!log.contains("newcomer"), "{log}");
+    }
+}
+
+#[test]
+fn peers_that_take_a_little_at_a_time_make_room_when_others_find_no_memory() {
+    let scene = Scene::new("18s");
+    let mut hosts = Vec::new();
+    let mut initiators = Vec::new();
+    for number in 1..=6 {
+        hosts.push(scene.greedy_host(number, 1, 8));
+        let mut initiator = scene.initiator(&format!("slow-{number}"));
+        for _ in 0..8 {
+            let cdb = cdb::read_16(0, LARGE);
+            let pdu = initiator.command_pdu(0, &cdb, Data::In(LARGE * 512));
+            initiator.send(&pdu).unwrap();
+        }
+        initiators.push(initiator);
+    }
+    scene.wait_for("memory is used up", |field| {
+        field("used_bytes") > MEMORY - 16 * MIB && field("kept_bytes") == 0
+    });
+    let of_hosts = hosts.iter().map(|host| host.queues[0].stream());
+    let streams = of_hosts.chain(initiators.iter().map(Initiator::stream));
+    let peers = streams.map(|stream| Trickle::Taking(stream.try_clone().unwrap()));
+    beside_trickles(peers.collect(), || scene.assert_newcomers_get_memory());
+}
+
+/// The R2T of a host's first write.
+fn first_r2t(host: &Host) -> NvmePdu {
+    let mut r2t = NvmePdu::new(kind::R2T, 24);
+    host.queues[0].stream().read_exact(&mut r2t.header).unwrap();
+    assert_eq!(r2t.kind(), kind::R2T);
+    r2t
+}
+
+#[test]
+fn peers_that_give_a_little_at_a_time_make_room_when_others_find_no_memory() {
+    /// Of each peer. Together they hold all memory.
+    const WRITES: u32 = 16;
+    let scene = Scene::new("18s");
+    let mut peers = Vec::new();
+    let (mut hosts, mut initiators) = (Vec::new(), Vec::new());
+    let data = vec![7; 1 << 20];
+    // iSCSI first: its writes cannot wait.
+    for number in 1..=2 {
+        let login = Login {
+            initiator: format!("iqn.2026-11.local.longshore:slow-{number}"),
+            immediate_data: false,
+            ..Login::default()
+        };
+        let mut initiator = Initiator::ready(scene.server.portal(0), &login).unwrap();
+        for _ in 0..WRITES {
+            let cdb = cdb::write_16(0, MEDIUM, false);
+            let pdu = initiator.command_pdu(0, &cdb, Data::Out(&data));
+            initiator.send(&pdu).unwrap();
+        }
+        let r2t = initiator.receive().unwrap();
+        assert_eq!(r2t.opcode(), opcode::R2T);
+        let bytes = Pdu::new(opcode::DATA_OUT)
+            .set_byte(1, 0)
+            .set_word(16, r2t.initiator_task_tag())
+            .set_word(20, r2t.target_transfer_tag())
+            .set_word(28, initiator.exp_stat_sn)
+            .with_data(&data[..64 << 10])
+            .to_bytes(false, false);
+        let (header, data) = bytes.split_at(48);
+        initiator.send_bytes(header).unwrap();
+        let stream = initiator.stream().try_clone().unwrap();
+        peers.push(Trickle::Giving(stream, data.to_vec()));
+        initiators.push(initiator);
+    }
+    for number in 1..=3 {
+        let options = HostOptions::numbered(number);
+        let mut host = Host::connect(scene.server.nvme(0), &options).unwrap();
+        for _ in 0..WRITES {
+            let write = commands::write(blocks(0, MEDIUM), 0);
+            host.queues[0].start(&write, &data).unwrap();
+        }
+        // The third host waits for memory.
+        if number < 3 {
+            let r2t = first_r2t(&host);
+            // Not the last of the R2T.
+            let bytes = NvmePdu::h2c_data(r2t.half(8), r2t.half(10), 0, &data[..64 << 10]);
+            let bytes = bytes.set_byte(1, 0).to_bytes();
+            let (header, data) = bytes.split_at(24);
+            host.queues[0].send_bytes(header).unwrap();
+            let stream = host.queues[0].stream().try_clone().unwrap();
+            peers.push(Trickle::Giving(stream, data.to_vec()));
+        }
+        hosts.push(host);
+    }
+    scene.wait_for("memory is used up", |field| {
+        field("used_bytes") > MEMORY - MIB && field("kept_bytes") == 0
+    });
+    beside_trickles(peers, || scene.assert_newcomers_get_memory());
+}
+
 #[test]
 fn a_host_without_keep_alive_that_takes_nothing_is_cut() {
     let scene = Scene::new(SHORT);
@@ -215,7 +381,7 @@ fn peers_that_do_not_send_what_they_were_asked_for_are_cut() {
     let write = commands::write(blocks(0, MEDIUM), 0);
     let mut entry = write.entry;
     entry.set_sgl(longshore_nvme::sgl::SglDescriptor::Transport { length: 1 << 20 });
-    let capsule = longshore_tests::nvme::pdu::Pdu::command(&entry.0);
+    let capsule = NvmePdu::command(&entry.0);
     host.queues[0].send_bytes(&capsule.to_bytes()).unwrap();
     scene.wait_for("memory is promised", |field| {
         field("used_bytes") - field("kept_bytes") >= MIB

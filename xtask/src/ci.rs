@@ -5,6 +5,7 @@
 //! the others from running, so that one run shows all that is wrong. A step that cannot run on this machine
 //! says why; it counts as skipped if [`skips::ALLOWED`] lists the reason, and as failed if not.
 
+mod passed;
 pub mod schedule;
 mod skips;
 pub mod source;
@@ -20,6 +21,7 @@ use crate::arguments::Arguments;
 use crate::counts::Counts;
 use crate::rotation::{self, Part};
 use crate::{programs, workspace};
+use passed::Passed;
 use schedule::Step;
 
 /// What the builds and guests of all steps leave below the target folder, with some room to spare.
@@ -67,7 +69,10 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
     let part = match Part::given(&mut arguments)? {
         Some(part) => part,
         None if everything => Part::All,
-        None => Part::of_commit()?,
+        None => match Part::of_environment()? {
+            Some(part) => part,
+            None => Passed::here()?.due(Part::of_commit()),
+        },
     };
     arguments.finish()?;
     room()?;
@@ -84,6 +89,7 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         ),
     }
     let mut steps = landing(part, if everything { &LONG } else { &SHORT }, everything)?;
+    let is_whole = only.is_none();
     if let Some(only) = only {
         if let Some(unknown) = only
             .split(',')
@@ -97,7 +103,11 @@ pub fn run(mut arguments: Arguments) -> Result<Counts> {
         }
         steps.retain(|step| only.split(',').any(|name| name == step.name));
     }
-    schedule::run(steps, limit(part, everything))
+    let counts = schedule::run(steps, limit(part, everything))?;
+    if is_whole && counts.failed == 0 {
+        Passed::here()?.note(part)?;
+    }
+    Ok(counts)
 }
 
 /// `cargo xtask check`.

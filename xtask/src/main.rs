@@ -43,7 +43,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command> [options]; suites run in full, or a part of them with --part 1 to 4
 
   check         what each step of the work needs: format, lints, quick tests
-  ci            what decides a landing, with the part of each matrix that is the commit's turn
+  ci            what decides a landing, with the part of each matrix whose turn it is
                 [--part N|all] [--only STEP,STEP…]; everything, and for longer: --all
   build         what the suites share: --tests, --release
   format        the layout of the sources

@@ -1,9 +1,10 @@
 //! Which part of a matrix runs. `make test` runs some items of each matrix every time and the others in
 //! turns. `make test-all`, and each suite by itself, run all.
 //!
-//! The number of commits chooses the turn, so four runs on consecutive commits, or consecutive merges, run
-//! everything. Landings of several commits each may leave turns out: a checkout does not tell which of its
-//! commits were landings. Machines that count landings set [`VARIABLE`].
+//! A checkout that is kept runs what has waited longest ([`crate::ci`]). In a new one the number of commits chooses the
+//! turn, so four runs on consecutive commits, or consecutive merges, run everything. Landings of several commits each may
+//! leave turns out there: a history does not tell which of its commits were landings. Machines that count landings set
+//! [`VARIABLE`].
 
 use std::process::Command;
 use std::time::Duration;
@@ -42,11 +43,17 @@ impl Part {
         Ok(Self::given(arguments)?.unwrap_or(Self::All))
     }
 
-    /// The turn of the commit that is checked out, unless the environment names one.
-    pub fn of_commit() -> Result<Self> {
-        if let Ok(text) = std::env::var(VARIABLE) {
-            return Self::parse(&text).with_context(|| format!("{VARIABLE}={text}"));
-        }
+    /// The turn that the environment names.
+    pub fn of_environment() -> Result<Option<Self>> {
+        let Ok(text) = std::env::var(VARIABLE) else {
+            return Ok(None);
+        };
+        let part = Self::parse(&text).with_context(|| format!("{VARIABLE}={text}"))?;
+        Ok(Some(part))
+    }
+
+    /// The turn of the commit that is checked out.
+    pub fn of_commit() -> Self {
         let git = |arguments: &[&str]| -> Option<String> {
             let mut command = Command::new("git");
             command.current_dir(workspace::root()).args(arguments);
@@ -63,7 +70,7 @@ impl Part {
             name.and_then(|name| usize::from_str_radix(name.get(..6)?, 16).ok())
         };
         // A copy without a history has nothing to take turns by.
-        Ok(number.map_or(Self::All, |number| Self::Turn(number % TURNS)))
+        number.map_or(Self::All, |number| Self::Turn(number % TURNS))
     }
 
     fn parse(text: &str) -> Result<Self> {

@@ -58,20 +58,26 @@ impl RemoteBackend {
         let info = remote.info();
         let described = outline(spec, url, &info)
             .and_then(|outline| Ok((outline, Abilities::of(spec, &info)?)));
-        let (outline, abilities) = match described {
+        let zeros = usize::try_from(ZEROS_PER_WRITE).expect("256 KiB fit everywhere");
+        let described = described.and_then(|(outline, abilities)| {
+            let zeros = Buffer::try_allocate(zeros).ok_or_else(|| RemoteError::OutOfMemory {
+                name: spec.name.clone(),
+            })?;
+            Ok((outline, abilities, zeros))
+        });
+        let (outline, abilities, zeros) = match described {
             Ok(described) => described,
             Err(error) => {
                 remote.close();
                 return Err(error);
             }
         };
-        let zeros = usize::try_from(ZEROS_PER_WRITE).expect("256 KiB fit everywhere");
         Ok(RemoteBackend {
             outline,
             remote,
             place: url.to_string(),
             abilities,
-            zeros: Arc::new(Buffer::allocate(zeros)),
+            zeros: Arc::new(zeros),
             poisoned: AtomicBool::new(false),
         })
     }

@@ -32,6 +32,12 @@ pub enum RemoteError {
         /// Volume.
         name: String,
     },
+    /// The system has no memory for the volume.
+    #[error("volume {name}: out of memory")]
+    OutOfMemory {
+        /// Volume that was to be opened.
+        name: String,
+    },
     /// A number of queues, or their depth, that makes no sense.
     #[error("volume {name}: {option}={found} is out of range; it is 1 to {most}")]
     Range {

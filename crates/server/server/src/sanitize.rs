@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use longshore_block::operation::MediaError;
 use longshore_block::sanitize::{Method, Outcome, Sanitize, SanitizeOrder};
 use longshore_nvme::controller::Subsystems;
 use longshore_reactor::buffer::Buffer;
@@ -28,39 +29,51 @@ use crate::mail::waiters::SanitizeWaiter;
 
 /// Bytes of one write.
 const WRITE_BYTES: u32 = 1 << 20;
+/// Bytes of the largest block that a volume can have.
+const LARGEST_BLOCK: usize = 4096;
 /// Bytes freed at a time.
 const ERASE_BYTES: u64 = 256 << 20;
 
 impl Core {
     /// Begins an operation on volumes. The task hears when that is stored, or, unless `immediate`, when it is over.
+    ///
+    /// # Errors
+    /// The system has no memory for it. Nothing has begun.
     pub(crate) fn begin_sanitize(
         &self,
         task: TaskAddress,
         volumes: Vec<usize>,
         order: &SanitizeOrder,
         immediate: bool,
-    ) {
+    ) -> Result<(), MediaError> {
+        let memories = memories(&order.method, volumes.len()).ok_or(MediaError::OutOfMemory)?;
         let waiter = SanitizeWaiter::new(task, self.post());
-        let begin = |place: usize| {
+        let begin = |(place, memory): (usize, Option<Buffer>)| {
             let unit = self.view.exports.unit(place);
             let reservations = unit.logical_unit.reservations();
             reservations.begin_sanitize(order.clone()).ok()?;
             if !immediate {
                 unit.sanitize_waiters.add(waiter.clone());
             }
-            Some(self.sanitizing(place))
+            Some((self.sanitizing(place), memory))
         };
-        let begun: Vec<Sanitizing> = volumes.into_iter().filter_map(begin).collect();
+        let begun: Vec<(Sanitizing, _)> = volumes
+            .into_iter()
+            .zip(memories)
+            .filter_map(begin)
+            .collect();
         if begun.is_empty() {
-            return waiter.tell(false);
+            waiter.tell(false);
+            return Ok(());
         }
         let post = self.post().clone();
         self.shared.blocking.run(Box::new(move || {
-            let is_stored = begun.iter().all(Sanitizing::store);
-            for sanitizing in begun {
+            let is_stored = begun.iter().all(|(sanitizing, _)| sanitizing.store());
+            for (sanitizing, memory) in begun {
                 if is_stored {
                     post.send(Message::Sanitize {
                         place: sanitizing.place,
+                        memory,
                         hold: Box::new(sanitizing),
                     });
                 } else {
@@ -71,6 +84,7 @@ impl Core {
                 waiter.tell(is_stored);
             }
         }));
+        Ok(())
     }
 
     /// Leaves failed operations behind. The task hears when that is stored.
@@ -89,11 +103,12 @@ impl Core {
     }
 
     /// An operation on a volume has begun, or was running when the server ended: this shard carries it out.
-    pub(crate) fn carry_out_sanitize(&mut self, place: usize) {
+    /// With `memory` for writes, unless that is yet to be found.
+    pub(crate) fn carry_out_sanitize(&mut self, place: usize, memory: Option<Buffer>) {
         let sanitizing = self.sanitizing(place);
         let platform = &mut *self.platform;
         self.requests
-            .spawn(|io| carry_out(sanitizing, io), platform);
+            .spawn(|io| carry_out(sanitizing, memory, io), platform);
     }
 
     /// Goes on with an operation that was running when the volume was served last. One shard does.
@@ -101,7 +116,7 @@ impl Core {
         let unit = self.view.exports.unit(place);
         let is_running = unit.logical_unit.reservations().sanitize().running();
         if is_running.is_some() && place % self.shared.posts.len() == self.shard {
-            self.carry_out_sanitize(place);
+            self.carry_out_sanitize(place, None);
         }
     }
 
@@ -116,6 +131,23 @@ impl Core {
             place,
         }
     }
+}
+
+/// Memory for writes to so many volumes, as far as the method writes any. `None`: the system has none.
+fn memories(method: &Method, volumes: usize) -> Option<Vec<Option<Buffer>>> {
+    let memory = || match method {
+        Method::BlockErase => Some(None),
+        Method::Overwrite { .. } => Buffer::try_allocate(WRITE_BYTES as usize).map(Some),
+    };
+    std::iter::repeat_with(memory).take(volumes).collect()
+}
+
+/// Memory for an operation that goes on after a restart: as much as there is, down to a block.
+fn some_memory() -> Result<Buffer, VolumeError> {
+    let halves = std::iter::successors(Some(WRITE_BYTES as usize), |bytes| Some(bytes / 2));
+    let mut sizes = halves.take_while(|bytes| *bytes >= LARGEST_BLOCK);
+    let memory = sizes.find_map(Buffer::try_allocate);
+    memory.ok_or(VolumeError::OutOfMemory)
 }
 
 /// Work on a volume for a sanitize operation. A volume that is removed is closed when there is none left.
@@ -212,7 +244,7 @@ impl From<VolumeError> for Early {
     }
 }
 
-async fn carry_out(sanitizing: Sanitizing, io: Io) {
+async fn carry_out(sanitizing: Sanitizing, memory: Option<Buffer>, io: Io) {
     let unit = &sanitizing.unit;
     let reservations = Arc::clone(unit.logical_unit.reservations());
     let Some(order) = reservations.sanitize().running() else {
@@ -231,7 +263,7 @@ async fn carry_out(sanitizing: Sanitizing, io: Io) {
         sanitize: reservations.sanitize(),
         io,
     };
-    let succeeded = match work.run(&order.method).await {
+    let succeeded = match work.run(&order.method, memory).await {
         Ok(()) => true,
         Err(Early::Stopped) => {
             // It goes on when the volume is served again; those who wait learn that it is not over.
@@ -265,7 +297,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    async fn run(&self, method: &Method) -> Result<(), Early> {
+    async fn run(&self, method: &Method, memory: Option<Buffer>) -> Result<(), Early> {
         match method {
             Method::BlockErase => self.free().await?,
             Method::Overwrite {
@@ -274,9 +306,18 @@ impl Work<'_> {
                 invert,
                 deallocate,
             } => {
+                let mut buffer = match memory {
+                    Some(buffer) => buffer,
+                    None => some_memory()?,
+                };
                 for pass in 0..*passes {
-                    let inverts = *invert && pass % 2 == 1;
-                    self.overwrite(pattern, inverts, pass, *passes).await?;
+                    let flip = if *invert && pass % 2 == 1 { 0xff } else { 0 };
+                    for place in buffer.chunks_exact_mut(self.geometry().block_size as usize) {
+                        for (byte, from) in place.iter_mut().zip(pattern.iter().cycle()) {
+                            *byte = from ^ flip;
+                        }
+                    }
+                    buffer = self.overwrite(buffer, pass, *passes).await?;
                 }
                 let characteristics = self.unit.volume.characteristics();
                 if *deallocate && characteristics.unmap_granularity.is_some() {
@@ -287,24 +328,10 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Writes a pattern to all blocks, and flushes.
-    async fn overwrite(
-        &self,
-        pattern: &[u8],
-        inverts: bool,
-        pass: u8,
-        passes: u8,
-    ) -> Result<(), Early> {
+    /// Writes what is in the buffer to all blocks, again and again, and flushes.
+    async fn overwrite(&self, buffer: Buffer, pass: u8, passes: u8) -> Result<Buffer, Early> {
         let geometry = self.geometry();
-        let block = geometry.block_size as usize;
-        let mut buffer = Buffer::allocate(WRITE_BYTES as usize);
-        let flip = if inverts { 0xff } else { 0 };
-        for place in buffer.chunks_exact_mut(block) {
-            for (byte, from) in place.iter_mut().zip(pattern.iter().cycle()) {
-                *byte = from ^ flip;
-            }
-        }
-        let step = u64::from(WRITE_BYTES / geometry.block_size);
+        let step = buffer.len() as u64 / u64::from(geometry.block_size);
         let mut buffer = Some(buffer);
         let mut lba = 0;
         while lba < self.geometry().block_count {
@@ -319,7 +346,8 @@ impl Work<'_> {
             let done = total * u64::from(pass) + lba;
             self.sanitize.advance(done, total * u64::from(passes));
         }
-        self.flush().await
+        self.flush().await?;
+        buffer.ok_or(Early::Failed(VolumeError::OutOfMemory))
     }
 
     /// Frees all blocks, and flushes.

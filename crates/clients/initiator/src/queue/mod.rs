@@ -312,12 +312,13 @@ impl<M> Queue<M> {
     /// Gives the connection up, resets it, and gives back what had no answer.
     #[must_use]
     pub fn abandon(mut self) -> Vec<Unfinished> {
-        self.reset();
+        self.reset(true);
         self.table.take_unfinished(self.sent)
     }
 
-    /// Makes the kernel forget what it was to send, and let go of memory.
-    fn reset(&mut self) {
+    /// Makes the kernel forget what it was to send, and let go of memory. `goes_on`: the operations are
+    /// wanted, with their data.
+    fn reset(&mut self, goes_on: bool) {
         let is_quiet = self.table.in_flight() == 0 && self.transmit.is_empty();
         self.transmit.release_all(&mut self.released);
         self.released.clear();
@@ -326,7 +327,8 @@ impl<M> Queue<M> {
             let _ = socket::reset_on_close(&self.socket);
         }
         if self.table.pinned() > 0 {
-            self.zero_copy.disconnect(&self.socket, &mut self.table);
+            self.zero_copy
+                .disconnect(&self.socket, &mut self.table, goes_on);
         }
     }
 }
@@ -335,7 +337,7 @@ impl<M> Drop for Queue<M> {
     /// With operations under way the connection is reset: data that nobody keeps any more must not be sent
     /// from memory that is used for something else.
     fn drop(&mut self) {
-        self.reset();
+        self.reset(false);
     }
 }
 

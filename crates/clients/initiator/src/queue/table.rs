@@ -2,8 +2,9 @@
 
 use longshore_block::extent::{BlockCount, Extent, Lba};
 use longshore_reactor::Buffer;
+use rustix::io::Errno;
 
-use crate::error::Failure;
+use crate::error::{Failure, Lost};
 use crate::operation::{Completion, Data, Operation, Reply};
 
 /// An operation without an end, of a connection that was given up.
@@ -370,6 +371,28 @@ impl Table {
             entry.pinned = 0;
         }
         Some((memory, std::mem::take(&mut self.pinned)))
+    }
+
+    /// Takes out all memory that the kernel holds, with the number of its sends, where there are no copies to go on with.
+    /// Its operations have failed: they cannot be repeated without their data.
+    pub(super) fn give_up_pinned(&mut self) -> (Vec<Data>, usize) {
+        let mut memory = Vec::new();
+        for (number, entry) in (0..).zip(&mut self.entries) {
+            if entry.pinned == 0 {
+                continue;
+            }
+            entry.pinned = 0;
+            memory.push(std::mem::replace(&mut entry.data, Data::None));
+            if entry.state == State::Lingering {
+                continue;
+            }
+            entry.state = State::Answered;
+            self.answers.retain(|(of, _)| *of != number);
+            let lost = Lost::Socket(Errno::NOMEM.raw_os_error());
+            self.answers
+                .push((number, Err(Failure::OutcomeUnknown(lost))));
+        }
+        (memory, std::mem::take(&mut self.pinned))
     }
 }
 

@@ -592,6 +592,56 @@ fn the_end_of_a_connection_waits_for_memory_for_copies() {
 }
 
 #[test]
+fn operations_without_memory_for_copies_fail_after_a_while() {
+    for drop_it in [false, true] {
+        let (mut queue, mut peer) = pair(3, &TransferPaths::default());
+        queue.table.allocate = |_| {
+            ASKED.set(ASKED.get() + 1);
+            None
+        };
+        ASKED.set(0);
+        let memory: Arc<Buffer> = Arc::new(Buffer::allocate(512));
+        let shared = Data::Shared {
+            buffer: memory.clone(),
+            start: 0,
+        };
+        let mut numbers = Vec::new();
+        for (data, tag) in [(buffer(&[5; 512]), 1), (shared, 2), (buffer(&[7; 512]), 3)] {
+            numbers.push(queue.table.next().unwrap());
+            queue.submit(write(512), data, tag).unwrap();
+        }
+        queue.send().unwrap();
+        peer.take();
+        // Sends whose notifications never come.
+        queue.table.pin(numbers[0]);
+        queue.table.pin(numbers[1]);
+        if drop_it {
+            drop(queue);
+            assert_eq!(ASKED.get(), 0, "no copies are wanted");
+        } else {
+            let unfinished = queue.abandon();
+            assert!(ASKED.get() > 1, "memory may come back");
+            let lost = Lost::Socket(Errno::NOMEM.raw_os_error());
+            for operation in &unfinished[..2] {
+                assert_eq!(
+                    operation.answer,
+                    Some(Err(Failure::OutcomeUnknown(lost.clone())))
+                );
+                assert!(matches!(operation.data, Data::None));
+            }
+            // The kernel holds nothing of this one.
+            assert_eq!(unfinished[2].answer, None);
+            assert_eq!(unfinished[2].data.bytes(), [7; 512]);
+        }
+        assert_eq!(
+            Arc::strong_count(&memory),
+            2,
+            "the kernel may read it still"
+        );
+    }
+}
+
+#[test]
 fn an_early_answer_without_memory_for_a_copy_ends_the_connection() {
     let (mut queue, mut peer) = pair(2, &small_socket(SendPath::Gather));
     queue.table.allocate = |_| None;

@@ -22,6 +22,9 @@ const COPIED_IN_VAIN: u64 = 64;
 /// Who gives a connection up waits so long, at most, for the kernel to let go of memory. Usually it does at once.
 const DISCONNECT_WAIT: Duration = Duration::from_millis(20);
 
+/// Copies are tried so often before their operations are given up, with a wait in between. Memory may come back.
+const COPIES_TRIED: u32 = 50;
+
 /// What it holds then (in a network card that is stuck) is waited for by a thread, for so long.
 const REMAINS_WAIT: Duration = Duration::from_secs(60);
 
@@ -129,23 +132,33 @@ impl ZeroCopy {
         copied
     }
 
-    /// Discards unsent data of the socket, and waits until the kernel holds no memory. Memory that it
-    /// still holds after a moment is left behind, and operations go on with copies: other connections do
-    /// not wait for this one. Only while the system has no memory for copies, the wait goes on.
-    pub(super) fn disconnect(&mut self, socket: &OwnedFd, table: &mut Table) {
+    /// Discards unsent data of the socket, and waits for a moment until the kernel holds no memory. Memory that it still
+    /// holds then is left behind, and operations go on with copies: other connections do not wait for this one. While the
+    /// system has no memory for copies the wait goes on, within bounds; then these operations have failed.
+    ///
+    /// `goes_on`: the operations are wanted, with their data.
+    pub(super) fn disconnect(&mut self, socket: &OwnedFd, table: &mut Table, goes_on: bool) {
         // An error means that it is disconnected already.
         let _ = socket::disconnect(socket);
-        let mut give_up = Instant::now() + DISCONNECT_WAIT;
+        let mut tries = 0;
+        let mut look_again = Instant::now() + DISCONNECT_WAIT;
         loop {
             self.take_notifications(socket, |number| table.unpin_quietly(number));
             if table.pinned() == 0 {
                 return;
             }
-            if Instant::now() >= give_up {
-                if let Some((memory, sends)) = table.take_pinned() {
+            if Instant::now() >= look_again {
+                tries += 1;
+                let copied = if goes_on { table.take_pinned() } else { None };
+                let left = match copied {
+                    None if goes_on && tries < COPIES_TRIED => None,
+                    None => Some(table.give_up_pinned()),
+                    copied => copied,
+                };
+                if let Some((memory, sends)) = left {
                     return self.leave_behind(socket, memory, sends);
                 }
-                give_up = Instant::now() + DISCONNECT_WAIT;
+                look_again = Instant::now() + DISCONNECT_WAIT;
             }
             wait_a_little(socket);
         }

@@ -86,6 +86,11 @@ struct Reporting {
 impl Procedure for Reporting {
     fn step(&mut self, _event: CommandEvent, context: &mut StepContext<'_, '_>) -> Step {
         let data_in = &mut *context.buffers.data_in;
+        // The host chooses how many zeros are behind the report.
+        let length = usize::try_from(self.report.data_length()).unwrap_or(usize::MAX);
+        if data_in.try_reserve_exact(length).is_err() {
+            return Step::Complete(Status::COMMAND_INTERRUPTED.into());
+        }
         self.report.execute(&self.reservations, usize::MAX, data_in);
         Step::Complete(IoOutcome::SUCCESS)
     }

@@ -26,6 +26,7 @@ use crate::memory::transmit::SHARE_MIN;
 use crate::observe::ConnectionStatistics;
 use crate::transport::channel::{Channel, Sent};
 use crate::transport::socket::Received;
+use crate::transport::trickle::Waiting;
 use driven::{Driven, Handled, Movable, ShardEvent, State};
 use export_user::ExportUser;
 use protocol::Protocol;
@@ -149,7 +150,7 @@ impl<P: Protocol> Connection<P> {
     fn note_placed(&mut self, placed: usize, now_ms: u64) {
         let wanted = self.protocol.payload_wanted();
         let wanted = wanted.expect("asked for before the receive");
-        self.channel.stall.given(now_ms);
+        self.channel.stall.given(placed, now_ms);
         self.protocol.payload_received(wanted, placed, now_ms);
     }
 
@@ -171,25 +172,38 @@ impl<P: Protocol> Connection<P> {
         }
         // It may be storage that writes wait for.
         if !self.protocol.tasks().awaits_data() {
-            self.channel.stall.given(core.now_ms);
+            self.channel.stall.all_given(core.now_ms);
         }
         if self.channel.may_send() && self.send(core).is_break() {
             return;
         }
         let held_bytes = self.protocol.tasks().held_bytes(&self.channel);
-        let for_room = for_room && held_bytes > 0;
-        let Some(stalled_ms) = self.channel.stalled_ms(core, for_room) else {
+        let short = (for_room && held_bytes > 0).then(|| self.waiting());
+        let Some(stalled) = self.channel.has_stalled(core, short) else {
             return;
+        };
+        let reason = if stalled.trickles {
+            "memory is short, and it moves less than 64 KiB and a sixteenth of what it holds"
+        } else {
+            "it receives none of its read data, or sends none of the requested write data"
         };
         tracing::warn!(
             peer = %self.channel.socket.peer,
             name = self.protocol.peer_name(),
-            stalled_ms,
+            stalled_ms = stalled.since_ms,
             held_bytes,
-            "peer stalled: it receives none of its read data, or sends none of the requested write data; closing connection"
+            "peer stalled: {reason}; closing connection"
         );
         self.channel.ends_by(Ending::Error);
         self.channel.cut(core.now_ms);
+    }
+
+    /// Payload memory that waits for the peer.
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            taking: self.channel.payloads.bytes(),
+            giving: self.protocol.tasks().awaited_bytes(),
+        }
     }
 }
 
@@ -267,8 +281,8 @@ impl<P: Protocol> Driven for Connection<P> {
         self.channel.note_memory(core);
         let tasks = self.protocol.tasks_mut();
         tasks.note_held(&self.channel);
-        let gives = tasks.holdings.writing > 0;
-        self.channel.look_at_progress(gives, core.now_ms);
+        let holds = tasks.holdings.writing > 0;
+        self.channel.look_at_progress(holds, core.now_ms);
         self.channel.end_turn(core);
         self.channel.continue_closing(core.now_ms)
     }
@@ -326,7 +340,7 @@ impl<P: Protocol> Driven for Connection<P> {
 
     fn may_make_room(&self, core: &Core) -> bool {
         self.protocol.tasks().held_bytes(&self.channel) > 0
-            && self.channel.may_make_room(core.now_ms)
+            && self.channel.may_make_room(self.waiting(), core.now_ms)
     }
 
     fn has_task(&self, task: TaskAddress) -> bool {

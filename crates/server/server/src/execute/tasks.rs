@@ -297,8 +297,11 @@ impl<W> Tasks<W> {
 
     /// Write data are about to be asked for. If none were to come, what was written before has waited for storage.
     pub(crate) fn begin_giving(&self, channel: &mut Channel, now_ms: u64) {
-        if channel.stall.gave_long_ago(now_ms) && !self.awaits_data() {
-            channel.stall.given(now_ms);
+        if channel.stall.gave_long_ago(now_ms) {
+            channel.stall.looked_for_excuse(now_ms);
+            if !self.awaits_data() {
+                channel.stall.all_given(now_ms);
+            }
         }
     }
 
@@ -306,6 +309,13 @@ impl<W> Tasks<W> {
     pub(crate) fn awaits_data(&self) -> bool {
         let mut tasks = self.iter();
         tasks.any(|task| matches!(task.state, TaskState::Receiving))
+    }
+
+    /// Memory for write data that are to come.
+    pub(crate) fn awaited_bytes(&self) -> usize {
+        let tasks = self.iter();
+        let awaited = tasks.filter(|task| matches!(task.state, TaskState::Receiving));
+        awaited.map(|task| task.writing).sum()
     }
 
     /// A task has ended: its memory is free, and others may run.

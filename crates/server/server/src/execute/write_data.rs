@@ -177,7 +177,7 @@ impl<W> Tasks<W> {
             // Nobody wants it: the command runs without, or waits for its turn to be refused.
             return;
         }
-        channel.stall.given(core.now_ms);
+        channel.stall.given(bytes.len(), core.now_ms);
         let start = buffer_offset as usize;
         let Some(task) = self.get_mut(slot) else {
             return;

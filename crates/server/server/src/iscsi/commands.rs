@@ -219,16 +219,19 @@ impl Iscsi {
                 }
                 Step::Sanitize(request) => {
                     let volumes = task.unit.into_iter().collect();
+                    task.state = TaskState::Elsewhere;
                     match request {
                         SanitizeRequest::Begin { order, immediate } => {
-                            core.begin_sanitize(task.address, volumes, &order, immediate);
+                            match core.begin_sanitize(task.address, volumes, &order, immediate) {
+                                Ok(()) => Executed::Waits,
+                                Err(error) => Executed::Now(Err(error)),
+                            }
                         }
                         SanitizeRequest::ExitFailureMode => {
                             core.exit_sanitize_failure(task.address, &volumes);
+                            Executed::Waits
                         }
                     }
-                    task.state = TaskState::Elsewhere;
-                    Executed::Waits
                 }
                 Step::AbortTasks(participants) => {
                     core.abort_for_preemption(task.address, task.unit, participants);

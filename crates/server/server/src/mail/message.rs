@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use longshore_block::reservation::Participant;
 use longshore_iscsi::server::TaskManagementId;
 use longshore_nvme::command::CommandId;
+use longshore_reactor::Buffer;
 
 use super::abort::{AbortOrder, AbortWaiter};
 use super::grace::Token;
@@ -46,6 +47,8 @@ pub(crate) enum Message {
     /// A sanitize operation of the unit in that place has begun: carry it out.
     Sanitize {
         place: usize,
+        /// Memory for its writes, if it needs any.
+        memory: Option<Buffer>,
         /// Keeps the unit there until then.
         hold: Box<dyn Debug + Send>,
     },

@@ -121,9 +121,15 @@ impl Nvme {
                 self.flush_for_shutdown(core);
             }
             AdminOutcome::Sanitize { volumes, order } => {
-                core.begin_sanitize(task.address, volumes, &order, true);
-                task.state = TaskState::Elsewhere;
-                self.tasks.park(task);
+                let begun = core.begin_sanitize(task.address, volumes, &order, true);
+                match begun {
+                    Ok(()) => {
+                        task.state = TaskState::Elsewhere;
+                        self.tasks.park(task);
+                    }
+                    // Hosts repeat it.
+                    Err(_) => self.finish_status(core, channel, task, Status::COMMAND_INTERRUPTED),
+                }
             }
             AdminOutcome::ExitSanitizeFailure { volumes } => {
                 core.exit_sanitize_failure(task.address, &volumes);

@@ -14,8 +14,26 @@ use crate::execute::reads::COPY_BYTES_MAX;
 use crate::execute::task::DataIn;
 use crate::transport::channel::Channel;
 
+/// So much parameter data goes to the transmit queue even while there is no payload memory: hosts connect with it.
+const PARAMETER_DATA_COPIED_MAX: usize = 16 << 10;
+
 /// Parameter Error Location when no field is to blame.
 const NO_LOCATION: u16 = 0xffff;
+
+/// Moves much parameter data, such as a log page with all the zeros that the host asked for behind it, to memory that is
+/// bounded.
+#[cold]
+fn place_parameter_data(core: &mut Core, task: &mut Task) -> Status {
+    let data = std::mem::take(&mut task.parameter_data);
+    match core.memory.pool.take(data.len()) {
+        Some(mut buffer) => {
+            buffer.copy_from_slice(&data);
+            task.data_in = DataIn::Buffer(buffer);
+            Status::SUCCESS
+        }
+        None => Status::COMMAND_INTERRUPTED,
+    }
+}
 
 impl Nvme {
     /// Answers a task and lets go of all it holds.
@@ -27,6 +45,9 @@ impl Nvme {
         mut outcome: IoOutcome,
     ) {
         let slot = CommandSlot(task.address.slot);
+        if task.parameter_data.len() > PARAMETER_DATA_COPIED_MAX && outcome.status.is_success() {
+            outcome.status = place_parameter_data(core, &mut task);
+        }
         let success = outcome.status.is_success();
         if !success {
             let work = &task.work;

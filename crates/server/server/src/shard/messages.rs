@@ -71,8 +71,12 @@ impl Shard {
                     }
                 }
             }
-            Message::Sanitize { place, hold } => {
-                self.core.carry_out_sanitize(place);
+            Message::Sanitize {
+                place,
+                memory,
+                hold,
+            } => {
+                self.core.carry_out_sanitize(place, memory);
                 drop(hold);
                 self.end_requests();
             }

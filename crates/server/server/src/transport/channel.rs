@@ -11,7 +11,8 @@ use super::closing::Closing;
 use super::pacing::Pacing;
 use super::payload::{Held, Payloads};
 use super::socket::{Received, Socket};
-use super::stall::Stall;
+use super::stall::{Stall, Stalled};
+use super::trickle::Waiting;
 use crate::address::ConnectionAddress;
 use crate::config::TransmitConfig;
 use crate::core::Core;
@@ -326,7 +327,7 @@ impl Channel {
                 self.counts.sends += 1;
                 self.counts.sent_bytes += sent as u64;
                 self.socket.writable = sent == length;
-                self.stall.taken(core.now_ms);
+                self.stall.taken(sent, core.now_ms);
                 let mut released = std::mem::take(&mut core.released);
                 self.transmit.advance(sent, &mut released);
                 if !released.is_empty() {
@@ -411,14 +412,12 @@ impl Channel {
         (self.socket.readable, self.socket.writable) = (true, true);
     }
 
-    /// A turn ends. `gives`: the peer has write data to send that it was asked for, or will be.
+    /// A turn ends. `holds`: memory is held for write data.
     #[inline]
-    pub(crate) fn look_at_progress(&mut self, gives: bool, now_ms: u64) {
+    pub(crate) fn look_at_progress(&mut self, holds: bool, now_ms: u64) {
         let takes = !self.transmit.is_empty();
-        // What waits to be sent may be what asks for the data.
-        let gives = gives && !takes;
         let sent = self.counts.sent_bytes;
-        self.stall.expect(takes, gives, sent, now_ms);
+        self.stall.expect(takes, holds, sent, now_ms);
     }
 
     /// The connection's deadline is over: whether that is because its peer may have stalled.
@@ -427,21 +426,24 @@ impl Channel {
     }
 
     /// Whether the peer has stalled for as long as is tolerated while others find no memory.
-    pub(crate) fn may_make_room(&self, now_ms: u64) -> bool {
-        !self.closing.has_begun() && self.stall.is_over(true, now_ms).is_some()
+    pub(crate) fn may_make_room(&self, waiting: Waiting, now_ms: u64) -> bool {
+        !self.closing.has_begun() && self.stall.is_over(Some(waiting), now_ms).is_some()
     }
 
-    /// For how long the peer has stalled, if that is too long. What its socket held has been received, and what could
-    /// be sent was sent. `for_room`: somebody finds no memory, and the peer keeps some.
-    pub(crate) fn stalled_ms(&mut self, core: &Core, for_room: bool) -> Option<u64> {
+    /// Whether the peer has stalled for too long. What its socket held has been received, and what could be sent was
+    /// sent. `short`: a connection finds no memory, and so much waits for this peer, which keeps some.
+    pub(crate) fn has_stalled(&mut self, core: &Core, short: Option<Waiting>) -> Option<Stalled> {
         let now_ms = core.now_ms;
         if self.transmit.is_empty() {
-            self.stall.taken(now_ms);
+            self.stall.all_taken(now_ms);
         }
         self.stall.stood_still_until(core.stood_still_until_ms);
         let acknowledged = self.acknowledged_bytes();
         self.stall.acknowledges(acknowledged, now_ms);
-        self.stall.is_over(for_room, now_ms)
+        if let Some(waiting) = short {
+            self.stall.open_met_windows(waiting, now_ms);
+        }
+        self.stall.is_over(short, now_ms)
     }
 
     /// Gives up what is queued.

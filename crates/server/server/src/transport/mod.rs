@@ -8,6 +8,7 @@
 //! | [`pacing`] | when responses leave |
 //! | [`closing`] | how a connection ends |
 //! | [`stall`] | peers that do not move |
+//! | [`trickle`] | peers that move too little while memory is short |
 
 pub(crate) mod channel;
 mod closing;
@@ -15,3 +16,4 @@ pub(crate) mod pacing;
 pub(crate) mod payload;
 pub(crate) mod socket;
 pub(crate) mod stall;
+pub(crate) mod trickle;

@@ -291,7 +291,9 @@ pub(crate) fn direct_alignment(
         }
     }
     let block = usize::try_from(spec.block_size).expect("512 or 4096");
-    match rustix::io::pread(file, &mut Buffer::allocate(block)[..], 0) {
+    let buffer = Buffer::try_allocate(block);
+    let mut buffer = buffer.ok_or_else(|| OpenError::io("read", path, Errno::NOMEM))?;
+    match rustix::io::pread(file, &mut buffer[..], 0) {
         Ok(_) => Ok(memory),
         Err(Errno::INVAL) if spec.block_size < 4096 => Err(too_coarse(4096)),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Err(unsupported()),

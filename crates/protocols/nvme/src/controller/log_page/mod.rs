@@ -111,6 +111,10 @@ impl Controller {
         if wanted.is_index || !wanted.offset.is_multiple_of(4) {
             return Err(Failure::field(OFFSET_AT));
         }
+        // Before anything is read: a page may be there once only.
+        if request.out.try_reserve_exact(length).is_err() {
+            return Err(Failure::of(Status::COMMAND_INTERRUPTED));
+        }
         let page = self.log_page(state, request, wanted)?;
         let offset = usize::try_from(wanted.offset).ok();
         let rest = offset.and_then(|offset| page.get(offset..));
