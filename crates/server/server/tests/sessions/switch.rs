@@ -642,6 +642,57 @@ fn a_session_with_units_between_which_others_come_keeps_them_apart() {
     assert_eq!(read_at(&mut one, 2).data, [3; 512]);
 }
 
+/// Unit attentions of a unit, in their order.
+fn attentions(host: &mut Initiator, lun: u8) -> Vec<(u8, u8, u8)> {
+    let mut all = Vec::new();
+    loop {
+        let answer = host.command(lun, &cdb::TEST_UNIT_READY, Data::None);
+        match answer.unwrap().sense_code() {
+            Some(code) if code.0 == 6 => all.push(code),
+            _ => return all,
+        }
+        assert!(all.len() < 16, "{all:x?}");
+    }
+}
+
+#[test]
+fn another_volume_at_a_number_that_a_session_knew_has_other_inquiry_data() {
+    const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
+    const INQUIRY_CHANGED: (u8, u8, u8) = (6, 0x3f, 3);
+    let [a, b, c] = ["a", "b", "c"].map(|name| mem(name, 512));
+    let with = |volumes: &[&Arc<dyn Volume>]| {
+        let volumes: Vec<_> = volumes.iter().map(|&volume| Arc::clone(volume)).collect();
+        exports(&volumes)
+    };
+    let scene = Scene::new(server(
+        &[Arc::clone(&a), Arc::clone(&b)],
+        EngineChoice::Auto,
+    ));
+    let mut one = scene.host(1);
+    one.become_ready(1).unwrap();
+    let mut change = |exports: ExportsConfig| {
+        eventually("the end of removals", || {
+            scene.control().draining().is_empty()
+        });
+        switch(&scene, exports);
+        await_luns_changed(&mut one);
+        [0, 1].map(|lun| attentions(&mut one, lun))
+    };
+    let told = change(with(&[&a, &c]));
+    assert_eq!(told[0], [LUNS_CHANGED]);
+    assert_eq!(told[1], [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
+    // The number is free for a while.
+    let told = change(with(&[&a]));
+    assert_eq!(told, [vec![LUNS_CHANGED], Vec::new()]);
+    let told = change(with(&[&a, &b]));
+    assert_eq!(told[1], [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
+    // The same volume comes back, and one comes that the session has not known.
+    change(with(&[&a]));
+    let told = change(with(&[&a, &b, &c]));
+    assert_eq!(told[1], [POWER_ON, LUNS_CHANGED]);
+    assert_eq!(attentions(&mut one, 2), [POWER_ON, LUNS_CHANGED]);
+}
+
 #[test]
 fn sessions_and_controllers_are_listed_with_what_they_see_and_can_be_closed() {
     let volumes = [mem("a", 512), mem("b", 512)];
