@@ -21,6 +21,7 @@ use longshore_tests::nvme::{Host, HostOptions, SUBSYSTEM, discover};
 use longshore_tests::pdu::opcode;
 use longshore_tests::server::TARGET;
 use longshore_volume::Volume;
+use longshore_volume::layer::slow::{SlowSpec, SlowVolume};
 
 use crate::gate_volume::GateVolume;
 use crate::scene::*;
@@ -348,6 +349,43 @@ fn a_medium_that_does_not_answer_keeps_its_volume_and_nothing_else() {
         assert_eq!(gate.flushed(), 1);
         one.become_ready(1).unwrap();
         assert_eq!(read_at(&mut one, 1).data, [0; 512]);
+    }
+}
+
+/// Longer than any test.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Operations that sleep in the layer of a volume, and not in the kernel, hold its removal up for no longer than they may.
+#[test]
+fn operations_that_a_slow_volume_has_sleep_end_with_the_time_of_its_removal() {
+    for engine in ENGINES {
+        let first = mem("first", 512);
+        let spec = SlowSpec {
+            delay: FOR_EVER,
+            ..SlowSpec::default()
+        };
+        let slow: Arc<dyn Volume> = Arc::new(SlowVolume::new(mem("second", 512), spec));
+        let known = Arc::downgrade(&slow);
+        let scene = Scene::new(server(&[Arc::clone(&first), slow], engine));
+        let (mut one, mut two) = (scene.host(1), nvme_host(&scene, 2));
+        one.become_ready(1).unwrap();
+        let command = cdb::write_16(0, 1, false);
+        let command = one.command_pdu(1, &command, Data::Out(&[9; 512]));
+        one.send(&command).unwrap();
+        let write = commands::write(block(2), 0);
+        let slot = two.queues[0].start(&write, &[9; 512]).unwrap();
+        let timeout = Duration::from_millis(200);
+        let closed = switch_and_watch(&scene, exports(&[Arc::clone(&first)]), timeout);
+        await_luns_changed(&mut one);
+        let answer = one.finish(command.initiator_task_tag(), &[9; 512]).unwrap();
+        assert_eq!(answer.sense_code(), Some(NOT_SUPPORTED));
+        let answer = two.queues[0].wait(slot).unwrap();
+        assert_eq!(answer.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
+        let closed = closed.recv_timeout(LIMIT).unwrap();
+        assert_eq!((closed.failure, closed.timed_out), (None, true));
+        assert_eq!(Weak::strong_count(&known), 0);
+        one.become_ready(0).unwrap();
+        assert_eq!(read_at(&mut one, 0).data, [0; 512]);
     }
 }
 
