@@ -11,3 +11,4 @@ mod plans;
 mod ports;
 mod removal;
 mod rig;
+mod rounds;

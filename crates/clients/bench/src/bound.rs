@@ -29,6 +29,7 @@ use crate::spec::{Run, Verify};
 use crate::supervise::Supervisor;
 use crate::waiter::Waiter;
 use crate::watch::{Interrupt, Watch};
+use crate::worker::REPEATS_MAX;
 use crate::workload::Region;
 
 /// A volume that is attached. See the module documentation.
@@ -287,14 +288,31 @@ fn read_region<Q: LoadQueue>(
     Ok(content)
 }
 
-/// Runs one operation, with its memory.
+/// Runs one operation, with its memory. A unit attention reports a change instead of executing it.
 fn run<Q: LoadQueue>(
     queue: &mut Q,
     operation: Operation,
-    data: Data,
+    mut data: Data,
     limit: Duration,
 ) -> Result<Data, BenchError> {
     let end = Instant::now() + limit;
+    for repeats in 0.. {
+        let completion = run_once(queue, operation, data, end)?;
+        data = completion.data;
+        match completion.result {
+            Err(failure) if failure.is_unit_attention() && repeats < REPEATS_MAX => {}
+            result => return Ok(result.map(|_| data)?),
+        }
+    }
+    unreachable!("the number of repetitions is bounded")
+}
+
+fn run_once<Q: LoadQueue>(
+    queue: &mut Q,
+    operation: Operation,
+    data: Data,
+    end: Instant,
+) -> Result<Completion, BenchError> {
     queue
         .submit(operation, data, 0)
         .map_err(|refused| match refused {
@@ -307,8 +325,7 @@ fn run<Q: LoadQueue>(
         let left = end.saturating_duration_since(Instant::now());
         wait(queue, &mut completions, left)?;
         if let Some(completion) = completions.pop() {
-            completion.result?;
-            return Ok(completion.data);
+            return Ok(completion);
         }
         if left.is_zero() {
             return Err(Lost::Silent.into());

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use longshore_block::extent::Extent;
-use longshore_initiator::error::{Failure, Lost};
+use longshore_initiator::error::{Failure, Lost, Sense};
 use longshore_initiator::operation::{Completion, Data, Operation, Reply};
 
 use crate::queue::{LoadQueue, Refused};
@@ -26,7 +26,20 @@ pub enum Plant {
     Flipped,
     Fails,
     Lose,
+    /// The target reports this many changes in a row, each instead of executing a command.
+    Attentions(u32),
 }
+
+/// REPORTED LUNS DATA HAS CHANGED.
+const UNIT_ATTENTION: Failure = Failure::Scsi {
+    status: 2,
+    sense: Some(Sense {
+        key: 6,
+        asc: 0x3f,
+        ascq: 0x0e,
+        information: None,
+    }),
+};
 
 #[derive(Debug)]
 pub struct FakeVolume {
@@ -71,6 +84,22 @@ impl FakeVolume {
         }
         self.plant.take();
         Some(plant)
+    }
+
+    /// Whether a change is reported instead.
+    fn has_attention(&mut self) -> bool {
+        if !matches!(self.plant, Some(Plant::Attentions(_))) {
+            return false;
+        }
+        if self.after > 0 {
+            self.after -= 1;
+            return false;
+        }
+        self.plant = match self.plant {
+            Some(Plant::Attentions(left @ 2..)) => Some(Plant::Attentions(left - 1)),
+            _ => None,
+        };
+        true
     }
 
     fn range(&self, extent: Extent) -> std::ops::Range<usize> {
@@ -195,6 +224,7 @@ impl LoadQueue for FakeQueue {
             let (operation, mut data, tag) = self.waiting.remove(self.sent - 1).unwrap();
             self.sent -= 1;
             let result = match operation {
+                _ if volume.has_attention() => Err(UNIT_ATTENTION),
                 Operation::Read { extent } => {
                     if let Data::Buffer { .. } = data {
                         volume.read(extent, data.bytes_mut());

@@ -223,6 +223,8 @@ pub struct Slot {
     pub write: bool,
     pub bytes: u32,
     pub extent: Extent,
+    /// How often it was submitted again.
+    pub repeats: u8,
     /// When it was due.
     pub intended_ns: u64,
     /// When it was submitted.
@@ -245,6 +247,7 @@ impl Slot {
                 lba: Lba(0),
                 blocks: BlockCount(0),
             },
+            repeats: 0,
             intended_ns: 0,
             submitted_ns: 0,
             buffer,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use longshore_block::extent::Extent;
 use longshore_initiator::error::{Failure, Lost};
 use longshore_initiator::operation::{Completion, Data, Operation};
 use longshore_reactor::Buffer;
@@ -32,6 +33,8 @@ const LONGEST_WAIT_NS: u64 = 50_000_000;
 const DRAIN_LIMIT_NS: u64 = 5_000_000_000;
 /// A place that is being written is given up for another so many times.
 const CLAIM_TRIES: usize = 16;
+/// How often an operation is submitted again after unit attentions.
+pub const REPEATS_MAX: u8 = 8;
 /// Faults that are kept of each thread.
 pub const FAULTS_MAX: usize = 16;
 
@@ -128,6 +131,8 @@ pub struct Worker<Q> {
     /// Streams that may have something to do.
     active: Vec<usize>,
     completions: Vec<Completion>,
+    /// Slots of operations that unit attentions have ended, to be submitted again. They are in flight.
+    repeats: Vec<u32>,
     in_flight: u64,
     now_ns: u64,
     last_answer_ns: u64,
@@ -159,6 +164,7 @@ impl<Q: LoadQueue> Worker<Q> {
             active: (0..streams.len()).collect(),
             streams,
             completions: Vec::with_capacity(1024),
+            repeats: Vec::new(),
             in_flight: 0,
             now_ns: 0,
             last_answer_ns: 0,
@@ -255,6 +261,9 @@ impl<Q: LoadQueue> Worker<Q> {
             if self.in_flight > 0 && self.now_ns - self.last_answer_ns > self.settings.silence_ns {
                 return Err(Lost::Silent);
             }
+            if !self.repeats.is_empty() {
+                self.repeat();
+            }
             self.begin();
             if self.in_flight == 0 && self.streams.iter().all(Stream::is_exhausted) {
                 return Ok(());
@@ -318,16 +327,7 @@ impl<Q: LoadQueue> Worker<Q> {
             return false;
         };
         let queue = self.streams[number].queue_for(step);
-        let operation = if step.write {
-            Operation::Write {
-                extent: step.extent,
-                fua: false,
-            }
-        } else {
-            Operation::Read {
-                extent: step.extent,
-            }
-        };
+        let operation = operation(step.write, step.extent);
         let refused = self.queues[queue].submit(operation, data, u64::from(slot_number));
         match refused {
             Ok(()) => {}
@@ -350,6 +350,7 @@ impl<Q: LoadQueue> Worker<Q> {
         slot.write = step.write;
         slot.bytes = step.bytes;
         slot.extent = step.extent;
+        slot.repeats = 0;
         slot.submitted_ns = self.now_ns;
         slot.intended_ns = due.unwrap_or(self.now_ns);
         self.in_flight += 1;
@@ -361,10 +362,7 @@ impl<Q: LoadQueue> Worker<Q> {
         let slot = &mut self.slots[index];
         let Some(verifier) = &self.settings.verifier else {
             if step.write {
-                let buffer = Arc::clone(&self.settings.content);
-                let region = self.settings.content_of;
-                let start = region.map_or(0, |region| region.offset(step.extent.lba));
-                return Some((step, Data::Shared { buffer, start }));
+                return Some((step, shared_content(&self.settings, step.extent)));
             }
             let place = slot.buffer.take().map_or(Data::Discard, Data::buffer);
             return Some((step, place));
@@ -399,6 +397,84 @@ impl<Q: LoadQueue> Worker<Q> {
         if let Some(verifier) = self.settings.verifier.as_ref().filter(|_| step.write) {
             verifier.ledger().release(step.extent);
         }
+    }
+
+    /// Submits operations again that unit attentions have ended, as far as there is room.
+    #[cold]
+    fn repeat(&mut self) {
+        while let Some(&slot_number) = self.repeats.last() {
+            let index = usize::try_from(slot_number).expect("an index");
+            let slot = &mut self.slots[index];
+            let extent = slot.extent;
+            // A verified write still has its stamps, and no other one may write there.
+            let data = match slot.buffer.take() {
+                Some(buffer) if !slot.write || self.settings.verifier.is_some() => {
+                    Data::buffer(buffer)
+                }
+                kept => {
+                    slot.buffer = kept;
+                    if slot.write {
+                        shared_content(&self.settings, extent)
+                    } else {
+                        Data::Discard
+                    }
+                }
+            };
+            let write = slot.write;
+            let stream = &self.streams[slot.stream];
+            let queue = match write {
+                true => stream.write_queue,
+                false => stream.read_queue,
+            };
+            let operation = operation(write, extent);
+            let refused = self.queues[queue].submit(operation, data, u64::from(slot_number));
+            let (data, failure) = match refused {
+                Ok(()) => {
+                    self.repeats.pop();
+                    continue;
+                }
+                Err(Refused::Busy(data)) => (data, None),
+                Err(Refused::Failed(data, failure)) => (data, Some(failure)),
+            };
+            if let Some(buffer) = data.into_buffer() {
+                self.slots[index].buffer = Some(buffer);
+            }
+            let Some(failure) = failure else {
+                return;
+            };
+            self.repeats.pop();
+            self.leave_slot(index);
+            self.failed(write, &failure);
+        }
+    }
+
+    /// Whether an operation that ended so is to be submitted again: a unit attention reports a change of the unit or its
+    /// target, and the command that got it was not executed (SPC-4 §5.15.6, SAM-5 §5.14).
+    #[cold]
+    fn is_repeated(&mut self, index: usize, failure: &Failure) -> bool {
+        let slot = &mut self.slots[index];
+        if !failure.is_unit_attention() || slot.repeats == REPEATS_MAX {
+            return false;
+        }
+        slot.repeats += 1;
+        let slot_number = u32::try_from(index).expect("a slot's number");
+        self.repeats.push(slot_number);
+        true
+    }
+
+    /// The operation of a slot has ended: its stream may begin another one.
+    #[inline]
+    fn leave_slot(&mut self, index: usize) {
+        let number = self.slots[index].stream;
+        let stream = &mut self.streams[number];
+        stream
+            .idle
+            .push(u32::try_from(index).expect("a slot's number"));
+        if !stream.listed {
+            stream.listed = true;
+            self.active.push(number);
+        }
+        self.in_flight -= 1;
     }
 
     /// Each time another queue is the first: a server that serves who comes first would else favour the first.
@@ -490,19 +566,17 @@ impl<Q: LoadQueue> Worker<Q> {
         let (write, bytes) = (slot.write, slot.bytes);
         let number = slot.stream;
         let (submitted_ns, intended_ns) = (slot.submitted_ns, slot.intended_ns);
-        let stream = &mut self.streams[number];
-        stream
-            .idle
-            .push(u32::try_from(index).expect("a slot's number"));
-        if !stream.listed {
-            stream.listed = true;
-            self.active.push(number);
+        if let Err(failure) = &completion.result
+            && self.is_repeated(index, failure)
+        {
+            return;
         }
-        self.in_flight -= 1;
+        self.leave_slot(index);
         if let Err(failure) = &completion.result {
             self.failed(write, failure);
             return;
         }
+        let stream = &self.streams[number];
         let tally = &mut self.tallies[stream.job];
         tally.ended(write, bytes, self.now_ns.saturating_sub(intended_ns));
         if stream.pacer.is_some() {
@@ -558,12 +632,31 @@ impl<Q: LoadQueue> Worker<Q> {
         self.tallies = counted.iter().map(|_| JobTally::default()).collect();
         let mut result = Ok(());
         while self.in_flight > 0 && self.now_ns < give_up_ns && result.is_ok() {
+            self.repeat();
             result = self.send().and_then(|()| self.wait(give_up_ns));
             self.now_ns = self.shared.now_ns();
             self.complete();
         }
         self.tallies = counted;
         result
+    }
+}
+
+fn operation(write: bool, extent: Extent) -> Operation {
+    if write {
+        Operation::Write { extent, fua: false }
+    } else {
+        Operation::Read { extent }
+    }
+}
+
+/// What a write holds that is not verified.
+#[inline]
+fn shared_content(settings: &Settings, extent: Extent) -> Data {
+    let region = settings.content_of;
+    Data::Shared {
+        buffer: Arc::clone(&settings.content),
+        start: region.map_or(0, |region| region.offset(extent.lba)),
     }
 }
 

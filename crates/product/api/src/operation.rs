@@ -1,5 +1,7 @@
 //! Changes that go on after their request was answered.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,9 @@ pub struct Operation {
     pub revision: Revision,
     /// Volumes that are not closed yet.
     pub draining: Vec<String>,
+    /// What each of them waits for: accepted commands, the last flush, the close of its storage.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits_for: BTreeMap<String, String>,
     /// Which volumes may have lost what was written to them, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,

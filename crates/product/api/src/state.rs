@@ -47,7 +47,7 @@ pub struct Health {
     pub alive: bool,
     /// It accepts and serves what it should (`/readyz`).
     pub ready: bool,
-    /// Why not, in sentences.
+    /// Why not, in sentences; and which volumes that were removed wait for storage that does not answer.
     pub reasons: Vec<String>,
 }
 

@@ -122,7 +122,8 @@ fn run(server: &ServerArguments, source: &Source, options: &ChangeArguments) -> 
 /// Whether a file is the one that the server was started with.
 fn is_own(client: &Client, file: &Path) -> Result<bool, ClientError> {
     let status: Versioned<Status> = client.get("/api/v1/")?.read()?;
-    let own = status.body.config_file.map(PathBuf::from);
+    let own = status.body.config_file;
+    let own = own.and_then(|own| fs::canonicalize(own).ok());
     Ok(own.is_some() && fs::canonicalize(file).ok() == own)
 }
 

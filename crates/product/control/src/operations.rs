@@ -57,6 +57,12 @@ fn operation(
     let is_running = !draining.is_empty();
     draining.extend(leaving(ObjectState::Stuck));
     draining.sort();
+    let waits_for = volumes.iter().filter(|it| draining.contains(&it.id.name));
+    let waits_for = waits_for.filter_map(|it| {
+        let text = it.facts.get("waits-for")?.as_str()?;
+        Some((it.id.name.clone(), text.to_owned()))
+    });
+    let waits_for = waits_for.collect();
     let failure = failures.iter().map(|(volume, reason)| {
         format!("volume {volume} may have lost what was written: its last flush failed: {reason}")
     });
@@ -71,6 +77,7 @@ fn operation(
         },
         revision,
         draining,
+        waits_for,
         failure: (!failure.is_empty()).then(|| failure.join("; ")),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longshore_reactor::{BufferPool, EngineEvent, MemoryBudget, Waker};
+use longshore_volume::VolumeError;
 
 use crate::config::{ExportsConfig, ServerConfig, StartError};
 use crate::core::{Core, Shared, View};
@@ -13,6 +14,7 @@ use crate::mail::message::{Message, Post};
 use crate::platform::{Link, Platform};
 use crate::server::share::{kept_bytes_max, listeners, share};
 use crate::server::switch::{DrainOptions, DrainingVolume, SwitchError, Switchboard, Switched};
+use crate::server::{Control, Resized};
 use crate::shard::mail::Mailer;
 use crate::shard::{Shard, Turn};
 
@@ -139,6 +141,13 @@ impl SteppedServer {
         drain: DrainOptions,
     ) -> Result<Switched, SwitchError> {
         self.board.begin(exports, drain)
+    }
+
+    /// Takes up the size of a volume, as [`crate::Control::refresh_volume`] does.
+    #[must_use]
+    pub fn refresh_volume(&self, name: &str) -> Option<Result<Option<Resized>, VolumeError>> {
+        let board = Arc::clone(&self.board);
+        Control { board }.refresh_volume(name)
     }
 
     /// Takes the steps of switches and removals that can be taken.

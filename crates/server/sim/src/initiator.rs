@@ -155,7 +155,7 @@ impl Initiator {
         let number = u8::try_from(self.index).expect("few initiators");
         let isid = Isid([0x80, 0, 0, 0, 0, number]);
         let name = |text: &str| IscsiName::parse(text).expect("a valid name");
-        let initiator = name(&format!("iqn.2026-11.local.longshore:sim-{number}"));
+        let initiator = name(&initiator_name(self.index));
         let mut login = LoginConfig::normal(initiator, name(TARGET), isid);
         if self.random.chance(5000) {
             login.security = None;
@@ -333,7 +333,11 @@ impl Initiator {
                 Ok(())
             }
             ConnectionEvent::Close(CloseReason::Login(error)) => {
-                if scene.closing {
+                let since = match self.state {
+                    State::LoggingIn { since } => since,
+                    _ => scene.now(),
+                };
+                if scene.closing || scene.noticed.denials[self.index].may_miss(since) {
                     self.hang_up(scene);
                     return Ok(());
                 }
@@ -417,6 +421,10 @@ impl Initiator {
                 ) {
                     return wrong("success in spite of a reservation".to_owned());
                 }
+                let protection = scene.noticed.protections[task.unit];
+                if task.purpose.writes() && protection.must_refuse(outstanding.sent_at) {
+                    return wrong("a write to a read-only unit".to_owned());
+                }
                 scene.succeeded(task.unit, &task.purpose, &outstanding.data_in)
             }
             Some(CHECK_CONDITION) => match sense_key(&outcome.sense) {
@@ -425,14 +433,31 @@ impl Initiator {
                     Ok(())
                 }
                 ILLEGAL_REQUEST | COPY_ABORTED
-                    if scene.absences[task.unit].may_miss(outstanding.sent_at) =>
+                    if scene.noticed.absences[task.unit].may_miss(outstanding.sent_at)
+                        || scene.noticed.denials[self.index].may_miss(outstanding.sent_at) =>
                 {
+                    let endings = scene.noticed.endings[task.unit];
+                    let was_ended = endings.may_miss(outstanding.sent_at);
                     // A copy may have come to its middle.
-                    if sense_key(&outcome.sense) == ILLEGAL_REQUEST {
+                    if sense_key(&outcome.sense) == ILLEGAL_REQUEST && !was_ended {
                         scene.refused(task.unit, &task.purpose);
                     } else {
                         scene.give_up(task.unit, &task.purpose);
                     }
+                    Ok(())
+                }
+                DATA_PROTECT
+                    if scene.noticed.protections[task.unit].may_refuse(outstanding.sent_at)
+                        && !scene.has_disk_errors(task.unit) =>
+                {
+                    scene.refused(task.unit, &task.purpose);
+                    Ok(())
+                }
+                // A copy whose destination is read-only.
+                COPY_ABORTED
+                    if scene.noticed.protections[task.unit].may_refuse(outstanding.sent_at) =>
+                {
+                    scene.give_up(task.unit, &task.purpose);
                     Ok(())
                 }
                 MISCOMPARE => scene
@@ -503,7 +528,8 @@ impl Initiator {
             }
             Management::AbortSet { unit, below } | Management::Reset { unit, below } => {
                 let missing = response == TaskManagementResponseCode::LUN_DOES_NOT_EXIST;
-                if missing && scene.absences[unit].is_known() {
+                let is_denied = scene.noticed.denials[self.index].is_known();
+                if missing && (is_denied || scene.noticed.absences[unit].is_known()) {
                     if let Management::Reset { .. } = management {
                         scene.reset_over(unit);
                     }
@@ -750,6 +776,11 @@ impl Initiator {
             }
         };
     }
+}
+
+/// The name of an initiator, by its number.
+pub fn initiator_name(number: usize) -> String {
+    format!("iqn.2026-11.local.longshore:sim-{number}")
 }
 
 fn lun(unit: usize) -> Lun {

@@ -25,8 +25,9 @@
 //! - media that know no holes or no zeroing;
 //! - aborts, resets of units and controllers at any moment, memory that runs out (the command is refused, or waits);
 //! - connections that go from one shard to another, with whatever they have in progress;
-//! - exports that change at any moment: units lose their numbers and get them back, volumes are removed, flushed,
-//!   closed and opened again (`change`);
+//! - exports that change at any moment: units lose their numbers and get them back, become read-only and writable, and
+//!   grow; volumes are removed, flushed, closed and opened again, some before their commands have ended; initiators lose
+//!   their access; other targets and subsystems come and go (`change`);
 //! - clients to which the server seems to lie: they receive changed, truncated or repeated bytes, or
 //!   noise; they end their connections, come again, and never fail themselves ([`deceived`]);
 //! - the server process killed at any moment: all that was acknowledged is still there;
@@ -72,6 +73,7 @@ mod world;
 
 use std::fmt;
 
+pub use change::ChangeCounts;
 use checker::Violation;
 pub use profile::Planted;
 pub use settings::Settings;
@@ -86,8 +88,8 @@ pub struct Report {
     pub time: u64,
     /// Times that a connection went from one shard to another.
     pub moves: u64,
-    /// Times that the exports changed.
-    pub switches: u64,
+    /// Times that the exports changed, and how.
+    pub changes: ChangeCounts,
     /// Digest of all that happened.
     pub trace_hash: u64,
 }
@@ -134,7 +136,7 @@ pub fn run(settings: &Settings) -> Result<Report, Box<Failure>> {
             steps: world.steps,
             time: environment.now,
             moves: environment.moves,
-            switches: world.switches(),
+            changes: world.changes(),
             trace_hash: environment.trace_hash(),
         }),
         Err(violation) => Err(Box::new(Failure {

@@ -11,6 +11,8 @@ pub enum Planted {
     MixedUpMap,
     /// Flushes do nothing.
     ForgottenFlush,
+    /// What is to be read-only is not.
+    ForgottenProtection,
 }
 
 /// Chances are of ten thousand, delays are nanoseconds.
@@ -137,6 +139,7 @@ impl Profile {
     pub const fn changing() -> Self {
         Self {
             changes: 2_000,
+            stall: 1_000,
             ..Self::moving()
         }
     }

@@ -112,6 +112,65 @@ impl Absence {
     }
 }
 
+/// Times at which a unit takes no writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Protection {
+    /// When it may take none.
+    pub times: Absence,
+    /// It takes none for certain, since then.
+    pub since: Option<u64>,
+}
+
+impl Protection {
+    /// Whether a write that was sent at that time may have been refused.
+    #[must_use]
+    pub fn may_refuse(self, sent_at: u64) -> bool {
+        self.times.may_miss(sent_at)
+    }
+
+    /// Whether a write that was sent at that time cannot have been let pass.
+    #[must_use]
+    pub fn must_refuse(self, sent_at: u64) -> bool {
+        self.since.is_some_and(|since| since < sent_at)
+    }
+}
+
+/// What parties may notice of changes of the exports.
+#[derive(Debug, Default)]
+pub struct Noticed {
+    /// When units were not to be found.
+    pub absences: Vec<Absence>,
+    /// When units were read-only.
+    pub protections: Vec<Protection>,
+    /// When commands for units were ended because these were removed, whatever the medium was about to do.
+    pub endings: Vec<Absence>,
+    /// When an initiator was not let in, by its number.
+    pub denials: Vec<Absence>,
+    /// Commands that were ended so: until the volume is closed, what they write may still land.
+    ended: Vec<(usize, Purpose)>,
+}
+
+impl Noticed {
+    /// One unit more.
+    pub fn add_unit(&mut self) {
+        self.absences.push(Absence::default());
+        self.protections.push(Protection::default());
+        self.endings.push(Absence::default());
+    }
+
+    /// Gives up commands whose volume is closed by now.
+    pub fn settle(&mut self, histories: &mut [History]) {
+        let endings = &self.endings;
+        let (open, over) = std::mem::take(&mut self.ended)
+            .into_iter()
+            .partition(|(unit, _)| endings[*unit].is_now);
+        self.ended = open;
+        for (unit, purpose) in over {
+            end(&mut histories[unit], &purpose, History::write_over);
+        }
+    }
+}
+
 /// See the module documentation.
 pub struct Scene<'a> {
     /// Clock and network.
@@ -123,8 +182,8 @@ pub struct Scene<'a> {
     pub resets: &'a mut [Resets],
     /// Reservations of the units.
     pub reservations: &'a mut [Reservations],
-    /// When units were not to be found.
-    pub absences: &'a [Absence],
+    /// What comes of changes of the exports.
+    pub noticed: &'a mut Noticed,
     /// Number of the last write.
     pub next_id: &'a mut u64,
     /// Commands sent in this run.
@@ -220,26 +279,15 @@ impl Scene<'_> {
 
     /// A command was refused before it did anything.
     pub fn refused(&mut self, unit: usize, purpose: &Purpose) {
-        self.end(unit, purpose, History::write_refused);
+        end(&mut self.histories[unit], purpose, History::write_refused);
     }
 
     /// A command failed or was aborted: nobody knows how far it came, but it does no more.
     pub fn give_up(&mut self, unit: usize, purpose: &Purpose) {
-        self.end(unit, purpose, History::write_over);
-    }
-
-    fn end(&mut self, unit: usize, purpose: &Purpose, write: impl Fn(&mut History, WriteId)) {
-        let history = &mut self.histories[unit];
-        match purpose {
-            Purpose::Look | Purpose::Stray => {}
-            Purpose::Read { started, .. }
-            | Purpose::Flush { started }
-            | Purpose::Compare { started, .. } => history.read_over(*started),
-            Purpose::Write { ids, .. } => ids.iter().for_each(|id| write(history, *id)),
-            Purpose::CompareAndWrite { id, started, .. } => {
-                history.read_over(*started);
-                write(history, *id);
-            }
+        if self.noticed.endings[unit].is_now {
+            self.noticed.ended.push((unit, purpose.clone()));
+        } else {
+            end(&mut self.histories[unit], purpose, History::write_over);
         }
     }
 
@@ -266,7 +314,9 @@ impl Scene<'_> {
     #[must_use]
     pub fn is_swallowed(&self, unit: usize, sent_at: u64) -> bool {
         let resets = &self.resets[unit];
-        resets.open > 0 || resets.last_end.is_some_and(|end| sent_at <= end)
+        let is_reset = resets.open > 0 || resets.last_end.is_some_and(|end| sent_at <= end);
+        // A write whose data have not come is ended without an answer.
+        is_reset || self.noticed.endings[unit].may_miss(sent_at)
     }
 
     /// Whether a command that was sent at `sent_at` cannot have been let pass, because of a reservation that
@@ -290,6 +340,21 @@ impl Scene<'_> {
             && held.since < sent_at
             && is_concerned
             && !(registers && held.registrants)
+    }
+}
+
+/// Nothing more is learnt of a command.
+fn end(history: &mut History, purpose: &Purpose, write: impl Fn(&mut History, WriteId)) {
+    match purpose {
+        Purpose::Look | Purpose::Stray => {}
+        Purpose::Read { started, .. }
+        | Purpose::Flush { started }
+        | Purpose::Compare { started, .. } => history.read_over(*started),
+        Purpose::Write { ids, .. } => ids.iter().for_each(|id| write(history, *id)),
+        Purpose::CompareAndWrite { id, started, .. } => {
+            history.read_over(*started);
+            write(history, *id);
+        }
     }
 }
 

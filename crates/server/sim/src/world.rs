@@ -15,7 +15,7 @@ use longshore_server::config::{
 use longshore_server::platform::Platform;
 use longshore_server::stepped::{Next, SteppedServer};
 
-use crate::change::Exported;
+use crate::change::{ChangeCounts, Exported};
 use crate::checker::Violation;
 use crate::checker::history::History;
 use crate::deceived::Deceived;
@@ -28,7 +28,7 @@ use crate::party::Party;
 use crate::platform::SimPlatform;
 use crate::profile::Profile;
 use crate::random::Random;
-use crate::scene::{Absence, Reservations, Resets, Scene};
+use crate::scene::{Absence, Noticed, Reservations, Resets, Scene};
 use crate::settings::Settings;
 use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::wire::Wire;
@@ -75,7 +75,7 @@ pub struct World {
     restart_at: Option<u64>,
     limits: PeerLimits,
     exported: Exported,
-    absences: Vec<Absence>,
+    noticed: Noticed,
     files: Vec<PathBuf>,
     next_cut: Option<u64>,
     next_kill: Option<u64>,
@@ -124,7 +124,7 @@ impl World {
         let environment = Environment::new(Random::new(random.number()), profile, settings.echo);
         let environment = Shared::new(environment);
         let login = login(&mut random);
-        let exported = Exported::new(environment.clone(), login, settings.planted);
+        let exported = Exported::new(environment.clone(), login, settings.planted, initiators);
         let mut world = Self {
             environment,
             server: None,
@@ -145,13 +145,14 @@ impl World {
             restart_at: None,
             limits: limits(&mut random),
             exported,
-            absences: Vec::new(),
+            noticed: Noticed::default(),
             files: Vec::new(),
             next_cut: None,
             next_kill: None,
             rebalance: random.chance(5000),
             random,
         };
+        world.noticed.denials = vec![Absence::default(); world.parties.len()];
         for unit in 0..world.random.pick(&[1, 1, 2]) {
             world.add_unit(unit, settings.seed);
         }
@@ -181,7 +182,7 @@ impl World {
         self.shapes.push(shape);
         let path = self.files.last().expect("pushed above");
         self.exported.add(shape, path);
-        self.absences.push(Absence::default());
+        self.noticed.add_unit();
         self.resets.push(Resets::default());
         self.reservations.push(Reservations::default());
     }
@@ -392,7 +393,7 @@ impl World {
             shapes: &self.shapes,
             resets: &mut self.resets,
             reservations: &mut self.reservations,
-            absences: &self.absences,
+            noticed: &mut self.noticed,
             next_id: &mut self.next_id,
             steps: &mut self.steps,
             quiet: self.phase != Phase::Working,
@@ -475,20 +476,33 @@ impl World {
         Ok(())
     }
 
-    /// How often the exports have changed.
-    pub(crate) fn switches(&self) -> u64 {
-        self.exported.switches
+    /// How often the exports have changed, and how.
+    pub(crate) fn changes(&self) -> ChangeCounts {
+        self.exported.counts
     }
 
-    /// Units have their numbers again.
+    /// Units have their numbers again, take writes, and everybody is let in.
     fn units_are_back(&mut self) {
         let now = self.environment.lock().now;
-        for absence in self.absences.iter_mut().filter(|absence| absence.is_now) {
+        let Noticed {
+            absences,
+            protections,
+            endings,
+            denials,
+            ..
+        } = &mut self.noticed;
+        for protection in protections.iter_mut() {
+            protection.since = None;
+        }
+        let protections = protections.iter_mut().map(|it| &mut it.times);
+        let all = absences.iter_mut().chain(endings).chain(denials);
+        for absence in all.chain(protections).filter(|absence| absence.is_now) {
             *absence = Absence {
                 is_now: false,
                 until: Some(now),
             };
         }
+        self.noticed.settle(&mut self.histories);
     }
 
     /// The exports change, perhaps. When the work is over, all units come back.
@@ -502,7 +516,8 @@ impl World {
         };
         if self.exported.is_changing {
             server.advance();
-            self.exported.look(server, now, &mut self.absences)?;
+            self.exported.look(server, now, &mut self.noticed)?;
+            self.noticed.settle(&mut self.histories);
         }
         let restores = match self.phase {
             Phase::Working if self.random.chance(changes) => false,
@@ -512,7 +527,7 @@ impl World {
         if server.is_switching() {
             return Ok(());
         }
-        let scene = (&mut self.absences[..], &mut self.reservations[..]);
+        let scene = (&mut self.noticed, &mut self.reservations[..]);
         self.exported
             .change(server, &mut self.random, restores, scene);
         for shard in 0..self.shards {

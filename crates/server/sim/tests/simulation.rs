@@ -2,7 +2,7 @@
 
 use longshore_sim::checker::Violation;
 use longshore_sim::profile::Profile;
-use longshore_sim::{Planted, Report, Settings, run};
+use longshore_sim::{ChangeCounts, Planted, Report, Settings, run};
 
 fn succeed(settings: &Settings) -> Report {
     match run(settings) {
@@ -58,17 +58,29 @@ fn promises_hold_when_connections_move_again_and_again() {
     assert!(moves > 1000, "{moves}");
 }
 
-/// Units lose their numbers and get them back, and volumes are removed, closed and opened again, while connections move
-/// and break.
+/// Units lose their numbers and get them back, become read-only and writable, and grow; volumes are removed, closed and
+/// opened again, some before their commands have ended; initiators lose their access; other targets come and go: while
+/// connections move and break.
 #[test]
 fn promises_hold_while_exports_change_again_and_again() {
-    let mut switches = 0;
+    let mut changes = ChangeCounts::default();
     for seed in 0..60 {
         let mut settings = Settings::new(seed, 400);
         settings.profile = Some(Profile::changing());
-        switches += succeed(&settings).switches;
+        changes += succeed(&settings).changes;
     }
-    assert!(switches > 1000, "{switches}");
+    let ChangeCounts {
+        switches,
+        protected,
+        denied,
+        rules,
+        others,
+        grown,
+        overdue,
+    } = changes;
+    assert!(switches > 1000, "{changes:?}");
+    assert!(protected.min(rules).min(others) > 50, "{changes:?}");
+    assert!(denied.min(grown).min(overdue) > 10, "{changes:?}");
 }
 
 /// The same with a server that is killed and a medium that fails.
@@ -87,7 +99,11 @@ fn promises_hold_while_exports_change_and_nothing_else_works_well() {
 /// What the checkers are there for: mistakes in a change that are made on purpose.
 #[test]
 fn mistakes_in_a_change_of_exports_are_found() {
-    for planted in [Planted::MixedUpMap, Planted::ForgottenFlush] {
+    for planted in [
+        Planted::MixedUpMap,
+        Planted::ForgottenFlush,
+        Planted::ForgottenProtection,
+    ] {
         let found = (0..20).find_map(|seed| {
             let mut settings = Settings::new(seed, 400);
             settings.planted = Some(planted);
@@ -101,6 +117,10 @@ fn mistakes_in_a_change_of_exports_are_found() {
         match planted {
             Planted::ForgottenFlush => {
                 assert!(matches!(failure.violation, Violation::NotFlushed { .. }));
+            }
+            Planted::ForgottenProtection => {
+                let text = failure.violation.to_string();
+                assert!(text.contains("a write to a read-only"), "{text}");
             }
             Planted::MixedUpMap => {
                 assert!(!matches!(failure.violation, Violation::NotFlushed { .. }));

@@ -243,6 +243,35 @@ fn the_first_error_ends_the_run_unless_it_is_to_go_on() {
 }
 
 #[test]
+fn an_operation_that_a_unit_attention_ended_is_submitted_again() {
+    for rw in ["randread", "randwrite", "randrw"] {
+        // Each of the operations under way may get one of them.
+        for attentions in [1, u32::from(REPEATS_MAX)] {
+            let plant = Plant::Attentions(attentions);
+            for bench in [Bench::new, Bench::verified] {
+                let bench = bench(FakeVolume::new(256, 512).planted(plant, 20));
+                let report = bench.run(vec![Bench::stream(rw, "512", 4, 1_000)]);
+                assert_eq!(report.errors.total(), 0, "{rw}: {:?}", report.errors);
+                assert_eq!(report.jobs[0].total().operations, 1_000, "{rw}");
+                assert_eq!((report.unanswered, report.fault_count), (0, 0), "{rw}");
+                assert_eq!(bench.read_back().faults, []);
+            }
+        }
+    }
+}
+
+#[test]
+fn unit_attentions_without_an_end_are_an_error() {
+    let plant = Plant::Attentions(u32::MAX);
+    let bench = Bench::new(FakeVolume::new(256, 512).planted(plant, 20));
+    let report = bench.run(vec![Bench::stream("randread", "512", 4, 1_000)]);
+    assert!(report.errors.total() > 0);
+    let (error, _) = report.errors.iter().next().unwrap();
+    assert!(error.contains("UNIT ATTENTION"), "{error}");
+    assert_eq!(report.unanswered, 0);
+}
+
+#[test]
 fn a_failed_write_leaves_both_generations_open() {
     let bench = Bench {
         continue_on_error: true,

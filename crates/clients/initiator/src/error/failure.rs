@@ -167,6 +167,12 @@ impl Failure {
         }
     }
 
+    /// Whether the target reports a change of the unit instead of executing the command.
+    #[must_use]
+    pub fn is_unit_attention(&self) -> bool {
+        matches!(self, Self::Scsi { sense: Some(sense), .. } if sense.key == UNIT_ATTENTION)
+    }
+
     /// As an error of the operating system, for those who know only these.
     #[must_use]
     pub fn to_io_error(&self) -> io::Error {

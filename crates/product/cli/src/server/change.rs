@@ -121,7 +121,7 @@ pub fn show_plan(
 }
 
 fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
-    let mut told = Vec::new();
+    let mut told = String::new();
     let mut stuck_since = None;
     loop {
         let operation: Versioned<Operation> = client.get(place)?.read()?;
@@ -143,24 +143,38 @@ fn wait(client: &Client, place: &str) -> Result<(), ClientError> {
             }
             OperationState::Running => stuck_since = None,
         }
-        if operation.draining != told {
-            eprintln!(
-                "waiting for accepted commands: {}",
-                operation.draining.join(", ")
-            );
-            told = operation.draining;
+        let waits = waits(&operation);
+        if waits != told {
+            if told.is_empty() {
+                let revision = operation.revision.0;
+                eprintln!(
+                    "revision {revision} is in force; this may be interrupted, and the server goes on by itself"
+                );
+            }
+            eprintln!("waiting for {waits}");
+            told = waits;
         }
         thread::sleep(POLL);
     }
 }
 
+/// What is waited for, of which volumes.
+fn waits(operation: &Operation) -> String {
+    let each = operation.draining.iter().map(|volume| {
+        let waits_for = operation.waits_for.get(volume);
+        let waits_for = waits_for.map_or("accepted commands", String::as_str);
+        format!("{waits_for} (volume {volume})")
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
 /// The time of its volumes is over.
 fn stuck(operation: &Operation) -> ClientError {
     ClientError::Ending(format!(
-        "revision {} is in force, and the storage of {} does not answer: accepted commands are not completed\nLook at \
-         that storage. The volume is closed when it answers; longshore volume list shows it as stuck until then",
+        "revision {} is in force, and storage does not answer; the server waits for {}\nLook at that storage. The \
+         volume is closed when it answers; longshore volume list shows it as stuck until then",
         operation.revision.0,
-        operation.draining.join(", ")
+        waits(operation)
     ))
 }
 

@@ -253,7 +253,7 @@ fn stuck_server(listener: &UnixListener, state: &str) {
             (
                 "",
                 format!(
-                    r#"{{"version":1,"id":"2","state":"{state}","revision":2,"draining":{draining},"failure":"volume a may have lost data"}}"#
+                    r#"{{"version":1,"id":"2","state":"{state}","revision":2,"draining":{draining},"waits-for":{{"a":"the last flush"}},"failure":"volume a may have lost data"}}"#
                 ),
             )
         };
@@ -267,7 +267,7 @@ fn stuck_server(listener: &UnixListener, state: &str) {
 #[test]
 fn a_removal_that_does_not_end_well_is_told_and_ends_with_1() {
     for (state, expected) in [
-        ("stuck", "does not answer"),
+        ("stuck", "the last flush (volume a)"),
         ("failed", "may have lost data"),
     ] {
         let directory = tempfile::tempdir().unwrap();

@@ -94,22 +94,20 @@ impl ControlPlane for Plane {
             .map(|(id, described)| now.object(id, described, &uses))
             .collect();
         if kind == ObjectKind::Volume {
-            let stuck: BTreeMap<String, bool> = self
-                .switch
-                .leaving()
-                .into_iter()
-                .map(|it| (it.volume, it.stuck))
-                .collect();
-            for (name, leaver) in &*locked(&self.leaving.volumes) {
+            for (leaving, described) in self.leaving.all(self.switch.leaving()) {
                 let id = ObjectId {
                     kind,
-                    name: name.clone(),
+                    name: leaving.volume,
                 };
-                let mut object = now.object(&id, &leaver.described, &uses);
-                object.state = match stuck.get(name) {
-                    Some(true) => ObjectState::Stuck,
-                    _ => ObjectState::Draining,
+                let mut object = now.object(&id, &described, &uses);
+                object.state = match leaving.stuck {
+                    true => ObjectState::Stuck,
+                    false => ObjectState::Draining,
                 };
+                let waits_for = leaving.waits_for.text();
+                object
+                    .facts
+                    .insert("waits-for".to_owned(), waits_for.into());
                 found.push(object);
             }
         }
@@ -284,9 +282,20 @@ impl Plane {
                 reasons.push(format!("volume {name}: {condition}"));
             }
         }
+        let ready = reasons.is_empty();
+        // What is served does not need them.
+        for (leaving, _) in self.leaving.all(self.switch.leaving()) {
+            if leaving.stuck {
+                reasons.push(format!(
+                    "volume {} was removed, and its storage does not answer: it waits for {}",
+                    leaving.volume,
+                    leaving.waits_for.text()
+                ));
+            }
+        }
         Health {
             alive: true,
-            ready: reasons.is_empty(),
+            ready,
             reasons,
         }
     }
@@ -306,8 +315,8 @@ fn asked_for(wish: &Wish) -> String {
     }
 }
 
-/// The file that SIGHUP reads.
+/// The file that SIGHUP reads. Without a look at the file system, which may not answer.
 fn config_file(file: Option<&ConfigFile>) -> Option<String> {
-    let path = std::fs::canonicalize(&file?.path).ok()?;
+    let path = std::path::absolute(&file?.path).ok()?;
     Some(path.to_string_lossy().into_owned())
 }

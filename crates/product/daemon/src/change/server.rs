@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_api::state::Session;
 use longshore_server::config::{ExportsConfig, ListenerChanges, ListenerId, TransmitConfig};
@@ -13,7 +13,13 @@ use longshore_server::{
 };
 use longshore_volume::VolumeError;
 
-use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch};
+use super::switch::{
+    Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch, WaitsFor,
+};
+
+/// The last flush of a volume, and its close, may take longer than commands: all that hosts have written may have to go
+/// to the medium. After that time its storage is said not to answer.
+pub const STORAGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, by what controls it.
 #[derive(Clone, Debug)]
@@ -96,9 +102,19 @@ impl Switch for ServerSwitch {
     }
 
     fn leaving(&self) -> Vec<Leaving> {
-        let leaving = self.0.draining().into_iter().map(|volume| Leaving {
-            volume: volume.name,
-            stuck: volume.state == DrainState::Stuck,
+        let leaving = self.0.draining().into_iter().map(|volume| {
+            let is_late = volume.state_since.elapsed() >= STORAGE_PATIENCE;
+            let (waits_for, stuck) = match volume.state {
+                DrainState::Draining => (WaitsFor::Commands, false),
+                DrainState::Stuck => (WaitsFor::Commands, true),
+                DrainState::Flushing => (WaitsFor::Flush, is_late),
+                DrainState::Closing => (WaitsFor::Close, is_late),
+            };
+            Leaving {
+                volume: volume.name,
+                waits_for,
+                stuck,
+            }
         });
         leaving.collect()
     }

@@ -39,8 +39,30 @@ pub struct Closed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
     pub volume: String,
+    /// What is waited for.
+    pub waits_for: WaitsFor,
     /// Its time is over, and its storage does not answer.
     pub stuck: bool,
+}
+
+/// What a volume on its way out waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    Commands,
+    Flush,
+    Close,
+}
+
+impl WaitsFor {
+    /// As users read it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Commands => "accepted commands",
+            Self::Flush => "the last flush",
+            Self::Close => "the close of its storage",
+        }
+    }
 }
 
 /// Sessions of initiators, and controllers of hosts.

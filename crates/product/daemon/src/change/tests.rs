@@ -23,7 +23,9 @@ use serde_json::{Value, json};
 use super::exports::{OpenVolumes, exports};
 use super::plane::{Plane, Process};
 use super::start::Start;
-use super::switch::{Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch};
+use super::switch::{
+    Closed, Drain, Exports, Leaving, NotSwitched, Ready, Sessions, Switch, WaitsFor,
+};
 use crate::backends::backends;
 use crate::config::Arguments;
 use crate::config::file::ConfigFile;
@@ -47,6 +49,8 @@ struct Fake {
     hangs: Mutex<Option<String>>,
     record: Mutex<Vec<String>>,
     holds: AtomicBool,
+    /// The storage of volumes that leave does not answer.
+    is_stuck: AtomicBool,
     leaving: Mutex<Vec<Leaver>>,
 }
 
@@ -180,7 +184,8 @@ impl Switch for Handle {
         let leaving = self.0.leaving.lock().unwrap();
         let leaving = leaving.iter().map(|(volume, _)| Leaving {
             volume: volume.clone(),
-            stuck: false,
+            waits_for: WaitsFor::Flush,
+            stuck: self.0.is_stuck.load(Ordering::Relaxed),
         });
         leaving.collect()
     }
@@ -635,6 +640,51 @@ fn what_sessions_use_does_not_go_unless_it_is_drained() {
     assert_eq!(scene.state_of("a"), Some(ObjectState::Draining));
     scene.fake.let_go();
     assert_eq!(scene.state_of("a"), None);
+}
+
+#[test]
+fn a_removed_volume_whose_storage_does_not_answer_is_named_with_what_it_waits_for() {
+    let scene = Scene::new("");
+    scene.apply(mem("a")).unwrap();
+    let looking = scene.plane().volumes();
+    scene.fake.holds.store(true, Ordering::Relaxed);
+    let applied = scene.apply(Wish::Remove { id: volume("a") }).unwrap();
+    assert_eq!(applied.draining, ["a"]);
+    let waits_for = || {
+        let volumes = scene.plane().objects(ObjectKind::Volume);
+        volumes[0].facts["waits-for"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(waits_for(), "the last flush");
+    assert_eq!(scene.plane().status().health.reasons, [""; 0]);
+    scene.fake.is_stuck.store(true, Ordering::Relaxed);
+    assert_eq!(scene.state_of("a"), Some(ObjectState::Stuck));
+    let health = scene.plane().status().health;
+    assert!(health.ready, "nothing that is served needs it");
+    let [reason] = &health.reasons[..] else {
+        panic!("{health:?}");
+    };
+    assert!(
+        reason.contains("volume a") && reason.contains("the last flush"),
+        "{reason}"
+    );
+    // The server has let go of it, and somebody looks at it.
+    scene.fake.let_go();
+    assert_eq!(waits_for(), "the close of its storage");
+    assert_eq!(scene.state_of("a"), Some(ObjectState::Draining));
+    drop(looking);
+    while scene.state_of("a").is_some() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_status_does_not_look_at_the_file_system() {
+    let scene = Scene::new("");
+    let file = scene.path("x.toml");
+    let named = |scene: &Scene| scene.plane().status().config_file.unwrap();
+    let before = named(&scene);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(named(&scene), before);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use longshore_scsi::lun::Lun;
 use longshore_scsi::nexus::{Nexus, NexusPort};
 use longshore_scsi::unit::LogicalUnit;
 use longshore_scsi::unit_attention::UnitAttention;
+use uuid::Uuid;
 
 use super::directory::EstablishedSession;
 use crate::address::TargetId;
@@ -57,6 +58,8 @@ pub(crate) struct Session {
     pub target: Option<TargetId>,
     /// By ascending number. Those that are gone are the last.
     pub luns: Vec<LunEntry>,
+    /// Volumes that had numbers in this session which they have no more.
+    former: BTreeMap<u16, Uuid>,
     /// The version of the exports that it knows.
     pub revision: u64,
     /// For those who look at sessions.
@@ -78,6 +81,7 @@ impl Session {
             ticket,
             target,
             luns: Vec::new(),
+            former: BTreeMap::new(),
             revision: exports.revision,
             id,
             since_ms,
@@ -151,8 +155,20 @@ impl Session {
         if kept == all && kept == wanted.len() {
             return (Renewed::Nothing, Vec::new());
         }
+        for entry in self.luns.iter().filter(|entry| !entry.is_gone()) {
+            if !is_same(entry) {
+                let uuid = exports.unit(entry.unit).volume.identity().uuid;
+                self.former.insert(entry.number, uuid);
+            }
+        }
         let places = self.replace(wanted, |lun| attach(exports, target, parameters, lun));
         for entry in self.luns.iter().filter(|entry| !entry.is_gone()) {
+            // Its initiator may have a disk at this number still, and take the volume for the former one.
+            if let Some(former) = self.former.remove(&entry.number)
+                && exports.unit(entry.unit).volume.identity().uuid != former
+            {
+                entry.nexus.establish(UnitAttention::InquiryDataChanged);
+            }
             entry.nexus.establish(UnitAttention::ReportedLunsChanged);
         }
         (Renewed::Luns, places)

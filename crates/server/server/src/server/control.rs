@@ -42,7 +42,7 @@ pub struct Resized {
 /// Controls a server while it runs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {
-    pub(super) board: Arc<Switchboard>,
+    pub(crate) board: Arc<Switchboard>,
 }
 
 impl Control {

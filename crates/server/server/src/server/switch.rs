@@ -97,6 +97,8 @@ pub struct DrainingVolume {
     pub in_flight: usize,
     /// What is waited for.
     pub state: DrainState,
+    /// For how long, of each of them.
+    pub state_since: Instant,
 }
 
 /// What the removal of a volume waits for.
@@ -255,7 +257,22 @@ struct Ongoing {
     name: String,
     since: Instant,
     stage: RemovalStage,
+    /// When what is waited for was another thing last.
+    state_since: Instant,
     on_closed: Option<OnClosed>,
+}
+
+impl Ongoing {
+    fn enter(&mut self, stage: RemovalStage) {
+        if self.state() != stage.state(false) {
+            self.state_since = Instant::now();
+        }
+        self.stage = stage;
+    }
+
+    fn state(&self) -> DrainState {
+        self.stage.state(self.removal.is_overdue())
+    }
 }
 
 enum RemovalStage {
@@ -265,6 +282,17 @@ enum RemovalStage {
     Vacating,
     /// Nothing but this refers to it any more.
     Closing(Option<Arc<Unit>>),
+}
+
+impl RemovalStage {
+    const fn state(&self, is_overdue: bool) -> DrainState {
+        match self {
+            Self::Draining(_) if is_overdue => DrainState::Stuck,
+            Self::Draining(_) => DrainState::Draining,
+            Self::Flushing(..) => DrainState::Flushing,
+            Self::Vacating | Self::Closing(_) => DrainState::Closing,
+        }
+    }
 }
 
 impl State {
@@ -713,7 +741,7 @@ impl Switchboard {
                     registry.reuse(removal.unit);
                     let mut removals = removals.iter_mut();
                     if let Some(one) = removals.find(|one| Arc::ptr_eq(&one.removal, removal)) {
-                        one.stage = RemovalStage::Closing(Some(Arc::clone(unit)));
+                        one.enter(RemovalStage::Closing(Some(Arc::clone(unit))));
                     }
                     true
                 }
@@ -734,7 +762,7 @@ impl Switchboard {
     ) -> bool {
         match &one.stage {
             RemovalStage::Draining(answered) if answered.is() => {
-                one.stage = RemovalStage::Flushing(self.flush(&one.removal, 0), 0);
+                one.enter(RemovalStage::Flushing(self.flush(&one.removal, 0), 0));
             }
             // That shard has ended. Another one may not have.
             RemovalStage::Flushing(answered, shard)
@@ -743,7 +771,10 @@ impl Switchboard {
                     && shard + 1 < self.shared.posts.len() =>
             {
                 let shard = shard + 1;
-                one.stage = RemovalStage::Flushing(self.flush(&one.removal, shard), shard);
+                one.enter(RemovalStage::Flushing(
+                    self.flush(&one.removal, shard),
+                    shard,
+                ));
             }
             RemovalStage::Flushing(answered, _) if answered.is() => {
                 // If all have ended, the last of them has flushed all volumes, this one too.
@@ -755,7 +786,7 @@ impl Switchboard {
                     removal: Arc::clone(&one.removal),
                     stage: VacateStage::Waiting,
                 });
-                one.stage = RemovalStage::Vacating;
+                one.enter(RemovalStage::Vacating);
             }
             RemovalStage::Draining(_)
             | RemovalStage::Flushing(..)
@@ -817,6 +848,7 @@ impl Switchboard {
             name: volume.identity().name.clone(),
             since: Instant::now(),
             stage: RemovalStage::Draining(answered),
+            state_since: Instant::now(),
             on_closed: drain.on_closed.clone(),
         }
     }
@@ -828,12 +860,8 @@ impl Switchboard {
             name: one.name.clone(),
             since: one.since,
             in_flight: one.removal.under_way(),
-            state: match one.stage {
-                RemovalStage::Draining(_) if one.removal.is_overdue() => DrainState::Stuck,
-                RemovalStage::Draining(_) => DrainState::Draining,
-                RemovalStage::Flushing(..) => DrainState::Flushing,
-                RemovalStage::Vacating | RemovalStage::Closing(_) => DrainState::Closing,
-            },
+            state: one.state(),
+            state_since: one.state_since,
         });
         removals.collect()
     }

@@ -21,6 +21,7 @@ use longshore_tests::nvme::{Host, HostOptions, SUBSYSTEM, discover};
 use longshore_tests::pdu::opcode;
 use longshore_tests::server::TARGET;
 use longshore_volume::Volume;
+use longshore_volume::layer::slow::{SlowSpec, SlowVolume};
 
 use crate::gate_volume::GateVolume;
 use crate::scene::*;
@@ -351,6 +352,43 @@ fn a_medium_that_does_not_answer_keeps_its_volume_and_nothing_else() {
     }
 }
 
+/// Longer than any test.
+const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Operations that sleep in the layer of a volume, and not in the kernel, hold its removal up for no longer than they may.
+#[test]
+fn operations_that_a_slow_volume_has_sleep_end_with_the_time_of_its_removal() {
+    for engine in ENGINES {
+        let first = mem("first", 512);
+        let spec = SlowSpec {
+            delay: FOR_EVER,
+            ..SlowSpec::default()
+        };
+        let slow: Arc<dyn Volume> = Arc::new(SlowVolume::new(mem("second", 512), spec));
+        let known = Arc::downgrade(&slow);
+        let scene = Scene::new(server(&[Arc::clone(&first), slow], engine));
+        let (mut one, mut two) = (scene.host(1), nvme_host(&scene, 2));
+        one.become_ready(1).unwrap();
+        let command = cdb::write_16(0, 1, false);
+        let command = one.command_pdu(1, &command, Data::Out(&[9; 512]));
+        one.send(&command).unwrap();
+        let write = commands::write(block(2), 0);
+        let slot = two.queues[0].start(&write, &[9; 512]).unwrap();
+        let timeout = Duration::from_millis(200);
+        let closed = switch_and_watch(&scene, exports(&[Arc::clone(&first)]), timeout);
+        await_luns_changed(&mut one);
+        let answer = one.finish(command.initiator_task_tag(), &[9; 512]).unwrap();
+        assert_eq!(answer.sense_code(), Some(NOT_SUPPORTED));
+        let answer = two.queues[0].wait(slot).unwrap();
+        assert_eq!(answer.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
+        let closed = closed.recv_timeout(LIMIT).unwrap();
+        assert_eq!((closed.failure, closed.timed_out), (None, true));
+        assert_eq!(Weak::strong_count(&known), 0);
+        one.become_ready(0).unwrap();
+        assert_eq!(read_at(&mut one, 0).data, [0; 512]);
+    }
+}
+
 #[test]
 fn nobody_holds_a_volume_that_is_said_to_be_closed() {
     for engine in ENGINES {
@@ -640,6 +678,57 @@ fn a_session_with_units_between_which_others_come_keeps_them_apart() {
     learn_of_change(&mut one, 0);
     learn_of_change(&mut one, 2);
     assert_eq!(read_at(&mut one, 2).data, [3; 512]);
+}
+
+/// Unit attentions of a unit, in their order.
+fn attentions(host: &mut Initiator, lun: u8) -> Vec<(u8, u8, u8)> {
+    let mut all = Vec::new();
+    loop {
+        let answer = host.command(lun, &cdb::TEST_UNIT_READY, Data::None);
+        match answer.unwrap().sense_code() {
+            Some(code) if code.0 == 6 => all.push(code),
+            _ => return all,
+        }
+        assert!(all.len() < 16, "{all:x?}");
+    }
+}
+
+#[test]
+fn another_volume_at_a_number_that_a_session_knew_has_other_inquiry_data() {
+    const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
+    const INQUIRY_CHANGED: (u8, u8, u8) = (6, 0x3f, 3);
+    let [a, b, c] = ["a", "b", "c"].map(|name| mem(name, 512));
+    let with = |volumes: &[&Arc<dyn Volume>]| {
+        let volumes: Vec<_> = volumes.iter().map(|&volume| Arc::clone(volume)).collect();
+        exports(&volumes)
+    };
+    let scene = Scene::new(server(
+        &[Arc::clone(&a), Arc::clone(&b)],
+        EngineChoice::Auto,
+    ));
+    let mut one = scene.host(1);
+    one.become_ready(1).unwrap();
+    let mut change = |exports: ExportsConfig| {
+        eventually("the end of removals", || {
+            scene.control().draining().is_empty()
+        });
+        switch(&scene, exports);
+        await_luns_changed(&mut one);
+        [0, 1].map(|lun| attentions(&mut one, lun))
+    };
+    let told = change(with(&[&a, &c]));
+    assert_eq!(told[0], [LUNS_CHANGED]);
+    assert_eq!(told[1], [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
+    // The number is free for a while.
+    let told = change(with(&[&a]));
+    assert_eq!(told, [vec![LUNS_CHANGED], Vec::new()]);
+    let told = change(with(&[&a, &b]));
+    assert_eq!(told[1], [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
+    // The same volume comes back, and one comes that the session has not known.
+    change(with(&[&a]));
+    let told = change(with(&[&a, &b, &c]));
+    assert_eq!(told[1], [POWER_ON, LUNS_CHANGED]);
+    assert_eq!(attentions(&mut one, 2), [POWER_ON, LUNS_CHANGED]);
 }
 
 #[test]

@@ -111,3 +111,21 @@ fn nobody_waits_any_more_for_a_limit_that_was_lifted() {
         "{shares:?}"
     );
 }
+
+#[test]
+fn those_who_wait_for_a_limit_are_answered_well_when_their_volume_is_removed() {
+    // Time for those that are under way: none, or more than the test has.
+    for timeout in [Duration::ZERO, Duration::from_secs(1000)] {
+        let mut rig = rig(4, iops(1));
+        turns(&mut rig, 10);
+        let waiting: Vec<u64> = rig.clients.iter().map(|it| it.outstanding as u64).collect();
+        assert!(waiting.iter().all(|it| *it >= DEPTH as u64 - 1));
+        answered(&mut rig);
+        let began = rig.now();
+        let closed = rig.remove_volume(timeout);
+        assert_eq!((closed.failure, closed.timed_out), (None, false));
+        assert_eq!(answered(&mut rig), waiting, "timeout {timeout:?}");
+        // By the limit it would have taken much longer.
+        assert!(rig.now() - began < Duration::from_secs(1));
+    }
+}

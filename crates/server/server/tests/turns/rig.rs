@@ -4,18 +4,19 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use longshore_iscsi::name::IscsiName;
 use longshore_iscsi::server::directory::{Authentication, LoginConfig};
 use longshore_reactor::{EngineChoice, EngineEvent, Readiness, SocketToken};
 use longshore_server::config::{
-    Copies, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig, TargetConfig,
-    TransmitConfig,
+    Copies, ExportsConfig, ListenerConfig, LunConfig, PeerLimits, ReactorConfig, ServerConfig,
+    TargetConfig, TransmitConfig,
 };
 use longshore_server::platform::{Link, Platform};
 use longshore_server::stepped::{Next, SteppedServer};
+use longshore_server::{ClosedVolume, DrainOptions};
 use longshore_tests::initiator::{Login, cdb};
 use longshore_tests::pdu::{BHS_LENGTH, Pdu, opcode};
 use longshore_tests::server::TARGET;
@@ -198,6 +199,8 @@ impl Client {
                 self.send_data_out(pdu);
                 false
             }
+            // Other logical units.
+            opcode::ASYNCHRONOUS_MESSAGE => false,
             opcode::LOGIN_RESPONSE => {
                 assert_eq!(pdu.bhs[36..38], [0, 0], "{pdu:?}");
                 true
@@ -363,6 +366,39 @@ impl Rig {
     pub fn limit(&self, limits: &Limits) {
         let throttle = self.volume.throttle().expect("it was opened with some");
         throttle.set_at(limits, self.now);
+    }
+
+    /// Removes the volume, and exports another one as LUN 1. Takes turns until it is closed.
+    pub fn remove_volume(&mut self, timeout: Duration) -> ClosedVolume {
+        let (closed, inbox) = mpsc::channel();
+        let drain = DrainOptions {
+            timeout,
+            on_closed: Some(Arc::new(move |volume| closed.send(volume).unwrap())),
+        };
+        let other = config(&Options::default());
+        let mut targets = other.targets;
+        targets[0].default_luns = Some(vec![LunConfig {
+            lun: 1,
+            volume: 0,
+            read_only: false,
+        }]);
+        let exports = ExportsConfig {
+            volumes: other.volumes,
+            targets,
+            discovery: Authentication::none(),
+            subsystems: Vec::new(),
+        };
+        self.server.switch(exports, drain).unwrap();
+        // Some seconds.
+        for _ in 0..50_000 {
+            self.server.advance();
+            if let Ok(closed) = inbox.try_recv() {
+                return closed;
+            }
+            self.turn();
+            self.clients.iter_mut().for_each(Client::take);
+        }
+        panic!("{:?}", self.server.draining());
     }
 
     /// The time of the last turn, and what went by since.

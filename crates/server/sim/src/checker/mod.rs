@@ -99,6 +99,8 @@ pub enum Violation {
     MemoryLeak { bytes: usize },
     /// The server did not come to an end in time.
     NeverEnds,
+    /// Not all shards have taken over other exports in time.
+    SwitchNeverEnds,
     /// An orderly end left data in the volatile cache.
     NotFlushed {
         /// Index of the unit.
@@ -188,6 +190,7 @@ impl fmt::Display for Violation {
                 write!(f, "the server is gone, and {bytes} bytes are still counted")
             }
             Self::NeverEnds => f.write_str("the server does not end"),
+            Self::SwitchNeverEnds => f.write_str("a change of the exports does not end"),
             Self::NotFlushed { unit, sectors } => write!(
                 f,
                 "unit {unit}: the server ended in order, and {sectors} sectors are not on the medium"

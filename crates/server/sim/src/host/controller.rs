@@ -163,7 +163,7 @@ impl Host {
                 let shutdown = std::mem::take(&mut self.shutdown);
                 for (unit, started) in shutdown.into_iter().enumerate() {
                     // The controller has not flushed what its host does not see.
-                    let missed = scene.absences[unit].may_miss(self.left_at);
+                    let missed = scene.noticed.absences[unit].may_miss(self.left_at);
                     if missed || scene.has_disk_errors(unit) {
                         scene.histories[unit].read_over(started);
                     } else {

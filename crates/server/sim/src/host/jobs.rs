@@ -194,11 +194,14 @@ impl Host {
                 return wrong("success in spite of a reservation");
             }
             if let Purpose::Flush { .. } = purpose
-                && scene.absences[unit].may_miss(job.sent_at)
+                && scene.noticed.absences[unit].may_miss(job.sent_at)
             {
                 // One of all units was not one of this.
                 scene.give_up(unit, purpose);
                 return Ok(());
+            }
+            if purpose.writes() && scene.noticed.protections[unit].must_refuse(job.sent_at) {
+                return wrong("a write to a read-only namespace");
             }
             return scene.succeeded(unit, purpose, &job.data_in);
         }
@@ -235,7 +238,14 @@ impl Host {
             any = true;
             match *status {
                 Status::COMMAND_INTERRUPTED => {}
-                Status::INVALID_FIELD if scene.absences[unit].may_miss(job.sent_at) => {}
+                Status::INVALID_FIELD if scene.noticed.absences[unit].may_miss(job.sent_at) => {}
+                Status::INVALID_NAMESPACE_OR_FORMAT
+                    if scene.noticed.endings[unit].may_miss(job.sent_at) =>
+                {
+                    refused = false;
+                }
+                Status::NAMESPACE_WRITE_PROTECTED
+                    if scene.noticed.protections[unit].may_refuse(job.sent_at) => {}
                 Status::RESERVATION_CONFLICT if reserved => {}
                 Status::COMMAND_SEQUENCE_ERROR if self.is_changing() => {}
                 Status::ABORT_REQUESTED if job.aborting => refused = false,

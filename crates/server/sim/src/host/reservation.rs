@@ -132,10 +132,12 @@ impl Plan {
     ) -> Result<bool, String> {
         let now = scene.now();
         self.sent = false;
-        let absences = scene.absences;
+        let is_known = scene.noticed.absences[self.unit].is_known();
+        let was_ended = scene.noticed.endings[self.unit].is_known();
         let reservations = &mut scene.reservations[self.unit];
         let undisturbed = reservations.answered(self.stage.disturbs(), self.sent_as);
-        let is_missing = status.code() == Status::INVALID_FIELD && absences[self.unit].is_known();
+        let is_missing = status.code() == Status::INVALID_FIELD && is_known
+            || status.code() == Status::INVALID_NAMESPACE_OR_FORMAT && was_ended;
         if is_missing || status.code() == Status::COMMAND_INTERRUPTED {
             self.at = now + MILLISECOND;
             return Ok(false);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_api::change::{
     Action, Applied, Caller, ChangeOptions, KeyChange, Revision, RevisionInfo,
@@ -42,6 +42,10 @@ const SIZES_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Volumes that may not tell their sizes until the others are not asked any more.
 const STUCK_MAX: usize = 4;
+
+/// A part of a change that takes longer is named in the log: whether the disk of the state directory, the storage of a
+/// volume or an event loop has held it up.
+const LONG_PART: Duration = Duration::from_secs(5);
 
 /// Steps of a change that its event names.
 const STEPS_TOLD: usize = 20;
@@ -94,6 +98,7 @@ impl Plane {
             return Err(Box::new(problem).into());
         }
         step!("begun");
+        let began = Instant::now();
         let info = RevisionInfo {
             revision,
             time_ms: now_ms(),
@@ -110,6 +115,7 @@ impl Plane {
                 )
             })?;
         step!("recorded");
+        tell_of_long("writing the audit log", began);
         let outcome = self
             .stage(&now, &outlook, coming, revision)
             .and_then(|staged| self.commit_and_switch(&now, &outlook, staged, options, &info));
@@ -169,6 +175,7 @@ impl Plane {
         coming: Vec<VolumeSource>,
         revision: Revision,
     ) -> Result<Staged<'_>, Refused> {
+        let began = Instant::now();
         let kept = staying(now, &outlook.config, &coming);
         if !coming.is_empty() {
             let specs = outlook.config.enabled_volumes().map(|it| &it.spec);
@@ -191,6 +198,7 @@ impl Plane {
             let ready = self.ready(outlook, &open, &mut portals)?;
             Ok((portals, ready))
         });
+        tell_of_long("preparing volumes and sockets", began);
         match staged {
             Ok((portals, ready)) => Ok(Staged {
                 prepared,
@@ -278,6 +286,7 @@ impl Plane {
             ready,
             open,
         } = staged;
+        let began = Instant::now();
         if let Err(problem) = self.commit(
             info,
             &outlook.objects.api_document(),
@@ -287,11 +296,14 @@ impl Plane {
             return Err(problem);
         }
         step!("committed");
+        tell_of_long("storing the revision", began);
+        let began = Instant::now();
         let gone = gone(now, &open);
         let switched = match ready {
             Some(ready) => self.switch_over(now, ready, &gone, options),
             None => Ok(Vec::new()),
         };
+        tell_of_long("switching the event loops", began);
         let not_listening = match switched {
             Ok(not_listening) => not_listening,
             Err(problem) => {
@@ -358,6 +370,7 @@ impl Plane {
                     let leaver = Leaver {
                         described: Arc::clone(object),
                         volume: Some(Arc::clone(volume)),
+                        closing_since: None,
                     };
                     leaving.insert(name.clone(), leaver);
                 }
@@ -497,6 +510,14 @@ impl Sizes {
         }
         sizes.current = sizes.left.pop_front();
         sizes.current.clone()
+    }
+}
+
+/// Says what has held a change up.
+fn tell_of_long(part: &str, began: Instant) {
+    let took = began.elapsed();
+    if took >= LONG_PART {
+        tracing::warn!("a change was held up: {part} took {took:.1?}");
     }
 }
 

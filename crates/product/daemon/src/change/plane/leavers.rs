@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::super::locks::locked;
 use super::super::objects::Described;
-use super::super::switch::Closed;
+use super::super::server::STORAGE_PATIENCE;
+use super::super::switch::{Closed, Leaving, WaitsFor};
 use crate::threads::THREAD_STACK_BYTES;
 
 /// How often it is looked whether a volume has no user left.
@@ -36,6 +37,8 @@ pub(super) struct Leaver {
     /// The last to hold it closes it: that is here, and on no thread that something else waits for. `None`: that is
     /// being done.
     pub(super) volume: Option<Arc<dyn Volume>>,
+    /// When the server has let go of it.
+    pub(super) closing_since: Option<Instant>,
 }
 
 impl Leavers {
@@ -54,7 +57,10 @@ impl Leavers {
         }
         let mut leaving = locked(&self.volumes);
         let leaver = leaving.get_mut(&closed.volume);
-        let volume = leaver.and_then(|leaver| leaver.volume.take());
+        let volume = leaver.and_then(|leaver| {
+            leaver.closing_since = Some(Instant::now());
+            leaver.volume.take()
+        });
         drop(leaving);
         let Some(volume) = volume.filter(|volume| Arc::strong_count(volume) > 1) else {
             // Nobody else had it, and by now it is closed.
@@ -74,6 +80,25 @@ impl Leavers {
         if let Err(error) = thread.stack_size(THREAD_STACK_BYTES).spawn(close) {
             tracing::warn!("no thread to close a volume with: {error}");
         }
+    }
+
+    /// Volumes on their way out, with what they wait for. `server`: what the server says of those that it holds.
+    pub(super) fn all(&self, server: Vec<Leaving>) -> Vec<(Leaving, Arc<Described>)> {
+        let volumes = locked(&self.volumes);
+        let leaving = volumes.iter().map(|(name, leaver)| {
+            let is_late = |since: Instant| since.elapsed() >= STORAGE_PATIENCE;
+            let known = server.iter().find(|it| it.volume == *name);
+            let leaving = match (known, leaver.closing_since) {
+                (Some(known), None) => known.clone(),
+                (_, since) => Leaving {
+                    volume: name.clone(),
+                    waits_for: WaitsFor::Close,
+                    stuck: since.is_some_and(is_late),
+                },
+            };
+            (leaving, Arc::clone(&leaver.described))
+        });
+        leaving.collect()
     }
 
     fn tell(&self, closed: &Closed) {
