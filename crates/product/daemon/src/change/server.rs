@@ -58,6 +58,10 @@ impl Ready for Prepared<'_> {
     }
 
     fn carry_out(self: Box<Self>, drain: Drain) -> Result<Vec<(SocketAddr, String)>, NotSwitched> {
+        #[cfg(feature = "fail-points")]
+        fail::fail_point!("change::refused", |reason| {
+            Err(NotSwitched::Refused(reason.unwrap_or_default()))
+        });
         let on_closed = drain.on_closed;
         let drain = DrainOptions {
             timeout: drain.timeout,
